@@ -1,0 +1,1 @@
+"""The HTTP service: answers to the question which config to launch with."""

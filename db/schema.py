@@ -1,0 +1,221 @@
+"""The tables. Migrations create them; a test compares the two.
+
+Times are microseconds unless a name says otherwise; dates are UTC text in ISO 8601, which every database orders alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, MetaData, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+
+class Base(DeclarativeBase):
+    """Names constraints by rule, so that a migration can name them too."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON}  # noqa: RUF012
+
+
+class Store(Base):
+    """One row: the identity that snapshot ids begin with."""
+
+    __tablename__ = "store"
+    uuid: Mapped[str] = mapped_column(primary_key=True)
+    created_at: Mapped[str]
+
+
+class Kernel(Base):
+    """A signature as it was when some source was searched, so that a server knows kernels it never loaded."""
+
+    __tablename__ = "kernels"
+    __table_args__ = (UniqueConstraint("op", "source"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    op: Mapped[str]
+    source: Mapped[str]
+    signature: Mapped[dict[str, Any]]
+    created_at: Mapped[str]
+
+
+class Device(Base):
+    """A card's identity and fingerprint, with what it was seen to reach."""
+
+    __tablename__ = "devices"
+    __table_args__ = (UniqueConstraint("slug", "fingerprint"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    slug: Mapped[str] = mapped_column(index=True)
+    """`Device.id`."""
+    fingerprint: Mapped[str]
+    """Canonical text of `facts`."""
+    facts: Mapped[dict[str, Any]]
+    ceilings: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """Measured limits of the card (copy, matmul); null until they were."""
+
+
+class Environment(Base):
+    """Versions that compiled and ran the code."""
+
+    __tablename__ = "environments"
+    __table_args__ = (UniqueConstraint("triton", "ptxas", "torch", "driver"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    triton: Mapped[str]
+    ptxas: Mapped[str]
+    torch: Mapped[str]
+    driver: Mapped[str]
+
+
+class Problem(Base):
+    """An op at a size, by canonical text."""
+
+    __tablename__ = "problems"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    op: Mapped[str] = mapped_column(index=True)
+    text: Mapped[str] = mapped_column(unique=True)
+    parameters: Mapped[dict[str, Any]]
+    """Dims, dtype and attributes in full."""
+
+
+class Run(Base):
+    """One search."""
+
+    __tablename__ = "runs"
+    __table_args__ = (Index(None, "problem_id", "device_id"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kernel_id: Mapped[int] = mapped_column(ForeignKey("kernels.id"))
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
+    device_id: Mapped[int] = mapped_column(ForeignKey("devices.id"))
+    environment_id: Mapped[int] = mapped_column(ForeignKey("environments.id"))
+    policy: Mapped[str]
+    recorded: Mapped[str | None]
+    """The recorded space it replayed; null: measured on the card."""
+    settings: Mapped[dict[str, Any]]
+    """What was asked for: sampler, seed, trials, budget."""
+    status: Mapped[str]
+    """`running`, `done`, `failed` or `interrupted`."""
+    stopped: Mapped[str | None]
+    seconds: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """Wall time by stage."""
+    tuner: Mapped[str]
+    started_at: Mapped[str]
+    ended_at: Mapped[str | None]
+
+
+class Trial(Base):
+    """One config of one run. Written the moment it ends."""
+
+    __tablename__ = "trials"
+    __table_args__ = (UniqueConstraint("run_id", "config_text"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
+    config_text: Mapped[str]
+    config: Mapped[dict[str, Any]]
+    outcome: Mapped[str]
+    stage: Mapped[str]
+    error: Mapped[str]
+    latency_us: Mapped[float | None]
+    samples: Mapped[list[Any]]
+    compile_s: Mapped[float | None]
+    compiled_by: Mapped[str]
+    registers: Mapped[int | None]
+    spills: Mapped[int | None]
+    shared_bytes: Mapped[int | None]
+    max_error: Mapped[float | None]
+    tolerance: Mapped[float | None]
+    ended_at: Mapped[str]
+
+
+class Round(Base):
+    """One round of a run's duel: the latency of every contender, and the card's state while it ran."""
+
+    __tablename__ = "rounds"
+    __table_args__ = (UniqueConstraint("run_id", "number"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
+    number: Mapped[int]
+    latencies: Mapped[dict[str, Any]]
+    state: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+
+
+class Answer(Base):
+    """What serves: append-only, ids in commit order, the newest that is not quarantined."""
+
+    __tablename__ = "answers"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
+    kind: Mapped[str]
+    """`tuned`, `default`, `rollback` or `quarantine`."""
+    about_id: Mapped[int | None] = mapped_column(ForeignKey("answers.id"))
+    """The answer that a rollback restores or a quarantine takes out of service."""
+    op: Mapped[str] = mapped_column(index=True)
+    problem: Mapped[str]
+    """Canonical text; with op, device, source, policy and triton, the key."""
+    device: Mapped[str] = mapped_column(index=True)
+    source: Mapped[str]
+    policy: Mapped[str]
+    triton: Mapped[str]
+    config: Mapped[dict[str, Any]]
+    latency_us: Mapped[float]
+    interval_us: Mapped[list[Any]]
+    speedup: Mapped[float | None]
+    speedup_interval: Mapped[list[Any] | None] = mapped_column(JSON)
+    default_latency_us: Mapped[float | None]
+    vendor_latency_us: Mapped[float | None]
+    ties: Mapped[list[Any]]
+    unresolved: Mapped[bool]
+    flops: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    """What the problem computes and moves at least."""
+    evidence: Mapped[dict[str, Any]]
+    """What was checked, with what error and what tolerance."""
+    created_at: Mapped[str]
+
+
+class Transfer(Base):
+    """What a neighbour's config lost when it was measured on another problem: the evidence neighbours are served by."""
+
+    __tablename__ = "transfers"
+    __table_args__ = (UniqueConstraint("run_id", "from_answer_id"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
+    from_answer_id: Mapped[int] = mapped_column(ForeignKey("answers.id"))
+    distance: Mapped[float]
+    slowdown: Mapped[float]
+    created_at: Mapped[str]
+
+
+class Request(Base):
+    """A problem that was asked for and missed, counted."""
+
+    __tablename__ = "requests"
+    __table_args__ = (UniqueConstraint("problem", "device"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    op: Mapped[str]
+    problem: Mapped[str]
+    device: Mapped[str]
+    count: Mapped[int]
+    first_at: Mapped[str]
+    last_at: Mapped[str]
+
+
+class Job(Base):
+    """A problem that somebody asked to have tuned, and who is at it."""
+
+    __tablename__ = "jobs"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    op: Mapped[str]
+    problem: Mapped[str]
+    device: Mapped[str]
+    priority: Mapped[int]
+    status: Mapped[str] = mapped_column(index=True)
+    worker: Mapped[str | None]
+    lease_until: Mapped[str | None]
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"))
+    created_at: Mapped[str]

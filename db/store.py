@@ -1,0 +1,412 @@
+"""The store: plain frozen values in and out.
+
+Every write is one transaction that takes the write lock at its start, so ids are handed out in commit order, and a
+snapshot named by the highest answer id can always be rebuilt. A trial is committed the moment it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import platformdirs
+from sqlalchemy import Connection, Engine, Row, create_engine, event, func, insert, inspect, select, text, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from tuner.db import schema
+from tuner.errors import StoreError
+from tuner.kernels.spec import Problem, Signature
+from tuner.records import Answer, Device, Duel, Environment, Measurement, Outcome, Provenance, StoredAnswer, Tie
+
+HEAD = "0001"
+"""The schema this code writes: the newest migration."""
+_BUSY_S = 10.0
+"""How long a writer waits for another before it gives up."""
+_TRIES = 2
+"""A config that crashed, hung or ran out of memory is tried again in a later run, so many times in all."""
+
+
+def default_path() -> Path:
+    """`TUNER_DB`, else a file in the user's data folder."""
+    given = os.environ.get("TUNER_DB")
+    return Path(given) if given else platformdirs.user_data_path("triton-tuner") / "tuner.db"
+
+
+class Store:
+    """One database. Made by `Store.open`; safe to use from several threads."""
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self._engine, self._path = engine, path
+
+    @staticmethod
+    def open(path: Path, *, create: bool = True) -> Store:
+        """The database at `path`, brought to today's schema; made if it is missing and `create`.
+
+        Raises:
+            StoreError: it is missing, unreadable, locked, or written by a newer version.
+        """
+        if not create and not path.exists():
+            raise StoreError(f"there is no database at {path}; a search makes it, or name another with --db")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"the folder of the database {path} cannot be made: {error.strerror}") from error
+        store = Store(_engine(path), path)
+        store._migrate()
+        return store
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._engine.dispose()
+
+    @property
+    def snapshot(self) -> str:
+        """`<store uuid>:<highest answer id>`: names everything answered so far."""
+        with self._read() as connection:
+            uuid = connection.scalar(select(schema.Store.uuid))
+            return f"{uuid}:{connection.scalar(select(func.max(schema.Answer.id))) or 0}"
+
+    def start_run(
+        self, signature: Signature, problem: Problem, provenance: Provenance, settings: Mapping[str, Any]
+    ) -> int:
+        """Opens a run; trials are added to it as they end."""
+        with self._write() as connection:
+            environment = asdict(provenance.environment)
+            kernel = {"op": signature.op, "source": provenance.source}
+            known_as = {"slug": provenance.device.id, "fingerprint": _fingerprint(provenance.device)}
+            return _insert(
+                connection,
+                schema.Run,
+                kernel_id=_id_of(connection, schema.Kernel, kernel, signature=signature.as_json(), created_at=_now()),
+                problem_id=_id_of(
+                    connection, schema.Problem, {"text": problem.text}, op=problem.op, parameters=problem.values
+                ),
+                device_id=_id_of(connection, schema.Device, known_as, facts=asdict(provenance.device), ceilings=None),
+                environment_id=_id_of(connection, schema.Environment, environment),
+                policy=provenance.policy,
+                recorded=provenance.recorded,
+                settings=dict(settings),
+                status="running",
+                tuner=provenance.tuner,
+                started_at=_now(),
+            )
+
+    def add_trial(self, run_id: int, measurement: Measurement) -> None:
+        """Writes one measurement; a later one of the same config in the same run replaces it."""
+        values = {
+            "config": dict(measurement.config),
+            "outcome": str(measurement.outcome),
+            "stage": measurement.stage,
+            "error": measurement.error,
+            "latency_us": measurement.latency_us if measurement.ok else None,
+            "samples": list(measurement.samples),
+            "compile_s": measurement.compile_s,
+            "compiled_by": measurement.compiled_by,
+            "registers": measurement.registers,
+            "spills": measurement.spills,
+            "shared_bytes": measurement.shared_bytes,
+            "max_error": measurement.max_error,
+            "tolerance": measurement.tolerance,
+            "ended_at": _now(),
+        }
+        trial = {"run_id": run_id, "config_text": measurement.config.text}
+        with self._write() as connection:
+            changed = connection.execute(update(schema.Trial).filter_by(**trial).values(values)).rowcount
+            if not changed:
+                _insert(connection, schema.Trial, **trial, **values)
+
+    def end_run(
+        self, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None = None
+    ) -> None:
+        """Closes a run that gave no answer."""
+        with self._write() as connection:
+            _end_run(connection, run_id, status, stopped, seconds, duel)
+
+    def add_answer(
+        self,
+        run_id: int,
+        answer: Answer,
+        provenance: Provenance,
+        stopped: str,
+        seconds: Mapping[str, float],
+        duel: Duel,
+    ) -> int:
+        """Closes a run with its answer; the id orders it among all answers."""
+        with self._write() as connection:
+            _end_run(connection, run_id, "done", stopped, seconds, duel)
+            return _insert(
+                connection,
+                schema.Answer,
+                run_id=run_id,
+                kind=answer.kind,
+                op=answer.problem.op,
+                problem=answer.problem.text,
+                device=provenance.device.id,
+                source=provenance.source,
+                policy=provenance.policy,
+                triton=provenance.environment.triton,
+                config=dict(answer.config),
+                latency_us=answer.latency_us,
+                interval_us=answer.interval_us,
+                speedup=answer.speedup,
+                speedup_interval=answer.speedup_interval,
+                default_latency_us=answer.default_latency_us,
+                vendor_latency_us=answer.vendor_latency_us,
+                ties=[{**asdict(tie), "config": dict(tie.config)} for tie in answer.ties],
+                unresolved=answer.unresolved,
+                flops=answer.flops,
+                bytes=answer.bytes,
+                evidence={"max_error": answer.max_error, "tolerance": answer.tolerance},
+                created_at=_now(),
+            )
+
+    def known(self, signature: Signature, problem: Problem, provenance: Provenance) -> list[Measurement]:
+        """What earlier runs measured of this very problem, device, environment, source and policy.
+
+        The newest of each config, where trying again could not end otherwise or has been tried often enough.
+        """
+        query = _trials(problem, provenance).order_by(schema.Trial.id)
+        tried: dict[str, list[Measurement]] = {}
+        with self._read() as connection:
+            for row in connection.execute(query):
+                tried.setdefault(row.config_text, []).append(_measurement(signature, row))
+        return [tries[-1] for tries in tried.values() if tries[-1].outcome.permanent or len(tries) >= _TRIES]
+
+    def answers(self, *, op: str | None = None, device: str | None = None) -> list[StoredAnswer]:
+        """Answers that may serve, oldest first: those of runs that are not taken out of service."""
+        quarantined = select(schema.Answer.about_id).where(schema.Answer.kind == "quarantine")
+        query = (
+            select(
+                schema.Answer,
+                schema.Run.settings,
+                schema.Run.recorded,
+                schema.Run.tuner,
+                schema.Kernel.signature,
+                schema.Problem.parameters,
+                schema.Device.facts,
+                schema.Environment.triton,
+                schema.Environment.ptxas,
+                schema.Environment.torch,
+                schema.Environment.driver,
+                select(func.count()).where(schema.Trial.run_id == schema.Run.id).scalar_subquery().label("trials"),
+            )
+            .join(schema.Run, schema.Answer.run_id == schema.Run.id)
+            .join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
+            .join(schema.Problem, schema.Run.problem_id == schema.Problem.id)
+            .join(schema.Device, schema.Run.device_id == schema.Device.id)
+            .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
+            .where(schema.Answer.kind != "quarantine")
+            .where(schema.Answer.id.not_in(quarantined.where(schema.Answer.about_id.is_not(None))))
+            .order_by(schema.Answer.id)
+        )
+        if op is not None:
+            query = query.where(schema.Answer.op == op)
+        if device is not None:
+            query = query.where(schema.Answer.device == device)
+        with self._read() as connection:
+            return [_stored_answer(row) for row in connection.execute(query)]
+
+    def partial(self, signature: Signature, problem: Problem, provenance: Provenance) -> Measurement | None:
+        """The fastest measurement of any run of this problem, interrupted ones included; None if there is none."""
+        measured = [m for m in self.known(signature, problem, provenance) if m.ok]
+        return min(measured, key=lambda measurement: measurement.latency_us, default=None)
+
+    def signatures(self) -> dict[str, Signature]:
+        """The newest signature of every op that was ever searched."""
+        query = select(schema.Kernel.signature).order_by(schema.Kernel.id)
+        with self._read() as connection:
+            found = [Signature.from_json(row.signature) for row in connection.execute(query)]
+        return {signature.op: signature for signature in found}
+
+    def devices(self) -> list[str]:
+        """Ids of the devices that answers are stored for."""
+        query = select(schema.Answer.device).distinct().order_by(schema.Answer.device)
+        with self._read() as connection:
+            return list(connection.scalars(query))
+
+    @contextmanager
+    def _read(self) -> Iterator[Connection]:
+        with self._errors("read"), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        with (
+            self._errors("written"),
+            self._engine.connect().execution_options(writes=True) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    @contextmanager
+    def _errors(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError:
+            raise  # ours to mend, not the user's
+        except DBAPIError as error:
+            raise StoreError(f"the database {self._path} cannot be {done}: {error.orig}") from error
+
+    def _migrate(self) -> None:
+        """Brings the schema up to `HEAD`, one process at a time, inside the write lock."""
+        if self._revision() == HEAD:
+            return
+        from alembic import command
+        from alembic.config import Config as AlembicConfig
+        from alembic.script import ScriptDirectory
+
+        settings = AlembicConfig()
+        settings.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
+        known = {script.revision for script in ScriptDirectory.from_config(settings).walk_revisions()}
+        with self._write() as connection:
+            found = _revision(connection)
+            if found is not None and found not in known:
+                raise StoreError(
+                    f"the database {self._path} has schema {found}, and this version knows up to {HEAD}; "
+                    "update the tuner"
+                )
+            settings.attributes["connection"] = connection
+            command.upgrade(settings, "head")
+            if connection.scalar(select(func.count()).select_from(schema.Store)) == 0:
+                connection.execute(insert(schema.Store).values(uuid=str(uuid4()), created_at=_now()))
+
+    def _revision(self) -> str | None:
+        with self._read() as connection:
+            return _revision(connection)
+
+
+def _engine(path: Path) -> Engine:
+    engine = create_engine(f"sqlite:///{path}")
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions begin where we say, below
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_S * 1000)}")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return None if found is None else str(found)
+
+
+def _insert(connection: Connection, table: type[schema.Base], **values: Any) -> int:
+    row = connection.execute(insert(table).values(values).returning(table.id)).one()  # type: ignore[attr-defined]
+    return int(row[0])
+
+
+def _id_of(connection: Connection, table: type[schema.Base], unique: Mapping[str, Any], **others: Any) -> int:
+    """The id of the row with these values, which is made if there is none."""
+    found = connection.scalar(select(table.id).filter_by(**unique))  # type: ignore[attr-defined]
+    return _insert(connection, table, **unique, **others) if found is None else int(found)
+
+
+def _end_run(
+    connection: Connection, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None
+) -> None:
+    ended = {"status": status, "stopped": stopped, "seconds": dict(seconds), "ended_at": _now()}
+    connection.execute(update(schema.Run).filter_by(id=run_id).values(ended))
+    for number, latencies in enumerate(duel.rounds if duel is not None else ()):
+        assert duel is not None
+        by_contender = dict(zip(duel.contenders, latencies, strict=True))
+        _insert(connection, schema.Round, run_id=run_id, number=number, latencies=by_contender)
+
+
+def _trials(problem: Problem, provenance: Provenance) -> Any:
+    return (
+        select(schema.Trial)
+        .join(schema.Run, schema.Trial.run_id == schema.Run.id)
+        .join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
+        .join(schema.Problem, schema.Run.problem_id == schema.Problem.id)
+        .join(schema.Device, schema.Run.device_id == schema.Device.id)
+        .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
+        .where(
+            schema.Problem.text == problem.text,
+            schema.Device.fingerprint == _fingerprint(provenance.device),
+            schema.Kernel.source == provenance.source,
+            schema.Run.policy == provenance.policy,
+            schema.Run.recorded.is_not_distinct_from(provenance.recorded),
+            *(getattr(schema.Environment, name) == value for name, value in asdict(provenance.environment).items()),
+        )
+    )
+
+
+def _measurement(signature: Signature, row: Row[Any]) -> Measurement:
+    return Measurement(
+        config=signature.config(row.config),
+        outcome=Outcome(row.outcome),
+        samples=tuple(row.samples),
+        stage=row.stage,
+        error=row.error,
+        compile_s=row.compile_s,
+        compiled_by=row.compiled_by,
+        registers=row.registers,
+        spills=row.spills,
+        shared_bytes=row.shared_bytes,
+        max_error=row.max_error,
+        tolerance=row.tolerance,
+    )
+
+
+def _stored_answer(row: Row[Any]) -> StoredAnswer:
+    signature = Signature.from_json(row.signature)
+    return StoredAnswer(
+        id=row.id,
+        answer=Answer(
+            problem=signature.problem(row.parameters),
+            kind=row.kind,
+            config=signature.config(row.config),
+            latency_us=row.latency_us,
+            interval_us=tuple(row.interval_us),
+            speedup=row.speedup,
+            speedup_interval=None if row.speedup_interval is None else tuple(row.speedup_interval),
+            default_latency_us=row.default_latency_us,
+            vendor_latency_us=row.vendor_latency_us,
+            ties=tuple(Tie(signature.config(t["config"]), t["slowdown"], tuple(t["interval"])) for t in row.ties),
+            unresolved=row.unresolved,
+            max_error=row.evidence["max_error"],
+            tolerance=row.evidence["tolerance"],
+            flops=row.flops,
+            bytes=row.bytes,
+        ),
+        provenance=Provenance(
+            device=Device(**row.facts | {"capability": tuple(row.facts["capability"])}),
+            environment=Environment(row.triton, row.ptxas, row.torch, row.driver),
+            source=row.source,
+            policy=row.policy,
+            recorded=row.recorded,
+            tuner=row.tuner,
+        ),
+        created_at=row.created_at,
+        run_id=row.run_id,
+        trials=row.trials + row.settings["known"],
+        settings=row.settings,
+    )
+
+
+def _fingerprint(device: Device) -> str:
+    return json.dumps(asdict(device), sort_keys=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,1 @@
+"""One op a file: jit code, launch, reference, space and default, ending in `KERNEL`."""

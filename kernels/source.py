@@ -1,0 +1,118 @@
+"""The hash of a kernel's source: changes when what runs changes, and only then.
+
+It covers the tokens of a function and of every function that it names, jit functions included, and the values of
+the constants that they name; Python's, torch's and Triton's own code is left out. Comments, docstrings and layout
+are no tokens, so editing one or moving a function leaves every stored answer valid. (Triton's own `cache_key`
+counts comments and line numbers; `ast.dump` differs between Python versions.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import sys
+import textwrap
+import tokenize
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from tuner.errors import UsageError
+
+_OTHERS_CODE = sys.stdlib_module_names | {"torch", "triton", "numpy"}
+_LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER}
+_MARKS = {tokenize.NEWLINE: "\n", tokenize.INDENT: "{", tokenize.DEDENT: "}"}
+_FSTRING_START = getattr(tokenize, "FSTRING_START", None)
+_FSTRING_END = getattr(tokenize, "FSTRING_END", None)
+
+
+def source_hash(function: Callable[..., Any]) -> str:
+    """sha256, first 16 hex digits, over `function` and all of its own code that it reaches.
+
+    Raises:
+        UsageError: the source of a function is not in a file.
+    """
+    digest = hashlib.sha256()
+    for name, piece in sorted(_reached(_plain(function), seen=set())):
+        digest.update(f"{name}\0{piece}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def tokens(source: str) -> list[str]:
+    """The tokens of a function's source, without comments, docstrings, layout and position."""
+    found: list[str] = []
+    lines = source.splitlines(keepends=True)
+    depth, start = 0, (1, 0)
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == _FSTRING_START:  # one token up to Python 3.11, many since: take the text they span
+                start = start if depth else token.start
+                depth += 1
+            elif token.type == _FSTRING_END:
+                depth -= 1
+                if depth == 0:
+                    found.append(_between(lines, start, token.end))
+            elif depth == 0 and token.type not in _LAYOUT:
+                found.append(_MARKS.get(token.type, token.string))
+    except tokenize.TokenError:
+        pass  # the lines of a lambda may end in the middle of the statement around it
+    return list(_without_docstrings(found))
+
+
+def _without_docstrings(found: list[str]) -> Iterator[str]:
+    before = "\n"
+    for token, after in zip(found, [*found[1:], "\n"], strict=True):
+        is_statement = before in ("\n", "{", "}") and after == "\n"
+        if not (is_statement and token.lstrip("rRuUbB")[:1] in ("'", '"')):
+            yield token
+        before = token
+
+
+def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    (first, from_column), (last, to_column) = start, end
+    spanned = lines[first - 1 : last]
+    spanned[-1] = spanned[-1][:to_column]
+    spanned[0] = spanned[0][from_column:]
+    return "".join(spanned)
+
+
+def _reached(function: FunctionType, seen: set[FunctionType]) -> Iterator[tuple[str, str]]:
+    seen.add(function)
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+    except OSError as error:
+        raise UsageError(
+            f"a kernel's code is read from its file, and {function.__qualname__} has none; write it in one"
+        ) from error
+    yield function.__qualname__, " ".join(tokens(text))
+    for name, value in _named(function):
+        inner = _plain(value)
+        if isinstance(inner, FunctionType):
+            if inner not in seen and inner.__module__.partition(".")[0] not in _OTHERS_CODE:
+                yield from _reached(inner, seen)
+        elif isinstance(constant := getattr(value, "value", value), int | float | str | tuple):
+            yield name, repr(constant)
+
+
+def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What the code of `function` may mean by the names in it: globals, closed-over values, modules' attributes."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    scope: Mapping[str, Any] = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+    names = sorted(_names(function.__code__))
+    for name in names:
+        value = scope.get(name)
+        yield name, value
+        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _OTHERS_CODE:
+            yield from ((attribute, getattr(value, attribute, None)) for attribute in names)
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return {*code.co_names, *code.co_freevars}.union(*map(_names, inner))
+
+
+def _plain(value: Any) -> Any:
+    """The Python function under a jit decorator (Triton keeps it as `fn`), or the value itself."""
+    inner = getattr(value, "fn", None)
+    return inner if isinstance(inner, FunctionType) else value

@@ -1,0 +1,393 @@
+"""The words a kernel file is written in: the problems and configs of an op, and the code that runs them.
+
+Standard library only, so that a server, a client or a replay reads a signature without torch or triton.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+from tuner.errors import UsageError
+from tuner.kernels.source import source_hash
+
+Value = int | bool | str
+"""What a knob or an attribute may be: passes through JSON, SQL and Triton unchanged."""
+
+MAX_SIZE = 2**31 - 1
+"""Largest dim: Triton passes sizes as 32-bit integers, and one dim past that fits no card."""
+
+_TORCH_NAMES = {
+    "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
+    "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2",
+    "int64": "int64", "int32": "int32", "int16": "int16", "int8": "int8", "uint8": "uint8",
+}  # fmt: skip
+_ITEMSIZES = {
+    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8e4m3": 1, "fp8e5m2": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
+}  # fmt: skip
+_DTYPES = {alias: name for name, torch in _TORCH_NAMES.items() for alias in (name, torch)} | {
+    "float": "fp32",
+    "double": "fp64",
+    "half": "fp16",
+}
+
+
+def dtype_name(dtype: object) -> str:
+    """The short name of a dtype given as ours (`bf16`) or torch's (`bfloat16`, `torch.bfloat16`).
+
+    Raises:
+        UsageError: no dtype is called that.
+    """
+    text = str(dtype).removeprefix("torch.")
+    if text not in _DTYPES:
+        raise UsageError(f"a dtype is one of {', '.join(_TORCH_NAMES)} or torch's name for it, not {_shown(dtype)}")
+    return _DTYPES[text]
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element."""
+    return _ITEMSIZES[dtype]
+
+
+def torch_dtype(dtype: str) -> str:
+    """The attribute of `torch` that holds this dtype: `bf16` -> `bfloat16`."""
+    return _TORCH_NAMES[dtype]
+
+
+def cdiv(a: int, b: int) -> int:
+    """`a / b`, rounded up."""
+    return -(-a // b)
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least `n`; 1 for `n` below 1."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A size of the problem. Where it is not given it takes `default`: a number, or another dim's value."""
+
+    name: str
+    default: int | str | None = None
+    help: str = ""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A property of the problem that is no size. `dtypes`: the only dtypes it means something for; () is all."""
+
+    name: str
+    choices: tuple[Value, ...]
+    default: Value
+    help: str = ""
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What a config decides. A `default` lets a knob be added later: configs stored without it stay valid."""
+
+    name: str
+    choices: tuple[Value, ...]
+    help: str = ""
+    default: Value | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One op at one size, dtype and set of attributes; made by `Signature.problem`.
+
+    Two problems are the same when their canonical `text` is. Attributes at their default are left out of it,
+    so that an attribute added later does not change the text of what was stored before.
+    """
+
+    op: str = field(compare=False)
+    dims: tuple[tuple[str, int], ...] = field(compare=False)
+    dtype: str = field(compare=False)
+    attributes: tuple[tuple[str, Value], ...] = field(compare=False)
+    text: str
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a dim, of an attribute, or of `dtype`."""
+        return self.values[name]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The dims' values, in the signature's order."""
+        return tuple(size for _, size in self.dims)
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """Everything in full: dims, `dtype`, attributes."""
+        return {**dict(self.dims), "dtype": self.dtype, **dict(self.attributes)}
+
+
+class Config(Mapping[str, Value]):
+    """One choice for every knob; made by `Signature.config`. `text` is canonical: sorted, defaults left out."""
+
+    __slots__ = ("_values", "text")
+
+    def __init__(self, values: Mapping[str, Value], text: str) -> None:
+        self._values = dict(values)
+        self.text = text
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value}' for name, value in self.items())})"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What can be asked of an op, and what can be tried: plain data, stored with every search.
+
+    It drives the command line's options, the service's parameters, the canonical texts and Optuna's
+    distributions. The first dtype is the default. Knobs always include `num_warps` and `num_stages`.
+    """
+
+    op: str
+    dims: tuple[Dim, ...]
+    dtypes: tuple[str, ...]
+    knobs: tuple[Knob, ...]
+    attributes: tuple[Attribute, ...] = ()
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.op):
+            raise UsageError(f"an op's name is lower-case letters, digits and _, up to 64, not {_shown(self.op)}")
+        missing = {"num_warps", "num_stages"} - {knob.name for knob in self.knobs}
+        if missing:
+            raise UsageError(f"{self.op}: every config states {', '.join(sorted(missing))}; add the knob")
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names that describe a problem, in the order they are shown."""
+        return (*(dim.name for dim in self.dims), "dtype", *(attribute.name for attribute in self.attributes))
+
+    def problem(self, values: Mapping[str, object]) -> Problem:
+        """The problem that `values` describe, numbers as ints or as decimal text.
+
+        Raises:
+            UsageError: a name is unknown, a dim is missing or out of range, or a choice does not exist.
+        """
+        unknown = [name for name in values if name not in self.parameters]
+        if unknown:
+            raise UsageError(f"{self.op} is described by {', '.join(self.parameters)}, not by {_shown(unknown[0])}")
+        sizes: dict[str, int] = {}
+        for dim in self.dims:
+            given = values.get(dim.name)
+            sizes[dim.name] = self._default_size(dim, sizes) if given is None else self._size(dim.name, given)
+        dtype = dtype_name(self.dtypes[0] if values.get("dtype") is None else values["dtype"])
+        if dtype not in self.dtypes:
+            raise UsageError(f"{self.op} knows dtype {', '.join(self.dtypes)}, not {dtype}")
+        attributes: dict[str, Value] = {}
+        for attribute in self.attributes:
+            given = values.get(attribute.name)
+            if attribute.dtypes and dtype not in attribute.dtypes:
+                if given is not None:
+                    raise UsageError(
+                        f"{self.op}: {attribute.name} applies to dtype {', '.join(attribute.dtypes)}, not to {dtype}"
+                    )
+            else:
+                attributes[attribute.name] = attribute.default if given is None else self._choice(attribute, given)
+        return self._problem(sizes, dtype, attributes)
+
+    def config(self, values: Mapping[str, Value]) -> Config:
+        """The config that `values` describe, knobs that have a default filled in.
+
+        A value outside today's choices is kept: narrowing a list must not lose what was measured.
+
+        Raises:
+            UsageError: a knob is unknown or missing.
+        """
+        names = [knob.name for knob in self.knobs]
+        unknown = [name for name in values if name not in names]
+        if unknown:
+            raise UsageError(f"a {self.op} config has the knobs {', '.join(names)}, not {_shown(unknown[0])}")
+        full = {knob.name: values.get(knob.name, knob.default) for knob in self.knobs}
+        missing = [name for name, value in full.items() if value is None]
+        if missing:
+            raise UsageError(f"a {self.op} config states every knob; {', '.join(missing)} is missing")
+        chosen = {name: value for name, value in full.items() if value is not None}
+        defaults = {knob.name: knob.default for knob in self.knobs}
+        return Config(chosen, _text({name: value for name, value in chosen.items() if value != defaults[name]}))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain lists and dicts; `from_json` gives the signature back."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Signature:
+        """The signature that `as_json` wrote; fields of a newer version are ignored."""
+
+        def each(kind: Any, items: list[dict[str, Any]]) -> tuple[Any, ...]:
+            known = kind.__dataclass_fields__
+            return tuple(
+                kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in item.items() if k in known})
+                for item in items
+            )
+
+        return Signature(
+            op=data["op"],
+            dims=each(Dim, data["dims"]),
+            dtypes=tuple(data["dtypes"]),
+            knobs=each(Knob, data["knobs"]),
+            attributes=each(Attribute, data["attributes"]),
+            summary=data["summary"],
+        )
+
+    def _problem(self, sizes: dict[str, int], dtype: str, attributes: dict[str, Value]) -> Problem:
+        defaults = {attribute.name: attribute.default for attribute in self.attributes}
+        told = {name: value for name, value in attributes.items() if value != defaults[name]}
+        text = f"{self.op} {_text(sizes, ordered=True)} dtype={dtype} {_text(told)}".rstrip()
+        return Problem(self.op, tuple(sizes.items()), dtype, tuple(attributes.items()), text)
+
+    def _default_size(self, dim: Dim, sizes: dict[str, int]) -> int:
+        if dim.default is None:
+            raise UsageError(f"{self.op} needs {dim.name}; give {dim.name}=SIZE")
+        return sizes[dim.default] if isinstance(dim.default, str) else dim.default
+
+    def _size(self, name: str, given: object) -> int:
+        text = str(given)
+        if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= MAX_SIZE:
+            raise UsageError(f"{self.op}: {name} is a whole number from 1 to {MAX_SIZE}, not {_shown(given)}")
+        return int(text)
+
+    def _choice(self, attribute: Attribute, given: object) -> Value:
+        for choice in attribute.choices:
+            if str(choice) == str(given):
+                return choice
+        choices = ", ".join(map(str, attribute.choices))
+        raise UsageError(f"{self.op}: {attribute.name} is one of {choices}, not {_shown(given)}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What `valid` and `default` may ask of a card."""
+
+    capability: tuple[int, int]
+    sm_count: int
+    shared_bytes: int
+    """Shared memory one block can opt in to, the compiler's own use included."""
+    registers_per_sm: int = 65536
+    registers_per_thread: int = 255
+    threads_per_block: int = 1024
+    warp_size: int = 32
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor a kernel is launched with.
+
+    `role`: "in" is read, "out" is written in full, "inout" is read and written, so it is restored before each
+    launch. `strides` counts elements; None is contiguous. `fill(tensor, generator)` sets what random numbers
+    may not be, such as indices; without it floats are normal and integers uniform.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    role: Literal["in", "out", "inout"] = "in"
+    strides: tuple[int, ...] | None = None
+    fill: Callable[[Any, Any], object] | None = None
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """`strides`, or those of a contiguous tensor where none are stated."""
+        return self.strides or tuple(prod(self.shape[dim + 1 :]) for dim in range(len(self.shape)))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements."""
+        return prod(self.shape) * itemsize(self.dtype)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch as a value: `fn[grid](*args, **kwargs)`.
+
+    The compile pool calls `fn.warmup` with it, so what is compiled ahead is what is launched later.
+    """
+
+    fn: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def __call__(self) -> Any:
+        """Launches; the compiled kernel, as Triton returns it."""
+        return self.fn[self.grid](*self.args, **self.kwargs)
+
+
+def _anything(problem: Problem, config: Config, limits: Limits) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An op: its signature and its code. A kernel file ends in `KERNEL = Kernel(...)`; no list is edited anywhere.
+
+    Tensors travel as a mapping from operand name to `torch.Tensor`, or to a stand-in that has `shape`, `dtype`,
+    `stride(i)` and `data_ptr()` when the compile pool calls `launch`.
+    """
+
+    signature: Signature
+    operands: Callable[[Problem], Mapping[str, Operand]]
+    """The tensors of a problem, in the order a caller would name them."""
+    launch: Callable[[Problem, Config, Mapping[str, Any]], tuple[Launch, ...]]
+    """What to launch, in order; () where there is nothing to do. Never looks at the tensors' contents."""
+    reference: Callable[[Problem, Mapping[str, Any], slice], Mapping[str, Any]]
+    """Rows `slice` (of the first dim) of every written operand, in higher precision, from torch alone."""
+    vendor: Callable[[Problem, Mapping[str, Any]], object]
+    """What a user would call otherwise, writing to the same operands."""
+    default: Callable[[Problem, Limits], Mapping[str, Value]]
+    """A rule over dims and limits that names no particular shape; what runs where nothing was tuned."""
+    valid: Callable[[Problem, Config, Limits], bool] = _anything
+    """The single statement of what may be tried, and the reason why each line is there."""
+    flops: Callable[[Problem], int] = lambda problem: 0
+    """Floating-point operations of the problem; 0 for a kernel that only moves data."""
+    exact: bool = False
+    """Outputs must equal the reference bit for bit, as a copy's do."""
+
+    @property
+    def op(self) -> str:
+        return self.signature.op
+
+    @cached_property
+    def source(self) -> str:
+        """Hash of the code that decides what runs: `launch` and the jit functions it reaches."""
+        return source_hash(self.launch)
+
+    def default_config(self, problem: Problem, limits: Limits) -> Config:
+        """The default as a `Config`."""
+        return self.signature.config(self.default(problem, limits))
+
+    def bytes(self, problem: Problem) -> int:
+        """Fewest bytes the problem moves: each input read once, each output written once."""
+        return sum(operand.bytes * (2 if operand.role == "inout" else 1) for operand in self.operands(problem).values())
+
+
+def _text(values: Mapping[str, Value], *, ordered: bool = False) -> str:
+    names = values if ordered else sorted(values)
+    return " ".join(f"{name}={values[name]}" for name in names)
+
+
+def _shown(value: object) -> str:
+    """A stranger's value, quoted and cut to a length that fits a message."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

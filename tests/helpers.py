@@ -1,0 +1,71 @@
+"""What several tests need: toy kernels, cards that are not here, configs drawn by seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tuner import catalog
+from tuner.kernels.spec import Config, Kernel, Limits, Problem
+from tuner.records import Device
+from tuner.space import feasible
+
+TOYS = Path(__file__).parent / "toys"
+OURS = ("gemm", "softmax", "transpose")
+
+H200 = Device("NVIDIA H200", (9, 0), 132, 150_754_820_096, 62_914_560, 232_448, "10de:2335")
+A100 = Device("NVIDIA A100-SXM4-80GB", (8, 0), 108, 85_899_345_920, 41_943_040, 166_912, "10de:20b2")
+RTX_4090 = Device("NVIDIA GeForce RTX 4090", (8, 9), 128, 25_757_220_864, 75_497_472, 101_376, "10de:2684")
+
+
+def toy(name: str) -> str:
+    """What names a toy kernel to the catalog."""
+    return str(TOYS / f"{name}.py")
+
+
+def resized(problem: Problem, **sizes: int) -> Problem:
+    """A problem of sizes that no signature hands out: 0."""
+    dims = tuple((name, sizes.get(name, size)) for name, size in problem.dims)
+    return Problem(problem.op, dims, problem.dtype, problem.attributes, f"{problem.text} {sizes}")
+
+
+def drawn(kernel: Kernel, problem: Problem, limits: Limits, count: int, seed: int = 0) -> list[Config]:
+    """So many feasible configs, the same every time."""
+    space = list(feasible(kernel, problem, limits))
+    return random.Random(seed).sample(space, min(count, len(space)))
+
+
+def wrongness(kernel: Kernel, problem: Problem, config: Config, device: str, seed: int = 1) -> tuple[float, float]:
+    """Runs a config on fresh inputs and poisoned outputs: its error, and the error that would pass."""
+    from tuner.measure import check, tensors
+
+    operands = kernel.operands(problem)
+    values: dict[str, Any] = tensors.allocate(operands, device)
+    tensors.draw(operands, values, seed)
+    kernel.vendor(problem, values)
+    allowed = check.tolerance(kernel, problem, check.error(kernel, problem, values, tensors.written(operands, values)))
+    tensors.poison(operands, values)
+    for launch in kernel.launch(problem, config, values):
+        launch()
+    return check.error(kernel, problem, values, tensors.written(operands, values)), allowed
+
+
+def problems(op: str, *, dtypes: tuple[str, ...] | None = None) -> Iterator[Problem]:
+    """Odd problems of an op: every dtype and attribute, sizes that no tile divides."""
+    signature = catalog.load(op).signature
+    by_op: dict[str, list[tuple[int, ...]]] = {
+        "gemm": [(1, 1, 1), (3, 129, 127), (127, 129, 65), (128, 256, 64), (1, 300, 17), (100, 3, 130)],
+        "softmax": [(1, 1), (3, 127), (129, 3), (127, 129), (5, 1000), (2, 4097)],
+        "transpose": [(1, 1), (3, 127), (129, 3), (127, 129), (64, 128), (1, 300)],
+    }
+    for dtype in dtypes or signature.dtypes:
+        attributes: list[dict[str, object]] = [{}]
+        for attribute in signature.attributes:
+            if not attribute.dtypes or dtype in attribute.dtypes:
+                attributes = [{**given, attribute.name: choice} for given in attributes for choice in attribute.choices]
+        for size in by_op[op]:
+            for given in attributes:
+                dims = {dim.name: value for dim, value in zip(signature.dims, size, strict=True)}
+                yield signature.problem({**dims, "dtype": dtype, **given})

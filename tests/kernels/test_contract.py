@@ -1,0 +1,111 @@
+"""What holds for every kernel: ours and a user's four lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers import A100, H200, OURS, RTX_4090, drawn, problems, resized, toy, wrongness
+
+from tuner import catalog
+from tuner.kernels.spec import Kernel, Limits, Problem, Signature
+from tuner.measure.compile import StandIn
+from tuner.space import feasible
+
+CARDS = [pytest.param(card.limits, id=card.id) for card in (H200, A100, RTX_4090)]
+LARGE = [
+    ("gemm", {"M": 4096}),
+    ("gemm", {"M": 16, "N": 4096, "K": 4096}),
+    ("gemm", {"M": 4096, "dtype": "fp32", "precision": "tf32"}),
+    ("gemm", {"M": 7, "N": 50257, "K": 1311}),
+    ("softmax", {"M": 8192}),
+    ("softmax", {"M": 4, "N": 2_000_003}),
+    ("softmax", {"M": 2_000_003, "N": 1}),
+    ("transpose", {"M": 8192}),
+    ("transpose", {"M": 1311, "N": 4352, "dtype": "int8"}),
+]
+
+
+@pytest.fixture(params=[*OURS, toy("double"), toy("halve")], ids=lambda name: Path(name).stem)
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    return catalog.load(request.param)
+
+
+class TestKernelContract:
+    def test_signature_survives_json(self, kernel: Kernel) -> None:
+        assert Signature.from_json(json.loads(json.dumps(kernel.signature.as_json()))) == kernel.signature
+
+    def test_source_is_a_stable_hash(self, kernel: Kernel) -> None:
+        assert len(kernel.source) == 16
+        assert int(kernel.source, 16) >= 0
+
+    def test_every_dim_and_knob_of_ours_explains_itself(self, kernel: Kernel) -> None:
+        if kernel.op in OURS:
+            signature = kernel.signature
+            helps = [part.help for parts in (signature.dims, signature.attributes, signature.knobs) for part in parts]
+            assert all(helps)
+
+    def test_bytes_count_each_operand_once_a_direction(self, kernel: Kernel) -> None:
+        problem = kernel.signature.problem({kernel.signature.dims[0].name: 64})
+        operands = kernel.operands(problem).values()
+        assert kernel.bytes(problem) == sum(o.bytes for o in operands) + sum(
+            o.bytes for o in operands if o.role == "inout"
+        )
+
+
+@pytest.mark.parametrize("limits", CARDS)
+@pytest.mark.parametrize(("op", "values"), LARGE, ids=lambda value: str(value))
+def test_default_is_one_of_the_feasible_configs(op: str, values: dict[str, object], limits: Limits) -> None:
+    kernel = catalog.load(op)
+    problem = kernel.signature.problem(values)
+    assert kernel.default_config(problem, limits) in set(feasible(kernel, problem, limits))
+
+
+@pytest.mark.parametrize("limits", CARDS)
+@pytest.mark.parametrize("op", OURS)
+def test_default_is_valid_at_every_odd_size(op: str, limits: Limits) -> None:
+    kernel = catalog.load(op)
+    for problem in problems(op):
+        config = kernel.default_config(problem, limits)
+        assert kernel.valid(problem, config, limits), (problem.text, config)
+
+
+def test_the_gemm_space_is_wide() -> None:
+    kernel = catalog.load("gemm")
+    problem = kernel.signature.problem({"M": 4096})
+    space = list(feasible(kernel, problem, H200.limits))
+    assert len(space) > 1000
+    known_good = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 3}
+    assert known_good in space
+
+
+@pytest.mark.parametrize("op", OURS)
+def test_nothing_is_launched_on_an_empty_matrix(op: str) -> None:
+    kernel = catalog.load(op)
+    problem = kernel.signature.problem({"M": 64})
+    config = kernel.default_config(problem, H200.limits)
+    empty = resized(problem, M=0)
+    stand_ins = {name: StandIn(operand) for name, operand in kernel.operands(empty).items()}
+    assert kernel.launch(empty, config, stand_ins) == ()
+
+
+INTERPRETED = [
+    pytest.param(kernel, problem, id=f"{Path(kernel).stem}-{problem.text}")
+    for kernel, found in {
+        "gemm": problems("gemm", dtypes=("fp32", "fp16")),
+        "softmax": problems("softmax", dtypes=("fp32", "fp16")),
+        toy("double"): [catalog.load(toy("double")).signature.problem({"N": n}) for n in (1, 127, 1000)],
+    }.items()
+    for problem in found
+]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # rows past the end, never stored
+@pytest.mark.parametrize(("reference", "problem"), INTERPRETED)
+def test_configs_are_right_under_the_interpreter(reference: str, problem: Problem) -> None:
+    """fp32 and fp16: the interpreter computes bf16 products wrongly. Gluon has no interpreter."""
+    kernel = catalog.load(reference)
+    for config in drawn(kernel, problem, H200.limits, count=2, seed=len(problem.text)):
+        error, allowed = wrongness(kernel, problem, config, "cpu")
+        assert error <= allowed, config

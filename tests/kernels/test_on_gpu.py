@@ -1,0 +1,91 @@
+"""Every kernel's configs on a real card, at odd sizes, against a reference in higher precision."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from helpers import OURS, drawn, problems, wrongness
+
+from tuner import catalog
+from tuner.kernels.spec import Config, Problem
+from tuner.measure.check import error
+from tuner.measure.tensors import allocate, draw, written
+
+pytestmark = pytest.mark.gpu
+
+EXTRA: dict[str, list[dict[str, object]]] = {
+    "gemm": [{"M": 1311, "N": 4352, "K": 300}, {"M": 2050, "N": 1025, "K": 33, "dtype": "fp16", "layout": "nt"}],
+    "softmax": [{"M": 1311, "N": 4352}, {"M": 3, "N": 150_000}, {"M": 7, "N": 131_072, "dtype": "bf16"}],
+    "transpose": [{"M": 1311, "N": 4352}, {"M": 4352, "N": 1311, "dtype": "int8"}],
+}
+
+
+def _pairs(op: str) -> Iterator[tuple[Problem, Config]]:
+    """40 seeded configs, each at an odd problem; every dtype, layout and precision comes up."""
+    from tuner.device import describe
+
+    kernel = catalog.load(op)
+    signature = kernel.signature
+    found = [*problems(op), *(signature.problem(values) for values in EXTRA[op])]
+    random.Random(op).shuffle(found)
+    while len(found) < 40:
+        found += found
+    for index, problem in enumerate(found[: max(40, len(list(problems(op))))]):
+        yield problem, drawn(kernel, problem, describe(0).limits, count=1, seed=index)[0]
+
+
+@pytest.mark.parametrize("op", OURS)
+def test_seeded_configs_are_right_at_odd_sizes(op: str) -> None:
+    kernel = catalog.load(op)
+    tried = 0
+    wrong = []
+    for problem, config in _pairs(op):
+        found, allowed = wrongness(kernel, problem, config, "cuda")
+        tried += 1
+        if not found <= allowed:
+            wrong.append((problem.text, config, found, allowed))
+    assert tried >= 40
+    assert not wrong
+
+
+@pytest.mark.parametrize("N", [1, 3, 1000, 131_072, 150_000, 1_048_577, 2_000_003])
+def test_f07_softmax_rows_of_any_length(N: int) -> None:
+    from tuner.device import describe
+
+    kernel = catalog.load("softmax")
+    problem = kernel.signature.problem({"M": 3, "N": N})
+    for config in [kernel.default_config(problem, describe(0).limits), *drawn(kernel, problem, describe(0).limits, 2)]:
+        found, allowed = wrongness(kernel, problem, config, "cuda")
+        assert found <= allowed, config
+
+
+def test_j01_ieee_products_are_not_tf32() -> None:
+    kernel = catalog.load("gemm")
+    errors = {}
+    for precision in ("ieee", "tf32"):
+        problem = kernel.signature.problem({"M": 1024, "dtype": "fp32", "precision": precision})
+        config = kernel.signature.config(
+            {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
+        )
+        errors[precision], allowed = wrongness(kernel, problem, config, "cuda")
+        assert errors[precision] <= allowed
+    assert errors["ieee"] < 1e-6
+    assert errors["tf32"] > 1e-5
+
+
+@pytest.mark.parametrize("op", ["softmax", "transpose"])
+def test_f04_more_than_2_to_the_31_elements(op: str) -> None:
+    """46341 x 46341 is 2,147,488,281 elements: the last rows lie past a 32-bit offset."""
+    kernel = catalog.load(op)
+    problem = kernel.signature.problem({"M": 46341, "dtype": "fp16"})
+    operands = kernel.operands(problem)
+    tensors = allocate(operands, "cuda")
+    draw(operands, tensors, seed=1)
+    from tuner.device import describe
+
+    for launch in kernel.launch(problem, kernel.default_config(problem, describe(0).limits), tensors):
+        launch()
+    assert error(kernel, problem, tensors, written(operands, tensors)) <= 2 * torch.finfo(torch.float16).eps

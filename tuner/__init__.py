@@ -1,0 +1,35 @@
+"""Autotuning for Triton kernels: find the fastest launch configuration, keep it with the evidence, serve it.
+
+Light: neither torch, triton nor optuna is imported until something needs them.
+"""
+
+from tuner.client import Best, best_config
+from tuner.kernels.spec import (
+    Attribute,
+    Config,
+    Dim,
+    Kernel,
+    Knob,
+    Launch,
+    Limits,
+    Operand,
+    Problem,
+    Signature,
+)
+
+__version__ = "0.1.0"
+__all__ = [
+    "Attribute",
+    "Best",
+    "Config",
+    "Dim",
+    "Kernel",
+    "Knob",
+    "Launch",
+    "Limits",
+    "Operand",
+    "Problem",
+    "Signature",
+    "__version__",
+    "best_config",
+]

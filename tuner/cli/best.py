@@ -1,0 +1,87 @@
+"""`tuner best OP`: what is stored for a problem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuner import catalog, device
+from tuner.cli.ops import OpCommands, db_option, json_option
+from tuner.cli.show import config_text, print_found, print_json
+from tuner.db.store import Store, default_path
+from tuner.errors import NoDevice, NothingFound, UsageError
+from tuner.kernels.spec import Problem, Signature
+from tuner.lookup import Asked, Table
+from tuner.records import Policy, Provenance
+
+
+def _best(
+    reference: str,
+    signature: Signature,
+    problem: Problem,
+    *,
+    device_id: str | None,
+    triton: str | None,
+    strict: bool,
+    partial: bool,
+    db: Path | None,
+    as_json: bool,
+) -> int:
+    store = Store.open(db or default_path())
+    if partial:
+        return _print_partial(store, reference, signature, problem, as_json)
+    asked = Asked(problem, triton=triton, strict=strict)
+    if device_id is None and triton is None and device.count():
+        here = device.environment(0)
+        asked = Asked(problem, here.triton, catalog.load(reference).source, here.driver, here.ptxas, strict=strict)
+    elif strict and triton is None:
+        raise UsageError("--strict compares versions, so it needs --triton where there is no GPU")
+    about = device_id or _only_device(store)
+    found = Table(about, store.answers(op=problem.op, device=about)).find(asked)
+    if as_json:
+        print_json(found.as_json(store.snapshot))
+    else:
+        print_found(found)
+    return 0 if found.stored is not None else 1
+
+
+def _only_device(store: Store) -> str:
+    if device.count():
+        return device.describe(0).id
+    stored = store.devices()
+    if not stored:
+        raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
+    if len(stored) > 1:
+        raise UsageError(f"answers are stored for several devices; name one with --device: {', '.join(stored)}")
+    return stored[0]
+
+
+def _print_partial(store: Store, reference: str, signature: Signature, problem: Problem, as_json: bool) -> int:
+    """The fastest single measurement on the card here, of whatever run."""
+    if not device.count():
+        raise NoDevice("--partial is about searches on the GPU of this machine, and there is none")
+    provenance = Provenance(device.describe(0), device.environment(0), catalog.load(reference).source, Policy().text)
+    measured = store.partial(signature, problem, provenance)
+    if measured is None:
+        raise NothingFound(f"nothing is measured yet of {problem.text}; tuner search measures it")
+    if as_json:
+        print_json({"config": dict(measured.config), "latency_us": measured.latency_us, "match": "partial"})
+    else:
+        click.echo(f"{config_text(measured.config)}  {measured.latency_us:.2f} us, best so far")
+    return 0
+
+
+command = OpCommands(
+    _best,
+    [
+        click.Option(["--device", "device_id"], metavar="ID", help="Device id; else the GPU here, else the only one."),
+        click.Option(["--triton"], metavar="VERSION", help="Triton version to compare with."),
+        click.Option(["--strict"], is_flag=True, help="Take nothing that is stale."),
+        click.Option(["--partial"], is_flag=True, help="The best so far of a search that was interrupted."),
+        db_option,
+        json_option,
+    ],
+    name="best",
+    help="Show the stored best config of a problem.",
+)

@@ -1,0 +1,81 @@
+"""Commands about one problem: `tuner search gemm --M 4096`. Options come from the kernel's signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner import catalog
+from tuner.db.store import Store, default_path
+from tuner.kernels.spec import Signature
+from tuner.measure import recorded
+
+db_option = click.Option(
+    ["--db"],
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The database file; else TUNER_DB, else one in your data folder.",
+)
+json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print exactly one JSON document.")
+gpu_option = click.Option(["--gpu"], default="auto", show_default=True, help="Number of a GPU here, or auto.")
+
+
+def known_signatures(db: Path | None = None) -> Mapping[str, Signature]:
+    """Signatures of ops whose code need not be loaded: the recorded ones and those of the store."""
+    path = db or default_path()
+    stored = Store.open(path).signatures() if path.exists() else {}
+    return recorded.signatures() | stored
+
+
+class OpCommands(click.Group):
+    """A group with a subcommand for every op, made from the op's signature.
+
+    Args:
+        action: called with the reference the kernel was named by, its signature, the problem, and the option values.
+        options: what the command takes besides the problem.
+    """
+
+    def __init__(self, action: Callable[..., Any], options: list[click.Parameter], **settings: Any) -> None:
+        super().__init__(subcommand_metavar="OP [OPTIONS]", **settings)
+        self._action, self._options = action, options
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*catalog.names(), *recorded.signatures()})
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command:
+        signature = catalog.signature(name, known_signatures)
+
+        def run(**values: Any) -> Any:
+            told = {name: values.pop(name) for name in signature.parameters}
+            problem = signature.problem({name: value for name, value in told.items() if value is not None})
+            return self._action(name, signature, problem, **values)
+
+        return click.Command(
+            name,
+            params=[*_problem_options(signature), *self._options],
+            callback=run,
+            help=f"{self.help}\n\n{signature.op}: {signature.summary}",
+            short_help=signature.summary,
+        )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return args[0], self.get_command(ctx, args[0]), args[1:]
+
+
+def _problem_options(signature: Signature) -> list[click.Parameter]:
+    """Values stay text: the signature checks them, and words the refusal."""
+    options: list[click.Parameter] = []
+    for dim in signature.dims:
+        default = "" if dim.default is None else f"  [default: {dim.default}]"
+        options.append(click.Option([f"--{dim.name}", dim.name], metavar="SIZE", help=f"{dim.help}{default}"))
+    shown = "|".join(signature.dtypes)
+    options.append(click.Option(["--dtype"], metavar="DTYPE", help=f"{shown}  [default: {signature.dtypes[0]}]"))
+    for attribute in signature.attributes:
+        choices = "|".join(map(str, attribute.choices))
+        help = f"{choices}: {attribute.help}  [default: {attribute.default}]"
+        options.append(click.Option([f"--{attribute.name}", attribute.name], metavar="CHOICE", help=help))
+    return options

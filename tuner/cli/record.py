@@ -1,0 +1,99 @@
+"""`tuner record OP`: measures a whole feasible set on a GPU and writes it to a file that can be searched anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from tuner import device
+from tuner.cli import INTERRUPTED
+from tuner.cli.ops import OpCommands, db_option, gpu_option
+from tuner.cli.search import run_search
+from tuner.cli.show import failures_text, say
+from tuner.cli.source import on_gpu
+from tuner.db.store import Store, default_path
+from tuner.errors import NoDevice, NothingFound
+from tuner.kernels.spec import Problem, Signature
+from tuner.measure import recorded
+from tuner.records import Measurement, Policy
+from tuner.search import Budget
+
+_WITHIN, _FEWEST = 1.05, 32
+"""Configs up to this times the best, or so many, meet in the recorded duel: any search's finalists are among them."""
+
+
+def _close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
+    close = [measurement for measurement in ranked if measurement.latency_us <= _WITHIN * ranked[0].latency_us]
+    return max(close, ranked[:_FEWEST], key=len)
+
+
+def _record(
+    reference: str, signature: Signature, problem: Problem, *, gpu: str, out: Path, fresh: bool, db: Path | None
+) -> int:
+    index = device.choose(gpu)
+    if index is None:
+        raise NoDevice("recording measures on a GPU, and there is none here")
+    source = on_gpu(reference, problem, index, stop_beaten=False)
+    store = Store.open(db or default_path())
+    result = run_search(
+        source,
+        store,
+        signature,
+        problem,
+        sampler="grid",
+        seed=0,
+        budget=Budget(),
+        fresh=fresh,
+        finalists=_close_to_best,
+    )
+    if result.stopped == "interrupted":
+        done = f"{len(result.measurements)} of {len(source.space)}"
+        say(f"Interrupted after {done} configs; the same command goes on from there.")
+        return INTERRUPTED
+    if result.duel is None:
+        raise NothingFound(f"no config ran right: {failures_text(result.failures)}; no file is written")
+    by_config = {measurement.config: measurement for measurement in result.measurements}
+    space = recorded.Space(
+        signature=signature,
+        problem=problem,
+        device=source.provenance.device,
+        environment=source.provenance.environment,
+        source=source.provenance.source,
+        policy=Policy(),
+        default=source.default,
+        flops=source.flops,
+        bytes=source.bytes,
+        recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        measurements=tuple(by_config[config] for config in source.space),
+        duel=result.duel,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / f"{space.name}.json.gz"
+    file.write_bytes(recorded.dumps(space))
+    counted = failures_text(result.failures)
+    seconds = sum(result.seconds.values())
+    say(f"{len(space.measurements)} configs in {seconds:.0f} s{f' ({counted})' if counted else ''}")
+    click.echo(str(file))
+    return 0
+
+
+command = OpCommands(
+    _record,
+    [
+        gpu_option,
+        click.Option(
+            ["--out"],
+            type=click.Path(path_type=Path, file_okay=False),
+            default=".",
+            show_default=True,
+            help="Folder to write to.",
+        ),
+        click.Option(["--fresh"], is_flag=True, help="Measure again what earlier runs measured."),
+        db_option,
+    ],
+    name="record",
+    help="Measure every config of a problem, and write the space to a file.",
+)

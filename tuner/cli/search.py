@@ -1,0 +1,216 @@
+"""`tuner search OP`: finds the best config of a problem and keeps it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.cli import INTERRUPTED
+from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option
+from tuner.cli.show import SearchProgress, config_text, failures_text, print_found, print_json, say
+from tuner.cli.source import Source, choose
+from tuner.db.store import Store, default_path
+from tuner.errors import NothingFound
+from tuner.kernels.spec import Problem, Signature
+from tuner.lookup import Found, Table
+from tuner.records import Answer, Measurement
+from tuner.sampler import SAMPLERS
+from tuner.search import Budget, Result, best_five, search
+
+TRIALS = 200
+
+
+class _Seconds(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        given = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)(s|m|h)?", str(value))
+        seconds = float(given[1]) * {"s": 1, "m": 60, "h": 3600}[given[2] or "s"] if given else 0.0
+        if not seconds:
+            self.fail(f"a duration is a number with s, m or h, such as 30s, not {str(value)[:40]!r}", param, ctx)
+        return seconds
+
+
+def run_search(
+    source: Source,
+    store: Store,
+    signature: Signature,
+    problem: Problem,
+    *,
+    sampler: str,
+    seed: int,
+    budget: Budget,
+    fresh: bool,
+    finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = best_five,
+) -> Result:
+    """One search, written to the store as it goes; its answer too, if there is one.
+
+    `fresh`: measures again what earlier runs measured.
+    """
+    known = [] if fresh else _within(source, store.known(signature, problem, source.provenance))
+    settings: Mapping[str, Any] = {
+        "sampler": sampler,
+        "seed": seed,
+        "trials": budget.trials,
+        "budget_s": budget.seconds,
+        "space": len(source.space),
+        "known": len(known),
+    }
+    run = store.start_run(signature, problem, source.provenance, settings)
+    measurer = source.measurer()
+    with SearchProgress(min(budget.trials or len(source.space), len(source.space))) as progress:
+        progress.known(len(known))
+
+        def on_trial(measurement: Measurement) -> None:
+            store.add_trial(run, measurement)
+            progress.trial(measurement)
+
+        try:
+            result = search(
+                source.space,
+                source.default,
+                measurer,
+                sampler=sampler,
+                seed=seed,
+                budget=budget,
+                known=known,
+                on_trial=on_trial,
+                finalists=finalists,
+            )
+        except BaseException:
+            store.end_run(run, "failed", "error", {})
+            raise
+        finally:
+            measurer.close()
+    if result.verdict is None or result.duel is None:
+        status = "interrupted" if result.stopped == "interrupted" else "failed"
+        store.end_run(run, status, result.stopped, result.seconds)
+    else:
+        answer = _answer(problem, source, result)
+        store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel)
+    return result
+
+
+def stored_answer(store: Store, source: Source, problem: Problem) -> Found:
+    """What the store answers for this source."""
+    device = source.provenance.device.id
+    answers = [
+        stored
+        for stored in store.answers(op=problem.op, device=device)
+        if stored.provenance.recorded == source.provenance.recorded
+    ]
+    return Table(device, answers).find(source.asks(problem))
+
+
+def _search(
+    reference: str,
+    signature: Signature,
+    problem: Problem,
+    *,
+    trials: int,
+    budget: float | None,
+    seed: int,
+    sampler: str,
+    gpu: str,
+    replay: str | None,
+    force: bool,
+    db: Path | None,
+    as_json: bool,
+) -> int:
+    source = choose(reference, problem, gpu, replay)
+    store = Store.open(db or default_path())
+    limits = Budget(trials, budget)
+    found = stored_answer(store, source, problem)
+    if not force and found.stored is not None and _serves(found, limits):
+        say(f"Answered from the store, run {found.stored.run_id}; --force searches again.")
+    else:
+        result = run_search(source, store, signature, problem, sampler=sampler, seed=seed, budget=limits, fresh=force)
+        if result.verdict is None:
+            return _no_answer(result)
+        if result.failures:
+            say(f"Failed: {failures_text(result.failures)}.")
+        found = stored_answer(store, source, problem)
+    if as_json:
+        print_json(found.as_json(store.snapshot))
+    else:
+        print_found(found)
+    return 0
+
+
+def _no_answer(result: Result) -> int:
+    """Interrupted: the best so far, which is kept and not served. Else every config failed."""
+    if result.stopped != "interrupted":
+        counted = failures_text(result.failures) or "none was tried in time"
+        raise NothingFound(f"no config ran right: {counted}; nothing is stored")
+    say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
+    if result.best is not None:
+        click.echo(f"{config_text(result.best.config)}  {result.best.latency_us:.2f} us, best so far")
+    return INTERRUPTED
+
+
+def _serves(found: Found, asked: Budget) -> bool:
+    """Whether the run behind an answer tried at least as hard as is asked for now."""
+    assert found.stored is not None
+    differs = [reason for reason in found.stale if not reason.startswith("recorded")]
+    settings = found.stored.settings
+    had = Budget(settings["trials"], settings["budget_s"])
+    exhausted = found.stored.trials >= settings["space"]
+    enough_trials = had.trials is None or (asked.trials is not None and had.trials >= asked.trials)
+    enough_time = had.seconds is None or (asked.seconds is not None and had.seconds >= asked.seconds)
+    return not differs and (exhausted or (enough_trials and enough_time))
+
+
+def _within(source: Source, known: Sequence[Measurement]) -> list[Measurement]:
+    space = set(source.space)
+    return [measurement for measurement in known if measurement.config in space]
+
+
+def _answer(problem: Problem, source: Source, result: Result) -> Answer:
+    verdict = result.verdict
+    assert verdict is not None
+    (measured,) = [m for m in result.measurements if m.config == verdict.config]
+    return Answer(
+        problem=problem,
+        kind=verdict.kind,
+        config=verdict.config,
+        latency_us=verdict.latency_us,
+        interval_us=verdict.interval_us,
+        speedup=verdict.speedup,
+        speedup_interval=verdict.speedup_interval,
+        default_latency_us=verdict.default_latency_us,
+        vendor_latency_us=verdict.vendor_latency_us,
+        ties=verdict.ties,
+        unresolved=verdict.unresolved,
+        max_error=measured.max_error,
+        tolerance=measured.tolerance,
+        flops=source.flops,
+        bytes=source.bytes,
+    )
+
+
+command = OpCommands(
+    _search,
+    [
+        click.Option(
+            ["--trials"],
+            type=click.IntRange(1),
+            default=TRIALS,
+            show_default=True,
+            help="Configs to try, those of earlier runs included.",
+        ),
+        click.Option(["--budget"], type=_Seconds(), help="Time to take, such as 30s or 5m; whichever ends first."),
+        click.Option(["--seed"], type=int, default=0, show_default=True, help="Of the sampler."),
+        click.Option(["--sampler"], type=click.Choice(SAMPLERS), default="tpe", show_default=True),
+        gpu_option,
+        click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
+        click.Option(["--force"], is_flag=True, help="Measure everything again, whatever is stored."),
+        db_option,
+        json_option,
+    ],
+    name="search",
+    help="Find the best config of a problem, and keep it.",
+)

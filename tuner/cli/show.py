@@ -1,0 +1,149 @@
+"""What a person sees: an answer as a table on stdout, a search's progress on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table as Grid
+
+from tuner.kernels.spec import Problem, Value
+from tuner.lookup import Found
+from tuner.records import Answer, Measurement, StoredAnswer
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    click.echo(json.dumps(document, indent=2))
+
+
+def say(line: str) -> None:
+    """A line about what is going on, on stderr."""
+    click.echo(line, err=True)
+
+
+def problem_text(problem: Problem) -> str:
+    """A problem in full: `gemm  M=4096 N=4096 K=4096 dtype=bf16 layout=nn`."""
+    return f"{problem.op}  {' '.join(f'{name}={value}' for name, value in problem.values.items())}"
+
+
+def config_text(config: Mapping[str, Value]) -> str:
+    """A config on one line."""
+    return "  ".join(f"{name}={value}" for name, value in config.items())
+
+
+def failures_text(failures: Mapping[str, int]) -> str:
+    """`3 timeout, 1 crashed`, the commonest first."""
+    return ", ".join(f"{count} {outcome}" for outcome, count in Counter(failures).most_common())
+
+
+def print_found(found: Found) -> None:
+    """An answer with its evidence, or what is known in its place."""
+    console = Console(highlight=False, soft_wrap=True)
+    if found.stored is None:
+        console.print(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
+        console.print(f"  no answer is stored; to tune it:  [bold]{found.command}[/]")
+        if found.nearest:
+            console.print(f"  nearest that are tuned: {'; '.join(found.nearest)}")
+        return
+    answer = found.stored.answer
+    console.print(f"[bold]{problem_text(found.problem)}[/]  on {found.stored.provenance.device.name}")
+    console.print(f"  [bold green]{config_text(answer.config)}[/]")
+    console.print(_latencies(answer))
+    for line in _notes(found.stored, found.stale):
+        console.print(f"  {line}")
+
+
+def _latencies(answer: Answer) -> Grid:
+    grid = Grid("", "latency", "95 % interval", "time over best", box=SIMPLE, pad_edge=True)
+    for column in grid.columns[1:]:
+        column.justify = "right"
+    grid.add_row(answer.kind, _us(answer.latency_us), _interval(answer.interval_us, 2), "")
+    if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
+        ratio = f"{answer.speedup:.3f}  {_interval(answer.speedup_interval, 3)}"
+        grid.add_row("default", _us(answer.default_latency_us), "", ratio)
+    if answer.vendor_latency_us is not None:
+        grid.add_row("torch", _us(answer.vendor_latency_us), "", f"{answer.vendor_latency_us / answer.latency_us:.3f}")
+    return grid
+
+
+def _notes(stored: StoredAnswer, stale: tuple[str, ...]) -> Iterator[str]:
+    answer, provenance = stored.answer, stored.provenance
+    rates = [f"{answer.bytes / answer.latency_us / 1e3:,.0f} GB/s"]
+    if answer.flops:
+        rates.insert(0, f"{answer.flops / answer.latency_us / 1e6:,.1f} TFLOP/s")
+    yield ", ".join(rates)
+    space = stored.settings.get("space")
+    yield f"tried {stored.trials:,} configs{f' of {space:,}' if space else ''}; {_ties(answer)}"
+    if answer.max_error is not None and answer.tolerance is not None:
+        yield f"largest error {answer.max_error:.2g}, allowed {answer.tolerance:.2g} (of the reference's largest value)"
+    environment = provenance.environment
+    versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
+    told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    yield f"{stored.created_at[:16].replace('T', ' ')} UTC, {told}"
+    if provenance.recorded is not None:
+        yield f"[yellow]replayed from {provenance.recorded}: measured on {provenance.device.name}, not here[/]"
+    for reason in stale:
+        if not reason.startswith("recorded"):
+            yield f"[yellow]stale: {reason}[/]"
+
+
+def _ties(answer: Answer) -> str:
+    if not answer.ties:
+        return "none ties with the best"
+    word = "ties" if len(answer.ties) == 1 else "tie"
+    return f"{len(answer.ties)} {word} with the best{', unresolved' if answer.unresolved else ''}"
+
+
+def _us(latency_us: float) -> str:
+    return f"{latency_us:,.2f} us"
+
+
+def _interval(interval: tuple[float, float] | None, decimals: int) -> str:
+    return "" if interval is None else f"{interval[0]:.{decimals}f} - {interval[1]:.{decimals}f}"
+
+
+class SearchProgress:
+    """Trials, best so far, failures by kind and time left, on one line of stderr; nothing where that is no terminal."""
+
+    def __init__(self, total: int) -> None:
+        self._best_us = float("inf")
+        self._failures: Counter[str] = Counter()
+        self._progress = Progress(
+            SpinnerColumn(),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[best]}"),
+            TextColumn("[red]{task.fields[failures]}"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._progress.disable = not self._progress.console.is_terminal
+        self._task = self._progress.add_task("", total=total, best="starting", failures="")
+
+    def __enter__(self) -> SearchProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def known(self, count: int) -> None:
+        """So many trials were there already."""
+        self._progress.update(self._task, advance=count)
+
+    def trial(self, measurement: Measurement) -> None:
+        """One more."""
+        if measurement.ok:
+            self._best_us = min(self._best_us, measurement.latency_us)
+        else:
+            self._failures[str(measurement.outcome)] += 1
+        best = f"best {_us(self._best_us)}" if self._best_us < float("inf") else "none yet"
+        self._progress.update(self._task, advance=1, best=best, failures=failures_text(self._failures))

@@ -1,0 +1,161 @@
+"""What card this is, asked of the driver without creating a context on it.
+
+The driver's `cuDeviceGetAttribute` needs no context, so the process that searches stays free of CUDA: it can start
+workers that own the card, and a config that ruins a context ruins a worker's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from os import environ
+from pathlib import Path
+from subprocess import run
+
+from tuner.errors import NoDevice, UsageError
+from tuner.records import Device, Environment
+
+_ATTRIBUTES = {  # CUdevice_attribute, cuda.h
+    "sm_count": 16,
+    "l2_bytes": 38,
+    "capability_major": 75,
+    "capability_minor": 76,
+    "shared_bytes": 97,
+}
+
+
+def count() -> int:
+    """GPUs that the driver shows; 0 without a driver."""
+    driver = _driver()
+    number = ctypes.c_int()
+    if driver is None or driver.cuDeviceGetCount(ctypes.byref(number)) != 0:
+        return 0
+    return number.value
+
+
+def choose(gpu: str) -> int | None:
+    """The index of the GPU called `auto` or by number; None where `auto` finds none.
+
+    Raises:
+        UsageError: neither `auto` nor a number.
+        NoDevice: there is no GPU of that number.
+    """
+    if gpu == "auto":
+        return 0 if count() else None
+    if not re.fullmatch(r"[0-9]{1,3}", gpu):
+        raise UsageError(f"a GPU is chosen as auto or by its number, not as {gpu[:40]!r}")
+    if int(gpu) >= count():
+        raise NoDevice(f"GPU {gpu} was asked for and the driver shows {count()}; leave --gpu out to take what is there")
+    return int(gpu)
+
+
+@cache
+def describe(index: int) -> Device:
+    """The card at `index`.
+
+    Raises:
+        NoDevice: the driver shows no such GPU.
+    """
+    driver = _driver()
+    if driver is None or index >= count():
+        raise NoDevice(f"the driver shows no GPU {index}")
+    handle = ctypes.c_int()
+    driver.cuDeviceGet(ctypes.byref(handle), index)
+    name = ctypes.create_string_buffer(256)
+    driver.cuDeviceGetName(name, len(name), handle)
+    memory = ctypes.c_size_t()
+    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
+    values: dict[str, int] = {}
+    for attribute, number in _ATTRIBUTES.items():
+        value = ctypes.c_int()
+        driver.cuDeviceGetAttribute(ctypes.byref(value), number, handle)
+        values[attribute] = value.value
+    full_name, mig = _split_mig(name.value.decode())
+    return Device(
+        name=full_name,
+        capability=(values["capability_major"], values["capability_minor"]),
+        sm_count=values["sm_count"],
+        memory_bytes=memory.value,
+        l2_bytes=values["l2_bytes"],
+        shared_bytes=values["shared_bytes"],
+        pci_id=_nvml(index)[1],
+        mig=mig,
+    )
+
+
+@cache
+def environment(index: int | None = 0) -> Environment:
+    """What is installed here to compile and run with; fields of what is not installed are empty."""
+    return Environment(
+        triton=_version("triton"),
+        ptxas=_ptxas_version(),
+        torch=_version("torch"),
+        driver="" if index is None else _nvml(index)[0],
+    )
+
+
+def _split_mig(name: str) -> tuple[str, str]:
+    """CUDA names a slice "NVIDIA H100 80GB HBM3 MIG 1g.10gb"."""
+    whole, _, profile = name.partition(" MIG ")
+    return whole, profile
+
+
+@cache
+def _driver() -> ctypes.CDLL | None:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    return driver if driver.cuInit(0) == 0 else None
+
+
+@cache
+def _nvml(index: int) -> tuple[str, str]:
+    """Driver version and PCI id, empty where NVML is not installed or does not answer."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(_bus_id(index))
+        pci = pynvml.nvmlDeviceGetPciInfo(handle).pciDeviceId  # device id in the high half, vendor in the low
+        return str(pynvml.nvmlSystemGetDriverVersion()), f"{pci & 0xFFFF:04x}:{pci >> 16:04x}"
+    except ImportError:
+        return "", ""
+    except pynvml.NVMLError:
+        return "", ""
+
+
+def _bus_id(index: int) -> bytes:
+    """CUDA numbers the cards it is shown, NVML all there are: the bus address is what both agree on."""
+    driver = _driver()
+    address = ctypes.create_string_buffer(32)
+    if driver is not None:
+        handle = ctypes.c_int()
+        driver.cuDeviceGet(ctypes.byref(handle), index)
+        driver.cuDeviceGetPCIBusId(address, len(address), handle)
+    return address.value
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _ptxas_version() -> str:
+    """The release of the ptxas that Triton would run, read without importing Triton."""
+    triton = find_spec("triton")
+    if triton is None or triton.origin is None:
+        return ""
+    own = Path(triton.origin).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    ptxas = environ.get("TRITON_PTXAS_PATH") or str(own)
+    try:
+        printed = run([ptxas, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except OSError:
+        return ""
+    release = re.search(r"release ([0-9.]+)", printed)
+    return release.group(1) if release else ""

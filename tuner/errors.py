@@ -1,0 +1,55 @@
+"""One error tree. A message states the rule, then the value, then the way out.
+
+    TunerError
+    |-- UsageError          what was asked for cannot be understood
+    |   `-- UnknownName     an op, kernel, device, space or run that nobody has heard of
+    |-- NoDevice            no GPU, and nothing recorded that could stand in for one
+    |-- NothingFound        asked in full, and there is no answer
+    |-- MeasureError        the machinery around the configs broke, not a config
+    `-- StoreError          the database cannot be read or written
+
+The command line exits with `exit_code`; the service answers with `http_status`.
+"""
+
+
+class TunerError(Exception):
+    """Base of every error a caller may want to catch."""
+
+    exit_code = 1
+    http_status = 500
+
+
+class UsageError(TunerError):
+    """The request names something that does not fit the rules."""
+
+    exit_code = 2
+    http_status = 422
+
+
+class UnknownName(UsageError):
+    """The request names an op, kernel, device, space or run that does not exist."""
+
+    http_status = 404
+
+
+class NoDevice(TunerError):
+    """There is no GPU to measure on and no recorded space to replay."""
+
+    exit_code = 3
+
+
+class NothingFound(TunerError):
+    """The request was understood and has no answer."""
+
+    http_status = 404
+
+
+class MeasureError(TunerError):
+    """A worker or the compile pool cannot be started or kept alive."""
+
+
+class StoreError(TunerError):
+    """The database is unreadable, locked, full, or of another version."""
+
+    exit_code = 5
+    http_status = 503

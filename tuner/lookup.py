@@ -1,0 +1,183 @@
+"""All answers of one op on one device, and which of them serves a question; for the client and the service alike.
+
+Pure and standard library only. Where an answer is not exactly what was asked for, it says so and why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.kernels.spec import Problem
+from tuner.records import StoredAnswer
+
+_NEAREST = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question. A field that is None was not sent and is not compared."""
+
+    problem: Problem
+    triton: str | None = None
+    source: str | None = None
+    driver: str | None = None
+    ptxas: str | None = None
+    policy: str | None = None
+    strict: bool = False
+    """A stale answer is a miss."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What serves a question.
+
+    `match` is `exact`; `stale`, with the reasons; or `none`, with the nearest problems that have an answer.
+    """
+
+    problem: Problem
+    device: str
+    match: str
+    stored: StoredAnswer | None = None
+    stale: tuple[str, ...] = ()
+    nearest: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """What would tune the problem."""
+        options = " ".join(f"--{name} {value}" for name, value in self.problem.values.items())
+        return f"tuner search {self.problem.op} {options}"
+
+    def as_json(self, snapshot: str) -> dict[str, Any]:
+        """The document that the service, `tuner best --json` and `tuner search --json` give."""
+        head = {"op": self.problem.op, "problem": self.problem.values, "device": self.device}
+        if self.stored is None:
+            return {
+                **head,
+                "match": self.match,
+                "reason": f"no answer is stored for {self.problem.text} on {self.device}",
+                "nearest": list(self.nearest),
+                "command": self.command,
+                "snapshot": snapshot,
+            }
+        answer, provenance = self.stored.answer, self.stored.provenance
+        return {
+            **head,
+            "config": dict(answer.config),
+            "match": self.match,
+            "kind": answer.kind,
+            "latency_us": _round(answer.latency_us),
+            "interval_us": _rounds(answer.interval_us),
+            "speedup": _round(answer.speedup),
+            "speedup_interval": _rounds(answer.speedup_interval),
+            "tflops": _round(answer.flops / answer.latency_us / 1e6) if answer.flops else None,
+            "gb_per_s": _round(answer.bytes / answer.latency_us / 1e3),
+            "default_latency_us": _round(answer.default_latency_us),
+            "vendor_latency_us": _round(answer.vendor_latency_us),
+            "ties": [{"config": dict(tie.config), "slowdown": _round(tie.slowdown)} for tie in answer.ties],
+            "unresolved": answer.unresolved,
+            "recorded": provenance.recorded,
+            "max_error": answer.max_error,
+            "tolerance": answer.tolerance,
+            "tuned_with": {
+                "triton": provenance.environment.triton,
+                "ptxas": provenance.environment.ptxas,
+                "torch": provenance.environment.torch,
+                "driver": provenance.environment.driver,
+                "source": provenance.source,
+                "policy": provenance.policy,
+                "tuner": provenance.tuner,
+            },
+            "stale": list(self.stale),
+            "tuned_at": self.stored.created_at,
+            "snapshot": snapshot,
+        }
+
+
+class Table:
+    """The answers of one op on one device."""
+
+    def __init__(self, device: str, answers: Iterable[StoredAnswer]) -> None:
+        self._device = device
+        self._answers: dict[str, list[StoredAnswer]] = {}
+        self._problems: dict[str, Problem] = {}
+        for stored in answers:
+            self._answers.setdefault(stored.answer.problem.text, []).append(stored)
+            self._problems[stored.answer.problem.text] = stored.answer.problem
+
+    def find(self, asked: Asked) -> Found:
+        """The newest answer that is exactly what was asked for; else the best stale one; else none."""
+        candidates = [
+            stored
+            for stored in self._answers.get(asked.problem.text, [])
+            if asked.policy in (None, stored.provenance.policy)
+        ]
+        best = max(candidates, key=lambda stored: _preference(stored, asked), default=None)
+        reasons = () if best is None else _differences(best, asked)
+        if best is None or (reasons and asked.strict):
+            return Found(asked.problem, self._device, "none", nearest=self._nearest(asked.problem))
+        return Found(asked.problem, self._device, "stale" if reasons else "exact", best, reasons)
+
+    def _nearest(self, problem: Problem) -> tuple[str, ...]:
+        def distance(other: Problem) -> tuple[float, str]:
+            ratios = [max(a, b) / min(a, b) for a, b in zip(problem.sizes, other.sizes, strict=True)]
+            return max(ratios) + (problem.dtype != other.dtype), other.text
+
+        others = (other for text, other in self._problems.items() if text != problem.text)
+        return tuple(other.text for other in sorted(others, key=distance)[:_NEAREST])
+
+
+def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
+    """Why an answer for the same problem and device is not exactly what was asked for."""
+    provenance = stored.provenance
+    fields = {
+        "source": (provenance.source, asked.source),
+        "triton": (provenance.environment.triton, asked.triton),
+        "driver": (provenance.environment.driver, asked.driver),
+        "ptxas": (provenance.environment.ptxas, asked.ptxas),
+    }
+    reasons = [
+        f"{name}: tuned with {has or 'none'}, asked for {wants}"
+        for name, (has, wants) in fields.items()
+        if wants not in (None, has)
+    ]
+    if provenance.recorded is not None:
+        reasons.append(f"recorded: replayed from {provenance.recorded}, not measured here")
+    return tuple(reasons)
+
+
+def _preference(stored: StoredAnswer, asked: Asked) -> tuple[Any, ...]:
+    """Exact before stale; measured before recorded; same source; nearest Triton not newer than asked; newest."""
+    provenance = stored.provenance
+    return (
+        not _differences(stored, asked),
+        provenance.recorded is None,
+        asked.source in (None, provenance.source),
+        _triton_preference(provenance.environment.triton, asked.triton),
+        stored.id,
+    )
+
+
+def _triton_preference(has: str, wants: str | None) -> tuple[bool, tuple[int, ...]]:
+    """Not newer than asked: the higher the nearer. Newer: after all those, the lower the nearer."""
+    if wants is None:
+        return True, ()
+    version = _version(has)
+    if version <= _version(wants):
+        return True, version
+    return False, tuple(-part for part in version)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0]))
+
+
+def _round(value: float | None) -> float | None:
+    """Four decimals: a tenth of a nanosecond, and what a ratio can be trusted to."""
+    return None if value is None else round(value, 4)
+
+
+def _rounds(interval: tuple[float, float] | None) -> list[float] | None:
+    return None if interval is None else [round(bound, 4) for bound in interval]

@@ -1,0 +1,71 @@
+"""Whether a kernel's outputs are right: compared with a reference that depends on no config.
+
+The error is `max|y - ref| / max|ref|`, so it scales with the depth of a sum and with the dtype. It may be four times
+what the vendor's kernel has on the same inputs, or two units in the last place of the output's dtype, whichever is
+larger. NaN and infinities must stand where the reference has them. A kernel declared exact must match bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import inf, isfinite
+
+import torch
+
+from tuner.kernels.spec import Kernel, Problem
+from tuner.measure.tensors import dtype_of
+
+_BLOCK_ELEMENTS = 2**25
+"""Elements of the reference in memory at once: 256 MB in fp64."""
+
+
+def error(
+    kernel: Kernel, problem: Problem, inputs: Mapping[str, torch.Tensor], outputs: Mapping[str, torch.Tensor]
+) -> float:
+    """How far `outputs` are from the reference of `inputs`: 0 is perfect, infinite is wrong however one counts.
+
+    The reference runs in blocks of rows, so that it needs little memory beside the outputs.
+    """
+    worst: list[torch.Tensor] = []
+    largest: list[torch.Tensor] = []
+    for rows in _blocks(outputs):
+        expected = kernel.reference(problem, inputs, rows)
+        for name, output in outputs.items():
+            got, want = output[rows], expected[name]
+            if kernel.exact:
+                worst.append((_bits(got) != _bits(want)).any().double())
+            else:
+                got = got.to(want.dtype)
+                same = (got == want) | (got.isnan() & want.isnan())
+                worst.append(torch.where(same, 0, (got - want).abs()).amax().double())
+                largest.append(torch.where(want.isfinite(), want.abs(), 0).amax().double())
+    if not worst:
+        return 0.0
+    deviation = float(torch.stack(worst).amax())  # NaN where only one of the two is NaN
+    if deviation == 0:
+        return 0.0
+    scale = float(torch.stack(largest).amax()) if largest else 0.0
+    return deviation / scale if scale > 0 and isfinite(deviation) else inf
+
+
+def tolerance(kernel: Kernel, problem: Problem, vendor_error: float) -> float:
+    """Largest error that passes, given the vendor kernel's own on the same inputs."""
+    if kernel.exact:
+        return 0.0
+    written = [operand.dtype for operand in kernel.operands(problem).values() if operand.role != "in"]
+    return max(4 * vendor_error, *(2 * float(torch.finfo(dtype_of(dtype)).eps) for dtype in written))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bits as integers, so that NaN equals itself."""
+    return tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
+
+
+def _blocks(outputs: Mapping[str, torch.Tensor]) -> Iterator[slice]:
+    rows = next(iter(outputs.values())).shape[0]
+    elements = max(output.numel() for output in outputs.values())
+    if elements == 0:
+        return
+    step = max(1, _BLOCK_ELEMENTS * rows // elements)
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))

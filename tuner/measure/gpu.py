@@ -1,0 +1,223 @@
+"""Measuring on a GPU of this machine: a compile pool that runs ahead and a worker that launches.
+
+This process never touches CUDA. It hands configs to the pool, hands what compiled to the worker, one at a time, holds
+every request to a deadline, and starts a new worker when a config took the old one along.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from multiprocessing.connection import wait
+from time import monotonic
+from typing import Any
+
+from tuner.errors import MeasureError
+from tuner.kernels.spec import Config, Limits, Problem
+from tuner.measure.messages import Compiled, Measure, Pool, Recheck, Rounds, Stage, Target, Task
+from tuner.measure.processes import Child
+from tuner.records import Duel, Measurement, Outcome
+
+_START_S = 120.0
+"""A worker imports torch and makes a context in about 5 s; from a cold disk it takes longer."""
+_DUEL_S = 120.0
+_AHEAD = 4
+"""Compiled configs waiting for the worker, so that it never waits for the pool."""
+
+
+class _WorkerLost(Exception):
+    """The worker died or was killed while it held a request."""
+
+    def __init__(self, outcome: Outcome, stage: str, text: str) -> None:
+        super().__init__(text)
+        self.outcome, self.stage = outcome, stage
+
+
+class GpuMeasurer:
+    """Measures configs of one problem on one GPU.
+
+    Args:
+        kernel: what `catalog.load` takes; the helper processes load it themselves.
+        limits: of the card, for which the pool compiles.
+        gpu: index among the GPUs this process is shown.
+        jobs: compiles at once; None is one a core.
+        compile_s: seconds a compile may take.
+        measure_s: seconds that launching, checking and timing one config may take.
+        stop_beaten: whether configs that a first look shows to be far behind the best get no more than that look.
+        worker: the module to run as worker.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        problem: Problem,
+        limits: Limits,
+        *,
+        gpu: int = 0,
+        jobs: int | None = None,
+        compile_s: float = 30.0,
+        measure_s: float = 10.0,
+        stop_beaten: bool = True,
+        worker: str = "tuner.measure.worker",
+    ) -> None:
+        self._jobs = jobs or os.cpu_count() or 1
+        self._task = Task(kernel, problem)
+        self._visible = _visible(gpu)
+        self._measure_s = measure_s
+        self._stop_beaten = stop_beaten
+        self._worker_module = worker
+        self._best_us: float | None = None
+        self._seed = 0
+        self._compiled: deque[Compiled] = deque()
+        self._done: deque[Measurement] = deque()
+        self._in_hand: Compiled | None = None
+        major, minor = limits.capability
+        target = Target(10 * major + minor, limits.shared_bytes, limits.warp_size)
+        self._pool = Child("tuner.measure.compile")
+        self._pool.send(Pool(kernel, problem, target, self._jobs, compile_s))
+        self._worker = self._start_worker()
+
+    @property
+    def capacity(self) -> int:
+        return self._jobs + _AHEAD
+
+    def submit(self, config: Config) -> None:
+        self._pool.send(config)
+
+    def next(self, timeout_s: float | None = None) -> Measurement | None:
+        until = None if timeout_s is None else monotonic() + timeout_s
+        while not self._done:
+            if self._stage == "idle" and self._compiled:
+                self._in_hand = self._compiled.popleft()
+                self._seed += 1
+                beaten_by = self._best_us if self._stop_beaten else None
+                self._request(Measure(self._in_hand.config, beaten_by, self._seed), self._measure_s)
+            self._step(until)
+            if until is not None and monotonic() >= until:
+                break
+        return self._done.popleft() if self._done else None
+
+    def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
+        try:
+            result = self._ask(Recheck(config, tuple(seeds)), self._measure_s)
+        except _WorkerLost as lost:
+            return Measurement(config, lost.outcome, (), lost.stage, str(lost))
+        assert isinstance(result, Measurement | float)
+        return result
+
+    def duel(self, configs: Sequence[Config], rounds: int, seed: int) -> Duel:
+        try:
+            result = self._ask(Rounds(tuple(configs), rounds, seed), _DUEL_S)
+        except _WorkerLost as lost:
+            raise MeasureError(f"the worker was lost while finalists were compared: {lost}") from lost
+        assert isinstance(result, Duel)
+        return result
+
+    def close(self) -> None:
+        self._pool.kill()
+        self._worker.kill()
+
+    def _start_worker(self) -> Child:
+        worker = Child(self._worker_module, {"CUDA_VISIBLE_DEVICES": self._visible})
+        worker.send(self._task)
+        self._stage = "start"
+        self._deadline = monotonic() + _START_S
+        return worker
+
+    def _request(self, request: Any, seconds: float) -> None:
+        self._worker.send(request)
+        self._stage = "launch"
+        self._deadline = monotonic() + seconds
+
+    def _ask(self, request: Any, seconds: float) -> Any:
+        """The worker's answer to a request that is made when nothing else is on its way."""
+        while self._stage != "idle":
+            self._step(None)
+        self._request(request, seconds)
+        while True:
+            try:
+                answer = self._hear(None)
+            except _WorkerLost:
+                self._replace_worker()
+                raise
+            if answer is not None:
+                self._stage = "idle"
+                return answer
+
+    def _step(self, until: float | None) -> None:
+        """Waits for the pool or the worker to say something, until a deadline, and takes it in."""
+        try:
+            answer = self._hear(until)
+        except _WorkerLost as lost:
+            if self._stage == "start":
+                raise MeasureError(f"the GPU worker did not start: {lost}") from lost
+            self._replace_worker()
+            if self._in_hand is None:  # it died idle, of something outside
+                return
+            answer = Measurement(self._in_hand.config, lost.outcome, (), lost.stage, str(lost))
+        if isinstance(answer, Measurement):
+            self._finish(answer)
+
+    def _hear(self, until: float | None) -> Any:
+        """What the worker answered, if anything was; compiled configs are taken in on the way."""
+        limits = [when for when in (until, None if self._stage == "idle" else self._deadline) if when is not None]
+        timeout = max(0.0, min(limits) - monotonic()) if limits else None
+        ready = wait([self._pool.pipe, self._worker.pipe], timeout)
+        if self._pool.pipe in ready:
+            self._hear_pool()
+        if self._worker.pipe in ready:
+            try:
+                message = self._worker.receive()
+            except EOFError:
+                raise _WorkerLost(
+                    Outcome.CRASHED, self._stage, f"the worker died: {self._worker.last_words()}"
+                ) from None
+            if not isinstance(message, Stage):
+                return message
+            self._stage = "idle" if message.name == "ready" else message.name
+        elif self._stage != "idle" and monotonic() >= self._deadline:
+            raise _WorkerLost(Outcome.TIMEOUT, self._stage, f"no end in sight in stage {self._stage}; worker killed")
+        return None
+
+    def _hear_pool(self) -> None:
+        try:
+            compiled = self._pool.receive()
+        except EOFError:
+            raise MeasureError(f"the compile pool died: {self._pool.last_words()}") from None
+        if compiled.outcome is Outcome.OK:
+            self._compiled.append(compiled)
+        else:
+            self._done.append(
+                Measurement(
+                    compiled.config,
+                    compiled.outcome,
+                    stage="compile",
+                    error=compiled.error,
+                    compile_s=compiled.compile_s,
+                    compiled_by="pool",
+                    shared_bytes=compiled.shared_bytes,
+                )
+            )
+
+    def _finish(self, measurement: Measurement) -> None:
+        assert self._in_hand is not None
+        if measurement.outcome is Outcome.CRASHED and self._stage != "start":
+            self._replace_worker()  # it ends itself after a sticky error, once it has said so
+        elif self._stage != "start":
+            self._stage = "idle"
+        if measurement.ok:
+            self._best_us = min(measurement.latency_us, self._best_us or measurement.latency_us)
+        self._done.append(replace(measurement, compile_s=self._in_hand.compile_s))
+        self._in_hand = None
+
+    def _replace_worker(self) -> None:
+        self._worker.kill()
+        self._worker = self._start_worker()
+
+
+def _visible(gpu: int) -> str:
+    """`CUDA_VISIBLE_DEVICES` for a child that shall see one card of those that this process sees."""
+    shown = [entry for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry]
+    return shown[gpu] if shown else str(gpu)

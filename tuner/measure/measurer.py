@@ -1,0 +1,40 @@
+"""What a search needs of whatever measures: a GPU, a recording, a script in a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tuner.kernels.spec import Config
+from tuner.records import Duel, Measurement
+
+
+class Measurer(Protocol):
+    """Measures configs of one problem, several on their way at once.
+
+    In calling order: `submit` up to `capacity` configs, take them from `next` as they end, submit more; when nothing
+    is on its way, `recheck` and `duel` the finalists; `close`.
+    """
+
+    @property
+    def capacity(self) -> int:
+        """Configs worth having on their way at once."""
+
+    def submit(self, config: Config) -> None:
+        """Takes a config on."""
+
+    def next(self, timeout_s: float | None = None) -> Measurement | None:
+        """The next config that ended, in whatever order they do; None if none did in time.
+
+        Raises:
+            MeasureError: the machinery broke and cannot be mended.
+        """
+
+    def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
+        """The largest error of a config over fresh inputs; a failed measurement if it is wrong on any."""
+
+    def duel(self, configs: Sequence[Config], rounds: int, seed: int) -> Duel:
+        """Up to so many interleaved rounds between the configs and the vendor's kernel."""
+
+    def close(self) -> None:
+        """Lets go of what it holds. Nothing may be called after."""

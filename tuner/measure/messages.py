@@ -1,0 +1,81 @@
+"""What a search's process, its compile pool and its GPU worker tell each other. Needs neither torch nor triton."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.kernels.spec import Config, Problem
+from tuner.records import Outcome
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to compile for: `capability` 90 is sm_90; `shared_bytes` is what a block of that card can have."""
+
+    capability: int
+    shared_bytes: int
+    warp_size: int = 32
+
+
+@dataclass(frozen=True)
+class Pool:
+    """First message to the pool: what it compiles, for what, how many at once, how long each may take."""
+
+    kernel: str
+    problem: Problem
+    target: Target
+    jobs: int
+    deadline_s: float
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What came of compiling one config. `outcome` is `ok` when it can be launched."""
+
+    config: Config
+    outcome: Outcome
+    error: str = ""
+    compile_s: float | None = None
+    """None where Triton's cache had it already."""
+    shared_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """First message to the worker: the problem it serves."""
+
+    kernel: str
+    problem: Problem
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Asks for a `Measurement`. `best_us`: what to beat; None takes all samples whatever they are."""
+
+    config: Config
+    best_us: float | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """Asks for the largest error over several fresh inputs: a float, or a failed `Measurement`."""
+
+    config: Config
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Asks for a `Duel` of so many rounds between these configs and the vendor's kernel."""
+
+    configs: tuple[Config, ...]
+    rounds: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Told, not asked: what the worker is about to do. `ready`: it waits for the first request."""
+
+    name: str

@@ -1,0 +1,242 @@
+"""Recorded search spaces: every config of a problem, measured once on a real card, to be searched again anywhere.
+
+A file is gzipped JSON in the auto-tuning community's T4 results schema (times in milliseconds, as T4 has them), with
+what T4 has no word for under the key `tuner`. The feasible set of a replay is the file's.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import UnknownName, UsageError
+from tuner.kernels.spec import Config, Problem, Signature
+from tuner.records import Device, Duel, Environment, Measurement, Outcome, Policy
+
+_SUFFIX = ".json.gz"
+_FORMAT = 1
+_INVALIDITY = {  # T4's words for our outcomes
+    Outcome.OK: "correct",
+    Outcome.INFEASIBLE: "constraints",
+    Outcome.COMPILE_ERROR: "compile",
+    Outcome.TIMEOUT: "timeout",
+    Outcome.WRONG_RESULT: "correctness",
+}
+
+
+@dataclass(frozen=True)
+class Space:
+    """One recorded space."""
+
+    signature: Signature
+    problem: Problem
+    device: Device
+    environment: Environment
+    source: str
+    policy: Policy
+    default: Config | None
+    """The kernel's default on that card."""
+    flops: int
+    bytes: int
+    recorded_at: str
+    """UTC, ISO 8601."""
+    measurements: tuple[Measurement, ...]
+    duel: Duel
+    """Rounds between the best configs, the default and the vendor's kernel."""
+
+    @property
+    def name(self) -> str:
+        """`OP-DIMS-DTYPE[-ATTRS]-DEVICE`: `gemm-16x4096x4096-bf16-nvidia-h200`."""
+        return f"{_stem(self.problem)}-{self.device.id}"
+
+
+def _stem(problem: Problem) -> str:
+    told = [word.partition("=")[2] for word in problem.text.split()[1:]]  # the text leaves defaults out
+    sizes = "x".join(map(str, problem.sizes))
+    return "-".join([problem.op, sizes, *told[len(problem.sizes) :]])
+
+
+def names() -> list[str]:
+    """The spaces that ship with this package."""
+    folder = files("tuner") / "recorded"
+    return sorted(file.name.removesuffix(_SUFFIX) for file in folder.iterdir() if file.name.endswith(_SUFFIX))
+
+
+def load(name: str) -> Space:
+    """The shipped space called `name`, or the one in the file `name`.
+
+    Raises:
+        UnknownName: there is no such space.
+        UsageError: the file is none of ours.
+    """
+    if name in names():
+        return loads((files("tuner") / "recorded" / f"{name}{_SUFFIX}").read_bytes(), name)
+    if name.endswith((_SUFFIX, ".json")) and Path(name).is_file():
+        return loads(Path(name).read_bytes(), name)
+    raise UnknownName(f"no recorded space is called {name[:120]!r}; there are {', '.join(names()) or 'none'}")
+
+
+def of_problem(problem: Problem) -> list[Space]:
+    """The shipped spaces of a problem, the newest first, then by name."""
+    stem = _stem(problem)
+    spaces = [space for name in names() if name.startswith(f"{stem}-") and (space := load(name)).problem == problem]
+    return sorted(sorted(spaces, key=lambda space: space.name), key=lambda space: space.recorded_at, reverse=True)
+
+
+def signatures() -> dict[str, Signature]:
+    """Signatures of the ops that were recorded, for where their code cannot be loaded."""
+    newest: dict[str, Signature] = {}
+    for space in sorted(map(load, names()), key=lambda space: space.recorded_at):
+        newest[space.signature.op] = space.signature
+    return newest
+
+
+def dumps(space: Space) -> bytes:
+    """The file of a space. The same space gives the same bytes."""
+    document = {
+        "schema_version": "1.0.0",
+        "metadata": {"timeunit": "milliseconds"},
+        "tuner": {
+            "format": _FORMAT,
+            "name": space.name,
+            "signature": space.signature.as_json(),
+            "problem": space.problem.values,
+            "device": asdict(space.device),
+            "environment": asdict(space.environment),
+            "source": space.source,
+            "policy": asdict(space.policy),
+            "default": None if space.default is None else dict(space.default),
+            "flops": space.flops,
+            "bytes": space.bytes,
+            "recorded_at": space.recorded_at,
+            "duel": asdict(space.duel),
+        },
+        "results": [_result(measurement) for measurement in space.measurements],
+    }
+    return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
+
+
+def loads(data: bytes, name: str) -> Space:
+    """The space of a file's bytes; `name` is for messages.
+
+    Raises:
+        UsageError: not a space of this version.
+    """
+    try:
+        document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        ours = document["tuner"]
+        if ours["format"] != _FORMAT:
+            raise UsageError(f"{name} has format {ours['format']}, and this version reads {_FORMAT}; update the tuner")
+        signature = Signature.from_json(ours["signature"])
+        return Space(
+            signature=signature,
+            problem=signature.problem(ours["problem"]),
+            device=Device(**ours["device"] | {"capability": tuple(ours["device"]["capability"])}),
+            environment=Environment(**ours["environment"]),
+            source=ours["source"],
+            policy=Policy(**ours["policy"]),
+            default=None if ours["default"] is None else signature.config(ours["default"]),
+            flops=ours["flops"],
+            bytes=ours["bytes"],
+            recorded_at=ours["recorded_at"],
+            measurements=tuple(_measurement(signature, result) for result in document["results"]),
+            duel=Duel(tuple(ours["duel"]["contenders"]), tuple(map(tuple, ours["duel"]["rounds"]))),
+        )
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{name} is not a recorded search space: {type(error).__name__}: {error}") from error
+
+
+def _result(measurement: Measurement) -> dict[str, Any]:
+    facts = {
+        "registers": measurement.registers,
+        "spills": measurement.spills,
+        "shared_bytes": measurement.shared_bytes,
+        "max_error": measurement.max_error,
+        "tolerance": measurement.tolerance,
+    }
+    units = {"spills": "bytes", "shared_bytes": "bytes"}
+    time = [{"name": "time", "value": measurement.latency_us / 1000, "unit": "ms"}] if measurement.ok else []
+    return {
+        "configuration": dict(measurement.config),
+        "objectives": ["time"],
+        "times": {
+            "compilation_time": 1000 * (measurement.compile_s or 0.0),
+            "runtimes": [round(sample / 1000, 7) for sample in measurement.samples],
+        },
+        "invalidity": _INVALIDITY.get(measurement.outcome, "runtime"),
+        "correctness": int(measurement.outcome is not Outcome.WRONG_RESULT),
+        "measurements": time
+        + [
+            {"name": name, "value": value, "unit": units.get(name, "")}
+            for name, value in facts.items()
+            if value is not None
+        ],
+        "tuner": {
+            "outcome": str(measurement.outcome),
+            "stage": measurement.stage,
+            "error": measurement.error,
+            "compile_s": measurement.compile_s,
+            "compiled_by": measurement.compiled_by,
+        },
+    }
+
+
+def _measurement(signature: Signature, result: dict[str, Any]) -> Measurement:
+    facts = {item["name"]: item["value"] for item in result["measurements"] if item["name"] != "time"}
+    ours = result["tuner"]
+    return Measurement(
+        config=signature.config(result["configuration"]),
+        samples=tuple(round(runtime * 1000, 4) for runtime in result["times"]["runtimes"]),
+        **ours | {"outcome": Outcome(ours["outcome"])},
+        **facts,
+    )
+
+
+class RecordedMeasurer:
+    """Answers from a recorded space, at once and always the same."""
+
+    def __init__(self, space: Space) -> None:
+        self._known = {measurement.config: measurement for measurement in space.measurements}
+        self._duel = space.duel
+        self._rounds_given = 0
+        self._waiting: deque[Measurement] = deque()
+
+    @property
+    def capacity(self) -> int:
+        """A batch, as a sampler on a real card would meet it."""
+        return 8
+
+    def submit(self, config: Config) -> None:
+        self._waiting.append(self._known[config])
+
+    def next(self, timeout_s: float | None = None) -> Measurement | None:
+        return self._waiting.popleft() if self._waiting else None
+
+    def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
+        """The error that was recorded."""
+        return self._known[config].max_error or 0.0
+
+    def duel(self, configs: Sequence[Config], rounds: int, seed: int) -> Duel:
+        """The recorded rounds, in order; fewer than asked for, or none, when they are used up.
+
+        A config that was too slow for the recorded duel brings the samples of its own visit.
+        """
+        vendor = [name for name in self._duel.contenders if name not in {config.text for config in self._known}]
+        columns = {config.text: self._latencies(config) for config in configs}
+        columns |= {name: self._duel.of(name) for name in vendor}
+        available = min(map(len, columns.values()))
+        start, end = self._rounds_given, min(self._rounds_given + rounds, available)
+        self._rounds_given = max(start, end)
+        return Duel(tuple(columns), tuple(zip(*(column[start:end] for column in columns.values()), strict=True)))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _latencies(self, config: Config) -> tuple[float, ...]:
+        return self._duel.of(config.text) if config.text in self._duel.contenders else self._known[config].samples

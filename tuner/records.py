@@ -1,0 +1,224 @@
+"""What is known of a measurement: on which device, with which compiler, by which method, and what came out.
+
+Plain frozen values shared by measuring, storing and looking up. Standard library only. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tuner.kernels.spec import Config, Limits, Problem
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a card is. `id` is how people and keys name it; the other fields are its fingerprint."""
+
+    name: str
+    """As NVML gives it: "NVIDIA H100 80GB HBM3"."""
+    capability: tuple[int, int]
+    sm_count: int
+    memory_bytes: int
+    l2_bytes: int
+    shared_bytes: int
+    """Shared memory one block can opt in to."""
+    pci_id: str = ""
+    """Vendor and device id, "10de:2330"."""
+    mig: str = ""
+    """MIG profile, "1g.10gb"; empty for a whole card."""
+
+    @property
+    def id(self) -> str:
+        """A slug of the name and, for a slice, its profile: `nvidia-h100-80gb-hbm3`, `nvidia-h200-mig-1g.18gb`."""
+        return re.sub(r"[^a-z0-9.]+", "-", f"{self.name} {f'mig {self.mig}' if self.mig else ''}".lower()).strip("-")
+
+    @property
+    def limits(self) -> Limits:
+        """What a kernel's rules may ask of this card."""
+        return Limits(self.capability, self.sm_count, self.shared_bytes)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What compiled the code and what ran it."""
+
+    triton: str
+    ptxas: str = ""
+    torch: str = ""
+    driver: str = ""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How latencies were taken. Numbers of different policies are never compared.
+
+    `cold`: L2 is overwritten before every launch. `events`: device events around each launch, with work queued in
+    front so that the host is not timed; the statistic is the median. The number counts versions of our method.
+    """
+
+    cache: str = "cold"
+    timer: str = "events"
+    version: int = 1
+
+    @property
+    def text(self) -> str:
+        """`cold-events-1`, the policy's place in a key."""
+        return f"{self.cache}-{self.timer}-{self.version}"
+
+
+class Outcome(StrEnum):
+    """How the measuring of one config ended."""
+
+    OK = "ok"
+    INFEASIBLE = "infeasible"
+    """The compiler's report exceeds the card; never launched."""
+    COMPILE_ERROR = "compile_error"
+    OUT_OF_RESOURCES = "out_of_resources"
+    """The driver refused the launch."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """Device memory ran out."""
+    CRASHED = "crashed"
+    """The process that compiled or ran it died, or its CUDA context did."""
+    TIMEOUT = "timeout"
+    WRONG_RESULT = "wrong_result"
+    ERROR = "error"
+    """Anything else; the text names the exception."""
+
+    @property
+    def permanent(self) -> bool:
+        """Whether trying again could not end otherwise."""
+        return self not in (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One config, tried once."""
+
+    config: Config
+    outcome: Outcome
+    samples: tuple[float, ...] = ()
+    """Latency of single launches, in order, the first ones dropped; empty unless `ok`."""
+    stage: str = ""
+    """Where it failed: compile, launch, check or time."""
+    error: str = ""
+    compile_s: float | None = None
+    compiled_by: str = ""
+    """`pool`, or `worker` where the launch found nothing in the compiler's cache."""
+    registers: int | None = None
+    """A thread's."""
+    spills: int | None = None
+    """Bytes a thread spills; for information, a config that spills may well win."""
+    shared_bytes: int | None = None
+    max_error: float | None = None
+    """Largest deviation from the reference over the reference's largest value."""
+    tolerance: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.OK
+
+    @property
+    def latency_us(self) -> float:
+        """Median of the samples; infinite unless `ok`, so that failures order last."""
+        return median(self.samples) if self.ok else float("inf")
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Contenders measured in turn, in a new random order every round, so that drift meets all alike.
+
+    A contender is a config's canonical text or `VENDOR`; `rounds[i][j]` is contender j's latency in round i.
+    """
+
+    contenders: tuple[str, ...]
+    rounds: tuple[tuple[float, ...], ...]
+
+    def of(self, contender: str) -> tuple[float, ...]:
+        """The latencies of one contender, round by round."""
+        column = self.contenders.index(contender)
+        return tuple(latencies[column] for latencies in self.rounds)
+
+    def extended(self, other: Duel) -> Duel:
+        """This duel with the rounds of a later one between the same contenders."""
+        if other.contenders != self.contenders:
+            raise ValueError("a duel is extended by rounds between the same contenders")
+        return Duel(self.contenders, self.rounds + other.rounds)
+
+
+VENDOR = "vendor"
+"""The contender that is no config: what a user would call otherwise."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A config that could not be told from the winner, and its slowdown against it (1.002: 0.2 % slower)."""
+
+    config: Config
+    slowdown: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a search found for one problem. Append-only: a newer answer replaces, nothing is overwritten."""
+
+    problem: Problem
+    kind: str
+    """`tuned`, or `default` where nothing beat the default."""
+    config: Config
+    latency_us: float
+    interval_us: Interval
+    speedup: float | None
+    """Default's latency over this config's, round by round, median; None where the default does not run."""
+    speedup_interval: Interval | None
+    default_latency_us: float | None
+    vendor_latency_us: float | None
+    ties: tuple[Tie, ...] = ()
+    unresolved: bool = False
+    """The leader could not be told from some ties, nor shown equal to them."""
+    max_error: float | None = None
+    tolerance: float | None = None
+    flops: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where an answer comes from: what its key compares, and what stands beside it for information."""
+
+    device: Device
+    environment: Environment
+    source: str
+    policy: str
+    recorded: str | None = None
+    """The recorded space it was replayed from; None: measured here."""
+    tuner: str = ""
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """An answer as the store hands it out."""
+
+    id: int
+    answer: Answer
+    provenance: Provenance
+    created_at: str
+    """UTC, ISO 8601."""
+    run_id: int
+    trials: int = 0
+    """Configs its run knew in the end: those it measured and those it took over from earlier runs."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What its run was asked for."""
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the middle two."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,0 +1,179 @@
+"""The loop: ask for a config, have it measured, learn; then let the best meet in a duel and give the verdict.
+
+One path for every measurer. The search knows no database and no terminal: it reports through `on_trial`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+from tuner.kernels.spec import Config
+from tuner.measure.measurer import Measurer
+from tuner.records import Duel, Measurement
+from tuner.sampler import Proposer
+from tuner.verdict import Verdict, decide
+
+_RECHECK_SEEDS = (1_000_001, 1_000_002)
+"""Fresh inputs that a finalist must be right on, besides those of its measurement."""
+_ROUNDS = 10
+"""Rounds of a duel between two looks at the verdict."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 20, 60
+_RESERVED_SHARE, _RESERVED_S = 0.1, 3.0
+"""Of a time budget, what is kept for the duel: this share, at most so many seconds."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop measuring: after so many configs, known ones included, or so many seconds; None is no limit."""
+
+    trials: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a search found. `verdict` is None where nothing ran right, or where it was interrupted."""
+
+    measurements: tuple[Measurement, ...]
+    stopped: str
+    """`trials`, `budget`, `exhausted` or `interrupted`."""
+    duel: Duel | None = None
+    verdict: Verdict | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time by stage."""
+
+    @property
+    def best(self) -> Measurement | None:
+        """The fastest single measurement; the duel may prefer another."""
+        return min((m for m in self.measurements if m.ok), key=lambda m: m.latency_us, default=None)
+
+    @property
+    def failures(self) -> Counter[str]:
+        """How many configs failed, by outcome."""
+        return Counter(str(m.outcome) for m in self.measurements if not m.ok)
+
+
+def best_five(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
+    """The usual finalists."""
+    return ranked[:5]
+
+
+def search(
+    space: Sequence[Config],
+    default: Config | None,
+    measurer: Measurer,
+    *,
+    sampler: str = "tpe",
+    seed: int = 0,
+    budget: Budget = Budget(),
+    known: Iterable[Measurement] = (),
+    on_trial: Callable[[Measurement], None] = lambda measurement: None,
+    finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = best_five,
+) -> Result:
+    """Searches `space` for the fastest config.
+
+    Args:
+        space: the feasible set.
+        default: measured first and always in the duel; None where the card cannot run it.
+        measurer: measures configs; stays open.
+        known: measurements of earlier runs, not repeated; they count towards `budget.trials`.
+        on_trial: called with every measurement the moment it ends, and again if a re-check overrules it.
+        finalists: picks who meets in the duel, from the measurements that are ok, fastest first.
+    """
+    run = _Run(space, default, measurer, Proposer(space, sampler, seed, known := list(known)), budget, on_trial)
+    run.found.update((measurement.config, measurement) for measurement in known)
+    return run.finish(finalists, seed, run.measure())
+
+
+class _Run:
+    def __init__(
+        self,
+        space: Sequence[Config],
+        default: Config | None,
+        measurer: Measurer,
+        proposer: Proposer,
+        budget: Budget,
+        on_trial: Callable[[Measurement], None],
+    ) -> None:
+        self.found: dict[Config, Measurement] = {}
+        self._default, self._measurer, self._proposer, self._on_trial = default, measurer, proposer, on_trial
+        self._trials = min(len(space), budget.trials or len(space))
+        self._started = monotonic()
+        self._until = None
+        if budget.seconds is not None:
+            self._until = self._started + budget.seconds - min(_RESERVED_S, _RESERVED_SHARE * budget.seconds)
+
+    def measure(self) -> str:
+        """Keeps the measurer busy until a limit is met; which one it was."""
+        on_the_way = 0
+        try:
+            while True:
+                while on_the_way < self._measurer.capacity and len(self.found) + on_the_way < self._trials:
+                    config = self._next_config()
+                    if config is None:
+                        break
+                    self._measurer.submit(config)
+                    on_the_way += 1
+                if on_the_way == 0:
+                    return "trials" if self._proposer.unseen else "exhausted"
+                left = None if self._until is None else self._until - monotonic()
+                measurement = self._measurer.next(left) if left is None or left > 0 else None
+                if measurement is None:
+                    return "budget"
+                on_the_way -= 1
+                self._proposer.tell(measurement)
+                self._keep(measurement)
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    def finish(
+        self, finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]], seed: int, stopped: str
+    ) -> Result:
+        """The duel of those that are right again on fresh inputs, and its verdict."""
+        measured = monotonic()
+        duel = verdict = None
+        try:
+            while stopped != "interrupted" and verdict is None and (contenders := self._contenders(finalists)):
+                if self._right_again(contenders):
+                    duel, verdict = self._duel(contenders, seed)
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        seconds = {"measure": measured - self._started, "duel": monotonic() - measured}
+        return Result(tuple(self.found.values()), stopped, duel, verdict, seconds)
+
+    def _next_config(self) -> Config | None:
+        if self._default is not None and self._default in self._proposer.unseen:
+            return self._proposer.take(self._default)
+        return self._proposer.ask()
+
+    def _keep(self, measurement: Measurement) -> None:
+        self.found[measurement.config] = measurement
+        self._on_trial(measurement)
+
+    def _contenders(self, finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]]) -> list[Config]:
+        ranked = sorted((m for m in self.found.values() if m.ok), key=lambda m: m.latency_us)
+        chosen = {measurement.config for measurement in finalists(ranked)}
+        return [m.config for m in ranked if m.config in chosen or m.config == self._default]
+
+    def _right_again(self, contenders: Sequence[Config]) -> bool:
+        """Whether all are; one that is not becomes a failed measurement."""
+        answers = [self._measurer.recheck(config, _RECHECK_SEEDS) for config in contenders]
+        failed = [answer for answer in answers if isinstance(answer, Measurement)]
+        for measurement in failed:
+            self._keep(measurement)
+        return not failed
+
+    def _duel(self, contenders: Sequence[Config], seed: int) -> tuple[Duel, Verdict]:
+        shared = {config: self.found[config].shared_bytes or 0 for config in contenders}
+        duel = self._measurer.duel(contenders, _FEWEST_ROUNDS, seed)
+        while True:
+            verdict = decide(duel, contenders, self._default, shared)
+            if not verdict.unresolved or len(duel.rounds) >= _MOST_ROUNDS:
+                return duel, verdict
+            more = self._measurer.duel(contenders, _ROUNDS, seed + len(duel.rounds))
+            if not more.rounds:
+                return duel, verdict
+            duel = duel.extended(more)

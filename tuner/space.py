@@ -1,0 +1,17 @@
+"""The feasible set: every config that a kernel's rules allow for a problem on a card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from tuner.kernels.spec import Config, Kernel, Limits, Problem
+
+
+def feasible(kernel: Kernel, problem: Problem, limits: Limits) -> Iterator[Config]:
+    """Configs in the order of the signature's choices, constraints checked one by one."""
+    knobs = kernel.signature.knobs
+    for choice in product(*(knob.choices for knob in knobs)):
+        config = kernel.signature.config({knob.name: value for knob, value in zip(knobs, choice, strict=True)})
+        if kernel.valid(problem, config, limits):
+            yield config
