@@ -13,7 +13,7 @@ from tuner.api.schemas import BestConfig, Health, Miss, Refusal
 from tuner.db.store import Store
 from tuner.errors import TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Signature
-from tuner.lookup import Asked, Table
+from tuner.lookup import Asked, Table, device_asked
 
 _QUESTION = ("op", "device", "triton", "source", "driver", "ptxas", "policy", "strict")
 """Parameters that are not the problem's own."""
@@ -89,20 +89,7 @@ def _asked(signature: Signature, given: Mapping[str, str], own: str | None, stor
     if strict == "1" and "triton" not in given:
         raise UsageError("strict=1 compares versions, so it needs triton")
     compared = {name: given[name] for name in ("triton", "source", "driver", "ptxas", "policy") if name in given}
-    return Asked(problem, strict=strict == "1", **compared), _device(given.get("device"), own, store)
-
-
-def _device(given: str | None, own: str | None, store: Store) -> str:
-    stored = store.devices()
-    if given is not None:
-        if given not in stored and given != own:
-            raise UnknownName(f"no device is called {given[:80]!r}; there are {', '.join(stored) or 'none'}")
-        return given
-    if own is not None:
-        return own
-    if len(stored) != 1:
-        raise UsageError(f"device is missing; answers are stored for {', '.join(stored) or 'none'}")
-    return stored[0]
+    return Asked(problem, strict=strict == "1", **compared), device_asked(given.get("device"), own, store.devices())
 
 
 def _parameters(known: Mapping[str, Signature]) -> list[dict[str, Any]]:

@@ -190,6 +190,11 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     return {**config, "num_stages": min(5, max(2, limits.shared_bytes // stage_bytes(problem, config)))}
 
 
+def rounding(problem: Problem) -> float:
+    """tf32 keeps 10 bits of a product's factors; cuBLAS does not always use it where it may (1 x 1 x 1)."""
+    return 2.0**-10 if dict(problem.attributes).get("precision") == "tf32" else 0.0
+
+
 def flops(problem: Problem) -> int:
     M, N, K = problem.sizes
     return 2 * M * N * K
@@ -225,4 +230,5 @@ KERNEL = Kernel(
     valid=valid,
     default=default,
     flops=flops,
+    rounding=rounding,
 )

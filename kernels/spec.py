@@ -361,6 +361,8 @@ class Kernel:
     """The single statement of what may be tried, and the reason why each line is there."""
     flops: Callable[[Problem], int] = lambda problem: 0
     """Floating-point operations of the problem; 0 for a kernel that only moves data."""
+    rounding: Callable[[Problem], float] = lambda problem: 0.0
+    """Relative rounding of the products where that is coarser than the outputs' own: 2^-10 for tf32."""
     exact: bool = False
     """Outputs must equal the reference bit for bit, as a copy's do."""
 

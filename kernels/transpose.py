@@ -143,9 +143,9 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 KERNEL = Kernel(
     signature=Signature(
         op="transpose",
-        summary="transpose of x (M, N)",
+        summary="transpose of x (M, N); types not listed are moved as an int of their width",
         dims=(Dim("M", help="rows of x"), Dim("N", default="M", help="columns of x")),
-        dtypes=("fp32", "bf16", "fp16", "fp8e4m3", "int32", "int16", "int8"),
+        dtypes=("fp32", "bf16", "fp16", "int32", "int16", "int8"),
         knobs=(
             Knob("TILE_M", (16, 32, 64, 128, 256), "rows of x in a tile"),
             Knob("TILE_N", (16, 32, 64, 128, 256), "columns of x in a tile"),

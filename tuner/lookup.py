@@ -6,10 +6,11 @@ Pure and standard library only. Where an answer is not exactly what was asked fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
 from tuner.records import StoredAnswer
 
@@ -127,6 +128,24 @@ class Table:
 
         others = (other for text, other in self._problems.items() if text != problem.text)
         return tuple(other.text for other in sorted(others, key=distance)[:_NEAREST])
+
+
+def device_asked(given: str | None, own: str | None, stored: Sequence[str]) -> str:
+    """Which device a question is about: the one it names, else the asker's own, else the only one with answers.
+
+    Raises:
+        UnknownName: no card here and no answer is called so.
+        UsageError: it names none, and there is not just one.
+    """
+    if given is not None:
+        if given not in stored and given != own:
+            raise UnknownName(f"no device is called {given[:80]!r}; there are {', '.join(stored) or 'none'}")
+        return given
+    if own is not None:
+        return own
+    if len(stored) != 1:
+        raise UsageError(f"device is missing; answers are stored for {', '.join(stored) or 'none'}")
+    return stored[0]
 
 
 def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:

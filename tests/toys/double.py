@@ -24,7 +24,11 @@ KERNEL = Kernel(
         summary="out = 2 x",
         dims=(Dim("N"),),
         dtypes=("fp32",),
-        knobs=(Knob("BLOCK", (64, 128, 256, 512, 1024)), Knob("num_warps", (1, 2, 4)), Knob("num_stages", (1,))),
+        knobs=(
+            Knob("BLOCK", (64, 128, 256, 512, 1024, 2048, 4096)),
+            Knob("num_warps", (1, 2, 4, 8, 16)),
+            Knob("num_stages", (1,)),
+        ),
     ),
     operands=lambda problem: {"x": Operand((problem["N"],), "fp32"), "out": Operand((problem["N"],), "fp32", "out")},
     launch=launch,

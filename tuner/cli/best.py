@@ -12,7 +12,7 @@ from tuner.cli.show import config_text, print_found, print_json
 from tuner.db.store import Store, default_path
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Asked, Table
+from tuner.lookup import Asked, Table, device_asked
 from tuner.records import Policy, Provenance
 
 
@@ -37,24 +37,16 @@ def _best(
         asked = Asked(problem, here.triton, catalog.load(reference).source, here.driver, here.ptxas, strict=strict)
     elif strict and triton is None:
         raise UsageError("--strict compares versions, so it needs --triton where there is no GPU")
-    about = device_id or _only_device(store)
+    stored = store.devices()
+    if not stored:
+        raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
+    about = device_asked(device_id, device.describe(0).id if device.count() else None, stored)
     found = Table(about, store.answers(op=problem.op, device=about)).find(asked)
     if as_json:
         print_json(found.as_json(store.snapshot))
     else:
         print_found(found)
     return 0 if found.stored is not None else 1
-
-
-def _only_device(store: Store) -> str:
-    if device.count():
-        return device.describe(0).id
-    stored = store.devices()
-    if not stored:
-        raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
-    if len(stored) > 1:
-        raise UsageError(f"answers are stored for several devices; name one with --device: {', '.join(stored)}")
-    return stored[0]
 
 
 def _print_partial(store: Store, reference: str, signature: Signature, problem: Problem, as_json: bool) -> int:

@@ -43,9 +43,9 @@ def failures_text(failures: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in Counter(failures).most_common())
 
 
-def print_found(found: Found) -> None:
+def print_found(found: Found, console: Console | None = None) -> None:
     """An answer with its evidence, or what is known in its place."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = console or Console(highlight=False, soft_wrap=True)
     if found.stored is None:
         console.print(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
         console.print(f"  no answer is stored; to tune it:  [bold]{found.command}[/]")
@@ -75,6 +75,8 @@ def _latencies(answer: Answer) -> Grid:
 
 def _notes(stored: StoredAnswer, stale: tuple[str, ...]) -> Iterator[str]:
     answer, provenance = stored.answer, stored.provenance
+    if answer.kind == "default" and answer.speedup is not None:
+        yield "the kernel's default: nothing is faster by more than 1 % with confidence"
     rates = [f"{answer.bytes / answer.latency_us / 1e3:,.0f} GB/s"]
     if answer.flops:
         rates.insert(0, f"{answer.flops / answer.latency_us / 1e6:,.1f} TFLOP/s")

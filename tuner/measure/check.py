@@ -1,8 +1,9 @@
 """Whether a kernel's outputs are right: compared with a reference that depends on no config.
 
 The error is `max|y - ref| / max|ref|`, so it scales with the depth of a sum and with the dtype. It may be four times
-what the vendor's kernel has on the same inputs, or two units in the last place of the output's dtype, whichever is
-larger. NaN and infinities must stand where the reference has them. A kernel declared exact must match bit for bit.
+what the vendor's kernel has on the same inputs, or two units in the last place of the output's dtype (or of what the
+products are rounded to, if that is coarser), whichever is larger. NaN and infinities must stand where the reference
+has them. A kernel declared exact must match bit for bit.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def tolerance(kernel: Kernel, problem: Problem, vendor_error: float) -> float:
     if kernel.exact:
         return 0.0
     written = [operand.dtype for operand in kernel.operands(problem).values() if operand.role != "in"]
-    return max(4 * vendor_error, *(2 * float(torch.finfo(dtype_of(dtype)).eps) for dtype in written))
+    steps = [float(torch.finfo(dtype).eps) for dtype in map(dtype_of, written) if dtype.is_floating_point]
+    return max(4 * vendor_error, 2 * max([*steps, kernel.rounding(problem)]))
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from typing import Any
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Operand, Problem, torch_dtype
 from tuner.measure.messages import Compiled, Pool, Target
-from tuner.measure.processes import connect, die_with_parent
+from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
 
 
@@ -173,7 +173,7 @@ class _Server:
         if pid == 0:
             try:
                 os.setsid()
-                die_with_parent(parent)
+                die_with(parent)
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
                 result = compile_config(self._kernel, self._pool.problem, config, self._pool.target)

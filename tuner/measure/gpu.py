@@ -116,7 +116,7 @@ class GpuMeasurer:
         return result
 
     def close(self) -> None:
-        self._pool.kill()
+        self._pool.kill(grace_s=2.0)  # it ends its compilers, which are in sessions of their own
         self._worker.kill()
 
     def _start_worker(self) -> Child:

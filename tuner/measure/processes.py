@@ -62,29 +62,37 @@ class Child:
 
     def last_words(self) -> str:
         """How it ended, and the end of what it printed."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)  # its pipe closes a moment before it is gone
         code = self._process.poll()
         how = "" if code is None else f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - _TAIL_BYTES))
         return f"{how}\n{self._log.read().decode(errors='replace').strip()}".strip()
 
-    def kill(self) -> None:
-        """Ends the child and everything it started, now."""
+    def kill(self, grace_s: float = 0.0) -> None:
+        """Ends the child and everything in its session; first it may notice by itself that its pipe is closed."""
+        self.pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace_s)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self.pipe.close()
         self._log.close()
 
 
 def connect() -> Connection[Any, Any]:
-    """Called by a helper's main: the pipe to its parent. The helper dies with the parent, however that ends."""
-    die_with_parent(int(sys.argv[2]))
+    """Called by a helper's main: the pipe to its parent, closed at the other end when that is gone."""
     return Connection(int(sys.argv[1]))
 
 
-def die_with_parent(parent: int) -> None:
-    """Asks the kernel to kill this process when its parent is gone (Linux; elsewhere the closed pipe tells)."""
+def parent() -> int:
+    """The process that started this helper."""
+    return int(sys.argv[2])
+
+
+def die_with(parent: int) -> None:
+    """Asks the kernel to kill this process when its parent is gone: for one that may be too busy to notice (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it went before we asked

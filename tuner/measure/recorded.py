@@ -17,7 +17,7 @@ from typing import Any
 
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Config, Problem, Signature
-from tuner.records import Device, Duel, Environment, Measurement, Outcome, Policy
+from tuner.records import Device, Duel, Environment, Measurement, Outcome, Policy, median
 
 _SUFFIX = ".json.gz"
 _FORMAT = 1
@@ -54,6 +54,12 @@ class Space:
     def name(self) -> str:
         """`OP-DIMS-DTYPE[-ATTRS]-DEVICE`: `gemm-16x4096x4096-bf16-nvidia-h200`."""
         return f"{_stem(self.problem)}-{self.device.id}"
+
+    @property
+    def best(self) -> Config:
+        """The config with the lowest median in the recorded duel."""
+        meet = [m.config for m in self.measurements if m.config.text in self.duel.contenders]
+        return min(meet, key=lambda config: median(self.duel.of(config.text)))
 
 
 def _stem(problem: Problem) -> str:

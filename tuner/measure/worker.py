@@ -22,7 +22,7 @@ from tuner.measure import check, tensors
 from tuner.measure.clock import Clock
 from tuner.measure.compile import describe_error, is_compile_error
 from tuner.measure.messages import Measure, Recheck, Rounds, Stage, Task
-from tuner.measure.processes import connect
+from tuner.measure.processes import connect, die_with, parent
 from tuner.records import VENDOR, Duel, Measurement, Outcome, median
 
 _DEVICE = "cuda:0"
@@ -195,24 +195,24 @@ def _context_lives() -> bool:
     return True
 
 
-def serve(parent: Connection[Any, Any]) -> None:
-    """Answers requests until the parent goes or the context is lost."""
-    worker = Worker(parent.recv(), parent.send)
+def serve(pipe: Connection[Any, Any]) -> None:
+    """Answers requests until the pipe closes or the context is lost."""
+    worker = Worker(pipe.recv(), pipe.send)
     answer: dict[type, Callable[[Any], Any]] = {Measure: worker.measure, Recheck: worker.recheck, Rounds: worker.duel}
-    parent.send(Stage("ready"))
+    pipe.send(Stage("ready"))
     while True:
-        request = parent.recv()
+        request = pipe.recv()
         result: Any = answer[type(request)](request)
-        parent.send(result)
+        pipe.send(result)
         if isinstance(result, Measurement) and result.outcome is Outcome.CRASHED:
             return
 
 
 def main() -> None:
     """Serves the parent process until it goes."""
-    parent = connect()
+    die_with(parent())
     with suppress(EOFError):
-        serve(parent)
+        serve(connect())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,34 @@
+# All the set-up that a fresh machine with Python 3.11+, venv and make needs. A second run starts at once.
+PYTHON ?= python3
+VENV := .venv
+PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Without a GPU a search replays recorded spaces, which needs neither torch nor triton.
+EXTRAS := $(if $(shell nvidia-smi -L 2>/dev/null),all,"search,serve")
+
+.PHONY: tune test check
+
+tune: $(VENV)/.tune  ## search the best config of a 4096 x 4096 x 4096 gemm
+	$(VENV)/bin/tuner search gemm --M 4096
+
+test: $(VENV)/.test  ## all tests that need no GPU
+	$(VENV)/bin/python -P -m pytest
+
+check: $(VENV)/.check  ## format, lint, types, import contract and tests
+	scripts/check
+
+$(VENV)/.pip: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) pip
+	@touch $@
+
+$(VENV)/.tune: $(VENV)/.pip pyproject.toml
+	$(PIP) --editable .[$(EXTRAS)]
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.pip pyproject.toml
+	$(PIP) --editable .[all] --group test
+	@touch $@
+
+$(VENV)/.check: $(VENV)/.test
+	$(PIP) --group check
+	@touch $@

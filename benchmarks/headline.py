@@ -1,0 +1,143 @@
+"""The numbers that the README quotes, on the GPU of this machine.
+
+For each problem, `--repeats` times: a search from the shell with empty caches, then a duel of what it found against the
+best of the whole recorded space, the kernel's default, torch, and a device copy of as many bytes. All contenders of a
+duel are interleaved. The table shows the worst of the repeats.
+
+    python benchmarks/headline.py --repeats 3 --out headline.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+
+from tuner import catalog, device
+from tuner.kernels.spec import Config, Kernel, Problem
+from tuner.measure import recorded, tensors
+from tuner.measure.clock import Clock
+from tuner.records import median
+
+PROBLEMS: list[tuple[str, dict[str, object]]] = [
+    ("gemm", {"M": 4096}),
+    ("gemm", {"M": 16, "N": 4096, "K": 4096}),
+    ("softmax", {"M": 8192}),
+    ("transpose", {"M": 8192}),
+]
+PAD = {"TILE_M": 64, "TILE_N": 64, "VEC": 1, "num_warps": 4, "num_stages": 1}
+ROUNDS = 40
+
+
+def search_from_the_shell(problem: Problem, seed: int) -> tuple[dict[str, Any], float]:
+    """What `tuner search` answers with nothing cached or stored, and the seconds it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = [f"--{name}={value}" for name, value in problem.values.items()]
+        command = [sys.executable, "-P", "-m", "tuner", "search", problem.op, *options, "--json", f"--seed={seed}"]
+        environment = os.environ | {"TRITON_CACHE_DIR": f"{folder}/cache", "TUNER_DB": f"{folder}/tuner.db"}
+        started = monotonic()
+        printed = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
+        return json.loads(printed), monotonic() - started
+
+
+def duel(contenders: dict[str, Callable[[], object]], seed: int) -> dict[str, list[float]]:
+    """Latencies by contender, in us; each round visits all in a new random order."""
+    clock = Clock("cuda:0")
+    order = random.Random(seed)
+    latencies: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(ROUNDS):
+        for name in order.sample(list(contenders), len(contenders)):
+            latencies[name].append(median(clock.samples(contenders[name], 3)))
+    return latencies
+
+
+def over(latencies: dict[str, list[float]], a: str, b: str) -> float:
+    """Median ratio of a's latency to b's, round by round."""
+    return median([x / y for x, y in zip(latencies[a], latencies[b], strict=True)])
+
+
+def runner(kernel: Kernel, problem: Problem, config: Config, values: dict[str, Any]) -> Callable[[], object]:
+    """What launches one config; compiled and warm."""
+    launches = kernel.launch(problem, config, values)
+
+    def run() -> None:
+        for launch in launches:
+            launch()
+
+    run()
+    return run
+
+
+def measure(op: str, given: dict[str, object], seed: int) -> dict[str, Any]:
+    """One repeat of one problem."""
+    kernel = catalog.load(op)
+    problem = kernel.signature.problem(given)
+    answer, seconds = search_from_the_shell(problem, seed)
+    operands = kernel.operands(problem)
+    values: dict[str, Any] = dict(tensors.allocate(operands, "cuda:0"))
+    tensors.draw(operands, values, seed)
+    half = torch.empty(kernel.bytes(problem) // 2, dtype=torch.uint8, device="cuda:0")
+    other = torch.empty_like(half)
+    default = kernel.default_config(problem, device.describe(0).limits)
+    contenders = {
+        "found": runner(kernel, problem, kernel.signature.config(answer["config"]), values),
+        "default": runner(kernel, problem, default, values),
+        "torch": lambda: kernel.vendor(problem, values),
+        "copy": lambda: other.copy_(half),
+    }
+    spaces = [space for space in recorded.of_problem(problem) if space.device == device.describe(0)]
+    if spaces:
+        contenders["recorded best"] = runner(kernel, problem, spaces[0].best, values)
+    if op == "transpose":
+        for pad in (0, 1):
+            contenders[f"pad {pad}"] = runner(kernel, problem, kernel.signature.config({**PAD, "PAD": pad}), values)
+    latencies = duel(contenders, seed)
+    return {
+        "problem": problem.text,
+        "search_s": seconds,
+        "latency_us": {name: median(values) for name, values in latencies.items()},
+        "of_recorded_best": over(latencies, "recorded best", "found") if spaces else None,
+        "over_default": over(latencies, "default", "found"),
+        "over_torch": over(latencies, "torch", "found"),
+        "of_copy": over(latencies, "copy", "found"),
+        "pad": over(latencies, "pad 0", "pad 1") if op == "transpose" else None,
+        "answer": answer,
+    }
+
+
+def main() -> None:
+    """Measures, writes all numbers, prints the table last."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("headline.json"))
+    arguments = parser.parse_args()
+    found = [measure(op, given, seed) for op, given in PROBLEMS for seed in range(arguments.repeats)]
+    card, environment = device.describe(0), device.environment(0)
+    arguments.out.write_text(
+        json.dumps({"device": card.id, "environment": environment.__dict__, "measured": found}, indent=1)
+    )
+    print(f"{card.name}, triton {environment.triton}, torch {environment.torch}, driver {environment.driver}")
+    print(f"worst of {arguments.repeats}; ratios are speeds: above 1, what was found is faster")
+    print(f"{'problem':44} {'search':>8} {'recorded':>9} {'default':>8} {'torch':>7} {'copy':>7} {'pad 1:0':>8}")
+    for text in dict.fromkeys(one["problem"] for one in found):
+        rows = [one for one in found if one["problem"] == text]
+        worst = {
+            name: min(row[name] for row in rows if row[name] is not None) if rows[0][name] is not None else None
+            for name in ("of_recorded_best", "over_default", "over_torch", "of_copy", "pad")
+        }
+        shown = " ".join(f"{'' if value is None else f'{value:.3f}':>8}" for value in worst.values())
+        print(f"{text:44} {max(row['search_s'] for row in rows):7.1f}s {shown}")
+
+
+if __name__ == "__main__":
+    main()

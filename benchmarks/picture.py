@@ -1,0 +1,46 @@
+"""Draws the README's picture: what a search prints, replayed from a recorded space.
+
+python benchmarks/picture.py docs/search.svg
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from tuner.cli.search import TRIALS, run_search, stored_answer
+from tuner.cli.show import print_found
+from tuner.cli.source import replayed
+from tuner.db.store import Store
+from tuner.measure import recorded
+from tuner.search import Budget
+
+
+def main(out: Path) -> None:
+    """Searches, prints into a recording console, and writes the SVG."""
+    space = next(recorded.load(name) for name in recorded.names() if name.startswith("gemm-16x"))
+    source = replayed(space, space.problem)
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Path(folder) / "tuner.db")
+        run_search(
+            source,
+            store,
+            space.signature,
+            space.problem,
+            sampler="tpe",
+            seed=0,
+            budget=Budget(TRIALS),
+            fresh=True,
+        )
+        found = stored_answer(store, source, space.problem)
+    console = Console(record=True, width=92, highlight=False, file=sys.stderr)
+    console.print("[dim]$[/] tuner search gemm --M 16 --N 4096 --K 4096")
+    print_found(found, console)
+    out.write_text(console.export_svg(title="tuner", unique_id="search"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

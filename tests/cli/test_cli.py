@@ -1,0 +1,316 @@
+"""The command line as its users have it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import httpx
+import pytest
+from helpers import toy
+
+from tuner.measure import recorded
+
+GEMM = next(name for name in recorded.names() if name.startswith("gemm-4096"))
+FIELDS = {
+    "op", "problem", "device", "config", "match", "kind", "latency_us", "interval_us", "speedup", "speedup_interval",
+    "tflops", "gb_per_s", "default_latency_us", "vendor_latency_us", "ties", "unresolved", "recorded", "max_error",
+    "tolerance", "tuned_with", "stale", "tuned_at", "snapshot",
+}  # fmt: skip
+
+
+class Tuner:
+    """Runs `tuner` against one database."""
+
+    def __init__(self, folder: Path) -> None:
+        self.db = folder / "tuner.db"
+        self.environment = os.environ | {"TUNER_DB": str(self.db), "COLUMNS": "120"}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "tuner", *arguments]
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.command(*arguments), env=self.environment, capture_output=True, text=True, timeout=120
+        )
+        assert "Traceback" not in done.stderr
+        return done
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self.command(*arguments), env=self.environment, stdout=pipe, stderr=pipe, text=True)
+
+    def rows(self, query: str) -> list[Any]:
+        connection = sqlite3.connect(self.db)
+        try:
+            return connection.execute(query).fetchall()
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def tuner(tmp_path: Path) -> Tuner:
+    return Tuner(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuner:
+    """A database that holds the answer of a replayed gemm."""
+    made = Tuner(tmp_path_factory.mktemp("tuned"))
+    done = made("search", "gemm", "--M", "4096", "--trials", "40")
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+class TestSearch:
+    def test_without_a_gpu_it_replays_and_says_so(self, tuner: Tuner) -> None:
+        done = tuner("search", "softmax", "--M", "8192", "--trials", "20")
+        assert done.returncode == 0
+        assert "No GPU here: replaying softmax-8192x8192-fp32-nvidia-" in done.stderr
+        assert "replayed from softmax-8192x8192-fp32-nvidia-" in done.stdout
+        assert "BLOCK_N=8192" in done.stdout
+        assert "tried 20 configs of 402" in done.stdout
+        assert "GB/s" in done.stdout
+
+    def test_json_is_one_document_with_every_field(self, tuner: Tuner) -> None:
+        done = tuner("search", "gemm", "--M", "4096", "--trials", "20", "--json")
+        answer = json.loads(done.stdout)
+        assert answer.keys() == FIELDS
+        assert answer["op"] == "gemm"
+        assert answer["problem"] == {"M": 4096, "N": 4096, "K": 4096, "dtype": "bf16", "layout": "nn"}
+        assert answer["recorded"] == GEMM
+        assert answer["match"] == "stale"
+        assert answer["stale"] == [f"recorded: replayed from {GEMM}, not measured here"]
+        assert answer["config"].keys() == {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages"}
+        assert answer["interval_us"][0] <= answer["latency_us"] <= answer["interval_us"][1]
+
+    def test_the_same_command_again_answers_from_the_store(self, tuned: Tuner) -> None:
+        before = tuned.rows("select count(*) from runs")
+        again = tuned("search", "gemm", "--M", "4096", "--trials", "40")
+        assert "Answered from the store, run 1; --force searches again." in again.stderr
+        assert tuned.rows("select count(*) from runs") == before
+
+    def test_more_trials_go_on_from_what_is_known(self, tuner: Tuner) -> None:
+        tuner("search", "transpose", "--M", "8192", "--trials", "15")
+        more = tuner("search", "transpose", "--M", "8192", "--trials", "25")
+        assert "tried 25 configs of 1,269" in more.stdout
+        assert tuner.rows("select run_id, count(*) from trials group by run_id") == [(1, 15), (2, 10)]
+
+    def test_force_measures_everything_again(self, tuner: Tuner) -> None:
+        tuner("search", "softmax", "--M", "8192", "--trials", "15")
+        tuner("search", "softmax", "--M", "8192", "--trials", "15", "--force")
+        assert tuner.rows("select run_id, count(*) from trials group by run_id") == [(1, 15), (2, 15)]
+
+    def test_a_recorded_space_is_replayed_by_name(self, tuner: Tuner) -> None:
+        done = tuner(
+            "search", "gemm", "--M", "4096", "--replay", GEMM, "--trials", "10", "--sampler", "random", "--json"
+        )
+        assert json.loads(done.stdout)["recorded"] == GEMM
+
+    def test_every_trial_is_in_the_database(self, tuned: Tuner) -> None:
+        assert tuned.rows("select count(*), count(distinct config_text) from trials") == [(40, 40)]
+        ((status, stopped),) = tuned.rows("select status, stopped from runs")
+        assert (status, stopped) == ("done", "trials")
+        assert tuned.rows("select count(*) from rounds")[0][0] >= 20
+
+    def test_k01_ctrl_c_keeps_the_best_so_far_and_goes_on_later(self, tuner: Tuner) -> None:
+        running = tuner.start("search", "gemm", "--M", "4096", "--trials", "150")
+        _until_trials(tuner, 30)
+        running.send_signal(signal.SIGINT)
+        started = monotonic()
+        stdout, stderr = running.communicate(timeout=10)
+        assert monotonic() - started < 3
+        assert running.returncode == 130
+        assert "us, best so far" in stdout
+        assert "the same command goes on from there" in stderr
+        assert tuner.rows("select status from runs") == [("interrupted",)]
+        assert tuner.rows("select count(*) from answers") == [(0,)]
+        assert tuner("best", "gemm", "--M", "4096", "--device", "nvidia-h200").returncode == 1
+
+    def test_k02_a_killed_search_goes_on_and_repeats_nothing(self, tuner: Tuner) -> None:
+        running = tuner.start("search", "gemm", "--M", "4096", "--trials", "100")
+        _until_trials(tuner, 20)
+        running.kill()
+        running.communicate()
+        kept = tuner.rows("select count(*) from trials")[0][0]
+        assert 20 <= kept < 100
+        done = tuner("search", "gemm", "--M", "4096", "--trials", "100")
+        assert "tried 100 configs" in done.stdout
+        assert tuner.rows("select count(*), count(distinct config_text) from trials") == [(100, 100)]
+
+
+def _until_trials(tuner: Tuner, count: int) -> None:
+    end = monotonic() + 60
+    while monotonic() < end:
+        if tuner.db.exists():
+            try:
+                if tuner.rows("select count(*) from trials")[0][0] >= count:
+                    return
+            except sqlite3.OperationalError:
+                pass  # the tables are not there yet
+        sleep(0.02)
+    raise AssertionError("the search did not get that far")
+
+
+class TestBestAndList:
+    def test_best_gives_what_the_search_stored(self, tuned: Tuner) -> None:
+        searched = json.loads(tuned("search", "gemm", "--M", "4096", "--trials", "40", "--json").stdout)
+        assert json.loads(tuned("best", "gemm", "--M", "4096", "--json").stdout) == searched
+
+    def test_a_miss_says_what_is_near_and_what_would_tune_it(self, tuned: Tuner) -> None:
+        done = tuned("best", "gemm", "--M", "4097")
+        assert done.returncode == 1
+        assert "tuner search gemm --M 4097 --N 4097 --K 4097 --dtype bf16 --layout nn" in done.stdout
+        assert "gemm M=4096 N=4096 K=4096 dtype=bf16" in done.stdout
+        missed = json.loads(tuned("best", "gemm", "--M", "4097", "--json").stdout)
+        assert missed["match"] == "none"
+        assert missed["nearest"] == ["gemm M=4096 N=4096 K=4096 dtype=bf16"]
+
+    def test_strict_takes_nothing_stale(self, tuned: Tuner) -> None:
+        done = tuned("best", "gemm", "--M", "4096", "--triton", "3.6.0", "--strict")
+        assert done.returncode == 1
+
+    def test_list_shows_what_serves(self, tuned: Tuner) -> None:
+        shown = tuned("list").stdout
+        assert "nvidia-h200" in shown
+        assert "(replayed)" in shown
+        (row,) = json.loads(tuned("list", "--json").stdout)
+        assert row["problem"]["M"] == 4096
+        assert row.keys() == FIELDS
+
+    def test_an_empty_store_says_how_to_fill_it(self, tuner: Tuner) -> None:
+        assert "nothing is stored yet; tuner search OP finds something to store" in tuner("list").stdout
+        done = tuner("best", "gemm", "--M", "64")
+        assert done.returncode == 1
+        assert done.stderr == "tuner: nothing is stored yet; tuner search OP finds something to store\n"
+
+
+REFUSED = [
+    (
+        ["search", "convolution"],
+        2,
+        "no kernel is called 'convolution'; known are gemm, softmax, transpose, or give a file.py",
+    ),
+    (["search", "../../etc/passwd"], 2, "no kernel is called '../../etc/passwd'"),
+    (["search", "missing.py", "--M", "1"], 2, "there is no kernel file"),
+    (["search", "gemm"], 2, "gemm needs M; give M=SIZE"),
+    (["search", "gemm", "--M", "0"], 2, "gemm: M is a whole number from 1 to 2147483647, not '0'"),
+    (["search", "gemm", "--M", "-5"], 2, "gemm: M is a whole number from 1 to 2147483647, not '-5'"),
+    (["search", "gemm", "--M", "9223372036854775808"], 2, "gemm: M is a whole number from 1 to 2147483647"),
+    (["search", "gemm", "--M", "4k"], 2, "gemm: M is a whole number from 1 to 2147483647, not '4k'"),
+    (["search", "gemm", "--M", "64", "--Q", "1"], 2, "No such option '--Q'"),
+    (["search", "gemm", "--M", "64", "--dtype", "fp7"], 2, "or torch's name for it, not 'fp7'"),
+    (["search", "gemm", "--M", "64", "--dtype", "int8"], 2, "gemm knows dtype bf16, fp16, fp32, not int8"),
+    (["search", "gemm", "--M", "64", "--layout", "zz"], 2, "gemm: layout is one of nn, nt, tn, not 'zz'"),
+    (["search", "gemm", "--M", "64", "--precision", "tf32"], 2, "gemm: precision applies to dtype fp32, not to bf16"),
+    (
+        ["search", "gemm", "--M", "64", "--replay", "nothing"],
+        2,
+        "no recorded space is called 'nothing'; there are gemm-",
+    ),
+    (
+        ["search", "gemm", "--M", "64", "--replay", GEMM],
+        2,
+        "records gemm M=4096 N=4096 K=4096 dtype=bf16, not gemm M=64",
+    ),
+    (["search", "gemm", "--M", "64", "--budget", "soon"], 2, "a duration is a number with s, m or h, such as 30s"),
+    (["search", "gemm", "--M", "64", "--trials", "0"], 2, "0 is not in the range x>=1"),
+    (["search", "gemm", "--M", "64", "--gpu", "first"], 2, "a GPU is chosen as auto or by its number, not as 'first'"),
+    (["search", "gemm", "--M", "64", "--gpu", "3"], 3, "GPU 3 was asked for and the driver shows 0"),
+    (["search", "gemm", "--M", "65"], 3, "what can be replayed: gemm-"),
+    (["record", "gemm", "--M", "64"], 3, "recording measures on a GPU, and there is none here"),
+    (["best", "gemm", "--M", "64", "--strict"], 2, "--strict compares versions, so it needs --triton"),
+    (["best", "gemm", "--M", "64", "--device", "gpu9"], 2, "no device is called 'gpu9'; there are nvidia-h200"),
+    (["frobnicate"], 2, "No such command 'frobnicate'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), REFUSED, ids=lambda value: str(value)[:60])
+def test_bad_input_is_refused_in_a_sentence(tuned: Tuner, arguments: list[str], code: int, message: str) -> None:
+    done = tuned(*arguments)
+    assert message in done.stderr
+    assert done.returncode == code
+    assert done.stdout == ""
+
+
+class TestStoreTrouble:
+    def test_a_file_that_is_no_database(self, tuner: Tuner) -> None:
+        tuner.db.write_text("this is no database, however long it is " * 10)
+        done = tuner("list")
+        assert done.returncode == 5
+        assert done.stderr == f"tuner: the database {tuner.db} cannot be read: file is not a database\n"
+
+    def test_a_folder_in_its_place(self, tuner: Tuner) -> None:
+        tuner.db.mkdir()
+        done = tuner("search", "gemm", "--M", "4096")
+        assert done.returncode == 5
+        assert "unable to open database file" in done.stderr
+
+    def test_the_option_names_another(self, tuner: Tuner, tmp_path: Path) -> None:
+        other = tmp_path / "deep" / "other.db"
+        assert tuner("list", "--db", str(other)).returncode == 0
+        assert other.exists()
+        assert not tuner.db.exists()
+
+
+class TestHelp:
+    def test_every_command_and_option_explains_itself(self, tuner: Tuner) -> None:
+        import click
+
+        from tuner.cli import cli
+
+        with click.Context(cli) as context:
+            for name in cli.list_commands(context):
+                command = cli.get_command(context, name)
+                assert command is not None
+                assert command.help, name
+
+    def test_options_come_from_the_signature(self, tuner: Tuner) -> None:
+        shown = tuner("search", "gemm", "--help").stdout
+        assert "--M SIZE" in shown
+        assert "nn|nt|tn" in shown
+        assert "bf16|fp16|fp32" in shown
+
+    def test_a_users_kernel_has_options_too(self, tuner: Tuner) -> None:
+        shown = tuner("search", toy("double"), "--help").stdout
+        assert "--N SIZE" in shown
+        assert "out = 2 x" in shown
+
+    def test_version(self, tuner: Tuner) -> None:
+        import tuner as package
+
+        assert tuner("--version").stdout == f"tuner, version {package.__version__}\n"
+
+
+@pytest.fixture
+def server(tuned: Tuner) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    running = tuned.start("serve", "--port", str(port))
+    url = f"http://127.0.0.1:{port}"
+    end = monotonic() + 30
+    while monotonic() < end:
+        try:
+            httpx.get(f"{url}/healthz")
+            break
+        except httpx.ConnectError:
+            sleep(0.1)
+    yield url
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=10)
+
+
+def test_the_service_gives_what_the_search_found(tuned: Tuner, server: str) -> None:
+    served = httpx.get(f"{server}/best-config", params={"op": "gemm", "M": 4096})
+    assert served.status_code == 200
+    assert served.json() == json.loads(tuned("best", "gemm", "--M", "4096", "--json").stdout)

@@ -1,0 +1,80 @@
+"""Softmax: which path runs, special rows, and properties that no reference is needed for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from helpers import H200
+
+from tuner import catalog
+from tuner.kernels import softmax
+from tuner.kernels.spec import Config
+from tuner.measure.compile import StandIn
+
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+KERNEL = catalog.load("softmax")
+ONE_PASS = {"BLOCK_N": 512, "ROWS": 2, "num_warps": 4, "num_stages": 1}
+ONLINE = {"BLOCK_N": 256, "ROWS": 2, "num_warps": 4, "num_stages": 2}
+
+
+def run(x: torch.Tensor, config: dict[str, Any]) -> torch.Tensor:
+    M, N = x.shape
+    problem = KERNEL.signature.problem({"M": M, "N": N})
+    out = torch.full_like(x, float("nan"))
+    for launch in KERNEL.launch(problem, KERNEL.signature.config(config), {"x": x, "out": out}):
+        launch()
+    return out
+
+
+@pytest.mark.parametrize(
+    ("N", "config", "path"),
+    [
+        (512, ONE_PASS, softmax.softmax_one_pass),
+        (300, ONE_PASS, softmax.softmax_one_pass),
+        (513, ONE_PASS, softmax.softmax_online),
+        (300, ONLINE, softmax.softmax_online),
+    ],
+)
+def test_a_row_that_fits_takes_one_pass_and_any_longer_one_is_online(
+    N: int, config: dict[str, Any], path: object
+) -> None:
+    problem = KERNEL.signature.problem({"M": 4, "N": N})
+    stand_ins = {name: StandIn(operand) for name, operand in KERNEL.operands(problem).items()}
+    (launch,) = KERNEL.launch(problem, KERNEL.signature.config(config), stand_ins)
+    assert launch.fn is path
+
+
+def test_both_paths_are_in_the_space() -> None:
+    problem = KERNEL.signature.problem({"M": 8192})
+
+    def valid(**knobs: Any) -> bool:
+        config: Config = KERNEL.signature.config(knobs)
+        return KERNEL.valid(problem, config, H200.limits)
+
+    assert valid(BLOCK_N=8192, ROWS=1, num_warps=16, num_stages=1)
+    assert valid(BLOCK_N=2048, ROWS=1, num_warps=8, num_stages=3)
+    assert not valid(BLOCK_N=8192, ROWS=1, num_warps=16, num_stages=2)  # no loop to pipeline
+    assert not valid(BLOCK_N=16384, ROWS=1, num_warps=16, num_stages=1)  # more than the row
+    assert not valid(BLOCK_N=128, ROWS=1, num_warps=4, num_stages=1)  # a long loop of short steps
+
+
+@pytest.mark.parametrize("config", [ONE_PASS, ONLINE], ids=["one pass", "online"])
+class TestRows:
+    def test_rows_sum_to_one_and_do_not_mind_a_shift(self, config: dict[str, Any]) -> None:
+        x = torch.randn(5, 400, generator=torch.Generator().manual_seed(1))
+        out = run(x, config)
+        assert torch.allclose(out.sum(dim=1), torch.ones(5), atol=1e-6)
+        assert torch.allclose(run(x + 100, config), out, atol=1e-6)
+
+    def test_special_rows_are_as_torch_has_them(self, config: dict[str, Any]) -> None:
+        inf, nan = float("inf"), float("nan")
+        x = torch.randn(6, 300, generator=torch.Generator().manual_seed(2))
+        x[0] = -inf  # nothing to attend to
+        x[1, :280] = -inf  # a masked beginning, blocks of it
+        x[2, 7] = inf
+        x[3, 299] = nan
+        x[4] = -1e38
+        assert torch.equal(run(x, config).isnan(), torch.softmax(x, dim=1).isnan())
+        assert torch.allclose(run(x, config), torch.softmax(x, dim=1), atol=1e-6, equal_nan=True)

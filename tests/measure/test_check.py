@@ -1,0 +1,146 @@
+"""The comparison with a reference: what passes, what does not, and at which tolerance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+import torch
+from helpers import toy
+
+from tuner import catalog
+from tuner.kernels.spec import Kernel, Problem
+from tuner.measure import check, tensors
+
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def double() -> tuple[Kernel, Problem, Tensors]:
+    """out = 2 x, its tensors drawn and its output right."""
+    kernel = catalog.load(toy("double"))
+    problem = kernel.signature.problem({"N": 1000})
+    operands = kernel.operands(problem)
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=1)
+    values["out"].copy_(values["x"] * 2)
+    return kernel, problem, values
+
+
+def _error(kernel: Kernel, problem: Problem, values: Tensors) -> float:
+    return check.error(kernel, problem, values, {"out": values["out"]})
+
+
+def test_a_right_output_has_no_error(double: tuple[Kernel, Problem, Tensors]) -> None:
+    assert _error(*double) == 0
+
+
+def test_the_error_is_relative_to_the_largest_value(double: tuple[Kernel, Problem, Tensors]) -> None:
+    kernel, problem, values = double
+    largest = float(values["out"].abs().max())
+    values["out"][17] += 0.01 * largest
+    assert _error(kernel, problem, values) == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("stray", [float("nan"), inf, -inf])
+def test_a02_one_unwritten_element_is_wrong(double: tuple[Kernel, Problem, Tensors], stray: float) -> None:
+    kernel, problem, values = double
+    values["out"][999] = stray
+    assert _error(kernel, problem, values) == inf
+
+
+def test_specials_must_stand_where_the_reference_has_them(double: tuple[Kernel, Problem, Tensors]) -> None:
+    kernel, problem, values = double
+    values["x"][:3] = torch.tensor([float("nan"), inf, -inf])
+    values["out"].copy_(values["x"] * 2)
+    assert _error(kernel, problem, values) == 0
+    values["out"][1] = -inf
+    assert _error(kernel, problem, values) == inf
+
+
+def test_blocks_of_rows_see_every_row(double: tuple[Kernel, Problem, Tensors], monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, problem, values = double
+    values["out"][999] += 1
+    monkeypatch.setattr(check, "_BLOCK_ELEMENTS", 64)
+    assert _error(kernel, problem, values) > 0.01
+
+
+def test_j04_a_zeroed_tile_is_wrong_and_rounding_is_not() -> None:
+    """K = 32768: an error that a fixed tolerance would refuse passes, one tile of zeros does not."""
+    kernel = catalog.load("gemm")
+    problem = kernel.signature.problem({"M": 64, "N": 64, "K": 32768, "dtype": "fp16"})
+    operands = kernel.operands(problem)
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=1)
+    exact = values["a"].double() @ values["b"].double()
+    values["out"].copy_(exact)
+    allowed = check.tolerance(kernel, problem, vendor_error=0.0)
+    assert check.error(kernel, problem, values, {"out": values["out"]}) <= allowed
+    assert float((values["out"].double() - exact).abs().max()) > 0.05  # a common absolute tolerance
+    values["out"][:16, :16] = 0
+    assert check.error(kernel, problem, values, {"out": values["out"]}) > 100 * allowed
+
+
+def test_an_exact_kernel_must_match_bit_for_bit() -> None:
+    kernel = catalog.load("transpose")
+    problem = kernel.signature.problem({"M": 5, "N": 3})
+    operands = kernel.operands(problem)
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=1)
+    values["x"][0, 0] = float("nan")
+    values["x"][1, 1] = 0.0
+    values["out"].copy_(values["x"].t())
+    assert check.error(kernel, problem, values, {"out": values["out"]}) == 0
+    values["out"][1, 1] = -0.0
+    assert check.error(kernel, problem, values, {"out": values["out"]}) == inf
+    assert check.tolerance(kernel, problem, vendor_error=1.0) == 0
+
+
+def test_tolerance_follows_the_vendor_the_dtype_and_the_products() -> None:
+    kernel = catalog.load("gemm")
+
+    def allowed(vendor_error: float, **given: object) -> float:
+        return check.tolerance(kernel, kernel.signature.problem({"M": 64, **given}), vendor_error)
+
+    assert allowed(0.0, dtype="bf16") == 2 * 2.0**-7
+    assert allowed(0.0, dtype="fp16") == 2 * 2.0**-10
+    assert allowed(0.0, dtype="fp32") == 2 * 2.0**-23
+    assert allowed(0.0, dtype="fp32", precision="tf32") == 2 * 2.0**-10
+    assert allowed(0.01, dtype="fp32") == 0.04
+
+
+def test_whole_numbers_that_are_not_declared_exact_allow_what_the_vendor_misses() -> None:
+    kernel = replace(catalog.load("transpose"), exact=False)
+    problem = kernel.signature.problem({"M": 8, "dtype": "int32"})
+    assert check.tolerance(kernel, problem, vendor_error=0.0) == 0
+
+
+def test_outputs_are_poisoned_by_dtype() -> None:
+    kernel = catalog.load("transpose")
+    for dtype in kernel.signature.dtypes:
+        problem = kernel.signature.problem({"M": 4, "dtype": dtype})
+        operands = kernel.operands(problem)
+        values = tensors.allocate(operands, "cpu")
+        tensors.draw(operands, values, seed=3)
+        tensors.poison(operands, values)
+        out = values["out"]
+        assert bool(out.isnan().all()) if out.is_floating_point() else bool((out == out[0, 0]).all())
+        assert check.error(kernel, problem, values, {"out": out}) == inf
+
+
+def test_what_is_written_in_place_is_restored_and_nothing_else() -> None:
+    kernel = catalog.load(toy("halve"))
+    problem = kernel.signature.problem({"N": 100})
+    operands = kernel.operands(problem)
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=1)
+    before = values["x"].clone()
+    restore = tensors.restorer(operands, values)
+    values["x"].zero_()
+    assert restore is not None
+    restore()
+    assert torch.equal(values["x"], before)
+    double = catalog.load(toy("double"))
+    other = double.operands(double.signature.problem({"N": 4}))
+    assert tensors.restorer(other, tensors.allocate(other, "cpu")) is None

@@ -1,0 +1,202 @@
+"""The compile pool, with real compilers: no GPU, no torch, and a deadline that holds."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+from helpers import A100, H200, OURS, RTX_4090, drawn, toy
+
+from tuner import catalog
+from tuner.kernels.spec import Config, Problem
+from tuner.measure.messages import Compiled, Pool, Target
+from tuner.measure.processes import Child
+from tuner.records import Device, Outcome
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+    return folder
+
+
+@contextmanager
+def pool(kernel: str, problem: Problem, card: Device, deadline_s: float = 60.0) -> Iterator[Child]:
+    child = Child("tuner.measure.compile")
+    major, minor = card.capability
+    child.send(Pool(kernel, problem, Target(10 * major + minor, card.shared_bytes), jobs=2, deadline_s=deadline_s))
+    try:
+        yield child
+    finally:
+        child.kill(grace_s=5.0)
+
+
+def compiled(child: Child, configs: list[Config]) -> dict[Config, Compiled]:
+    for config in configs:
+        child.send(config)
+    found: list[Compiled] = [child.receive() for _ in configs]
+    return {result.config: result for result in found}
+
+
+def faulty(fault: str, block: int = 256) -> Config:
+    signature = catalog.load(toy("faulty")).signature
+    return signature.config({"BLOCK": block, "FAULT": fault, "num_warps": 1, "num_stages": 1})
+
+
+FAULTY = catalog.load(toy("faulty")).signature.problem({"N": 1000})
+
+
+@pytest.mark.parametrize("card", [A100, H200], ids=lambda card: card.id)
+@pytest.mark.parametrize("op", OURS)
+def test_a_sample_of_every_kernel_compiles_for_ampere_and_hopper(op: str, card: Device) -> None:
+    kernel = catalog.load(op)
+    for dtype in kernel.signature.dtypes:
+        problem = kernel.signature.problem({"M": 512, "dtype": dtype})
+        configs = [kernel.default_config(problem, card.limits), *drawn(kernel, problem, card.limits, count=1, seed=3)]
+        with pool(op, problem, card) as child:
+            for config, result in compiled(child, list(dict.fromkeys(configs))).items():
+                assert result.outcome is Outcome.OK, (problem.text, config, result.error)
+                assert result.compile_s is not None
+                assert result.shared_bytes is not None
+                assert 0 <= result.shared_bytes <= card.shared_bytes
+
+
+def test_a_second_pool_finds_what_the_first_compiled(cache: Path) -> None:
+    kernel = catalog.load("softmax")
+    problem = kernel.signature.problem({"M": 64})
+    configs = drawn(kernel, problem, H200.limits, count=3)
+    with pool("softmax", problem, H200) as child:
+        first = compiled(child, configs)
+    entries = sorted(path.name for path in cache.iterdir())
+    with pool("softmax", problem, H200) as child:
+        second = compiled(child, configs)
+    assert entries == sorted(path.name for path in cache.iterdir())
+    assert all(result.compile_s is not None for result in first.values())
+    assert all(result.compile_s is None for result in second.values())
+    assert [first[c].shared_bytes for c in configs] == [second[c].shared_bytes for c in configs]
+
+
+def test_b03_configs_that_differ_in_warps_alone_are_different_code(cache: Path) -> None:
+    kernel = catalog.load(toy("double"))
+    problem = kernel.signature.problem({"N": 1000})
+    configs = [kernel.signature.config({"BLOCK": 256, "num_warps": warps, "num_stages": 1}) for warps in (1, 2, 4)]
+    with pool(toy("double"), problem, H200) as child:
+        compiled(child, configs)
+    assert len(list(cache.rglob("double.cubin"))) == 3
+
+
+def test_c01_more_shared_memory_than_the_card_has_is_infeasible() -> None:
+    kernel = catalog.load("gemm")
+    problem = kernel.signature.problem({"M": 4096})
+    knobs = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 4}
+    config = kernel.signature.config(knobs)
+    with pool("gemm", problem, RTX_4090) as child:
+        (on_a_smaller_card,) = compiled(child, [config]).values()
+    assert on_a_smaller_card.outcome is Outcome.INFEASIBLE
+    assert on_a_smaller_card.shared_bytes == 147456
+    assert on_a_smaller_card.error == "needs 147456 bytes of shared memory, a block has 101376"
+
+
+def test_c02_c06_whatever_goes_wrong_costs_one_config() -> None:
+    faults = ["none", "refused", "raises", "aborts"]
+    with pool(toy("faulty"), FAULTY, H200) as child:
+        found = compiled(child, [faulty(fault) for fault in faults])
+        again = compiled(child, [faulty("none", block=512)])
+    outcomes = {fault: found[faulty(fault)].outcome for fault in faults}
+    assert outcomes == {
+        "none": Outcome.OK,
+        "refused": Outcome.COMPILE_ERROR,
+        "raises": Outcome.ERROR,
+        "aborts": Outcome.CRASHED,
+    }
+    assert "refused on purpose" in found[faulty("refused")].error
+    assert found[faulty("raises")].error == "ZeroDivisionError: a bug in the launch code"
+    assert found[faulty("aborts")].error.startswith("the compiler died of SIGABRT")
+    assert again[faulty("none", block=512)].outcome is Outcome.OK
+
+
+def test_c04_an_endless_compile_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pids = tmp_path / "pids"
+    monkeypatch.setenv("FAULTY_PIDS", str(pids))
+    with pool(toy("faulty"), FAULTY, H200, deadline_s=2.0) as child:
+        started = monotonic()
+        found = compiled(child, [faulty("sleeps"), faulty("none")])
+        assert monotonic() - started < 20
+        assert found[faulty("none")].outcome is Outcome.OK
+        assert found[faulty("sleeps")].outcome is Outcome.TIMEOUT
+        assert found[faulty("sleeps")].error == "the compiler was still at work after 2 s"
+        assert not _alive(int(pids.read_text()))
+
+
+def test_the_pool_touches_neither_torch_nor_the_driver() -> None:
+    kernel = catalog.load("gemm")
+    problem = kernel.signature.problem({"M": 64})
+    with pool("gemm", problem, H200) as child:
+        compiled(child, [kernel.default_config(problem, H200.limits)])
+        mapped = Path(f"/proc/{child.pid}/maps").read_text()
+    assert "libtriton" in mapped
+    assert "libtorch" not in mapped
+    assert "libcuda" not in mapped
+
+
+def test_killing_the_caller_ends_the_pool_its_forks_and_their_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kill -9 leaves nobody to clean up."""
+    pids = tmp_path / "pids"
+    monkeypatch.setenv("FAULTY_PIDS", str(pids))
+    story = f"""
+import time
+from tuner import catalog
+from tuner.measure.messages import Pool, Target
+from tuner.measure.processes import Child
+signature = catalog.load({toy("faulty")!r}).signature
+child = Child("tuner.measure.compile")
+child.send(Pool({toy("faulty")!r}, signature.problem({{"N": 1000}}), Target(90, 232448), 2, 600.0))
+child.send(signature.config({{"BLOCK": 256, "FAULT": "sleeps", "num_warps": 1, "num_stages": 1}}))
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+    caller = subprocess.Popen([sys.executable, "-P", "-c", story], stdout=subprocess.PIPE, text=True)
+    assert caller.stdout is not None
+    pool_pid = int(caller.stdout.readline())
+    _until(pids.exists)
+    fork_pid = next(
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _parent(int(entry.name)) == pool_pid
+    )
+    caller.send_signal(signal.SIGKILL)
+    caller.wait()
+    caller.stdout.close()
+    left = [pool_pid, fork_pid, int(pids.read_text())]
+    _until(lambda: not any(map(_alive, left)))
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _until(holds: object, seconds: float = 20.0) -> None:
+    assert callable(holds)
+    end = monotonic() + seconds
+    while not holds():
+        assert monotonic() < end, "waited in vain"
+        sleep(0.05)

@@ -1,0 +1,141 @@
+"""The GPU measurer's own part: real pool, real child processes, and a scripted worker in the place of the card."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from helpers import H200, toy
+from scripted_worker import latency_us
+
+from tuner import catalog
+from tuner.errors import MeasureError
+from tuner.kernels.spec import Config
+from tuner.measure.gpu import GpuMeasurer
+from tuner.records import VENDOR, Measurement, Outcome
+
+SIGNATURE = catalog.load(toy("faulty")).signature
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("FAULTY_PIDS", str(tmp_path / "pids"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+
+
+@contextmanager
+def measurer(N: int = 1000, **settings: Any) -> Iterator[GpuMeasurer]:
+    made = GpuMeasurer(
+        toy("faulty"), SIGNATURE.problem({"N": N}), H200.limits, jobs=2, worker="scripted_worker", **settings
+    )
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def config(fault: str, block: int = 256, warps: int = 1) -> Config:
+    return SIGNATURE.config({"BLOCK": block, "FAULT": fault, "num_warps": warps, "num_stages": 1})
+
+
+def measured(gpu: GpuMeasurer, configs: list[Config]) -> dict[Config, Measurement]:
+    for each in configs:
+        gpu.submit(each)
+    found = [gpu.next(timeout_s=60) for _ in configs]
+    return {measurement.config: measurement for measurement in found if measurement is not None}
+
+
+def test_what_compiles_is_measured_and_what_does_not_is_told() -> None:
+    with measurer() as gpu:
+        found = measured(gpu, [config("none"), config("refused"), config("none", block=512), config("wrong")])
+    assert found[config("none")].samples == (latency_us(config("none")),) * 10
+    assert found[config("none")].compile_s is not None
+    assert found[config("refused")].outcome is Outcome.COMPILE_ERROR
+    assert found[config("refused")].stage == "compile"
+    assert found[config("none", block=512)].ok
+    assert found[config("wrong")].outcome is Outcome.WRONG_RESULT
+
+
+def test_c03_a_worker_that_dies_costs_its_config() -> None:
+    with measurer() as gpu:
+        found = measured(gpu, [config("none"), config("wild"), config("none", block=512)])
+    wild = found[config("wild")]
+    assert wild.outcome is Outcome.CRASHED
+    assert wild.stage == "launch"
+    assert wild.error == "the worker died: signal SIGKILL\nan illegal memory access was encountered"
+    assert found[config("none")].ok
+    assert found[config("none", block=512)].ok
+
+
+def test_c05_a_worker_that_hangs_is_killed_at_the_deadline() -> None:
+    with measurer(measure_s=1.0) as gpu:
+        started = monotonic()
+        found = measured(gpu, [config("endless"), config("none")])
+        assert monotonic() - started < 30
+    assert found[config("endless")].outcome is Outcome.TIMEOUT
+    assert found[config("endless")].error == "no end in sight in stage launch; worker killed"
+    assert found[config("none")].ok
+
+
+def test_c04_a_compile_that_hangs_does_not_hold_up_the_others() -> None:
+    with measurer(compile_s=3.0) as gpu:
+        found = measured(gpu, [config("sleeps"), config("none"), config("none", block=512)])
+    assert found[config("sleeps")].outcome is Outcome.TIMEOUT
+    assert found[config("sleeps")].stage == "compile"
+    assert found[config("none")].ok
+    assert found[config("none", block=512)].ok
+
+
+def test_a_worker_killed_while_idle_is_replaced() -> None:
+    with measurer() as gpu:
+        assert measured(gpu, [config("none")])[config("none")].ok
+        os.kill(gpu._worker.pid, signal.SIGKILL)
+        assert measured(gpu, [config("none", block=512)])[config("none", block=512)].ok
+
+
+def test_a_worker_that_cannot_start_ends_the_search() -> None:
+    with measurer(N=13) as gpu:
+        gpu.submit(config("none"))
+        with pytest.raises(
+            MeasureError, match=r"the GPU worker did not start: the worker died: exit code 1\nno such device"
+        ):
+            gpu.next(timeout_s=60)
+
+
+def test_nothing_in_time_is_none() -> None:
+    with measurer() as gpu:
+        assert gpu.next(timeout_s=0.1) is None
+
+
+def test_a_duel_and_a_recheck_wait_for_the_worker() -> None:
+    with measurer() as gpu:
+        gpu.submit(config("none"))
+        assert gpu.next(timeout_s=60) is not None
+        assert gpu.recheck(config("none"), [1, 2]) == 0.0
+        duel = gpu.duel([config("none"), config("none", block=512)], rounds=3, seed=0)
+    assert duel.contenders == (config("none").text, config("none", block=512).text, VENDOR)
+    assert duel.of(VENDOR) == (150.0, 150.0, 150.0)
+
+
+def test_closing_leaves_no_process() -> None:
+    with measurer() as gpu:
+        children = [gpu._pool.pid, gpu._worker.pid]
+    for pid in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_the_child_sees_one_card_of_those_the_caller_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tuner.measure.gpu import _visible
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert _visible(1) == "1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert _visible(1) == "7"

@@ -1,0 +1,135 @@
+"""Recorded spaces: the files that ship, their format, and replaying them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from helpers import OURS
+
+from tuner import catalog
+from tuner.errors import UnknownName, UsageError
+from tuner.measure import recorded
+from tuner.measure.recorded import RecordedMeasurer, Space
+from tuner.records import VENDOR, Outcome, median
+
+T4_REQUIRED = {"configuration", "times", "invalidity", "correctness"}
+T4_INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", "correct"}
+
+
+@pytest.fixture(params=recorded.names())
+def space(request: pytest.FixtureRequest) -> Space:
+    return recorded.load(request.param)
+
+
+class TestShippedSpaces:
+    def test_there_are_spaces_of_every_kernel(self) -> None:
+        assert {name.partition("-")[0] for name in recorded.names()} == set(OURS)
+
+    def test_a_space_is_named_by_what_it_records(self, space: Space) -> None:
+        assert space.name in recorded.names()
+
+    def test_it_was_recorded_from_todays_source(self, space: Space) -> None:
+        assert space.source == catalog.load(space.problem.op).source
+
+    def test_it_holds_the_whole_feasible_set_in_order(self, space: Space) -> None:
+        from tuner.space import feasible
+
+        kernel = catalog.load(space.problem.op)
+        expected = list(feasible(kernel, space.problem, space.device.limits))
+        assert [measurement.config for measurement in space.measurements] == expected
+        assert space.default == kernel.default_config(space.problem, space.device.limits)
+
+    def test_no_config_was_wrong_and_most_ran(self, space: Space) -> None:
+        outcomes = {measurement.outcome for measurement in space.measurements}
+        assert outcomes <= {Outcome.OK, Outcome.INFEASIBLE}
+        assert sum(measurement.ok for measurement in space.measurements) > 0.9 * len(space.measurements)
+
+    def test_measurements_are_complete(self, space: Space) -> None:
+        for measurement in space.measurements:
+            if measurement.ok:
+                assert len(measurement.samples) >= 10
+                assert measurement.registers
+                assert measurement.spills is not None
+                assert measurement.max_error is not None
+                assert measurement.tolerance is not None
+                assert measurement.max_error <= measurement.tolerance
+                assert measurement.compiled_by == "pool"
+
+    def test_the_duel_knows_the_best_the_default_and_the_vendor(self, space: Space) -> None:
+        assert space.default is not None
+        assert {space.best.text, space.default.text, VENDOR} <= set(space.duel.contenders)
+        assert len(space.duel.contenders) >= 33
+        assert len(space.duel.rounds) >= 20
+        best = median(space.duel.of(space.best.text))
+        ranked = sorted((m for m in space.measurements if m.ok), key=lambda m: m.latency_us)
+        assert best == pytest.approx(ranked[0].latency_us, rel=0.05)
+
+    def test_writing_it_again_gives_the_same_space(self, space: Space) -> None:
+        assert recorded.loads(recorded.dumps(space), space.name) == space
+
+    def test_the_file_is_t4(self, space: Space) -> None:
+        document = json.loads(gzip.decompress(recorded.dumps(space)))
+        assert document["schema_version"] == "1.0.0"
+        assert document["metadata"] == {"timeunit": "milliseconds"}
+        for result in document["results"]:
+            assert result.keys() >= T4_REQUIRED
+            assert result["invalidity"] in T4_INVALIDITY
+            assert all({"name", "value", "unit"} == item.keys() for item in result["measurements"])
+
+
+def _some(name: str) -> Space:
+    return recorded.load(next(found for found in recorded.names() if found.startswith(name)))
+
+
+def test_a_problem_finds_its_spaces() -> None:
+    space = _some("gemm-4096")
+    assert space in recorded.of_problem(space.problem)
+    other = space.signature.problem({"M": 4096, "layout": "nt"})
+    assert recorded.of_problem(other) == []
+
+
+def test_signatures_need_no_kernel_code() -> None:
+    assert recorded.signatures().keys() == set(OURS)
+
+
+def test_an_unknown_space_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UnknownName, match=r"no recorded space is called '../x'; there are gemm-16x4096x4096"):
+        recorded.load("../x")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not json", "is not a recorded search space: JSONDecodeError"),
+        (b"{}", "is not a recorded search space: KeyError: 'tuner'"),
+        (b'{"tuner": {"format": 99}}', "has format 99, and this version reads 1; update the tuner"),
+        (b"\x1f\x8bbroken", "is not a recorded search space"),
+    ],
+)
+def test_a_file_that_is_no_space_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "space.json.gz"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        recorded.load(str(file))
+
+
+class TestRecordedDuel:
+    def test_rounds_are_handed_out_in_order_and_once(self) -> None:
+        space = _some("softmax")
+        measurer = RecordedMeasurer(space)
+        first = measurer.duel([space.best], 5, seed=0)
+        second = measurer.duel([space.best], 5, seed=0)
+        assert first.contenders == (space.best.text, VENDOR)
+        assert first.of(space.best.text) + second.of(space.best.text) == space.duel.of(space.best.text)[:10]
+        assert measurer.duel([space.best], 1000, seed=0).of(VENDOR) == space.duel.of(VENDOR)[10:]
+        assert measurer.duel([space.best], 5, seed=0).rounds == ()
+
+    def test_a_config_outside_brings_its_own_samples(self) -> None:
+        space = _some("transpose")
+        outside = max((m for m in space.measurements if m.ok), key=lambda m: m.latency_us)
+        assert outside.config.text not in space.duel.contenders
+        duel = RecordedMeasurer(space).duel([space.best, outside.config], 5, seed=0)
+        assert duel.of(outside.config.text) == outside.samples[:5]

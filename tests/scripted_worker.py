@@ -1,0 +1,59 @@
+"""A worker without a GPU: does with the toy `faulty` what its FAULT knob says, in a process that really dies.
+
+Run as `python -m scripted_worker` in the place of the real one; tests put this folder on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from tuner.kernels.spec import Config
+from tuner.measure.messages import Measure, Recheck, Rounds, Stage
+from tuner.measure.processes import connect
+from tuner.records import VENDOR, Duel, Measurement, Outcome
+
+
+def latency_us(config: Config) -> float:
+    """Larger blocks are faster."""
+    return 100_000 / float(config["BLOCK"])
+
+
+def _measure(config: Config) -> Measurement:
+    fault = config["FAULT"]
+    if fault == "wild":
+        sys.stderr.write("an illegal memory access was encountered\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "endless":
+        time.sleep(3600)
+    if fault == "wrong":
+        return Measurement(config, Outcome.WRONG_RESULT, stage="check", error="deviates")
+    return Measurement(config, Outcome.OK, (latency_us(config),) * 10, compiled_by="pool", max_error=0.0, tolerance=0.0)
+
+
+def main() -> None:
+    pipe = connect()
+    task = pipe.recv()
+    if task.problem["N"] == 13:  # an unlucky card
+        sys.exit("no such device")
+    pipe.send(Stage("ready"))
+    with suppress(EOFError):
+        while True:
+            request = pipe.recv()
+            pipe.send(Stage("launch"))
+            if isinstance(request, Measure):
+                pipe.send(_measure(request.config))
+            elif isinstance(request, Recheck):
+                pipe.send(0.0)
+            elif isinstance(request, Rounds):
+                names = (*(config.text for config in request.configs), VENDOR)
+                once = (*map(latency_us, request.configs), 150.0)
+                pipe.send(Duel(names, (once,) * request.rounds))
+
+
+if __name__ == "__main__":
+    main()

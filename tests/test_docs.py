@@ -1,0 +1,89 @@
+"""What the README and the docs say is run: their commands, their Python, their numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner.measure import recorded
+from tuner.records import VENDOR, median
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return os.environ | {
+        "TUNER_DB": str(tmp_path_factory.mktemp("docs") / "tuner.db"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+
+
+def test_the_readmes_commands_and_python_run(environment: dict[str, str]) -> None:
+    lines = [line for block in blocks(ROOT / "README.md", "console") for line in block.splitlines()]
+    commands = [line.removeprefix("$ ") for line in lines]
+    assert [line for line in lines if line.startswith("$ ")] == lines
+    for command in commands:
+        if "serve" not in command and "curl" not in command:  # the service has its own test
+            subprocess.run(["sh", "-c", command], env=environment, check=True, capture_output=True)
+    (story,) = blocks(ROOT / "README.md", "python")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", story], env=environment, check=True, capture_output=True, text=True
+    )
+    match, block_m, warps = done.stdout.split()
+    assert match == "stale"
+    assert int(block_m) >= 64
+    assert int(warps) >= 4
+
+
+def test_every_command_is_in_the_readme() -> None:
+    import click
+
+    from tuner.cli import cli
+
+    text = (ROOT / "README.md").read_text()
+    with click.Context(cli) as context:
+        for name in cli.list_commands(context):
+            assert f"`tuner {name}" in text
+
+
+def test_the_kernel_of_the_docs_is_a_kernel(tmp_path: Path) -> None:
+    from helpers import H200, wrongness
+
+    from tuner import catalog
+
+    (source,) = blocks(ROOT / "docs" / "kernels.md", "python")
+    file = tmp_path / "documented.py"
+    file.write_text(source)
+    kernel = catalog.load(str(file))
+    problem = kernel.signature.problem({"N": 1000})
+    error, allowed = wrongness(kernel, problem, kernel.default_config(problem, H200.limits), "cpu")
+    assert error == 0
+    assert allowed < 1e-6
+
+
+def test_the_table_of_spaces_is_what_the_files_say() -> None:
+    text = (ROOT / "docs" / "spaces.md").read_text()
+    for name in recorded.names():
+        space = recorded.load(name)
+        assert space.default is not None
+        best, default, vendor = (median(space.duel.of(c)) for c in (space.best.text, space.default.text, VENDOR))
+        row = f"| `{name}` | {len(space.measurements):,} | {best / default:.3f} | {best / vendor:.3f} |"
+        assert row in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target

@@ -1,0 +1,92 @@
+"""The package: what importing it loads, what its face is, and that the wheel is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from inspect import ismodule
+from pathlib import Path
+
+import pytest
+
+import tuner
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "triton", "optuna", "numpy", "sqlalchemy", "fastapi", "rich")
+
+
+def _modules_after(code: str) -> set[str]:
+    """Top-level modules that are loaded after running `code` in a fresh process."""
+    story = f"{code}\nimport sys, json; print(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    printed = subprocess.run([sys.executable, "-P", "-c", story], capture_output=True, text=True, check=True).stdout
+    return set(json.loads(printed.splitlines()[-1]))
+
+
+def test_importing_the_package_is_light() -> None:
+    assert not _modules_after("import tuner") & set(HEAVY)
+
+
+def test_replaying_needs_neither_torch_nor_triton() -> None:
+    code = """
+from tuner.measure import recorded
+from tuner.measure.recorded import RecordedMeasurer
+from tuner.search import Budget, search
+space = recorded.load(recorded.names()[0])
+configs = [measurement.config for measurement in space.measurements]
+assert search(configs, space.default, RecordedMeasurer(space), budget=Budget(trials=15)).verdict
+"""
+    assert not _modules_after(code) & {"torch", "triton"}
+
+
+@pytest.mark.parametrize("module", ["tuner.api.app", "tuner.client", "tuner.lookup", "tuner.db.store", "tuner.device"])
+def test_looking_up_needs_no_search(module: str) -> None:
+    assert not _modules_after(f"import {module}") & {"torch", "triton", "optuna"}
+
+
+def test_the_face_is_what_it_says() -> None:
+    public = {name for name, value in vars(tuner).items() if not name.startswith("_") and not ismodule(value)}
+    assert {*public, "__version__"} == set(tuner.__all__)
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    released = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## [")]
+    assert released[0].startswith(f"## [{tuner.__version__}]")
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with our wheel, its search extra and Hugging Face's `kernels`, and nothing of this checkout."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    constraint = ["--constraint", str(ROOT / "constraints.txt")]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True)
+    (wheel,) = folder.glob("triton_tuner-*.whl")
+    venv.create(folder / "venv")
+    python = str(folder / "venv" / "bin" / "python")
+    subprocess.run([*pip, "--python", python, "install", *constraint, f"{wheel}[search]", "kernels"], check=True)
+    (folder / "empty").mkdir()
+    return folder
+
+
+def test_the_wheel_works_in_an_empty_folder_beside_another_kernels_package(elsewhere: Path) -> None:
+    """It replays a space, opens a database, and neither package overwrites the other's files."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(elsewhere), "TUNER_DB": str(elsewhere / "tuner.db")}
+    binaries = elsewhere / "venv" / "bin"
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            command, cwd=elsewhere / "empty", env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    answer = json.loads(run(str(binaries / "tuner"), "search", "gemm", "--M", "4096", "--trials", "20", "--json"))
+    assert answer["recorded"].startswith("gemm-4096x4096x4096-bf16-")
+    both = "import kernels, tuner.kernels, tuner.db.migrations; print(kernels.__file__); print(tuner.kernels.__file__)"
+    theirs, ours = run(str(binaries / "python"), "-c", both).splitlines()
+    assert theirs.endswith("site-packages/kernels/__init__.py")
+    assert ours.endswith("site-packages/tuner/kernels/__init__.py")
+    assert json.loads(run(str(binaries / "tuner"), "list", "--json"))[0]["config"] == answer["config"]

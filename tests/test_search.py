@@ -1,0 +1,164 @@
+"""The search loop, on scripts and on recorded spaces: one contract for every measurer."""
+
+from __future__ import annotations
+
+import pytest
+from contracts import SearchContract, Subject
+from scripted import BEST, DEFAULT, SPACE, ScriptedMeasurer, bowl, only
+
+from tuner.kernels.spec import Config
+from tuner.measure import recorded
+from tuner.measure.recorded import RecordedMeasurer
+from tuner.records import Measurement, Outcome
+from tuner.search import Budget, search
+
+
+def _recorded(name: str) -> Subject:
+    space = recorded.load(name)
+    configs = [measurement.config for measurement in space.measurements]
+    return Subject(configs, space.default, lambda: RecordedMeasurer(space))
+
+
+SUBJECTS = {"scripted": Subject(SPACE, DEFAULT, ScriptedMeasurer)} | {
+    name: _recorded(name) for name in recorded.names()
+}
+
+
+class TestSearch(SearchContract):
+    @pytest.fixture(params=SUBJECTS)
+    def subject(self, request: pytest.FixtureRequest) -> Subject:
+        return SUBJECTS[request.param]
+
+    def test_the_same_seed_gives_the_same_trials(self, subject: Subject) -> None:
+        def configs(seed: int) -> list[Config]:
+            result = search(subject.space, subject.default, subject.measurer(), seed=seed, budget=Budget(trials=25))
+            return [measurement.config for measurement in result.measurements]
+
+        assert configs(1) == configs(1)
+        assert configs(1) != configs(2)
+
+
+def test_h01_an_exhausted_space_ends_the_search() -> None:
+    measurer = ScriptedMeasurer()
+    result = search(SPACE, DEFAULT, measurer, budget=Budget(trials=1000))
+    assert result.stopped == "exhausted"
+    assert sorted(measurer.submitted, key=SPACE.index) == SPACE
+    assert result.verdict is not None
+    assert result.verdict.config == BEST
+
+
+def test_h02_an_infeasible_config_is_tried_once() -> None:
+    measurer = ScriptedMeasurer(outcome=lambda config: Outcome.INFEASIBLE if config["A"] > 4 else Outcome.OK)
+    result = search(SPACE, DEFAULT, measurer, budget=Budget(trials=50))
+    assert len(set(measurer.submitted)) == len(measurer.submitted) == 50
+    assert result.failures["infeasible"] > 0
+    assert result.verdict is not None
+    assert result.verdict.config["A"] == 4
+
+
+def test_h03_a_failure_is_never_the_best() -> None:
+    """The fastest config of all computes nothing."""
+    measurer = ScriptedMeasurer(outcome=only(BEST, Outcome.WRONG_RESULT))
+    result = search(SPACE, DEFAULT, measurer)
+    assert result.verdict is not None
+    assert result.verdict.config != BEST
+    assert result.best is not None
+    assert result.best.config != BEST
+
+
+def test_a09_a_finalist_that_is_wrong_on_other_inputs_is_out() -> None:
+    told: list[Measurement] = []
+    result = search(SPACE, DEFAULT, ScriptedMeasurer(wrong_again=[BEST]), on_trial=told.append)
+    assert result.verdict is not None
+    assert result.verdict.config != BEST
+    assert told[-1].config == BEST
+    assert told[-1].outcome is Outcome.WRONG_RESULT
+    assert result.failures == {"wrong_result": 1}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.WRONG_RESULT, Outcome.TIMEOUT])
+def test_c09_h05_when_all_fail_there_is_no_verdict(outcome: Outcome) -> None:
+    result = search(SPACE, DEFAULT, ScriptedMeasurer(outcome=lambda config: outcome), budget=Budget(trials=20))
+    assert result.verdict is None
+    assert result.best is None
+    assert result.failures == {str(outcome): 20}
+
+
+def test_a10_a_wrong_default_does_not_throw_out_the_others() -> None:
+    result = search(SPACE, DEFAULT, ScriptedMeasurer(outcome=only(DEFAULT, Outcome.WRONG_RESULT)))
+    assert result.verdict is not None
+    assert result.verdict.config == BEST
+    assert result.verdict.default_latency_us is None
+    assert result.verdict.speedup is None
+
+
+def test_a_default_that_the_card_cannot_run_is_left_out() -> None:
+    result = search(SPACE, None, ScriptedMeasurer(), budget=Budget(trials=60))
+    assert result.verdict is not None
+    assert result.verdict.config == BEST
+
+
+def test_configs_are_kept_on_their_way() -> None:
+    measurer = ScriptedMeasurer(capacity=7)
+    search(SPACE, DEFAULT, measurer, budget=Budget(trials=20))
+    assert measurer.most_on_the_way == 7
+
+
+def test_k01_an_interrupted_search_keeps_what_it_found() -> None:
+    measurer = ScriptedMeasurer()
+    measurer.interrupt_after = 10
+    result = search(SPACE, DEFAULT, measurer, sampler="random")
+    assert result.stopped == "interrupted"
+    assert len(result.measurements) == 10
+    assert result.verdict is None
+    assert result.best is not None
+
+
+def test_k02_a_resumed_search_repeats_nothing() -> None:
+    first = ScriptedMeasurer()
+    first.interrupt_after = 37
+    known = search(SPACE, DEFAULT, first, budget=Budget(trials=50)).measurements
+    second = ScriptedMeasurer()
+    result = search(SPACE, DEFAULT, second, budget=Budget(trials=50), known=known)
+    assert len(known) == 37
+    assert len(second.submitted) == 13
+    assert not set(second.submitted) & {measurement.config for measurement in known}
+    assert len(result.measurements) == 50
+
+
+def test_h11_measurements_outside_todays_choices_are_no_obstacle() -> None:
+    narrow = [config for config in SPACE if config["B"] < 4]
+    known = search(SPACE, DEFAULT, ScriptedMeasurer(), sampler="grid", budget=Budget(trials=20)).measurements
+    result = search(narrow, DEFAULT, ScriptedMeasurer(), known=[m for m in known if m.config in set(narrow)])
+    assert result.stopped == "exhausted"
+    assert result.verdict is not None
+    assert result.verdict.config == BEST
+
+
+def test_a_time_budget_ends_a_search_that_gets_no_answers() -> None:
+    measurer = ScriptedMeasurer()
+    measurer.never_answers = True
+    result = search(SPACE, DEFAULT, measurer, budget=Budget(seconds=0.2))
+    assert result.stopped == "budget"
+    assert result.verdict is None
+    assert result.seconds["measure"] < 1
+
+
+def test_an_unresolved_duel_goes_on_and_stops() -> None:
+    def flat(config: Config) -> float:
+        return 100.0
+
+    result = search(SPACE, DEFAULT, ScriptedMeasurer(flat, noise=0.05), budget=Budget(trials=12))
+    assert result.duel is not None
+    assert 20 < len(result.duel.rounds) <= 60
+
+
+def test_tpe_finds_the_best_of_a_bowl_sooner_than_random() -> None:
+    def steps(sampler: str, seed: int) -> int:
+        measurer = ScriptedMeasurer(bowl, capacity=1)
+        search(SPACE, None, measurer, sampler=sampler, seed=seed)
+        return measurer.submitted.index(BEST)
+
+    tpe = sum(steps("tpe", seed) for seed in range(8))
+    chance = sum(steps("random", seed) for seed in range(8))
+    assert tpe < 0.8 * chance
