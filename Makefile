@@ -1,7 +1,7 @@
 # All the set-up that a fresh machine with Python 3.11+, venv and make needs. A second run starts at once.
 PYTHON ?= python3
 VENV := .venv
-PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP = PYTHONWARNINGS=ignore $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Without a GPU a search replays recorded spaces, which needs neither torch nor triton.
 EXTRAS := $(if $(shell nvidia-smi -L 2>/dev/null),all,"search,serve")
 
@@ -17,18 +17,19 @@ check: $(VENV)/.check  ## format, lint, types, import contract and tests
 	scripts/check
 
 $(VENV)/.pip: constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) pip
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) pip
 	@touch $@
 
 $(VENV)/.tune: $(VENV)/.pip pyproject.toml
-	$(PIP) --editable .[$(EXTRAS)]
+	@$(PIP) --editable .[$(EXTRAS)]
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.pip pyproject.toml
-	$(PIP) --editable .[all] --group test
+	@$(PIP) --editable .[all] --group test
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test
-	$(PIP) --group check
+	@$(PIP) --group check
 	@touch $@

@@ -34,13 +34,18 @@ class Store(Base):
 
 
 class Kernel(Base):
-    """A signature as it was when some source was searched, so that a server knows kernels it never loaded."""
+    """A signature as it was when some source was searched, so that a server knows kernels it never loaded.
+
+    One source may have several, one after the other: choices are no code.
+    """
 
     __tablename__ = "kernels"
-    __table_args__ = (UniqueConstraint("op", "source"),)
+    __table_args__ = (UniqueConstraint("op", "source", "digest"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     op: Mapped[str]
     source: Mapped[str]
+    digest: Mapped[str]
+    """Of the signature."""
     signature: Mapped[dict[str, Any]]
     created_at: Mapped[str]
 
@@ -56,7 +61,7 @@ class Device(Base):
     fingerprint: Mapped[str]
     """Canonical text of `facts`."""
     facts: Mapped[dict[str, Any]]
-    ceilings: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    ceilings: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """Measured limits of the card (copy, matmul); null until they were."""
 
 
@@ -101,7 +106,7 @@ class Run(Base):
     status: Mapped[str]
     """`running`, `done`, `failed` or `interrupted`."""
     stopped: Mapped[str | None]
-    seconds: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    seconds: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """Wall time by stage."""
     tuner: Mapped[str]
     started_at: Mapped[str]
@@ -141,7 +146,7 @@ class Round(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
     number: Mapped[int]
     latencies: Mapped[dict[str, Any]]
-    state: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    state: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class Answer(Base):
@@ -165,7 +170,7 @@ class Answer(Base):
     latency_us: Mapped[float]
     interval_us: Mapped[list[Any]]
     speedup: Mapped[float | None]
-    speedup_interval: Mapped[list[Any] | None] = mapped_column(JSON)
+    speedup_interval: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     default_latency_us: Mapped[float | None]
     vendor_latency_us: Mapped[float | None]
     ties: Mapped[list[Any]]

@@ -6,6 +6,7 @@ snapshot named by the highest answer id can always be rebuilt. A trial is commit
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,18 +18,20 @@ from typing import Any
 from uuid import uuid4
 
 import platformdirs
-from sqlalchemy import Connection, Engine, Row, create_engine, event, func, insert, inspect, select, text, update
+from sqlalchemy import URL, Connection, Engine, Row, create_engine, event, func, insert, inspect, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from tuner.db import schema
-from tuner.errors import StoreError
+from tuner.errors import StoreError, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import Answer, Device, Duel, Environment, Measurement, Outcome, Provenance, StoredAnswer, Tie
 
 HEAD = "0001"
 """The schema this code writes: the newest migration."""
-_BUSY_S = 10.0
-"""How long a writer waits for another before it gives up."""
+_WRITER_WAITS_S, _READER_WAITS_S = 10.0, 1.0
+"""How long one who writes, and one who only reads, waits for others before giving up."""
+_OURS = {"alembic_version", "answers"}
+"""Tables by which a database is known to be ours."""
 _TRIES = 2
 """A config that crashed, hung or ran out of memory is tried again in a later run, so many times in all."""
 
@@ -36,6 +39,8 @@ _TRIES = 2
 def default_path() -> Path:
     """`TUNER_DB`, else a file in the user's data folder."""
     given = os.environ.get("TUNER_DB")
+    if given and "://" in given:
+        raise UsageError(f"TUNER_DB is the path of a file, not {given[:80]!r}")
     return Path(given) if given else platformdirs.user_data_path("triton-tuner") / "tuner.db"
 
 
@@ -47,19 +52,25 @@ class Store:
 
     @staticmethod
     def open(path: Path, *, create: bool = True) -> Store:
-        """The database at `path`, brought to today's schema; made if it is missing and `create`.
+        """The database at `path`, to write: made if it is missing, and brought to today's schema.
+
+        Without `create` it is only to be read, and left as it is.
 
         Raises:
-            StoreError: it is missing, unreadable, locked, or written by a newer version.
+            StoreError: it is missing, unreadable, locked, of another schema, or another program's.
         """
-        if not create and not path.exists():
-            raise StoreError(f"there is no database at {path}; a search makes it, or name another with --db")
         try:
+            if not create and not path.exists():
+                raise StoreError(f"there is no database at {path}; a search makes it, or name another with --db")
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"the folder of the database {path} cannot be made: {error.strerror}") from error
-        store = Store(_engine(path), path)
-        store._migrate()
+        store = Store(_engine(path, _WRITER_WAITS_S if create else _READER_WAITS_S), path)
+        try:
+            store._bring_up_to_date(migrate=create)
+        except BaseException:
+            store.close()
+            raise
         return store
 
     def close(self) -> None:
@@ -79,12 +90,13 @@ class Store:
         """Opens a run; trials are added to it as they end."""
         with self._write() as connection:
             environment = asdict(provenance.environment)
-            kernel = {"op": signature.op, "source": provenance.source}
+            described = signature.as_json()
+            kernel = {"op": signature.op, "source": provenance.source, "digest": _digest(described)}
             known_as = {"slug": provenance.device.id, "fingerprint": _fingerprint(provenance.device)}
             return _insert(
                 connection,
                 schema.Run,
-                kernel_id=_id_of(connection, schema.Kernel, kernel, signature=signature.as_json(), created_at=_now()),
+                kernel_id=_id_of(connection, schema.Kernel, kernel, signature=described, created_at=_now()),
                 problem_id=_id_of(
                     connection, schema.Problem, {"text": problem.text}, op=problem.op, parameters=problem.values
                 ),
@@ -177,7 +189,12 @@ class Store:
         with self._read() as connection:
             for row in connection.execute(query):
                 tried.setdefault(row.config_text, []).append(_measurement(signature, row))
-        return [tries[-1] for tries in tried.values() if tries[-1].outcome.permanent or len(tries) >= _TRIES]
+        known = []
+        for tries in tried.values():
+            settled = [measurement for measurement in tries if measurement.outcome.permanent]
+            if settled or len(tries) >= _TRIES:
+                known.append((settled or tries)[-1])
+        return known
 
     def answers(self, *, op: str | None = None, device: str | None = None) -> list[StoredAnswer]:
         """Answers that may serve, oldest first: those of runs that are not taken out of service."""
@@ -254,10 +271,19 @@ class Store:
         except DBAPIError as error:
             raise StoreError(f"the database {self._path} cannot be {done}: {error.orig}") from error
 
-    def _migrate(self) -> None:
+    def _bring_up_to_date(self, *, migrate: bool) -> None:
         """Brings the schema up to `HEAD`, one process at a time, inside the write lock."""
-        if self._revision() == HEAD:
+        with self._read() as connection:
+            found = _revision(connection)
+            tables = set(inspect(connection).get_table_names())
+        if tables and not tables >= _OURS:
+            raise StoreError(f"{self._path} is the database of another program; name another file with --db")
+        if found == HEAD:
             return
+        if not migrate:
+            raise StoreError(
+                f"the database {self._path} has schema {found}, and this version reads {HEAD}; tuner list updates it"
+            )
         from alembic import command
         from alembic.config import Config as AlembicConfig
         from alembic.script import ScriptDirectory
@@ -277,20 +303,18 @@ class Store:
             if connection.scalar(select(func.count()).select_from(schema.Store)) == 0:
                 connection.execute(insert(schema.Store).values(uuid=str(uuid4()), created_at=_now()))
 
-    def _revision(self) -> str | None:
-        with self._read() as connection:
-            return _revision(connection)
 
-
-def _engine(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}")
+def _engine(path: Path, wait_s: float) -> Engine:
+    engine = create_engine(URL.create("sqlite", database=str(path)))
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # transactions begin where we say, below
         cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_S * 1000)}")
-        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
+        tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not tables or tables >= _OURS:
+            cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
@@ -399,13 +423,17 @@ def _stored_answer(row: Row[Any]) -> StoredAnswer:
         ),
         created_at=row.created_at,
         run_id=row.run_id,
-        trials=row.trials + row.settings["known"],
+        trials=row.trials + row.settings.get("known", 0),
         settings=row.settings,
     )
 
 
 def _fingerprint(device: Device) -> str:
     return json.dumps(asdict(device), sort_keys=True)
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _now() -> str:

@@ -60,7 +60,6 @@ class ScriptedMeasurer:
         self._waiting: deque[Config] = deque()
         self.submitted: list[Config] = []
         self.most_on_the_way = 0
-        self.interrupt_after: int | None = None
         self.never_answers = False
         self.closed = False
 
@@ -68,14 +67,17 @@ class ScriptedMeasurer:
     def capacity(self) -> int:
         return self._capacity
 
+    @property
+    def measured(self) -> int:
+        """Configs that were handed back."""
+        return len(self.submitted) - len(self._waiting)
+
     def submit(self, config: Config) -> None:
         self.submitted.append(config)
         self._waiting.append(config)
         self.most_on_the_way = max(self.most_on_the_way, len(self._waiting))
 
-    def next(self, timeout_s: float | None = None) -> Measurement | None:
-        if self.interrupt_after is not None and len(self.submitted) - len(self._waiting) >= self.interrupt_after:
-            raise KeyboardInterrupt
+    def next(self, timeout_s: float) -> Measurement | None:
         if self.never_answers or not self._waiting:
             return None
         config = self._waiting.popleft()

@@ -65,7 +65,7 @@ def test_the_kernel_of_the_docs_is_a_kernel(tmp_path: Path) -> None:
     (source,) = blocks(ROOT / "docs" / "kernels.md", "python")
     file = tmp_path / "documented.py"
     file.write_text(source)
-    kernel = catalog.load(str(file))
+    kernel = catalog.resolve(str(file))
     problem = kernel.signature.problem({"N": 1000})
     error, allowed = wrongness(kernel, problem, kernel.default_config(problem, H200.limits), "cpu")
     assert error == 0

@@ -101,7 +101,9 @@ class TestExact:
             assert served(find(order)) == 3
 
     def test_an_exact_answer_goes_before_a_newer_stale_one(self) -> None:
-        found = find([stored(1), tuned(2, triton="3.5.9"), tuned(3, source="0123456789abcdef"), tuned(4, recorded="r")])
+        newer_driver = replace(HERE, environment=replace(HERE.environment, driver="590.1"))
+        others = tuned(2, triton="3.5.9"), tuned(3, source="ffff"), tuned(4, recorded="r"), stored(5, newer_driver)
+        found = find([stored(1), *others])
         assert (found.match, served(found)) == ("exact", 1)
 
     def test_the_same_problem_said_in_another_way_is_the_same(self) -> None:
@@ -210,7 +212,8 @@ class TestStrict:
     )
     def test_a_stale_answer_is_a_miss(self, asked: Asked) -> None:
         found = find([stored(1)], replace(asked, strict=True))
-        assert (found.match, found.stored, found.stale) == ("none", None, ())
+        assert (found.match, found.stored) == ("none", None)
+        assert found.stale == find([stored(1)], asked).stale != ()
 
     def test_a_replayed_answer_is_a_miss(self) -> None:
         assert find([tuned(1, recorded="r")], replace(IN_FULL, strict=True)).match == "none"
@@ -219,8 +222,12 @@ class TestStrict:
         assert find([stored(1), tuned(2, triton="3.5.0")], replace(IN_FULL, strict=True)).match == "exact"
 
     def test_the_reason_is_that_the_answer_is_stale_not_that_there_is_none(self) -> None:
-        document = find([stored(1)], replace(IN_FULL, triton="3.7.0", strict=True)).as_json("uuid:1")
-        assert "triton: tuned with 3.6.0, asked for 3.7.0" in document["reason"]
+        found = find([stored(1)], replace(IN_FULL, triton="3.7.0", strict=True))
+        assert found.as_json("uuid:1")["reason"] == (
+            "the answer for matmul M=4096 N=4096 K=4096 dtype=bf16 on nvidia-h200 is refused: "
+            "triton: tuned with 3.6.0, asked for 3.7.0"
+        )
+        assert found.nearest == ()  # it is not a neighbour of itself
 
 
 def test_b09_an_answer_of_an_older_triton_is_never_fresh() -> None:
@@ -282,8 +289,9 @@ class TestNone:
         assert find([stored(1, given=answer(far)), stored(2, given=answer(near))]).nearest == (near.text, far.text)
 
     def test_another_dtype_is_farther_than_another_layout(self) -> None:
-        dtype, layout = MATMUL.problem({"M": 4096, "dtype": "fp16"}), MATMUL.problem({"M": 4096, "layout": "nt"})
-        found = find([stored(1, given=answer(dtype)), stored(2, given=answer(layout))])
+        dtype, layout = MATMUL.problem({"M": 64}), MATMUL.problem({"M": 64, "dtype": "fp16", "layout": "nt"})
+        asked = Asked(MATMUL.problem({"M": 64, "dtype": "fp16"}))
+        found = find([stored(1, given=answer(dtype)), stored(2, given=answer(layout))], asked)
         assert found.nearest == (layout.text, dtype.text)
 
     def test_a_problem_with_several_answers_is_named_once(self) -> None:

@@ -106,8 +106,7 @@ def test_configs_are_kept_on_their_way() -> None:
 
 def test_k01_an_interrupted_search_keeps_what_it_found() -> None:
     measurer = ScriptedMeasurer()
-    measurer.interrupt_after = 10
-    result = search(SPACE, DEFAULT, measurer, sampler="random")
+    result = search(SPACE, DEFAULT, measurer, sampler="random", stop=lambda: measurer.measured >= 10)
     assert result.stopped == "interrupted"
     assert len(result.measurements) == 10
     assert result.verdict is None
@@ -116,8 +115,7 @@ def test_k01_an_interrupted_search_keeps_what_it_found() -> None:
 
 def test_k02_a_resumed_search_repeats_nothing() -> None:
     first = ScriptedMeasurer()
-    first.interrupt_after = 37
-    known = search(SPACE, DEFAULT, first, budget=Budget(trials=50)).measurements
+    known = search(SPACE, DEFAULT, first, budget=Budget(trials=50), stop=lambda: first.measured >= 37).measurements
     second = ScriptedMeasurer()
     result = search(SPACE, DEFAULT, second, budget=Budget(trials=50), known=known)
     assert len(known) == 37

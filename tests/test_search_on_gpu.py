@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 class TestSearchOnGpu(SearchContract):
     @pytest.fixture(params=["softmax", toy("double")], ids=["softmax", "double"])
     def subject(self, request: pytest.FixtureRequest) -> Subject:
-        kernel = catalog.load(request.param)
+        kernel = catalog.resolve(request.param)
         first = kernel.signature.dims[0].name
         problem = kernel.signature.problem({first: 1024 if kernel.op == "softmax" else 1 << 24})
         limits = describe(0).limits

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
@@ -26,24 +27,31 @@ def names() -> list[str]:
     return sorted(_modules())
 
 
-def load(reference: str) -> Kernel:
-    """The kernel called `reference`, or the one that the file `reference` ends in.
+def load(op: str) -> Kernel:
+    """The kernel called `op`.
 
     Raises:
-        UnknownName: no kernel is called that, or the file is not there.
-        UsageError: the file does not end in `KERNEL = Kernel(...)`.
-        NoDevice: the kernel's code needs a package that is not installed.
+        UnknownName: no kernel is called that.
+        UsageError: its module does not end in `KERNEL = Kernel(...)`.
+        NoDevice: its code cannot be loaded here, most often for want of triton.
     """
-    try:
-        module = _from_file(Path(reference)) if reference.endswith(".py") else _by_name(reference)
-    except ModuleNotFoundError as error:
-        raise NoDevice(
-            f"the code of {reference} needs {error.name}, which is not installed; pip install 'triton-tuner[gpu]'"
-        ) from error
-    kernel = getattr(module, "KERNEL", None)
-    if not isinstance(kernel, Kernel):
-        raise UsageError(f"a kernel file ends in KERNEL = Kernel(...), and {reference} does not")
-    return kernel
+    modules = _modules()
+    if op not in modules:
+        raise UnknownName(f"no kernel is called {op[:80]!r}; known are {', '.join(sorted(modules))}, or give a file.py")
+    with _import_errors(op):
+        return _kernel_of(importlib.import_module(modules[op]), op)
+
+
+def resolve(reference: str) -> Kernel:
+    """The kernel of a reference from the command line: a name, or a file that ends in .py.
+
+    Raises:
+        as `load`; UnknownName too if there is no such file.
+    """
+    if not reference.endswith(".py"):
+        return load(reference)
+    with _import_errors(reference):
+        return _kernel_of(_from_file(Path(reference)), reference)
 
 
 def signature(reference: str, elsewhere: Callable[[], Mapping[str, Signature]]) -> Signature:
@@ -53,7 +61,7 @@ def signature(reference: str, elsewhere: Callable[[], Mapping[str, Signature]]) 
         UnknownName: neither knows it.
     """
     try:
-        return load(reference).signature
+        return resolve(reference).signature
     except (NoDevice, UnknownName):
         known = elsewhere()
         if reference in known:
@@ -71,11 +79,21 @@ def _modules() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)} | ours
 
 
-def _by_name(op: str) -> ModuleType:
-    modules = _modules()
-    if op not in modules:
-        raise UnknownName(f"no kernel is called {op[:80]!r}; known are {', '.join(sorted(modules))}, or give a file.py")
-    return importlib.import_module(modules[op])
+def _kernel_of(module: ModuleType, reference: str) -> Kernel:
+    kernel = getattr(module, "KERNEL", None)
+    if not isinstance(kernel, Kernel):
+        raise UsageError(f"a kernel file ends in KERNEL = Kernel(...), and {reference} does not")
+    return kernel
+
+
+@contextmanager
+def _import_errors(reference: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError)
+        why = f"needs {error.name}, which is not installed" if missing else f"cannot be loaded: {error}"
+        raise NoDevice(f"the code of {reference} {why}; pip install 'triton-tuner[gpu]'") from error
 
 
 def _from_file(path: Path) -> ModuleType:

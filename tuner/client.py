@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tuner import catalog, device
-from tuner.errors import TunerError, UnknownName, UsageError
+from tuner.errors import StoreError, TunerError, UnknownName
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.lookup import Asked, Table
-from tuner.records import Answer
+from tuner.records import Answer, Policy
+
+if TYPE_CHECKING:
+    from tuner.db.store import Store
+
+T = TypeVar("T")
 
 _log = logging.getLogger("tuner")
 
@@ -26,7 +34,8 @@ class Best:
     """The config to launch with, and where it comes from."""
 
     config: Config | None
-    """None only where nothing is stored and there is no default either: the kernel cannot be loaded here."""
+    """None only where nothing is stored and there is no default either: the kernel cannot be loaded here, or the
+    question is about a card elsewhere."""
     match: str
     """`exact`, `stale`, `none` (the default) or `disabled` (the default, because `TUNER_DISABLE=1`)."""
     stale: tuple[str, ...] = ()
@@ -35,7 +44,8 @@ class Best:
     """The evidence; None where the config is the default for want of an answer."""
 
 
-_answered: dict[tuple[object, ...], Best] = {}
+_answered: dict[object, Best] = {}
+_said: set[str] = set()
 
 
 def best_config(op: str, /, *, device: int | str = 0, **problem: object) -> Best:
@@ -48,8 +58,12 @@ def best_config(op: str, /, *, device: int | str = 0, **problem: object) -> Best
         device: the index of a GPU here, or the `Device.id` of one elsewhere.
         problem: dims, `dtype` and attributes; what is left out takes the signature's default.
     """
-    key = (op, device, *problem.items())
-    best = _answered.get(key)
+    key: object = (op, device, *problem.items())
+    try:
+        best = _answered.get(key)
+    except TypeError:  # a value that is no number, name or dtype
+        key = repr(key)
+        best = _answered.get(key)
     if best is None:
         best = _answered[key] = _answer(op, device, problem)
     return best
@@ -57,24 +71,39 @@ def best_config(op: str, /, *, device: int | str = 0, **problem: object) -> Best
 
 def _answer(op: str, asked_device: int | str, values: dict[str, object]) -> Best:
     kernel = _kernel(op)
+    disabled = os.environ.get("TUNER_DISABLE") == "1"
+    if disabled and kernel is None:
+        return Best(None, "disabled")
     try:
         problem = _signature(op).problem(values)
-    except UsageError as error:
-        _log.warning("%s", error)
-        return Best(None, "none")
-    if os.environ.get("TUNER_DISABLE") == "1":
+    except TunerError as error:
+        _say(str(error))
+        return Best(None, "disabled" if disabled else "none")
+    if disabled:
         return Best(_default(kernel, problem, asked_device), "disabled")
     try:
-        found = _table(op, _device_id(asked_device)).find(_question(kernel, problem, asked_device))
+        found = _table(problem.op, _device_id(asked_device)).find(_question(kernel, problem, asked_device))
     except TunerError as error:
-        _log.warning("%s: nothing can be looked up, the default is used: %s", problem.text, error)
-        return Best(_default(kernel, problem, asked_device), "none")
+        return _miss(kernel, problem, asked_device, f"nothing can be looked up: {error}")
     if found.stored is None:
-        _log.warning("%s: nothing is tuned on %s, the default is used; %s", problem.text, found.device, found.command)
-        return Best(_default(kernel, problem, asked_device), "none")
+        return _miss(kernel, problem, asked_device, f"nothing is tuned on {found.device}; {found.command}")
     if found.stale:
-        _log.warning("%s: the config is stale (%s); %s", problem.text, "; ".join(found.stale), found.command)
+        _say(f"{problem.text}: the config is stale ({'; '.join(found.stale)}); {found.command}")
     return Best(found.stored.answer.config, found.match, found.stale, found.stored.answer)
+
+
+def _miss(kernel: Kernel | None, problem: Problem, asked_device: int | str, why: str) -> Best:
+    default = _default(kernel, problem, asked_device)
+    instead = "the default is used" if default is not None else "there is no default here either"
+    _say(f"{problem.text}: {instead}, since {why}")
+    return Best(default, "none")
+
+
+def _say(line: str) -> None:
+    """Logs a line once in the life of the process."""
+    if line not in _said:
+        _said.add(line)
+        _log.warning("%s", line)
 
 
 def _question(kernel: Kernel | None, problem: Problem, asked_device: int | str) -> Asked:
@@ -88,6 +117,7 @@ def _question(kernel: Kernel | None, problem: Problem, asked_device: int | str) 
         source=kernel.source if kernel is not None else None,
         driver=here.driver or None,
         ptxas=here.ptxas or None,
+        policy=Policy().text,
     )
 
 
@@ -98,23 +128,55 @@ def _default(kernel: Kernel | None, problem: Problem, asked_device: int | str) -
         return kernel.default_config(problem, device.describe(asked_device).limits)
     except TunerError:
         return None
+    except Exception as error:  # noqa: BLE001  a kernel's rule is its author's code, and a model must not stop for it
+        _say(f"{problem.text}: the default cannot be computed: {type(error).__name__}: {error}")
+        return None
 
 
 def _device_id(asked_device: int | str) -> str:
     return asked_device if isinstance(asked_device, str) else device.describe(asked_device).id
 
 
-@cache
-def _table(op: str, device_id: str) -> Table:
-    from tuner.db.store import Store, default_path
+class _ForLife(Generic[T]):
+    """Calls a function once for each argument list, and keeps what it returned or the error it raised."""
 
-    if not default_path().exists():
-        return Table(device_id, ())
-    store = Store.open(default_path(), create=False)
-    try:
-        return Table(device_id, store.answers(op=op, device=device_id))
-    finally:
-        store.close()
+    def __init__(self, function: Callable[..., T]) -> None:
+        self._function = function
+        self._outcomes: dict[tuple[object, ...], T | TunerError] = {}
+
+    def __call__(self, *arguments: object) -> T:
+        if arguments not in self._outcomes:
+            try:
+                self._outcomes[arguments] = self._function(*arguments)
+            except TunerError as error:
+                self._outcomes[arguments] = error
+        outcome = self._outcomes[arguments]
+        if isinstance(outcome, TunerError):
+            raise outcome.with_traceback(None)
+        return outcome
+
+    def cache_clear(self) -> None:
+        """Forgets everything."""
+        self._outcomes.clear()
+
+
+@_ForLife
+def _table(op: str, device_id: str) -> Table:
+    with _store() as store:
+        return Table(device_id, () if store is None else store.answers(op=op, device=device_id))
+
+
+@_ForLife
+def _signature(op: str) -> Signature:
+    """Of the kernel's code where that can be loaded, else as the store has it."""
+    kernel = _kernel(op)
+    if kernel is not None:
+        return kernel.signature
+    with _store() as store:
+        stored = {} if store is None else store.signatures()
+    if op not in stored:
+        raise UnknownName(f"no kernel is called {op[:80]!r}, and nothing is stored under that name")
+    return stored[op]
 
 
 @cache
@@ -123,17 +185,23 @@ def _kernel(op: str) -> Kernel | None:
         return catalog.load(op)
     except TunerError:
         return None
+    except Exception as error:  # noqa: BLE001  as for the default: loading runs its author's code
+        _say(f"the code of {op} cannot be loaded: {type(error).__name__}: {error}")
+        return None
 
 
-@cache
-def _signature(op: str) -> Signature:
-    """Of the kernel's code where that can be loaded, else as the store has it."""
-    kernel = _kernel(op)
-    if kernel is not None:
-        return kernel.signature
+@contextmanager
+def _store() -> Iterator[Store | None]:
+    """The store, for as long as it is read; None where there is none."""
     from tuner.db.store import Store, default_path
 
-    stored = Store.open(default_path(), create=False).signatures() if default_path().exists() else {}
-    if op not in stored:
-        raise UnknownName(f"no kernel is called {op[:80]!r}, and nothing is stored under that name")
-    return stored[op]
+    try:
+        there = default_path().exists()
+    except OSError as error:
+        raise StoreError(f"the database {default_path()} cannot be read: {error.strerror}") from error
+    store = Store.open(default_path(), create=False) if there else None
+    try:
+        yield store
+    finally:
+        if store is not None:
+            store.close()

@@ -13,7 +13,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from os import environ
 from pathlib import Path
-from subprocess import run
+from subprocess import TimeoutExpired, run
 
 from tuner.errors import NoDevice, UsageError
 from tuner.records import Device, Environment
@@ -60,7 +60,7 @@ def describe(index: int) -> Device:
         NoDevice: the driver shows no such GPU.
     """
     driver = _driver()
-    if driver is None or index >= count():
+    if driver is None or not 0 <= index < count():
         raise NoDevice(f"the driver shows no GPU {index}")
     handle = ctypes.c_int()
     driver.cuDeviceGet(ctypes.byref(handle), index)
@@ -155,7 +155,7 @@ def _ptxas_version() -> str:
     ptxas = environ.get("TRITON_PTXAS_PATH") or str(own)
     try:
         printed = run([ptxas, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
-    except OSError:
+    except (OSError, TimeoutExpired):
         return ""
     release = re.search(r"release ([0-9.]+)", printed)
     return release.group(1) if release else ""

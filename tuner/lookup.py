@@ -35,7 +35,8 @@ class Asked:
 class Found:
     """What serves a question.
 
-    `match` is `exact`; `stale`, with the reasons; or `none`, with the nearest problems that have an answer.
+    `match` is `exact`; `stale`, with the reasons; or `none`, with the nearest problems that have an answer, and the
+    reasons if there is one that was refused.
     """
 
     problem: Problem
@@ -51,6 +52,13 @@ class Found:
         options = " ".join(f"--{name} {value}" for name, value in self.problem.values.items())
         return f"tuner search {self.problem.op} {options}"
 
+    @property
+    def reason(self) -> str:
+        """Why there is no answer."""
+        if self.stale:
+            return f"the answer for {self.problem.text} on {self.device} is refused: {'; '.join(self.stale)}"
+        return f"no answer is stored for {self.problem.text} on {self.device}"
+
     def as_json(self, snapshot: str) -> dict[str, Any]:
         """The document that the service, `tuner best --json` and `tuner search --json` give."""
         head = {"op": self.problem.op, "problem": self.problem.values, "device": self.device}
@@ -58,7 +66,7 @@ class Found:
             return {
                 **head,
                 "match": self.match,
-                "reason": f"no answer is stored for {self.problem.text} on {self.device}",
+                "reason": self.reason,
                 "nearest": list(self.nearest),
                 "command": self.command,
                 "snapshot": snapshot,
@@ -110,15 +118,12 @@ class Table:
 
     def find(self, asked: Asked) -> Found:
         """The newest answer that is exactly what was asked for; else the best stale one; else none."""
-        candidates = [
-            stored
-            for stored in self._answers.get(asked.problem.text, [])
-            if asked.policy in (None, stored.provenance.policy)
-        ]
-        best = max(candidates, key=lambda stored: _preference(stored, asked), default=None)
+        best = max(
+            self._answers.get(asked.problem.text, []), key=lambda stored: _preference(stored, asked), default=None
+        )
         reasons = () if best is None else _differences(best, asked)
-        if best is None or (reasons and asked.strict):
-            return Found(asked.problem, self._device, "none", nearest=self._nearest(asked.problem))
+        if best is None or not _comparable(best, asked) or (reasons and asked.strict):
+            return Found(asked.problem, self._device, "none", stale=reasons, nearest=self._nearest(asked.problem))
         return Found(asked.problem, self._device, "stale" if reasons else "exact", best, reasons)
 
     def _nearest(self, problem: Problem) -> tuple[str, ...]:
@@ -126,7 +131,11 @@ class Table:
             ratios = [max(a, b) / min(a, b) for a, b in zip(problem.sizes, other.sizes, strict=True)]
             return max(ratios) + (problem.dtype != other.dtype), other.text
 
-        others = (other for text, other in self._problems.items() if text != problem.text)
+        others = (
+            other
+            for text, other in self._problems.items()
+            if text != problem.text and len(other.sizes) == len(problem.sizes)  # its dims may have been others once
+        )
         return tuple(other.text for other in sorted(others, key=distance)[:_NEAREST])
 
 
@@ -156,6 +165,7 @@ def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
         "triton": (provenance.environment.triton, asked.triton),
         "driver": (provenance.environment.driver, asked.driver),
         "ptxas": (provenance.environment.ptxas, asked.ptxas),
+        "policy": (provenance.policy, asked.policy),
     }
     reasons = [
         f"{name}: tuned with {has or 'none'}, asked for {wants}"
@@ -167,10 +177,16 @@ def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
     return tuple(reasons)
 
 
+def _comparable(stored: StoredAnswer, asked: Asked) -> bool:
+    """Numbers of another policy are never compared, so an answer made with them is none."""
+    return asked.policy in (None, stored.provenance.policy)
+
+
 def _preference(stored: StoredAnswer, asked: Asked) -> tuple[Any, ...]:
     """Exact before stale; measured before recorded; same source; nearest Triton not newer than asked; newest."""
     provenance = stored.provenance
     return (
+        _comparable(stored, asked),
         not _differences(stored, asked),
         provenance.recorded is None,
         asked.source in (None, provenance.source),
@@ -190,7 +206,9 @@ def _triton_preference(has: str, wants: str | None) -> tuple[bool, tuple[int, ..
 
 
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0]))
+    """Numbers up to what is no release: `3.7.0rc1` and `3.7.0+git` are (3, 7, 0)."""
+    release = re.match(r"[0-9.]*", text)
+    return tuple(int(part) for part in re.findall(r"[0-9]+", release[0] if release else ""))
 
 
 def _round(value: float | None) -> float | None:

@@ -21,6 +21,8 @@ _RECHECK_SEEDS = (1_000_001, 1_000_002)
 _ROUNDS = 10
 """Rounds of a duel between two looks at the verdict."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 20, 60
+_LOOK_S = 0.2
+"""How often a search that waits looks whether it shall stop."""
 _RESERVED_SHARE, _RESERVED_S = 0.1, 3.0
 """Of a time budget, what is kept for the duel: this share, at most so many seconds."""
 
@@ -72,6 +74,7 @@ def search(
     known: Iterable[Measurement] = (),
     on_trial: Callable[[Measurement], None] = lambda measurement: None,
     finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = best_five,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Searches `space` for the fastest config.
 
@@ -82,8 +85,9 @@ def search(
         known: measurements of earlier runs, not repeated; they count towards `budget.trials`.
         on_trial: called with every measurement the moment it ends, and again if a re-check overrules it.
         finalists: picks who meets in the duel, from the measurements that are ok, fastest first.
+        stop: asked now and then; True ends the search without a duel, as interrupted.
     """
-    run = _Run(space, default, measurer, Proposer(space, sampler, seed, known := list(known)), budget, on_trial)
+    run = _Run(space, default, measurer, Proposer(space, sampler, seed, known := list(known)), budget, on_trial, stop)
     run.found.update((measurement.config, measurement) for measurement in known)
     return run.finish(finalists, seed, run.measure())
 
@@ -97,9 +101,11 @@ class _Run:
         proposer: Proposer,
         budget: Budget,
         on_trial: Callable[[Measurement], None],
+        stop: Callable[[], bool],
     ) -> None:
         self.found: dict[Config, Measurement] = {}
-        self._default, self._measurer, self._proposer, self._on_trial = default, measurer, proposer, on_trial
+        self._default, self._measurer, self._proposer = default, measurer, proposer
+        self._on_trial, self._stop = on_trial, stop
         self._trials = min(len(space), budget.trials or len(space))
         self._started = monotonic()
         self._until = None
@@ -109,25 +115,24 @@ class _Run:
     def measure(self) -> str:
         """Keeps the measurer busy until a limit is met; which one it was."""
         on_the_way = 0
-        try:
-            while True:
-                while on_the_way < self._measurer.capacity and len(self.found) + on_the_way < self._trials:
-                    config = self._next_config()
-                    if config is None:
-                        break
-                    self._measurer.submit(config)
-                    on_the_way += 1
-                if on_the_way == 0:
-                    return "trials" if self._proposer.unseen else "exhausted"
-                left = None if self._until is None else self._until - monotonic()
-                measurement = self._measurer.next(left) if left is None or left > 0 else None
-                if measurement is None:
-                    return "budget"
+        while not self._stop():
+            while on_the_way < self._measurer.capacity and len(self.found) + on_the_way < self._trials:
+                config = self._next_config()
+                if config is None:
+                    break
+                self._measurer.submit(config)
+                on_the_way += 1
+            if on_the_way == 0:
+                return "trials" if self._proposer.unseen else "exhausted"
+            left = _LOOK_S if self._until is None else min(_LOOK_S, self._until - monotonic())
+            if left <= 0:
+                return "budget"
+            measurement = self._measurer.next(left)
+            if measurement is not None:
                 on_the_way -= 1
                 self._proposer.tell(measurement)
                 self._keep(measurement)
-        except KeyboardInterrupt:
-            return "interrupted"
+        return "interrupted"
 
     def finish(
         self, finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]], seed: int, stopped: str
@@ -135,11 +140,10 @@ class _Run:
         """The duel of those that are right again on fresh inputs, and its verdict."""
         measured = monotonic()
         duel = verdict = None
-        try:
-            while stopped != "interrupted" and verdict is None and (contenders := self._contenders(finalists)):
-                if self._right_again(contenders):
-                    duel, verdict = self._duel(contenders, seed)
-        except KeyboardInterrupt:
+        while verdict is None and not self._stop() and (contenders := self._contenders(finalists)):
+            if self._right_again(contenders):
+                duel, verdict = self._duel(contenders, seed)
+        if verdict is None and self._stop():
             stopped = "interrupted"
         seconds = {"measure": measured - self._started, "duel": monotonic() - measured}
         return Result(tuple(self.found.values()), stopped, duel, verdict, seconds)

@@ -633,9 +633,11 @@ class TestMigrations:
     def test_the_database_of_another_program_is_left_alone(self, path: Path) -> None:
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("CREATE TABLE moz_places (url TEXT)")
-        with pytest.raises(StoreError):
+        before = path.read_bytes()
+        with pytest.raises(StoreError) as refused:
             Store.open(path)
-        assert rows(path, "SELECT name FROM sqlite_master") == [("moz_places",)]
+        assert str(refused.value) == f"{path} is the database of another program; name another file with --db"
+        assert path.read_bytes() == before
 
 
 class TestFiles:

@@ -29,7 +29,7 @@ LARGE = [
 
 @pytest.fixture(params=[*OURS, toy("double"), toy("halve")], ids=lambda name: Path(name).stem)
 def kernel(request: pytest.FixtureRequest) -> Kernel:
-    return catalog.load(request.param)
+    return catalog.resolve(request.param)
 
 
 class TestKernelContract:
@@ -95,7 +95,7 @@ INTERPRETED = [
     for kernel, found in {
         "gemm": problems("gemm", dtypes=("fp32", "fp16")),
         "softmax": problems("softmax", dtypes=("fp32", "fp16")),
-        toy("double"): [catalog.load(toy("double")).signature.problem({"N": n}) for n in (1, 127, 1000)],
+        toy("double"): [catalog.resolve(toy("double")).signature.problem({"N": n}) for n in (1, 127, 1000)],
     }.items()
     for problem in found
 ]
@@ -105,7 +105,7 @@ INTERPRETED = [
 @pytest.mark.parametrize(("reference", "problem"), INTERPRETED)
 def test_configs_are_right_under_the_interpreter(reference: str, problem: Problem) -> None:
     """fp32 and fp16: the interpreter computes bf16 products wrongly. Gluon has no interpreter."""
-    kernel = catalog.load(reference)
+    kernel = catalog.resolve(reference)
     for config in drawn(kernel, problem, H200.limits, count=2, seed=len(problem.text)):
         error, allowed = wrongness(kernel, problem, config, "cpu")
         assert error <= allowed, config

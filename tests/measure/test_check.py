@@ -19,7 +19,7 @@ Tensors = dict[str, torch.Tensor]
 @pytest.fixture
 def double() -> tuple[Kernel, Problem, Tensors]:
     """out = 2 x, its tensors drawn and its output right."""
-    kernel = catalog.load(toy("double"))
+    kernel = catalog.resolve(toy("double"))
     problem = kernel.signature.problem({"N": 1000})
     operands = kernel.operands(problem)
     values = tensors.allocate(operands, "cpu")
@@ -130,7 +130,7 @@ def test_outputs_are_poisoned_by_dtype() -> None:
 
 
 def test_what_is_written_in_place_is_restored_and_nothing_else() -> None:
-    kernel = catalog.load(toy("halve"))
+    kernel = catalog.resolve(toy("halve"))
     problem = kernel.signature.problem({"N": 100})
     operands = kernel.operands(problem)
     values = tensors.allocate(operands, "cpu")
@@ -141,6 +141,6 @@ def test_what_is_written_in_place_is_restored_and_nothing_else() -> None:
     assert restore is not None
     restore()
     assert torch.equal(values["x"], before)
-    double = catalog.load(toy("double"))
+    double = catalog.resolve(toy("double"))
     other = double.operands(double.signature.problem({"N": 4}))
     assert tensors.restorer(other, tensors.allocate(other, "cpu")) is None

@@ -46,11 +46,11 @@ def compiled(child: Child, configs: list[Config]) -> dict[Config, Compiled]:
 
 
 def faulty(fault: str, block: int = 256) -> Config:
-    signature = catalog.load(toy("faulty")).signature
+    signature = catalog.resolve(toy("faulty")).signature
     return signature.config({"BLOCK": block, "FAULT": fault, "num_warps": 1, "num_stages": 1})
 
 
-FAULTY = catalog.load(toy("faulty")).signature.problem({"N": 1000})
+FAULTY = catalog.resolve(toy("faulty")).signature.problem({"N": 1000})
 
 
 @pytest.mark.parametrize("card", [A100, H200], ids=lambda card: card.id)
@@ -84,7 +84,7 @@ def test_a_second_pool_finds_what_the_first_compiled(cache: Path) -> None:
 
 
 def test_b03_configs_that_differ_in_warps_alone_are_different_code(cache: Path) -> None:
-    kernel = catalog.load(toy("double"))
+    kernel = catalog.resolve(toy("double"))
     problem = kernel.signature.problem({"N": 1000})
     configs = [kernel.signature.config({"BLOCK": 256, "num_warps": warps, "num_stages": 1}) for warps in (1, 2, 4)]
     with pool(toy("double"), problem, H200) as child:
@@ -157,7 +157,7 @@ import time
 from tuner import catalog
 from tuner.measure.messages import Pool, Target
 from tuner.measure.processes import Child
-signature = catalog.load({toy("faulty")!r}).signature
+signature = catalog.resolve({toy("faulty")!r}).signature
 child = Child("tuner.measure.compile")
 child.send(Pool({toy("faulty")!r}, signature.problem({{"N": 1000}}), Target(90, 232448), 2, 600.0))
 child.send(signature.config({{"BLOCK": 256, "FAULT": "sleeps", "num_warps": 1, "num_stages": 1}}))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.gpu
 def _measure_all(measurer: GpuMeasurer, configs: list[Config]) -> dict[Config, Measurement]:
     for config in configs:
         measurer.submit(config)
-    found = [measurer.next() for _ in configs]
+    found = [measurer.next(timeout_s=60) for _ in configs]
     return {measurement.config: measurement for measurement in found if measurement is not None}
 
 
@@ -59,7 +59,7 @@ def test_the_pool_compiles_what_the_worker_launches(op: str, fresh_cache: Path) 
 
 
 def test_c03_c05_each_fault_costs_one_config() -> None:
-    kernel = catalog.load(toy("faulty"))
+    kernel = catalog.resolve(toy("faulty"))
     problem = kernel.signature.problem({"N": 1 << 20})
     faults = ["none", "wild", "none", "endless", "half", "wrong", "nothing", "refused", "raises", "aborts"]
     knobs = [(block, warps) for block in (64, 128, 256, 512, 1024) for warps in (1, 2)]
@@ -93,7 +93,7 @@ def test_c03_one_wild_config_of_ten_leaves_nine_measured_and_cuda_usable_here() 
     import torch
 
     torch.ones(1, device="cuda")  # the caller's own context, made before the workers start
-    kernel = catalog.load(toy("faulty"))
+    kernel = catalog.resolve(toy("faulty"))
     problem = kernel.signature.problem({"N": 1 << 20})
     configs = [
         kernel.signature.config({"BLOCK": block, "FAULT": fault, "num_warps": warps, "num_stages": 1})
@@ -114,7 +114,7 @@ def test_c03_one_wild_config_of_ten_leaves_nine_measured_and_cuda_usable_here() 
 
 
 def test_c05_an_endless_kernel_gives_the_card_back() -> None:
-    kernel = catalog.load(toy("faulty"))
+    kernel = catalog.resolve(toy("faulty"))
     problem = kernel.signature.problem({"N": 1 << 20})
 
     def config(fault: str) -> Config:
@@ -133,7 +133,7 @@ def test_c05_an_endless_kernel_gives_the_card_back() -> None:
 
 
 def test_a01_what_a_kernel_writes_in_place_is_restored() -> None:
-    kernel = catalog.load(toy("halve"))
+    kernel = catalog.resolve(toy("halve"))
     problem = kernel.signature.problem({"N": 37_000})
     limits = describe(0).limits
     measurer = GpuMeasurer(toy("halve"), problem, limits, stop_beaten=False)

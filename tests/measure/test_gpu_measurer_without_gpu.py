@@ -20,7 +20,7 @@ from tuner.kernels.spec import Config
 from tuner.measure.gpu import GpuMeasurer
 from tuner.records import VENDOR, Measurement, Outcome
 
-SIGNATURE = catalog.load(toy("faulty")).signature
+SIGNATURE = catalog.resolve(toy("faulty")).signature
 
 
 @pytest.fixture(autouse=True)

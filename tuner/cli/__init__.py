@@ -18,7 +18,7 @@ class _Commands(click.Group):
     """Loads a command's file when it is called, so that `tuner best` does not import Optuna."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return [*_COMMANDS]  # `list` is a command here
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:

@@ -34,7 +34,7 @@ def _best(
     asked = Asked(problem, triton=triton, strict=strict)
     if device_id is None and triton is None and device.count():
         here = device.environment(0)
-        asked = Asked(problem, here.triton, catalog.load(reference).source, here.driver, here.ptxas, strict=strict)
+        asked = Asked(problem, here.triton, catalog.resolve(reference).source, here.driver, here.ptxas, strict=strict)
     elif strict and triton is None:
         raise UsageError("--strict compares versions, so it needs --triton where there is no GPU")
     stored = store.devices()
@@ -53,7 +53,7 @@ def _print_partial(store: Store, reference: str, signature: Signature, problem: 
     """The fastest single measurement on the card here, of whatever run."""
     if not device.count():
         raise NoDevice("--partial is about searches on the GPU of this machine, and there is none")
-    provenance = Provenance(device.describe(0), device.environment(0), catalog.load(reference).source, Policy().text)
+    provenance = Provenance(device.describe(0), device.environment(0), catalog.resolve(reference).source, Policy().text)
     measured = store.partial(signature, problem, provenance)
     if measured is None:
         raise NothingFound(f"nothing is measured yet of {problem.text}; tuner search measures it")

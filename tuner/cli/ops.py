@@ -25,8 +25,13 @@ gpu_option = click.Option(["--gpu"], default="auto", show_default=True, help="Nu
 def known_signatures(db: Path | None = None) -> Mapping[str, Signature]:
     """Signatures of ops whose code need not be loaded: the recorded ones and those of the store."""
     path = db or default_path()
-    stored = Store.open(path).signatures() if path.exists() else {}
-    return recorded.signatures() | stored
+    if not path.exists():
+        return recorded.signatures()
+    store = Store.open(path)
+    try:
+        return recorded.signatures() | store.signatures()
+    finally:
+        store.close()
 
 
 class OpCommands(click.Group):

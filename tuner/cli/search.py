@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -35,6 +37,28 @@ class _Seconds(click.ParamType[float]):
         return seconds
 
 
+class _Interrupt:
+    """The first Ctrl-C asks the search to stop, and keeps what it found; the second ends the program at once."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def asked(self) -> bool:
+        return self._asked
+
+    def __enter__(self) -> _Interrupt:
+        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+
 def run_search(
     source: Source,
     store: Store,
@@ -61,8 +85,9 @@ def run_search(
         "known": len(known),
     }
     run = store.start_run(signature, problem, source.provenance, settings)
+    total = min(budget.trials or len(source.space), len(source.space))
     measurer = source.measurer()
-    with SearchProgress(min(budget.trials or len(source.space), len(source.space))) as progress:
+    with SearchProgress(total) as progress, _Interrupt() as interrupt:
         progress.known(len(known))
 
         def on_trial(measurement: Measurement) -> None:
@@ -80,6 +105,7 @@ def run_search(
                 known=known,
                 on_trial=on_trial,
                 finalists=finalists,
+                stop=interrupt.asked,
             )
         except BaseException:
             store.end_run(run, "failed", "error", {})

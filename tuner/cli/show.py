@@ -48,7 +48,8 @@ def print_found(found: Found, console: Console | None = None) -> None:
     console = console or Console(highlight=False, soft_wrap=True)
     if found.stored is None:
         console.print(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
-        console.print(f"  no answer is stored; to tune it:  [bold]{found.command}[/]")
+        console.print(f"  {found.reason}")
+        console.print(f"  to tune it:  [bold]{found.command}[/]")
         if found.nearest:
             console.print(f"  nearest that are tuned: {'; '.join(found.nearest)}")
         return

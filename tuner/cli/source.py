@@ -82,7 +82,7 @@ def replayed(space: recorded.Space, problem: Problem) -> Source:
 
 def on_gpu(reference: str, problem: Problem, index: int, *, stop_beaten: bool = True) -> Source:
     """A GPU of this machine as a source."""
-    kernel = catalog.load(reference)
+    kernel = catalog.resolve(reference)
     card = device.describe(index)
     space = list(feasible(kernel, problem, card.limits))
     if not space:

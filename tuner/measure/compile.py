@@ -120,7 +120,7 @@ def is_compile_error(error: BaseException) -> bool:
 
 def describe_error(error: BaseException) -> str:
     """The exception's name and text, bounded, for the record."""
-    lines = "".join(traceback.format_exception_only(error)).strip()
+    lines = "".join(traceback.format_exception_only(error)).strip().encode(errors="replace").decode()
     return lines if len(lines) <= 2000 else f"{lines[:1000]}\n...\n{lines[-900:]}"
 
 
@@ -141,7 +141,7 @@ class _Server:
 
     def __init__(self, pool: Pool, parent: Connection[Any, Any]) -> None:
         self._pool, self._parent = pool, parent
-        self._kernel = catalog.load(pool.kernel)
+        self._kernel = catalog.resolve(pool.kernel)
         _do_once()
         self._waiting: deque[Config] = deque()
         self._running: dict[int, _Job] = {}

@@ -86,8 +86,8 @@ class GpuMeasurer:
     def submit(self, config: Config) -> None:
         self._pool.send(config)
 
-    def next(self, timeout_s: float | None = None) -> Measurement | None:
-        until = None if timeout_s is None else monotonic() + timeout_s
+    def next(self, timeout_s: float) -> Measurement | None:
+        until = monotonic() + timeout_s
         while not self._done:
             if self._stage == "idle" and self._compiled:
                 self._in_hand = self._compiled.popleft()
@@ -95,7 +95,7 @@ class GpuMeasurer:
                 beaten_by = self._best_us if self._stop_beaten else None
                 self._request(Measure(self._in_hand.config, beaten_by, self._seed), self._measure_s)
             self._step(until)
-            if until is not None and monotonic() >= until:
+            if monotonic() >= until:
                 break
         return self._done.popleft() if self._done else None
 

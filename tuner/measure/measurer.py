@@ -23,7 +23,7 @@ class Measurer(Protocol):
     def submit(self, config: Config) -> None:
         """Takes a config on."""
 
-    def next(self, timeout_s: float | None = None) -> Measurement | None:
+    def next(self, timeout_s: float) -> Measurement | None:
         """The next config that ended, in whatever order they do; None if none did in time.
 
         Raises:

@@ -221,7 +221,7 @@ class RecordedMeasurer:
     def submit(self, config: Config) -> None:
         self._waiting.append(self._known[config])
 
-    def next(self, timeout_s: float | None = None) -> Measurement | None:
+    def next(self, timeout_s: float) -> Measurement | None:
         return self._waiting.popleft() if self._waiting else None
 
     def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:

@@ -49,7 +49,7 @@ class Worker:
     """One problem's tensors, reference and clock on the card."""
 
     def __init__(self, task: Task, tell: Callable[[Any], None]) -> None:
-        self._kernel: Kernel = catalog.load(task.kernel)
+        self._kernel: Kernel = catalog.resolve(task.kernel)
         self._problem = task.problem
         self._tell = tell
         self._operands = self._kernel.operands(task.problem)

@@ -35,10 +35,11 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("op", sa.String(), nullable=False),
         sa.Column("source", sa.String(), nullable=False),
+        sa.Column("digest", sa.String(), nullable=False),
         sa.Column("signature", sa.JSON(), nullable=False),
         sa.Column("created_at", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_kernels"),
-        sa.UniqueConstraint("op", "source", name="uq_kernels_op_source"),
+        sa.UniqueConstraint("op", "source", "digest", name="uq_kernels_op_source_digest"),
     )
     op.create_table(
         "problems",
