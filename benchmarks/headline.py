@@ -2,7 +2,7 @@
 
 For each problem, `--repeats` times: a search from the shell with empty caches, then a duel of what it found against the
 best of the whole recorded space, the kernel's default, torch, and a device copy of as many bytes. All contenders of a
-duel are interleaved. The table shows the worst of the repeats.
+duel are interleaved. The table shows the worst of the repeats. Run again, it goes on from what `--out` holds.
 
     python benchmarks/headline.py --repeats 3 --out headline.json
 """
@@ -16,7 +16,8 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -104,6 +105,7 @@ def measure(op: str, given: dict[str, object], seed: int) -> dict[str, Any]:
     latencies = duel(contenders, seed)
     return {
         "problem": problem.text,
+        "seed": seed,
         "search_s": seconds,
         "latency_us": {name: median(values) for name, values in latencies.items()},
         "of_recorded_best": over(latencies, "recorded best", "found") if spaces else None,
@@ -115,28 +117,40 @@ def measure(op: str, given: dict[str, object], seed: int) -> dict[str, Any]:
     }
 
 
+def report(found: list[dict[str, Any]]) -> Iterator[str]:
+    """The table: the worst repeat of each problem."""
+    yield f"{'problem':44} {'repeats':>7} {'search':>8} {'recorded':>9} {'default':>8} {'torch':>7} {'copy':>7} {'pad 1:0':>8}"
+    for text in dict.fromkeys(one["problem"] for one in found):
+        rows = [one for one in found if one["problem"] == text]
+        shown = []
+        for ratio in ("of_recorded_best", "over_default", "over_torch", "of_copy", "pad"):
+            values = [row[ratio] for row in rows if row[ratio] is not None]
+            shown.append(f"{f'{min(values):.3f}' if values else '':>8}")
+        yield f"{text:44} {len(rows):7} {max(row['search_s'] for row in rows):7.1f}s {' '.join(shown)}"
+
+
 def main() -> None:
-    """Measures, writes all numbers, prints the table last."""
+    """Measures what `--out` does not hold yet, writes each result as it comes, prints the table last."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("headline.json"))
     arguments = parser.parse_args()
-    found = [measure(op, given, seed) for op, given in PROBLEMS for seed in range(arguments.repeats)]
     card, environment = device.describe(0), device.environment(0)
-    arguments.out.write_text(
-        json.dumps({"device": card.id, "environment": environment.__dict__, "measured": found}, indent=1)
-    )
+    head = {"device": card.id, "environment": asdict(environment)}
+    found = []
+    if arguments.out.exists():
+        kept = json.loads(arguments.out.read_text())
+        found = kept["measured"] if {name: kept[name] for name in head} == head else []
+    done = {(one["problem"], one["seed"]) for one in found}
+    for seed in range(arguments.repeats):
+        for op, given in PROBLEMS:
+            if (catalog.load(op).signature.problem(given).text, seed) not in done:
+                found.append(measure(op, given, seed))
+                arguments.out.write_text(json.dumps({**head, "measured": found}, indent=1))
+                print(f"{found[-1]['problem']}: {found[-1]['search_s']:.1f} s", file=sys.stderr)
     print(f"{card.name}, triton {environment.triton}, torch {environment.torch}, driver {environment.driver}")
-    print(f"worst of {arguments.repeats}; ratios are speeds: above 1, what was found is faster")
-    print(f"{'problem':44} {'search':>8} {'recorded':>9} {'default':>8} {'torch':>7} {'copy':>7} {'pad 1:0':>8}")
-    for text in dict.fromkeys(one["problem"] for one in found):
-        rows = [one for one in found if one["problem"] == text]
-        worst = {
-            name: min(row[name] for row in rows if row[name] is not None) if rows[0][name] is not None else None
-            for name in ("of_recorded_best", "over_default", "over_torch", "of_copy", "pad")
-        }
-        shown = " ".join(f"{'' if value is None else f'{value:.3f}':>8}" for value in worst.values())
-        print(f"{text:44} {max(row['search_s'] for row in rows):7.1f}s {shown}")
+    print("worst of the repeats; ratios are speeds: above 1, what was found is faster")
+    print("\n".join(report(found)))
 
 
 if __name__ == "__main__":

@@ -72,8 +72,8 @@ def test_j01_ieee_products_are_not_tf32() -> None:
         )
         errors[precision], allowed = wrongness(kernel, problem, config, "cuda")
         assert errors[precision] <= allowed
-    assert errors["ieee"] < 1e-6
-    assert errors["tf32"] > 1e-5
+    assert errors["ieee"] < 5e-6  # 1.3e-6 on an H200: 1024 additions in fp32
+    assert errors["tf32"] > 10 * errors["ieee"]
 
 
 @pytest.mark.parametrize("op", ["softmax", "transpose"])

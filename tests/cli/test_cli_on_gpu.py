@@ -1,0 +1,105 @@
+"""The main job on a real card: search, keep, look up; and what Ctrl-C and kill -9 leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+
+class Tuner:
+    def __init__(self, folder: Path) -> None:
+        self.db = folder / "tuner.db"
+        self.environment = os.environ | {"TUNER_DB": str(self.db), "TRITON_CACHE_DIR": str(folder / "cache")}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-P", "-m", "tuner", *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=self.environment, stdout=pipe, stderr=pipe, text=True)
+
+    def __call__(self, *arguments: str) -> Any:
+        stdout, stderr = (running := self.start(*arguments, "--json")).communicate(timeout=120)
+        assert running.returncode == 0, stderr
+        return json.loads(stdout)
+
+    def trials(self) -> int:
+        if not self.db.exists():
+            return 0
+        connection = sqlite3.connect(self.db)
+        try:
+            return int(connection.execute("select count(*) from trials").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def tuner(tmp_path: Path) -> Tuner:
+    return Tuner(tmp_path)
+
+
+def test_what_is_searched_is_found_exactly(tuner: Tuner) -> None:
+    searched = tuner("search", "softmax", "--M", "512", "--trials", "12")
+    assert searched["match"] == "exact"
+    assert searched["recorded"] is None
+    assert searched["stale"] == []
+    assert searched["tuned_with"]["driver"]
+    assert searched["tuned_with"]["ptxas"]
+    assert tuner("best", "softmax", "--M", "512") == searched
+    story = "import tuner; best = tuner.best_config('softmax', M=512); print(best.match, dict(best.config))"
+    printed = subprocess.run(
+        [sys.executable, "-P", "-c", story], env=tuner.environment, check=True, capture_output=True, text=True
+    ).stdout
+    assert printed.strip() == f"exact {searched['config']}"
+    miss = "import tuner; best = tuner.best_config('softmax', M=513); print(best.match, best.config is not None)"
+    printed = subprocess.run(
+        [sys.executable, "-P", "-c", miss], env=tuner.environment, check=True, capture_output=True, text=True
+    ).stdout
+    assert printed.strip() == "none True"
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_k01_k02_however_a_search_ends_nothing_runs_on_and_it_can_go_on(tuner: Tuner, ending: signal.Signals) -> None:
+    running = tuner.start("search", "gemm", "--M", "2048", "--trials", "60")
+    while tuner.trials() < 10:
+        assert running.poll() is None
+        sleep(0.05)
+    children = _descendants(running.pid)
+    assert len(children) >= 2
+    running.send_signal(ending)
+    started = monotonic()
+    running.communicate(timeout=20)
+    assert ending == signal.SIGKILL or monotonic() - started < 3
+    assert running.returncode == (130 if ending == signal.SIGINT else -9)
+    while any(Path(f"/proc/{pid}").exists() for pid in children):
+        assert monotonic() - started < 10
+        sleep(0.05)
+    kept = tuner.trials()
+    tuner("search", "gemm", "--M", "2048", "--trials", "60")
+    assert kept >= 10
+    assert tuner.trials() == 60
+
+
+def test_a_time_budget_is_kept(tuner: Tuner) -> None:
+    started = monotonic()
+    answer = tuner("search", "gemm", "--M", "2048", "--budget", "15s", "--trials", "100000")
+    assert monotonic() - started < 20
+    assert answer["match"] == "exact"
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        found += [int(child), *_descendants(int(child))]
+    return found
