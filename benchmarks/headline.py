@@ -119,7 +119,8 @@ def measure(op: str, given: dict[str, object], seed: int) -> dict[str, Any]:
 
 def report(found: list[dict[str, Any]]) -> Iterator[str]:
     """The table: the worst repeat of each problem."""
-    yield f"{'problem':44} {'repeats':>7} {'search':>8} {'recorded':>9} {'default':>8} {'torch':>7} {'copy':>7} {'pad 1:0':>8}"
+    columns = ("search", "recorded", "default", "torch", "copy", "pad 1:0")
+    yield f"{'problem':44} {'repeats':>7} {' '.join(f'{column:>8}' for column in columns)}"
     for text in dict.fromkeys(one["problem"] for one in found):
         rows = [one for one in found if one["problem"] == text]
         shown = []
@@ -137,7 +138,7 @@ def main() -> None:
     arguments = parser.parse_args()
     card, environment = device.describe(0), device.environment(0)
     head = {"device": card.id, "environment": asdict(environment)}
-    found = []
+    found: list[dict[str, Any]] = []
     if arguments.out.exists():
         kept = json.loads(arguments.out.read_text())
         found = kept["measured"] if {name: kept[name] for name in head} == head else []

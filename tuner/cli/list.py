@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table as Grid
 
 from tuner.cli.ops import db_option, json_option
-from tuner.cli.show import config_text, print_json
+from tuner.cli.show import config_text, print_json, problem_text
 from tuner.db.store import Store, default_path
 from tuner.lookup import Asked, Table
 from tuner.records import StoredAnswer
@@ -32,19 +30,17 @@ def _list(op: str | None, device: str | None, db: Path | None, as_json: bool) ->
         ]
         print_json(rows)
         return 0
-    grid = Grid("problem", "device", "config", "latency", "over default", "tuned", box=SIMPLE)
-    for (device_id, text), stored in sorted(serving.items()):
-        answer = stored.answer
-        grid.add_row(
-            text,
-            f"{device_id}{' (replayed)' if stored.provenance.recorded else ''}",
-            config_text(answer.config),
-            f"{answer.latency_us:,.2f} us",
-            "" if answer.speedup is None else f"{answer.speedup:.3f}x",
-            stored.created_at[:16].replace("T", " "),
-        )
-    nothing = "nothing is stored yet; tuner search OP finds something to store"
-    Console(highlight=False).print(grid if serving else nothing)
+    console = Console(highlight=False, soft_wrap=True)
+    if not serving:
+        console.print("nothing is stored yet; tuner search OP finds something to store")
+    for (device_id, _), stored in sorted(serving.items()):
+        answer, recorded = stored.answer, stored.provenance.recorded
+        faster = "" if answer.speedup is None else f", {answer.speedup:.3f} times as fast as the default"
+        if answer.kind == "default":
+            faster = ", the kernel's default"
+        console.print(f"[bold]{problem_text(answer.problem)}[/]  on {device_id}{' (replayed)' if recorded else ''}")
+        console.print(f"  [green]{config_text(answer.config)}[/]")
+        console.print(f"  {answer.latency_us:,.2f} us{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
     return 0
 
 

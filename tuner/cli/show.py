@@ -89,7 +89,7 @@ def _notes(stored: StoredAnswer, stale: tuple[str, ...]) -> Iterator[str]:
     environment = provenance.environment
     versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
     told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    yield f"{stored.created_at[:16].replace('T', ' ')} UTC, {told}"
+    yield f"answered {stored.created_at[:16].replace('T', ' ')} UTC; measured with {told}"
     if provenance.recorded is not None:
         yield f"[yellow]replayed from {provenance.recorded}: measured on {provenance.device.name}, not here[/]"
     for reason in stale:
