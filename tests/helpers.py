@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from tuner import catalog
@@ -69,3 +70,19 @@ def problems(op: str, *, dtypes: tuple[str, ...] | None = None) -> Iterator[Prob
             for given in attributes:
                 dims = {dim.name: value for dim, value in zip(signature.dims, size, strict=True)}
                 yield signature.problem({**dims, "dtype": dtype, **given})
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead and not yet reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Waits until it holds, and fails if it does not in time."""
+    end = monotonic() + seconds
+    while not holds():
+        assert monotonic() < end, "waited in vain"
+        sleep(0.05)

@@ -51,11 +51,13 @@ class ScriptedMeasurer:
         seed: int = 0,
         outcome: Callable[[Config], Outcome] = lambda config: Outcome.OK,
         wrong_again: Sequence[Config] = (),
+        dies_in_duel: Sequence[Config] = (),
         vendor_us: float = 120.0,
         capacity: int = 4,
     ) -> None:
         self._latency, self._noise, self._random = latency_us, noise, random.Random(seed)
         self._outcome = outcome
+        self._dies_in_duel = set(dies_in_duel)
         self._wrong_again, self._vendor_us, self._capacity = set(wrong_again), vendor_us, capacity
         self._waiting: deque[Config] = deque()
         self.submitted: list[Config] = []
@@ -87,12 +89,19 @@ class ScriptedMeasurer:
         samples = tuple(self._once(config) for _ in range(12))
         return Measurement(config, Outcome.OK, samples, shared_bytes=1024 * config["A"], max_error=0.0, tolerance=0.1)
 
+    def settle(self, timeout_s: float) -> Sequence[Measurement]:
+        self._waiting.clear()
+        return ()
+
     def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
         if config in self._wrong_again:
             return Measurement(config, Outcome.WRONG_RESULT, stage="check", error="wrong on other inputs")
         return 0.0
 
-    def duel(self, configs: Sequence[Config], rounds: int, seed: int) -> Duel:
+    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+        for config in configs:
+            if config in self._dies_in_duel:
+                return Measurement(config, Outcome.CRASHED, stage="duel", error="as scripted")
         names = (*(config.text for config in configs), VENDOR)
         return Duel(
             names,

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 
 from tuner.kernels.spec import Config
-from tuner.measure.messages import Measure, Recheck, Rounds, Stage
+from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Unable
 from tuner.measure.processes import connect
 from tuner.records import VENDOR, Duel, Measurement, Outcome
 
@@ -40,7 +40,10 @@ def main() -> None:
     task = pipe.recv()
     if task.problem["N"] == 13:  # an unlucky card
         sys.exit("no such device")
-    pipe.send(Stage("ready"))
+    if task.problem["N"] == 14:  # a small one
+        pipe.send(Unable(f"the tensors of {task.problem.text} do not fit the memory of the card"))
+        return
+    pipe.send(Ready())
     with suppress(EOFError):
         while True:
             request = pipe.recv()
@@ -48,8 +51,15 @@ def main() -> None:
             if isinstance(request, Measure):
                 pipe.send(_measure(request.config))
             elif isinstance(request, Recheck):
+                if request.config["FAULT"] == "loses its context":
+                    pipe.send(Measurement(request.config, Outcome.CRASHED, stage="check", error="misaligned address"))
+                    return
                 pipe.send(0.0)
             elif isinstance(request, Rounds):
+                for config in request.configs:
+                    pipe.send(Stage("duel", config))
+                    if config["FAULT"] == "dies in a duel":
+                        os.kill(os.getpid(), signal.SIGKILL)
                 names = (*(config.text for config in request.configs), VENDOR)
                 once = (*map(latency_us, request.configs), 150.0)
                 pipe.send(Duel(names, (once,) * request.rounds))

@@ -76,6 +76,15 @@ def test_a09_a_finalist_that_is_wrong_on_other_inputs_is_out() -> None:
     assert result.failures == {"wrong_result": 1}
 
 
+def test_a_finalist_that_fails_in_the_duel_is_out() -> None:
+    told: list[Measurement] = []
+    result = search(SPACE, DEFAULT, ScriptedMeasurer(dies_in_duel=[BEST]), on_trial=told.append)
+    assert result.verdict is not None
+    assert result.verdict.config != BEST
+    assert told[-1].config == BEST
+    assert told[-1].outcome is Outcome.CRASHED
+
+
 @pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.WRONG_RESULT, Outcome.TIMEOUT])
 def test_c09_h05_when_all_fail_there_is_no_verdict(outcome: Outcome) -> None:
     result = search(SPACE, DEFAULT, ScriptedMeasurer(outcome=lambda config: outcome), budget=Budget(trials=20))

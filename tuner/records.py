@@ -149,6 +149,8 @@ class Duel:
         return Duel(self.contenders, self.rounds + other.rounds)
 
 
+FEWEST_SAMPLES = 10
+"""Of a config that was measured well; one that a first look showed to be far behind the best has fewer."""
 VENDOR = "vendor"
 """The contender that is no config: what a user would call otherwise."""
 
@@ -186,6 +188,16 @@ class Answer:
     tolerance: float | None = None
     flops: int = 0
     bytes: int = 0
+
+    @property
+    def tflops(self) -> float | None:
+        """TFLOP/s; None for a kernel that only moves data."""
+        return self.flops / self.latency_us / 1e6 if self.flops else None
+
+    @property
+    def gb_per_s(self) -> float:
+        """Least bytes moved, in GB/s."""
+        return self.bytes / self.latency_us / 1e3
 
 
 @dataclass(frozen=True)

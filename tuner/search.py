@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from time import monotonic
 
 from tuner.kernels.spec import Config
@@ -23,6 +24,10 @@ _ROUNDS = 10
 _FEWEST_ROUNDS, _MOST_ROUNDS = 20, 60
 _LOOK_S = 0.2
 """How often a search that waits looks whether it shall stop."""
+_DUEL_S = 60.0
+"""Longest that the rounds between two looks may take, without a budget."""
+_SETTLE_S = 1.0
+"""How long the config that is being measured may take to end when time is up."""
 _RESERVED_SHARE, _RESERVED_S = 0.1, 3.0
 """Of a time budget, what is kept for the duel: this share, at most so many seconds."""
 
@@ -107,31 +112,30 @@ class _Run:
         self._default, self._measurer, self._proposer = default, measurer, proposer
         self._on_trial, self._stop = on_trial, stop
         self._trials = min(len(space), budget.trials or len(space))
+        self._on_the_way = 0
         self._started = monotonic()
-        self._until = None
+        self._end = self._started + (inf if budget.seconds is None else budget.seconds)
+        self._until = self._end
         if budget.seconds is not None:
-            self._until = self._started + budget.seconds - min(_RESERVED_S, _RESERVED_SHARE * budget.seconds)
+            self._until -= min(_RESERVED_S, _RESERVED_SHARE * budget.seconds)
 
     def measure(self) -> str:
         """Keeps the measurer busy until a limit is met; which one it was."""
-        on_the_way = 0
         while not self._stop():
-            while on_the_way < self._measurer.capacity and len(self.found) + on_the_way < self._trials:
+            while self._on_the_way < self._measurer.capacity and len(self.found) + self._on_the_way < self._trials:
                 config = self._next_config()
                 if config is None:
                     break
                 self._measurer.submit(config)
-                on_the_way += 1
-            if on_the_way == 0:
+                self._on_the_way += 1
+            if self._on_the_way == 0:
                 return "trials" if self._proposer.unseen else "exhausted"
-            left = _LOOK_S if self._until is None else min(_LOOK_S, self._until - monotonic())
+            left = min(_LOOK_S, self._until - monotonic())
             if left <= 0:
                 return "budget"
             measurement = self._measurer.next(left)
             if measurement is not None:
-                on_the_way -= 1
-                self._proposer.tell(measurement)
-                self._keep(measurement)
+                self._told(measurement)
         return "interrupted"
 
     def finish(
@@ -140,13 +144,21 @@ class _Run:
         """The duel of those that are right again on fresh inputs, and its verdict."""
         measured = monotonic()
         duel = verdict = None
+        if self._on_the_way and not self._stop():
+            for measurement in self._measurer.settle(_SETTLE_S):
+                self._told(measurement)
         while verdict is None and not self._stop() and (contenders := self._contenders(finalists)):
-            if self._right_again(contenders):
-                duel, verdict = self._duel(contenders, seed)
+            if self._right_again(contenders) and (duel := self._fought(contenders, seed)) is not None:
+                verdict = self._verdict(duel, contenders)
         if verdict is None and self._stop():
             stopped = "interrupted"
         seconds = {"measure": measured - self._started, "duel": monotonic() - measured}
         return Result(tuple(self.found.values()), stopped, duel, verdict, seconds)
+
+    def _told(self, measurement: Measurement) -> None:
+        self._on_the_way -= 1
+        self._proposer.tell(measurement)
+        self._keep(measurement)
 
     def _next_config(self) -> Config | None:
         if self._default is not None and self._default in self._proposer.unseen:
@@ -163,21 +175,33 @@ class _Run:
         return [m.config for m in ranked if m.config in chosen or m.config == self._default]
 
     def _right_again(self, contenders: Sequence[Config]) -> bool:
-        """Whether all are; one that is not becomes a failed measurement."""
-        answers = [self._measurer.recheck(config, _RECHECK_SEEDS) for config in contenders]
-        failed = [answer for answer in answers if isinstance(answer, Measurement)]
-        for measurement in failed:
-            self._keep(measurement)
-        return not failed
+        """Whether all are, which adds to the evidence; one that is not becomes a failed measurement."""
+        all_right = True
+        for config in contenders:
+            answer = self._measurer.recheck(config, _RECHECK_SEEDS)
+            if isinstance(answer, Measurement):
+                all_right = False
+                self._keep(answer)
+            else:
+                before = self.found[config]
+                self.found[config] = replace(before, max_error=max(answer, before.max_error or 0.0))
+        return all_right
 
-    def _duel(self, contenders: Sequence[Config], seed: int) -> tuple[Duel, Verdict]:
+    def _fought(self, contenders: Sequence[Config], seed: int) -> Duel | None:
+        """As many rounds as it takes to tell the contenders apart, within limits; None if one of them fails."""
+        duel: Duel | None = None
+        while duel is None or len(duel.rounds) < _MOST_ROUNDS:
+            rounds = _FEWEST_ROUNDS if duel is None else _ROUNDS
+            left = min(_DUEL_S, max(0.0, self._end - monotonic()))
+            more = self._measurer.duel(contenders, rounds, left, seed + (0 if duel is None else len(duel.rounds)))
+            if isinstance(more, Measurement):
+                self._keep(more)
+                return None
+            duel = more if duel is None else duel.extended(more)
+            if not more.rounds or not self._verdict(duel, contenders).unresolved or monotonic() >= self._end:
+                break
+        return duel
+
+    def _verdict(self, duel: Duel, contenders: Sequence[Config]) -> Verdict:
         shared = {config: self.found[config].shared_bytes or 0 for config in contenders}
-        duel = self._measurer.duel(contenders, _FEWEST_ROUNDS, seed)
-        while True:
-            verdict = decide(duel, contenders, self._default, shared)
-            if not verdict.unresolved or len(duel.rounds) >= _MOST_ROUNDS:
-                return duel, verdict
-            more = self._measurer.duel(contenders, _ROUNDS, seed + len(duel.rounds))
-            if not more.rounds:
-                return duel, verdict
-            duel = duel.extended(more)
+        return decide(duel, contenders, self._default, shared)

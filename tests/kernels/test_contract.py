@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,26 @@ def test_default_is_one_of_the_feasible_configs(op: str, values: dict[str, objec
 
 @pytest.mark.parametrize("limits", CARDS)
 @pytest.mark.parametrize("op", OURS)
-def test_default_is_valid_at_every_odd_size(op: str, limits: Limits) -> None:
+def test_default_is_feasible_at_every_size(op: str, limits: Limits) -> None:
+    """A default that is not among the choices would never be measured."""
     kernel = catalog.load(op)
-    for problem in problems(op):
+    draw = random.Random(op)
+    sizes = [2**power for power in range(15)]
+    drawn = [{dim.name: draw.choice(sizes) for dim in kernel.signature.dims} for _ in range(300)]
+    for problem in [*problems(op), *map(kernel.signature.problem, drawn)]:
         config = kernel.default_config(problem, limits)
+        choices = {knob.name: knob.choices for knob in kernel.signature.knobs}
+        assert all(value in choices[name] for name, value in config.items()), (problem.text, config)
         assert kernel.valid(problem, config, limits), (problem.text, config)
+
+
+def test_f04_no_config_steps_past_a_32_bit_offset() -> None:
+    kernel = catalog.load("gemm")
+    for sizes in ({"M": 16, "N": 1 << 24, "K": 256}, {"M": 1 << 25, "N": 16, "K": 256, "layout": "tn"}):
+        problem = kernel.signature.problem(sizes)
+        space = list(feasible(kernel, problem, H200.limits))
+        assert max(config["BLOCK_K"] for config in space) * max(problem.sizes) < 2**31
+        assert kernel.default_config(problem, H200.limits) in space
 
 
 def test_the_gemm_space_is_wide() -> None:

@@ -82,6 +82,18 @@ def test_j04_a_zeroed_tile_is_wrong_and_rounding_is_not() -> None:
     assert check.error(kernel, problem, values, {"out": values["out"]}) > 100 * allowed
 
 
+def test_each_output_is_judged_by_its_own_size() -> None:
+    """A wrong small output does not hide behind a right large one."""
+    kernel = replace(
+        catalog.load("softmax"),
+        reference=lambda problem, inputs, rows: {"large": inputs["x"][rows] * 1e9, "small": inputs["x"][rows]},
+    )
+    problem = kernel.signature.problem({"M": 4, "N": 8})
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    assert check.error(kernel, problem, {"x": x}, {"large": x * 1e9, "small": x}) == 0
+    assert check.error(kernel, problem, {"x": x}, {"large": x * 1e9, "small": -x}) == pytest.approx(2)
+
+
 def test_an_exact_kernel_must_match_bit_for_bit() -> None:
     kernel = catalog.load("transpose")
     problem = kernel.signature.problem({"M": 5, "N": 3})

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
-from helpers import A100, H200, OURS, RTX_4090, drawn, toy
+from helpers import A100, H200, OURS, RTX_4090, alive, drawn, toy, until
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Problem
@@ -132,7 +132,7 @@ def test_c04_an_endless_compile_is_killed_with_its_children(tmp_path: Path, monk
         assert found[faulty("none")].outcome is Outcome.OK
         assert found[faulty("sleeps")].outcome is Outcome.TIMEOUT
         assert found[faulty("sleeps")].error == "the compiler was still at work after 2 s"
-        assert not _alive(int(pids.read_text()))
+        assert not alive(int(pids.read_text()))
 
 
 def test_the_pool_touches_neither_torch_nor_the_driver() -> None:
@@ -167,7 +167,7 @@ time.sleep(600)
     caller = subprocess.Popen([sys.executable, "-P", "-c", story], stdout=subprocess.PIPE, text=True)
     assert caller.stdout is not None
     pool_pid = int(caller.stdout.readline())
-    _until(pids.exists)
+    until(pids.exists)
     fork_pid = next(
         int(entry.name)
         for entry in Path("/proc").iterdir()
@@ -177,7 +177,7 @@ time.sleep(600)
     caller.wait()
     caller.stdout.close()
     left = [pool_pid, fork_pid, int(pids.read_text())]
-    _until(lambda: not any(map(_alive, left)))
+    until(lambda: not any(map(alive, left)))
 
 
 def _parent(pid: int) -> int:
@@ -185,18 +185,3 @@ def _parent(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return 0
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _until(holds: object, seconds: float = 20.0) -> None:
-    assert callable(holds)
-    end = monotonic() + seconds
-    while not holds():
-        assert monotonic() < end, "waited in vain"
-        sleep(0.05)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +13,15 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from helpers import H200, toy
+from helpers import H200, alive, toy
 from scripted_worker import latency_us
 
 from tuner import catalog
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.gpu import GpuMeasurer
-from tuner.records import VENDOR, Measurement, Outcome
+from tuner.measure.lock import Lock
+from tuner.records import VENDOR, Duel, Measurement, Outcome
 
 SIGNATURE = catalog.resolve(toy("faulty")).signature
 
@@ -119,9 +122,106 @@ def test_a_duel_and_a_recheck_wait_for_the_worker() -> None:
         gpu.submit(config("none"))
         assert gpu.next(timeout_s=60) is not None
         assert gpu.recheck(config("none"), [1, 2]) == 0.0
-        duel = gpu.duel([config("none"), config("none", block=512)], rounds=3, seed=0)
+        duel = gpu.duel([config("none"), config("none", block=512)], rounds=3, seconds=10.0, seed=0)
+    assert isinstance(duel, Duel)
     assert duel.contenders == (config("none").text, config("none", block=512).text, VENDOR)
     assert duel.of(VENDOR) == (150.0, 150.0, 150.0)
+
+
+def test_a_contender_that_takes_the_worker_along_is_named() -> None:
+    with measurer() as gpu:
+        failed = gpu.duel([config("none"), config("dies in a duel"), config("none", block=512)], 3, 10.0, seed=0)
+        again = gpu.duel([config("none"), config("none", block=512)], 3, 10.0, seed=0)
+    assert isinstance(failed, Measurement)
+    assert failed.config == config("dies in a duel")
+    assert failed.outcome is Outcome.CRASHED
+    assert failed.stage == "duel"
+    assert isinstance(again, Duel)
+
+
+def test_a_context_lost_in_a_recheck_is_blamed_on_nobody_else() -> None:
+    """The worker says what happened and ends itself; the next request goes to a new one."""
+    with measurer() as gpu:
+        lost = gpu.recheck(config("loses its context"), [1])
+        assert isinstance(lost, Measurement)
+        assert lost.config == config("loses its context")
+        assert lost.outcome is Outcome.CRASHED
+        assert gpu.recheck(config("none"), [1]) == 0.0
+
+
+class TestSettle:
+    def test_what_is_measured_ends_and_what_waits_is_dropped(self) -> None:
+        with measurer() as gpu:
+            assert measured(gpu, [config("none")])[config("none")].ok
+            for block in (64, 128, 512, 1024):
+                gpu.submit(config("none", block=block))
+            ended = gpu.settle(timeout_s=5.0)
+            assert {measurement.config["BLOCK"] for measurement in ended} <= {64, 128, 512, 1024}
+            assert gpu.next(timeout_s=0.5) is None
+            assert gpu.recheck(config("none"), [1]) == 0.0
+
+    def test_neither_an_endless_compile_nor_an_endless_kernel_holds_it_up(self, tmp_path: Path) -> None:
+        with measurer(compile_s=600.0, measure_s=600.0) as gpu:
+            assert measured(gpu, [config("none")])[config("none")].ok
+            gpu.submit(config("sleeps"))
+            gpu.submit(config("endless"))
+            while not (tmp_path / "pids").exists() or gpu._in_hand is None:
+                assert gpu.next(timeout_s=0.1) is None
+            started = monotonic()
+            assert gpu.settle(timeout_s=0.5) == []
+            assert monotonic() - started < 3
+            assert not alive(int((tmp_path / "pids").read_text()))
+            assert gpu.recheck(config("none"), [1]) == 0.0
+
+
+def test_closing_while_compiling_leaves_no_compiler(tmp_path: Path) -> None:
+    """Results that nobody read are in the pipe when it closes."""
+    with measurer(compile_s=600.0) as gpu:
+        gpu.submit(config("sleeps"))
+        gpu.submit(config("none"))
+        gpu.submit(config("refused"))
+        end = monotonic() + 30
+        while not (tmp_path / "pids").exists() or not gpu._pool.pipe.poll(0.1):
+            assert monotonic() < end
+    assert not alive(int((tmp_path / "pids").read_text()))
+
+
+def test_a_problem_the_card_cannot_hold_is_refused_in_a_sentence() -> None:
+    with measurer(N=14) as gpu:
+        gpu.submit(config("none"))
+        with pytest.raises(MeasureError, match=r"^the tensors of faulty N=14 dtype=fp32 do not fit the memory"):
+            gpu.next(timeout_s=60)
+
+
+def test_one_search_at_a_time_on_a_card(tmp_path: Path) -> None:
+    """The second waits, says for whom, and goes on when the first is done or dead."""
+    path = tmp_path / "card.lock"
+    story = f"""
+import sys, time
+from pathlib import Path
+from tuner.measure.lock import Lock
+lock = Lock(Path({str(path)!r}), lambda line: print(line, flush=True))
+print("in", flush=True)
+time.sleep(600)
+"""
+    first = subprocess.Popen([sys.executable, "-P", "-c", story], stdout=subprocess.PIPE, text=True)
+    second = None
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "in\n"
+        second = subprocess.Popen([sys.executable, "-P", "-c", story], stdout=subprocess.PIPE, text=True)
+        assert second.stdout is not None
+        assert second.stdout.readline() == f"Waiting for process {first.pid}, which measures on this GPU.\n"
+        first.kill()
+        assert second.stdout.readline() == "in\n"
+    finally:
+        for running in filter(None, (first, second)):
+            running.kill()
+            running.communicate()
+    said: list[str] = []
+    Lock(path, said.append).release()
+    Lock(path, said.append).release()
+    assert said == []
 
 
 def test_closing_leaves_no_process() -> None:

@@ -120,16 +120,16 @@ class TestRecordedDuel:
     def test_rounds_are_handed_out_in_order_and_once(self) -> None:
         space = _some("softmax")
         measurer = RecordedMeasurer(space)
-        first = measurer.duel([space.best], 5, seed=0)
-        second = measurer.duel([space.best], 5, seed=0)
+        first = measurer.duel([space.best], 5, 1.0, seed=0)
+        second = measurer.duel([space.best], 5, 1.0, seed=0)
         assert first.contenders == (space.best.text, VENDOR)
         assert first.of(space.best.text) + second.of(space.best.text) == space.duel.of(space.best.text)[:10]
-        assert measurer.duel([space.best], 1000, seed=0).of(VENDOR) == space.duel.of(VENDOR)[10:]
-        assert measurer.duel([space.best], 5, seed=0).rounds == ()
+        assert measurer.duel([space.best], 1000, 1.0, seed=0).of(VENDOR) == space.duel.of(VENDOR)[10:]
+        assert measurer.duel([space.best], 5, 1.0, seed=0).rounds == ()
 
     def test_a_config_outside_brings_its_own_samples(self) -> None:
         space = _some("transpose")
         outside = max((m for m in space.measurements if m.ok), key=lambda m: m.latency_us)
         assert outside.config.text not in space.duel.contenders
-        duel = RecordedMeasurer(space).duel([space.best, outside.config], 5, seed=0)
+        duel = RecordedMeasurer(space).duel([space.best, outside.config], 5, 1.0, seed=0)
         assert duel.of(outside.config.text) == outside.samples[:5]

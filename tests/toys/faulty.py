@@ -20,6 +20,8 @@ FAULTS = (
     "refused",  # the compiler refuses the code
     "raises",  # the launch code has a bug
     "aborts",  # takes the compiling process along
+    "dies in a duel",  # told by the scripted worker alone, as is the next
+    "loses its context",
     "sleeps",  # compiles for ever, deaf to SIGTERM, with a child that does the same
 )
 

@@ -25,21 +25,27 @@ def error(
 ) -> float:
     """How far `outputs` are from the reference of `inputs`: 0 is perfect, infinite is wrong however one counts.
 
-    The reference runs in blocks of rows, so that it needs little memory beside the outputs.
+    Of several outputs it is the worst, each against its own largest value. The reference runs in blocks of rows, so
+    that it needs little memory beside the outputs.
     """
-    worst: list[torch.Tensor] = []
-    largest: list[torch.Tensor] = []
+    worst: dict[str, list[torch.Tensor]] = {name: [] for name in outputs}
+    largest: dict[str, list[torch.Tensor]] = {name: [] for name in outputs}
     for rows in _blocks(outputs):
         expected = kernel.reference(problem, inputs, rows)
         for name, output in outputs.items():
             got, want = output[rows], expected[name]
             if kernel.exact:
-                worst.append((_bits(got) != _bits(want)).any().double())
+                worst[name].append((_bits(got) != _bits(want)).any().double())
             else:
                 got = got.to(want.dtype)
                 same = (got == want) | (got.isnan() & want.isnan())
-                worst.append(torch.where(same, 0, (got - want).abs()).amax().double())
-                largest.append(torch.where(want.isfinite(), want.abs(), 0).amax().double())
+                worst[name].append(torch.where(same, 0, (got - want).abs()).amax().double())
+                largest[name].append(torch.where(want.isfinite(), want.abs(), 0).amax().double())
+    return max(_relative(worst[name], largest[name]) for name in outputs)
+
+
+def _relative(worst: list[torch.Tensor], largest: list[torch.Tensor]) -> float:
+    """The worst deviation of one output over its largest value, which are kept by block."""
     if not worst:
         return 0.0
     deviation = float(torch.stack(worst).amax())  # NaN where only one of the two is NaN

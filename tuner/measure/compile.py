@@ -25,7 +25,7 @@ from typing import Any
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Operand, Problem, torch_dtype
-from tuner.measure.messages import Compiled, Pool, Target
+from tuner.measure.messages import Compiled, Drop, Pool, Target
 from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
 
@@ -149,21 +149,35 @@ class _Server:
         self._selector.register(parent.fileno(), selectors.EVENT_READ)
 
     def serve(self) -> None:
+        """Compiles until the pipe closes, and leaves no compiler behind."""
+        try:
+            with suppress(EOFError, ConnectionError):
+                self._loop()
+        finally:
+            for job in self._running.values():
+                _kill(job)
+
+    def _loop(self) -> None:
         while True:
             while self._waiting and len(self._running) < self._pool.jobs:
                 self._start(self._waiting.popleft())
             for key, _ in self._selector.select(self._until_next_deadline()):
                 if key.fd == self._parent.fileno():
-                    try:
-                        self._waiting.append(self._parent.recv())
-                    except EOFError:
-                        self._kill_all()
-                        return
+                    self._take(self._parent.recv())
                 else:
                     self._read(self._running[key.fd])
             for job in [job for job in self._running.values() if self._left(job) <= 0]:
                 text = f"the compiler was still at work after {self._pool.deadline_s:g} s"
                 self._end(job, Compiled(job.config, Outcome.TIMEOUT, text, monotonic() - job.started))
+
+    def _take(self, message: Config | Drop) -> None:
+        if isinstance(message, Config):
+            self._waiting.append(message)
+            return
+        self._waiting.clear()
+        for job in list(self._running.values()):
+            self._forget(job)
+        self._parent.send(message)
 
     def _start(self, config: Config) -> None:
         ours, theirs = os.pipe()
@@ -198,18 +212,17 @@ class _Server:
             self._end(job, None)
 
     def _end(self, job: _Job, result: Compiled | None) -> None:
+        words = self._forget(job)
+        self._parent.send(result or Compiled(job.config, Outcome.CRASHED, words, monotonic() - job.started))
+
+    def _forget(self, job: _Job) -> str:
+        """Ends a job; what it had to say for itself."""
         self._selector.unregister(job.pipe)
         os.close(job.pipe)
         del self._running[job.pipe]
-        status = _kill(job)
-        if result is None:
-            result = Compiled(job.config, Outcome.CRASHED, _last_words(job, status), monotonic() - job.started)
+        words = _last_words(job, _kill(job))
         job.log.close()
-        self._parent.send(result)
-
-    def _kill_all(self) -> None:
-        for job in self._running.values():
-            _kill(job)
+        return words
 
     def _left(self, job: _Job) -> float:
         return job.started + self._pool.deadline_s - monotonic()
@@ -222,6 +235,8 @@ def _kill(job: _Job) -> int:
     """Ends a fork and the compilers it started, which share its session; how it had ended by itself, if it had."""
     with suppress(ProcessLookupError):
         os.killpg(job.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(job.pid, signal.SIGKILL)  # it may not lead its session yet
     return os.waitpid(job.pid, 0)[1]
 
 

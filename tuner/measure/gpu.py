@@ -16,36 +16,56 @@ from typing import Any
 
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Limits, Problem
-from tuner.measure.messages import Compiled, Measure, Pool, Recheck, Rounds, Stage, Target, Task
+from tuner.measure.lock import Lock
+from tuner.measure.messages import (
+    Compiled,
+    Drop,
+    Measure,
+    Pool,
+    Ready,
+    Recheck,
+    Rounds,
+    Stage,
+    Target,
+    Task,
+    Unable,
+)
 from tuner.measure.processes import Child
 from tuner.records import Duel, Measurement, Outcome
 
 _START_S = 120.0
 """A worker imports torch and makes a context in about 5 s; from a cold disk it takes longer."""
-_DUEL_S = 120.0
 _AHEAD = 4
 """Compiled configs waiting for the worker, so that it never waits for the pool."""
 
 
 class _WorkerLost(Exception):
-    """The worker died or was killed while it held a request."""
+    """The worker died or was killed while it held a request, or a config of several in it."""
 
-    def __init__(self, outcome: Outcome, stage: str, text: str) -> None:
+    def __init__(self, outcome: Outcome, stage: Stage, text: str) -> None:
         super().__init__(text)
         self.outcome, self.stage = outcome, stage
+
+    def measurement(self, config: Config) -> Measurement:
+        """What this says of the config in hand."""
+        return Measurement(config, self.outcome, stage=self.stage.name, error=str(self))
+
+
+_STARTING, _IDLE = Stage("start"), Stage("idle")
 
 
 class GpuMeasurer:
     """Measures configs of one problem on one GPU.
 
     Args:
-        kernel: what `catalog.load` takes; the helper processes load it themselves.
+        kernel: what `catalog.resolve` takes; the helper processes load it themselves.
         limits: of the card, for which the pool compiles.
         gpu: index among the GPUs this process is shown.
         jobs: compiles at once; None is one a core.
         compile_s: seconds a compile may take.
         measure_s: seconds that launching, checking and timing one config may take.
         stop_beaten: whether configs that a first look shows to be far behind the best get no more than that look.
+        lock: is released when the measurer is closed.
         worker: the module to run as worker.
     """
 
@@ -60,6 +80,7 @@ class GpuMeasurer:
         compile_s: float = 30.0,
         measure_s: float = 10.0,
         stop_beaten: bool = True,
+        lock: Lock | None = None,
         worker: str = "tuner.measure.worker",
     ) -> None:
         self._jobs = jobs or os.cpu_count() or 1
@@ -67,12 +88,14 @@ class GpuMeasurer:
         self._visible = _visible(gpu)
         self._measure_s = measure_s
         self._stop_beaten = stop_beaten
+        self._lock = lock
         self._worker_module = worker
         self._best_us: float | None = None
         self._seed = 0
         self._compiled: deque[Compiled] = deque()
         self._done: deque[Measurement] = deque()
         self._in_hand: Compiled | None = None
+        self._dropping = False
         major, minor = limits.capability
         target = Target(10 * major + minor, limits.shared_bytes, limits.warp_size)
         self._pool = Child("tuner.measure.compile")
@@ -89,7 +112,7 @@ class GpuMeasurer:
     def next(self, timeout_s: float) -> Measurement | None:
         until = monotonic() + timeout_s
         while not self._done:
-            if self._stage == "idle" and self._compiled:
+            if self._stage is _IDLE and self._compiled:
                 self._in_hand = self._compiled.popleft()
                 self._seed += 1
                 beaten_by = self._best_us if self._stop_beaten else None
@@ -99,122 +122,152 @@ class GpuMeasurer:
                 break
         return self._done.popleft() if self._done else None
 
+    def settle(self, timeout_s: float) -> Sequence[Measurement]:
+        until = monotonic() + timeout_s
+        self._pool.send(Drop())
+        self._dropping = True
+        while self._dropping or self._in_hand is not None:
+            self._step(None if self._in_hand is None else until)
+            if self._in_hand is not None and monotonic() >= until:
+                self._in_hand = None  # nobody knows what it would have been
+                self._replace_worker()
+        self._compiled.clear()
+        ended = list(self._done)
+        self._done.clear()
+        return ended
+
     def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
         try:
             result = self._ask(Recheck(config, tuple(seeds)), self._measure_s)
         except _WorkerLost as lost:
-            return Measurement(config, lost.outcome, (), lost.stage, str(lost))
+            return lost.measurement(config)
         assert isinstance(result, Measurement | float)
         return result
 
-    def duel(self, configs: Sequence[Config], rounds: int, seed: int) -> Duel:
+    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
         try:
-            result = self._ask(Rounds(tuple(configs), rounds, seed), _DUEL_S)
+            result = self._ask(Rounds(tuple(configs), rounds, seconds, seed), seconds + self._measure_s)
         except _WorkerLost as lost:
-            raise MeasureError(f"the worker was lost while finalists were compared: {lost}") from lost
-        assert isinstance(result, Duel)
+            if lost.stage.config is None:
+                raise MeasureError(f"the vendor's kernel took the GPU worker along: {lost}") from lost
+            return lost.measurement(lost.stage.config)
+        assert isinstance(result, Duel | Measurement)
         return result
 
     def close(self) -> None:
         self._pool.kill(grace_s=2.0)  # it ends its compilers, which are in sessions of their own
         self._worker.kill()
+        if self._lock is not None:
+            self._lock.release()
 
     def _start_worker(self) -> Child:
         worker = Child(self._worker_module, {"CUDA_VISIBLE_DEVICES": self._visible})
         worker.send(self._task)
-        self._stage = "start"
+        self._stage = _STARTING
         self._deadline = monotonic() + _START_S
         return worker
 
+    def _replace_worker(self) -> None:
+        self._worker.kill()
+        self._worker = self._start_worker()
+
     def _request(self, request: Any, seconds: float) -> None:
         self._worker.send(request)
-        self._stage = "launch"
+        self._stage = Stage("launch")
         self._deadline = monotonic() + seconds
 
     def _ask(self, request: Any, seconds: float) -> Any:
         """The worker's answer to a request that is made when nothing else is on its way."""
-        while self._stage != "idle":
+        while self._stage is not _IDLE:
             self._step(None)
         self._request(request, seconds)
-        while True:
-            try:
-                answer = self._hear(None)
-            except _WorkerLost:
-                self._replace_worker()
-                raise
-            if answer is not None:
-                self._stage = "idle"
-                return answer
+        try:
+            while (answer := self._hear(None)) is None:
+                pass
+        except _WorkerLost:
+            self._replace_worker()
+            raise
+        self._after(answer)
+        return answer
 
     def _step(self, until: float | None) -> None:
         """Waits for the pool or the worker to say something, until a deadline, and takes it in."""
         try:
             answer = self._hear(until)
         except _WorkerLost as lost:
-            if self._stage == "start":
+            if self._stage is _STARTING:
                 raise MeasureError(f"the GPU worker did not start: {lost}") from lost
             self._replace_worker()
-            if self._in_hand is None:  # it died idle, of something outside
-                return
-            answer = Measurement(self._in_hand.config, lost.outcome, (), lost.stage, str(lost))
-        if isinstance(answer, Measurement):
+            if self._in_hand is not None:  # else it died idle, of something outside
+                self._finish(lost.measurement(self._in_hand.config))
+            return
+        if answer is not None:
+            self._after(answer)
             self._finish(answer)
 
     def _hear(self, until: float | None) -> Any:
-        """What the worker answered, if anything was; compiled configs are taken in on the way."""
-        limits = [when for when in (until, None if self._stage == "idle" else self._deadline) if when is not None]
+        """What the worker answered, if anything was; what the pool says is taken in on the way."""
+        limits = [when for when in (until, None if self._stage is _IDLE else self._deadline) if when is not None]
         timeout = max(0.0, min(limits) - monotonic()) if limits else None
         ready = wait([self._pool.pipe, self._worker.pipe], timeout)
         if self._pool.pipe in ready:
             self._hear_pool()
         if self._worker.pipe in ready:
-            try:
-                message = self._worker.receive()
-            except EOFError:
-                raise _WorkerLost(
-                    Outcome.CRASHED, self._stage, f"the worker died: {self._worker.last_words()}"
-                ) from None
-            if not isinstance(message, Stage):
-                return message
-            self._stage = "idle" if message.name == "ready" else message.name
-        elif self._stage != "idle" and monotonic() >= self._deadline:
-            raise _WorkerLost(Outcome.TIMEOUT, self._stage, f"no end in sight in stage {self._stage}; worker killed")
+            return self._hear_worker()
+        if self._stage is not _IDLE and monotonic() >= self._deadline:
+            raise _WorkerLost(
+                Outcome.TIMEOUT, self._stage, f"no end in sight in stage {self._stage.name}; worker killed"
+            )
         return None
+
+    def _hear_worker(self) -> Any:
+        try:
+            message = self._worker.receive()
+        except EOFError:
+            words = self._worker.last_words()
+            raise _WorkerLost(Outcome.CRASHED, self._stage, f"the worker died: {words}") from None
+        if isinstance(message, Unable):
+            raise MeasureError(message.why)
+        if isinstance(message, Ready | Stage):
+            self._stage = message if isinstance(message, Stage) else _IDLE
+            return None
+        return message
 
     def _hear_pool(self) -> None:
         try:
-            compiled = self._pool.receive()
+            message = self._pool.receive()
         except EOFError:
             raise MeasureError(f"the compile pool died: {self._pool.last_words()}") from None
-        if compiled.outcome is Outcome.OK:
-            self._compiled.append(compiled)
+        if isinstance(message, Drop):
+            self._dropping = False
+        elif message.outcome is Outcome.OK:
+            self._compiled.append(message)
         else:
             self._done.append(
                 Measurement(
-                    compiled.config,
-                    compiled.outcome,
+                    message.config,
+                    message.outcome,
                     stage="compile",
-                    error=compiled.error,
-                    compile_s=compiled.compile_s,
+                    error=message.error,
+                    compile_s=message.compile_s,
                     compiled_by="pool",
-                    shared_bytes=compiled.shared_bytes,
+                    shared_bytes=message.shared_bytes,
                 )
             )
 
+    def _after(self, answer: Any) -> None:
+        """The worker waits for the next request, or ends itself because a config ruined its context."""
+        if isinstance(answer, Measurement) and answer.outcome is Outcome.CRASHED:
+            self._replace_worker()
+        else:
+            self._stage = _IDLE
+
     def _finish(self, measurement: Measurement) -> None:
         assert self._in_hand is not None
-        if measurement.outcome is Outcome.CRASHED and self._stage != "start":
-            self._replace_worker()  # it ends itself after a sticky error, once it has said so
-        elif self._stage != "start":
-            self._stage = "idle"
         if measurement.ok:
             self._best_us = min(measurement.latency_us, self._best_us or measurement.latency_us)
         self._done.append(replace(measurement, compile_s=self._in_hand.compile_s))
         self._in_hand = None
-
-    def _replace_worker(self) -> None:
-        self._worker.kill()
-        self._worker = self._start_worker()
 
 
 def _visible(gpu: int) -> str:

@@ -12,8 +12,8 @@ from tuner.records import Duel, Measurement
 class Measurer(Protocol):
     """Measures configs of one problem, several on their way at once.
 
-    In calling order: `submit` up to `capacity` configs, take them from `next` as they end, submit more; when nothing
-    is on its way, `recheck` and `duel` the finalists; `close`.
+    In calling order: `submit` up to `capacity` configs, take them from `next` as they end, submit more; `settle`; then,
+    with nothing on its way, `recheck` and `duel` the finalists; `close`.
     """
 
     @property
@@ -30,11 +30,17 @@ class Measurer(Protocol):
             MeasureError: the machinery broke and cannot be mended.
         """
 
+    def settle(self, timeout_s: float) -> Sequence[Measurement]:
+        """Gives up what is still on its way; what ended meanwhile, or ends in time."""
+
     def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
         """The largest error of a config over fresh inputs; a failed measurement if it is wrong on any."""
 
-    def duel(self, configs: Sequence[Config], rounds: int, seed: int) -> Duel:
-        """Up to so many interleaved rounds between the configs and the vendor's kernel."""
+    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+        """Up to so many interleaved rounds between the configs and the vendor's kernel, begun within so many seconds.
+
+        Where a config fails, its failed measurement.
+        """
 
     def close(self) -> None:
         """Lets go of what it holds. Nothing may be called after."""

@@ -41,6 +41,11 @@ class Compiled:
 
 
 @dataclass(frozen=True)
+class Drop:
+    """Tells the pool to forget what it has not compiled yet; it sends the message back when it has."""
+
+
+@dataclass(frozen=True)
 class Task:
     """First message to the worker: the problem it serves."""
 
@@ -67,15 +72,32 @@ class Recheck:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Asks for a `Duel` of so many rounds between these configs and the vendor's kernel."""
+    """Asks for a `Duel` between these configs and the vendor's kernel; a failed `Measurement` if one of them fails.
+
+    It ends after so many rounds, or with the round in which `seconds` pass.
+    """
 
     configs: tuple[Config, ...]
     rounds: int
+    seconds: float
     seed: int
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Told, not asked: what the worker is about to do. `ready`: it waits for the first request."""
+    """Told, not asked: what the worker is about to do, and with which config, if it is one of several in hand."""
 
     name: str
+    config: Config | None = None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Told once: the worker waits for requests."""
+
+
+@dataclass(frozen=True)
+class Unable:
+    """Told instead: the worker cannot serve this problem here, and why."""
+
+    why: str

@@ -224,11 +224,15 @@ class RecordedMeasurer:
     def next(self, timeout_s: float) -> Measurement | None:
         return self._waiting.popleft() if self._waiting else None
 
+    def settle(self, timeout_s: float) -> Sequence[Measurement]:
+        self._waiting.clear()
+        return ()
+
     def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
         """The error that was recorded."""
         return self._known[config].max_error or 0.0
 
-    def duel(self, configs: Sequence[Config], rounds: int, seed: int) -> Duel:
+    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel:
         """The recorded rounds, in order; fewer than asked for, or none, when they are used up.
 
         A config that was too slow for the recorded duel brings the samples of its own visit.

@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import isfinite
 from multiprocessing.connection import Connection
+from time import monotonic
 from typing import Any
 
 import torch
@@ -17,13 +19,14 @@ import triton
 from triton.runtime.errors import OutOfResources
 
 from tuner import catalog
+from tuner.errors import MeasureError, TunerError
 from tuner.kernels.spec import Config, Kernel, Launch
 from tuner.measure import check, tensors
 from tuner.measure.clock import Clock
 from tuner.measure.compile import describe_error, is_compile_error
-from tuner.measure.messages import Measure, Recheck, Rounds, Stage, Task
+from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Task, Unable
 from tuner.measure.processes import connect, die_with, parent
-from tuner.records import VENDOR, Duel, Measurement, Outcome, median
+from tuner.records import FEWEST_SAMPLES, VENDOR, Duel, Measurement, Outcome, median
 
 _DEVICE = "cuda:0"
 """The parent shows the worker one card."""
@@ -32,9 +35,10 @@ _LOOK = 3
 _BEATEN = 2.0
 """A config this many times slower than the best gets no more than the look."""
 _FULL_MS = 8.0
-"""Device time, flushes excluded, that a config's samples may take beyond `_FEWEST` launches."""
-_FEWEST, _MOST = 10, 40
-"""Launches of a config that passed the look. 10 tell a 180 us GEMM within 1 %; a 6 us kernel needs 40 for 3 %."""
+"""Device time, flushes excluded, that a config's samples may take beyond `FEWEST_SAMPLES` launches."""
+_MOST = 40
+"""Launches of a config that passed the look, with `FEWEST_SAMPLES`: 10 tell a 180 us GEMM within 1 %, a 6 us kernel
+needs 40 for 3 %."""
 _DUEL_LAUNCHES = 3
 """Launches whose median is one contender's latency in one round."""
 
@@ -58,7 +62,13 @@ class Worker:
         self._compiled_here = False
         triton.knobs.compilation.listener = self._on_compile
         self._draw(seed=0)
-        self._allowed = check.tolerance(self._kernel, self._problem, self._error_after(self._run_vendor))
+        vendors_own = self._error_after(self._run_vendor)
+        if not isfinite(vendors_own):
+            written = ", ".join(tensors.written(self._operands, self._tensors))
+            raise MeasureError(
+                f"the vendor's own result of {self._kernel.op} is wrong, or it is not written to {written}"
+            )
+        self._allowed = check.tolerance(self._kernel, self._problem, vendors_own)
 
     def measure(self, request: Measure) -> Measurement:
         """Launches, checks, then times one config. Whatever it raises becomes its outcome."""
@@ -92,23 +102,28 @@ class Worker:
         except Exception as error:  # noqa: BLE001  as in `measure`
             return self._failure(request.config, "check", error, {})
 
-    def duel(self, request: Rounds) -> Duel:
+    def duel(self, request: Rounds) -> Duel | Measurement:
         """Times the contenders in turn, in a new order every round."""
-        self._enter("duel")
+        end = monotonic() + request.seconds
         self._draw(request.seed)
-        runs: dict[str, Callable[[], object]] = {
-            config.text: _run(self._launches(config)) for config in request.configs
-        } | {VENDOR: self._run_vendor}
         restore = tensors.restorer(self._operands, self._tensors)
+        contenders: dict[str, Config | None] = {config.text: config for config in request.configs} | {VENDOR: None}
         order = random.Random(request.seed)
-        names = list(runs)
         rounds: list[tuple[float, ...]] = []
-        for _ in range(request.rounds):
+        while len(rounds) < request.rounds and (not rounds or monotonic() < end):
             latencies: dict[str, float] = {}
-            for name in order.sample(names, len(names)):
-                latencies[name] = median(self._clock.samples(runs[name], _DUEL_LAUNCHES, restore))
-            rounds.append(tuple(latencies[name] for name in names))
-        return Duel(tuple(names), tuple(rounds))
+            for name in order.sample(list(contenders), len(contenders)):
+                config = contenders[name]
+                self._tell(Stage("duel", config))
+                try:
+                    run = self._run_vendor if config is None else _run(self._launches(config))
+                    latencies[name] = median(self._clock.samples(run, _DUEL_LAUNCHES, restore))
+                except Exception as error:
+                    if config is None:
+                        raise
+                    return self._failure(config, "duel", error, {})
+            rounds.append(tuple(latencies[name] for name in contenders))
+        return Duel(tuple(contenders), tuple(rounds))
 
     def _enter(self, stage: str) -> None:
         self._tell(Stage(stage))
@@ -156,7 +171,7 @@ class Worker:
         look = self._clock.samples(run, _LOOK, restore)
         if best_us is not None and min(look) > _BEATEN * best_us:
             return tuple(look)
-        count = max(_FEWEST, min(_MOST, int(_FULL_MS * 1000 / median(look))))
+        count = max(FEWEST_SAMPLES, min(_MOST, int(_FULL_MS * 1000 / median(look))))
         return tuple(self._clock.samples(run, count, restore))
 
     def _run_vendor(self) -> object:
@@ -197,9 +212,17 @@ def _context_lives() -> bool:
 
 def serve(pipe: Connection[Any, Any]) -> None:
     """Answers requests until the pipe closes or the context is lost."""
-    worker = Worker(pipe.recv(), pipe.send)
+    task: Task = pipe.recv()
+    try:
+        worker = Worker(task, pipe.send)
+    except torch.cuda.OutOfMemoryError:
+        pipe.send(Unable(f"the tensors of {task.problem.text} do not fit the memory of the card"))
+        return
+    except TunerError as error:
+        pipe.send(Unable(str(error)))
+        return
     answer: dict[type, Callable[[Any], Any]] = {Measure: worker.measure, Recheck: worker.recheck, Rounds: worker.duel}
-    pipe.send(Stage("ready"))
+    pipe.send(Ready())
     while True:
         request = pipe.recv()
         result: Any = answer[type(request)](request)
