@@ -8,7 +8,7 @@ Value = int | bool | str
 
 
 class Tie(BaseModel):
-    """A config that could not be told from the winner."""
+    """A config as good as the winner, within noise or within 1 %."""
 
     config: dict[str, Value]
     slowdown: float = Field(description="Its latency over the winner's, round by round, median.")
@@ -91,7 +91,9 @@ class BestConfig(BaseModel):
     default_latency_us: float | None
     vendor_latency_us: float | None
     ties: list[Tie]
-    unresolved: bool = Field(description="Some ties could neither be told from the winner nor shown equal to it.")
+    unresolved: bool = Field(
+        description="Some ties could neither be told from the fastest nor shown to be within 1 % of it."
+    )
     recorded: str | None = Field(description="The recorded space it was replayed from; null: measured on the device.")
     max_error: float | None
     tolerance: float | None

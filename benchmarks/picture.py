@@ -33,7 +33,7 @@ def main(out: Path) -> None:
             sampler="tpe",
             seed=0,
             budget=Budget(TRIALS),
-            fresh=True,
+            reuse=lambda measurement: False,
         )
         found = stored_answer(store, source, space.problem)
     console = Console(record=True, width=92, highlight=False, file=sys.stderr)

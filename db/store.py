@@ -52,9 +52,9 @@ class Store:
 
     @staticmethod
     def open(path: Path, *, create: bool = True) -> Store:
-        """The database at `path`, to write: made if it is missing, and brought to today's schema.
+        """The database at `path`: made if it is missing and brought to today's schema.
 
-        Without `create` it is only to be read, and left as it is.
+        Without `create` it is only to be read: it must be there, and is left as it is.
 
         Raises:
             StoreError: it is missing, unreadable, locked, of another schema, or another program's.
@@ -65,7 +65,7 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"the folder of the database {path} cannot be made: {error.strerror}") from error
-        store = Store(_engine(path, _WRITER_WAITS_S if create else _READER_WAITS_S), path)
+        store = Store(_engine(path, writes=create), path)
         try:
             store._bring_up_to_date(migrate=create)
         except BaseException:
@@ -304,16 +304,16 @@ class Store:
                 connection.execute(insert(schema.Store).values(uuid=str(uuid4()), created_at=_now()))
 
 
-def _engine(path: Path, wait_s: float) -> Engine:
+def _engine(path: Path, *, writes: bool) -> Engine:
     engine = create_engine(URL.create("sqlite", database=str(path)))
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # transactions begin where we say, below
         cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
+        cursor.execute(f"PRAGMA busy_timeout = {int((_WRITER_WAITS_S if writes else _READER_WAITS_S) * 1000)}")
         tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not tables or tables >= _OURS:
+        if writes and (not tables or tables >= _OURS):
             cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA foreign_keys = ON")

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
+from traceback import extract_tb
 from types import ModuleType
 
 import tuner.kernels
-from tuner.errors import NoDevice, UnknownName, UsageError
+from tuner.errors import NoDevice, TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Kernel, Signature
 
 ENTRY_POINTS = "tuner.kernels"
@@ -108,5 +109,13 @@ def _from_file(path: Path) -> ModuleType:
         raise UsageError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # Triton looks a jit function's module up by name
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, ImportError | KeyboardInterrupt | TunerError):
+            raise
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else "?"
+        raise UsageError(f"{path} line {line} raises {type(error).__name__}: {error}") from error
     return module

@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tuner import catalog, device
-from tuner.errors import StoreError, TunerError, UnknownName
+from tuner.errors import StoreError, TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.lookup import Asked, Table
 from tuner.records import Answer, Policy
@@ -87,9 +87,16 @@ def _answer(op: str, asked_device: int | str, values: dict[str, object]) -> Best
         return _miss(kernel, problem, asked_device, f"nothing can be looked up: {error}")
     if found.stored is None:
         return _miss(kernel, problem, asked_device, f"nothing is tuned on {found.device}; {found.command}")
+    answer = found.stored.answer
+    try:
+        config = answer.config if kernel is None else kernel.signature.config(answer.config)
+    except UsageError:  # its knobs were others once
+        return _miss(
+            kernel, problem, asked_device, f"the stored config has the knobs of another kernel; {found.command}"
+        )
     if found.stale:
         _say(f"{problem.text}: the config is stale ({'; '.join(found.stale)}); {found.command}")
-    return Best(found.stored.answer.config, found.match, found.stale, found.stored.answer)
+    return Best(config, found.match, found.stale, answer)
 
 
 def _miss(kernel: Kernel | None, problem: Problem, asked_device: int | str, why: str) -> Best:
@@ -110,15 +117,8 @@ def _question(kernel: Kernel | None, problem: Problem, asked_device: int | str) 
     """Everything known here is compared, unless the question is about a card elsewhere."""
     if isinstance(asked_device, str):
         return Asked(problem)
-    here = device.environment(asked_device)
-    return Asked(
-        problem,
-        triton=here.triton or None,
-        source=kernel.source if kernel is not None else None,
-        driver=here.driver or None,
-        ptxas=here.ptxas or None,
-        policy=Policy().text,
-    )
+    source = None if kernel is None else kernel.source
+    return Asked.here(problem, device.environment(asked_device), source, Policy().text)
 
 
 def _default(kernel: Kernel | None, problem: Problem, asked_device: int | str) -> Config | None:

@@ -87,13 +87,13 @@ def describe(index: int) -> Device:
 
 
 @cache
-def environment(index: int | None = 0) -> Environment:
+def environment(index: int = 0) -> Environment:
     """What is installed here to compile and run with; fields of what is not installed are empty."""
     return Environment(
         triton=_version("triton"),
         ptxas=_ptxas_version(),
         torch=_version("torch"),
-        driver="" if index is None else _nvml(index)[0],
+        driver=_nvml(index)[0],
     )
 
 
@@ -119,7 +119,7 @@ def _nvml(index: int) -> tuple[str, str]:
         import pynvml
 
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByPciBusId(_bus_id(index))
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id(index).encode())
         pci = pynvml.nvmlDeviceGetPciInfo(handle).pciDeviceId  # device id in the high half, vendor in the low
         return str(pynvml.nvmlSystemGetDriverVersion()), f"{pci & 0xFFFF:04x}:{pci >> 16:04x}"
     except ImportError:
@@ -128,15 +128,15 @@ def _nvml(index: int) -> tuple[str, str]:
         return "", ""
 
 
-def _bus_id(index: int) -> bytes:
-    """CUDA numbers the cards it is shown, NVML all there are: the bus address is what both agree on."""
+def bus_id(index: int) -> str:
+    """The card's address, 0000:1b:00.0: CUDA numbers the cards it is shown, NVML all there are; on this both agree."""
     driver = _driver()
     address = ctypes.create_string_buffer(32)
     if driver is not None:
         handle = ctypes.c_int()
         driver.cuDeviceGet(ctypes.byref(handle), index)
         driver.cuDeviceGetPCIBusId(address, len(address), handle)
-    return address.value
+    return address.value.decode()
 
 
 def _version(distribution: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
-from tuner.records import StoredAnswer
+from tuner.records import Environment, StoredAnswer
 
 _NEAREST = 3
 
@@ -30,6 +30,21 @@ class Asked:
     strict: bool = False
     """A stale answer is a miss."""
 
+    @staticmethod
+    def here(
+        problem: Problem, environment: Environment, source: str | None, policy: str, strict: bool = False
+    ) -> Asked:
+        """Asks for what was tuned with all that is installed here; what is not installed is not compared."""
+        return Asked(
+            problem,
+            triton=environment.triton or None,
+            source=source,
+            driver=environment.driver or None,
+            ptxas=environment.ptxas or None,
+            policy=policy,
+            strict=strict,
+        )
+
 
 @dataclass(frozen=True)
 class Found:
@@ -43,8 +58,18 @@ class Found:
     device: str
     match: str
     stored: StoredAnswer | None = None
-    stale: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
+    """Fields of the key in which the answer is not what was asked for, and how."""
+    recorded: str | None = None
+    """The recorded space that the answer was replayed from."""
     nearest: tuple[str, ...] = ()
+
+    @property
+    def stale(self) -> tuple[str, ...]:
+        """Why the answer is not exactly what was asked for."""
+        if self.recorded is None:
+            return self.differences
+        return (*self.differences, f"recorded: replayed from {self.recorded}, not measured here")
 
     @property
     def command(self) -> str:
@@ -81,8 +106,8 @@ class Found:
             "interval_us": _rounds(answer.interval_us),
             "speedup": _round(answer.speedup),
             "speedup_interval": _rounds(answer.speedup_interval),
-            "tflops": _round(answer.flops / answer.latency_us / 1e6) if answer.flops else None,
-            "gb_per_s": _round(answer.bytes / answer.latency_us / 1e3),
+            "tflops": _round(answer.tflops),
+            "gb_per_s": _round(answer.gb_per_s),
             "default_latency_us": _round(answer.default_latency_us),
             "vendor_latency_us": _round(answer.vendor_latency_us),
             "ties": [{"config": dict(tie.config), "slowdown": _round(tie.slowdown)} for tie in answer.ties],
@@ -121,10 +146,14 @@ class Table:
         best = max(
             self._answers.get(asked.problem.text, []), key=lambda stored: _preference(stored, asked), default=None
         )
-        reasons = () if best is None else _differences(best, asked)
-        if best is None or not _comparable(best, asked) or (reasons and asked.strict):
-            return Found(asked.problem, self._device, "none", stale=reasons, nearest=self._nearest(asked.problem))
-        return Found(asked.problem, self._device, "stale" if reasons else "exact", best, reasons)
+        if best is None:
+            return Found(asked.problem, self._device, "none", nearest=self._nearest(asked.problem))
+        differences, recorded = _differences(best, asked), best.provenance.recorded
+        exact = not differences and recorded is None
+        if not _comparable(best, asked) or (asked.strict and not exact):
+            nearest = self._nearest(asked.problem)
+            return Found(asked.problem, self._device, "none", None, differences, recorded, nearest)
+        return Found(asked.problem, self._device, "exact" if exact else "stale", best, differences, recorded)
 
     def _nearest(self, problem: Problem) -> tuple[str, ...]:
         def distance(other: Problem) -> tuple[float, str]:
@@ -158,7 +187,7 @@ def device_asked(given: str | None, own: str | None, stored: Sequence[str]) -> s
 
 
 def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
-    """Why an answer for the same problem and device is not exactly what was asked for."""
+    """The fields that were asked for and are others in this answer."""
     provenance = stored.provenance
     fields = {
         "source": (provenance.source, asked.source),
@@ -167,14 +196,11 @@ def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
         "ptxas": (provenance.environment.ptxas, asked.ptxas),
         "policy": (provenance.policy, asked.policy),
     }
-    reasons = [
+    return tuple(
         f"{name}: tuned with {has or 'none'}, asked for {wants}"
         for name, (has, wants) in fields.items()
         if wants not in (None, has)
-    ]
-    if provenance.recorded is not None:
-        reasons.append(f"recorded: replayed from {provenance.recorded}, not measured here")
-    return tuple(reasons)
+    )
 
 
 def _comparable(stored: StoredAnswer, asked: Asked) -> bool:
@@ -187,7 +213,7 @@ def _preference(stored: StoredAnswer, asked: Asked) -> tuple[Any, ...]:
     provenance = stored.provenance
     return (
         _comparable(stored, asked),
-        not _differences(stored, asked),
+        not _differences(stored, asked) and provenance.recorded is None,
         provenance.recorded is None,
         asked.source in (None, provenance.source),
         _triton_preference(provenance.environment.triton, asked.triton),

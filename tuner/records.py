@@ -159,7 +159,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Tie:
-    """A config that could not be told from the winner, and its slowdown against it (1.002: 0.2 % slower)."""
+    """A config as good as the winner, within noise or within 1 %, and its slowdown against it (1.002: 0.2 % slower)."""
 
     config: Config
     slowdown: float
@@ -183,7 +183,7 @@ class Answer:
     vendor_latency_us: float | None
     ties: tuple[Tie, ...] = ()
     unresolved: bool = False
-    """The leader could not be told from some ties, nor shown equal to them."""
+    """Some ties could neither be told from the fastest nor shown to be within 1 % of it."""
     max_error: float | None = None
     tolerance: float | None = None
     flops: int = 0

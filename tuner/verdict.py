@@ -41,11 +41,12 @@ class Verdict:
 def decide(
     duel: Duel, configs: Sequence[Config], default: Config | None, shared_bytes: Mapping[Config, int]
 ) -> Verdict:
-    """Who won, by how much, and who cannot be told from the winner.
+    """Who won, by how much, and who is as good.
 
-    The leader has the lowest median. Among those that are within 1 % of it by the upper bound of their slowdown, the
-    one with the least shared memory wins, then the first by canonical text: a rule, so that two runs agree. The
-    default wins unless it is beaten by more than 1 % by the lower bound.
+    The leader has the lowest median. The default wins unless the leader beats it by more than 1 %, by the lower bound.
+    Else, among those within 1 % of the leader by the upper bound of their slowdown, the one with the least shared
+    memory wins, then the first by canonical text: a rule, so that two runs agree. Ties are all that cannot be told from
+    the leader or are within 1 % of it, but for the winner.
 
     Args:
         duel: at least one round; its contenders are the texts of `configs`, and the vendor's kernel.
@@ -53,16 +54,14 @@ def decide(
         shared_bytes: of each config, for the rule.
     """
     leader = min(configs, key=lambda config: (median(duel.of(config.text)), config.text))
-    against_leader = {config: _ratio(duel, config, leader) for config in configs}
-    equivalents = [config for config in configs if against_leader[config][1][1] <= EQUIVALENT] or [leader]
-    winner = min(equivalents, key=lambda config: (shared_bytes.get(config, 0), config.text))
-    kind, speedup = "tuned", None
-    if default is not None and default.text in duel.contenders:
-        speedup = _ratio(duel, default, winner)
-        if speedup[1][0] <= EQUIVALENT:
-            kind, winner, speedup = "default", default, (1.0, (1.0, 1.0))
-    slowdowns = {config: _ratio(duel, config, winner) for config in configs if config != winner}
-    ties = [Tie(config, ratio, interval) for config, (ratio, interval) in slowdowns.items() if interval[0] <= 1]
+    slowdowns = {config: _ratio(duel, config, leader)[1] for config in configs}
+    equivalents = [config for config, (_, upper) in slowdowns.items() if upper <= EQUIVALENT] or [leader]
+    winner, kind = min(equivalents, key=lambda config: (shared_bytes.get(config, 0), config.text)), "tuned"
+    if default is not None and default in slowdowns and slowdowns[default][0] <= EQUIVALENT:
+        winner, kind = default, "default"
+    speedup = _ratio(duel, default, winner) if default is not None and default in slowdowns else None
+    as_good = [config for config, (lower, upper) in slowdowns.items() if lower <= 1 or upper <= EQUIVALENT]
+    ties = [Tie(config, *_ratio(duel, config, winner)) for config in as_good if config != winner]
     latencies = duel.of(winner.text)
     return Verdict(
         config=winner,
@@ -74,7 +73,7 @@ def decide(
         default_latency_us=_median_of(duel, None if default is None else default.text),
         vendor_latency_us=_median_of(duel, VENDOR),
         ties=tuple(sorted(ties, key=lambda tie: tie.slowdown)),
-        unresolved=any(tie.interval[1] > EQUIVALENT for tie in ties),
+        unresolved=any(slowdowns[config][0] <= 1 and slowdowns[config][1] > EQUIVALENT for config in as_good),
     )
 
 

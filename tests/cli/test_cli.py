@@ -16,9 +16,12 @@ from typing import Any
 
 import httpx
 import pytest
-from helpers import toy
+from helpers import H200, toy
 
+from tuner import catalog
+from tuner.db.store import Store
 from tuner.measure import recorded
+from tuner.records import Answer, Duel, Environment, Provenance
 
 GEMM = next(name for name in recorded.names() if name.startswith("gemm-4096"))
 FIELDS = {
@@ -136,6 +139,14 @@ class TestSearch:
         assert tuner.rows("select count(*) from answers") == [(0,)]
         assert tuner("best", "gemm", "--M", "4096", "--device", "nvidia-h200").returncode == 1
 
+    def test_k01_json_is_one_document_then_too(self, tuner: Tuner) -> None:
+        running = tuner.start("search", "gemm", "--M", "4096", "--trials", "150", "--json")
+        _until_trials(tuner, 20)
+        running.send_signal(signal.SIGINT)
+        partial = json.loads(running.communicate(timeout=10)[0])
+        assert partial.keys() == {"match", "config", "latency_us"}
+        assert partial["match"] == "partial"
+
     def test_k02_a_killed_search_goes_on_and_repeats_nothing(self, tuner: Tuner) -> None:
         running = tuner.start("search", "gemm", "--M", "4096", "--trials", "100")
         _until_trials(tuner, 20)
@@ -227,6 +238,13 @@ REFUSED = [
     (["search", "gemm", "--M", "64", "--gpu", "first"], 2, "a GPU is chosen as auto or by its number, not as 'first'"),
     (["search", "gemm", "--M", "64", "--gpu", "3"], 3, "GPU 3 was asked for and the driver shows 0"),
     (["search", "gemm", "--M", "65"], 3, "what can be replayed: gemm-"),
+    (["search", "gemm", "--M", "64", "--seed", "-1"], 2, "-1 is not in the range 0<=x<=4294967295"),
+    (["list", "nosuch"], 2, "no op is called 'nosuch'; known are gemm, softmax, transpose"),
+    (["list", "--device", "nope"], 2, "no device is called 'nope'; there are nvidia-h200"),
+    (["serve", "--device", "nope"], 2, "no device is called 'nope'; there are nvidia-h200"),
+    (["list", "--db", "/nowhere/tuner.db"], 5, "there is no database at /nowhere/tuner.db"),
+    (["best", "gemm", "--M", "64", "--db", "typo.db"], 5, "there is no database at typo.db"),
+    (["best", "gemm", "--M", "4096", "--triton", "[/x]", "--strict"], 1, ""),
     (["record", "gemm", "--M", "64"], 3, "recording measures on a GPU, and there is none here"),
     (["best", "gemm", "--M", "64", "--strict"], 2, "--strict compares versions, so it needs --triton"),
     (["best", "gemm", "--M", "64", "--device", "gpu9"], 2, "no device is called 'gpu9'; there are nvidia-h200"),
@@ -239,7 +257,71 @@ def test_bad_input_is_refused_in_a_sentence(tuned: Tuner, arguments: list[str], 
     done = tuned(*arguments)
     assert message in done.stderr
     assert done.returncode == code
-    assert done.stdout == ""
+    assert done.stdout == "" or not message
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("KERNEL = 1\n", "a kernel file ends in KERNEL = Kernel(...), and {file} does not"),
+        ("import os\nKERNEL = undefined\n", "{file} line 2 raises NameError: name 'undefined' is not defined"),
+        ("def launch(:\n", "{file} line 1 raises SyntaxError: invalid syntax"),
+        ("import no_such_package\n", "the code of {file} needs no_such_package, which is not installed"),
+    ],
+)
+def test_a_kernel_file_that_is_none_is_refused(tuner: Tuner, tmp_path: Path, source: str, message: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(source)
+    done = tuner("search", str(file), "--M", "1")
+    assert message.format(file=file) in done.stderr
+    assert done.returncode in (2, 3)
+
+
+def test_a_port_that_is_taken_is_refused(tuned: Tuner) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = tuned("serve", "--port", str(port))
+    assert done.returncode == 2
+    assert f"tuner: 127.0.0.1:{port} cannot be served on: " in done.stderr
+
+
+def test_a_name_stored_in_another_database_is_known_there(tmp_path: Path) -> None:
+    """The op of a kernel file, asked for by name and --db."""
+    named, other = Tuner(tmp_path / "named"), Tuner(tmp_path / "other")
+    kernel = catalog.resolve(toy("double"))
+    problem = kernel.signature.problem({"N": 1000})
+    named.db.parent.mkdir()
+    store = Store.open(named.db)
+    provenance = Provenance(H200, Environment("3.6.0"), kernel.source, "cold-events-1")
+    run = store.start_run(kernel.signature, problem, provenance, {})
+    config = kernel.default_config(problem, H200.limits)
+    answer = Answer(problem, "default", config, 5.0, (5.0, 5.0), 1.0, (1.0, 1.0), 5.0, 6.0, bytes=8000)
+    store.add_answer(run, answer, provenance, "trials", {}, Duel((config.text,), ((5.0,),)))
+    store.close()
+    done = other("best", "double", "--N", "1000", "--db", str(named.db))
+    assert done.returncode == 0, done.stderr
+    assert "BLOCK=256" in done.stdout
+
+
+def test_without_optuna_there_is_help_and_a_way_out(tmp_path: Path) -> None:
+    story = "import sys; sys.modules['optuna'] = None; from tuner.cli import main; main()"
+    command = [sys.executable, "-P", "-c", story]
+    shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "search  Find the best config of a problem, and keep it." in shown
+    done = subprocess.run([*command, "search", "gemm", "--M", "4096"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "tuner: tuner search needs optuna; pip install 'triton-tuner[search]'\n"
+
+
+def test_output_that_cannot_be_written_is_said(tuned: Tuner) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            tuned.command("list"), env=tuned.environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == "tuner: the output cannot be written: No space left on device\n"
 
 
 class TestStoreTrouble:
@@ -257,8 +339,10 @@ class TestStoreTrouble:
 
     def test_the_option_names_another(self, tuner: Tuner, tmp_path: Path) -> None:
         other = tmp_path / "deep" / "other.db"
-        assert tuner("list", "--db", str(other)).returncode == 0
+        done = tuner("search", "softmax", "--M", "8192", "--trials", "12", "--db", str(other))
+        assert done.returncode == 0
         assert other.exists()
+        assert "BLOCK_N" in tuner("list", "--db", str(other)).stdout
         assert not tuner.db.exists()
 
 

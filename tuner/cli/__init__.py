@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
 import click
 
 import tuner
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 
-_COMMANDS = ("search", "best", "list", "serve", "record")
+_COMMANDS = {
+    "search": "Find the best config of a problem, and keep it.",
+    "best": "Show the stored best config of a problem.",
+    "list": "List the answers that are stored.",
+    "serve": "Serve the stored answers over HTTP.",
+    "record": "Measure every config of a problem, and write the space to a file.",
+}
+"""Told here so that `tuner --help` loads none of them."""
 INTERRUPTED = 130
 
 
@@ -23,9 +31,16 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command = import_module(f"tuner.cli.{name}").command
+        try:
+            command = import_module(f"tuner.cli.{name}").command
+        except ModuleNotFoundError as error:
+            raise UsageError(f"tuner {name} needs {error.name}; pip install 'triton-tuner[search]'") from error
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*_COMMANDS.items()])
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,4 +66,8 @@ def main() -> None:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
+    except OSError as error:  # of the output: a full disk, a closed pipe
+        sys.stdout = open(os.devnull, "w")
+        click.echo(f"tuner: the output cannot be written: {error.strerror}", err=True)
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)

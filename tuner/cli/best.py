@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from tuner import catalog, device
-from tuner.cli.ops import OpCommands, db_option, json_option
-from tuner.cli.show import config_text, print_found, print_json
-from tuner.db.store import Store, default_path
+from tuner.cli.ops import OpCommands, db_option, json_option, open_to_read
+from tuner.cli.show import print_found, print_json, print_partial
+from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Asked, Table, device_asked
@@ -28,15 +28,14 @@ def _best(
     db: Path | None,
     as_json: bool,
 ) -> int:
-    store = Store.open(db or default_path())
+    store = open_to_read(db)
     if partial:
         return _print_partial(store, reference, signature, problem, as_json)
     asked = Asked(problem, triton=triton, strict=strict)
     if device_id is None and triton is None and device.count():
-        here = device.environment(0)
-        asked = Asked(problem, here.triton, catalog.resolve(reference).source, here.driver, here.ptxas, strict=strict)
+        asked = Asked.here(problem, device.environment(0), _source(reference), Policy().text, strict)
     elif strict and triton is None:
-        raise UsageError("--strict compares versions, so it needs --triton where there is no GPU")
+        raise UsageError("--strict compares versions, so it needs --triton, or a GPU here that the question is about")
     stored = store.devices()
     if not stored:
         raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
@@ -49,6 +48,14 @@ def _best(
     return 0 if found.stored is not None else 1
 
 
+def _source(reference: str) -> str | None:
+    """Of the kernel's code, where that can be loaded."""
+    try:
+        return catalog.resolve(reference).source
+    except NoDevice:
+        return None
+
+
 def _print_partial(store: Store, reference: str, signature: Signature, problem: Problem, as_json: bool) -> int:
     """The fastest single measurement on the card here, of whatever run."""
     if not device.count():
@@ -57,10 +64,7 @@ def _print_partial(store: Store, reference: str, signature: Signature, problem: 
     measured = store.partial(signature, problem, provenance)
     if measured is None:
         raise NothingFound(f"nothing is measured yet of {problem.text}; tuner search measures it")
-    if as_json:
-        print_json({"config": dict(measured.config), "latency_us": measured.latency_us, "match": "partial"})
-    else:
-        click.echo(f"{config_text(measured.config)}  {measured.latency_us:.2f} us, best so far")
+    print_partial(measured, as_json)
     return 0
 
 

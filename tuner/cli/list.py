@@ -7,15 +7,19 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tuner.cli.ops import db_option, json_option
+from tuner.cli.ops import db_option, json_option, known_signatures, open_to_read
 from tuner.cli.show import config_text, print_json, problem_text
-from tuner.db.store import Store, default_path
+from tuner.errors import UnknownName
 from tuner.lookup import Asked, Table
 from tuner.records import StoredAnswer
 
 
 def _list(op: str | None, device: str | None, db: Path | None, as_json: bool) -> int:
-    store = Store.open(db or default_path())
+    store = open_to_read(db)
+    if op is not None and op not in (known := known_signatures(db)):
+        raise UnknownName(f"no op is called {op[:80]!r}; known are {', '.join(sorted(known))}")
+    if device is not None and device not in (stored_for := store.devices()):
+        raise UnknownName(f"no device is called {device[:80]!r}; there are {', '.join(stored_for) or 'none'}")
     serving: dict[tuple[str, str], StoredAnswer] = {}
     for stored in store.answers(op=op, device=device):
         key = (stored.provenance.device.id, stored.answer.problem.text)

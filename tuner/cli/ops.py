@@ -22,12 +22,17 @@ json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print exac
 gpu_option = click.Option(["--gpu"], default="auto", show_default=True, help="Number of a GPU here, or auto.")
 
 
+def open_to_read(db: Path | None) -> Store:
+    """The database of a command that writes no answers. One that is named must be there; the usual one may be new."""
+    return Store.open(db or default_path(), create=db is None)
+
+
 def known_signatures(db: Path | None = None) -> Mapping[str, Signature]:
     """Signatures of ops whose code need not be loaded: the recorded ones and those of the store."""
     path = db or default_path()
     if not path.exists():
         return recorded.signatures()
-    store = Store.open(path)
+    store = Store.open(path, create=False)
     try:
         return recorded.signatures() | store.signatures()
     finally:
@@ -47,10 +52,10 @@ class OpCommands(click.Group):
         self._action, self._options = action, options
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*catalog.names(), *recorded.signatures()})
+        return sorted({*catalog.names(), *(name.partition("-")[0] for name in recorded.names())})
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command:
-        signature = catalog.signature(name, known_signatures)
+        signature = catalog.signature(name, lambda: known_signatures(ctx.obj))
 
         def run(**values: Any) -> Any:
             told = {name: values.pop(name) for name in signature.parameters}
@@ -68,7 +73,15 @@ class OpCommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        ctx.obj = _db_among(args)  # whose signatures may be needed before there are options to parse
         return args[0], self.get_command(ctx, args[0]), args[1:]
+
+
+def _db_among(args: list[str]) -> Path | None:
+    for word, following in zip(args, [*args[1:], ""], strict=True):
+        if word == "--db" or word.startswith("--db="):
+            return Path(word.partition("=")[2] or following)
+    return None
 
 
 def _problem_options(signature: Signature) -> list[click.Parameter]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,14 +16,19 @@ from tuner.cli.search import run_search
 from tuner.cli.show import failures_text, say
 from tuner.cli.source import on_gpu
 from tuner.db.store import Store, default_path
-from tuner.errors import NoDevice, NothingFound
+from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.measure import recorded
-from tuner.records import Measurement, Policy
+from tuner.records import FEWEST_SAMPLES, Measurement, Policy
 from tuner.search import Budget
 
 _WITHIN, _FEWEST = 1.05, 32
 """Configs up to this times the best, or so many, meet in the recorded duel: any search's finalists are among them."""
+
+
+def _well_measured(measurement: Measurement) -> bool:
+    """A search may have given it no more than a look."""
+    return not measurement.ok or len(measurement.samples) >= FEWEST_SAMPLES
 
 
 def _close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
@@ -36,6 +42,12 @@ def _record(
     index = device.choose(gpu)
     if index is None:
         raise NoDevice("recording measures on a GPU, and there is none here")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the folder {out} cannot be made: {error.strerror}") from error
+    if not os.access(out, os.W_OK):
+        raise UsageError(f"the folder {out} cannot be written to")
     source = on_gpu(reference, problem, index, stop_beaten=False)
     store = Store.open(db or default_path())
     result = run_search(
@@ -46,7 +58,7 @@ def _record(
         sampler="grid",
         seed=0,
         budget=Budget(),
-        fresh=fresh,
+        reuse=lambda measurement: not fresh and _well_measured(measurement),
         finalists=_close_to_best,
     )
     if result.stopped == "interrupted":
@@ -70,7 +82,6 @@ def _record(
         measurements=tuple(by_config[config] for config in source.space),
         duel=result.duel,
     )
-    out.mkdir(parents=True, exist_ok=True)
     file = out / f"{space.name}.json.gz"
     file.write_bytes(recorded.dumps(space))
     counted = failures_text(result.failures)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -13,7 +14,7 @@ import click
 
 from tuner.cli import INTERRUPTED
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option
-from tuner.cli.show import SearchProgress, config_text, failures_text, print_found, print_json, say
+from tuner.cli.show import SearchProgress, failures_text, print_found, print_json, print_partial, say
 from tuner.cli.source import Source, choose
 from tuner.db.store import Store, default_path
 from tuner.errors import NothingFound
@@ -68,14 +69,15 @@ def run_search(
     sampler: str,
     seed: int,
     budget: Budget,
-    fresh: bool,
+    reuse: Callable[[Measurement], bool] = lambda measurement: True,
     finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = best_five,
 ) -> Result:
     """One search, written to the store as it goes; its answer too, if there is one.
 
-    `fresh`: measures again what earlier runs measured.
+    `reuse`: which measurements of earlier runs are good enough not to be repeated.
     """
-    known = [] if fresh else _within(source, store.known(signature, problem, source.provenance))
+    space = set(source.space)
+    known = [m for m in store.known(signature, problem, source.provenance) if m.config in space and reuse(m)]
     settings: Mapping[str, Any] = {
         "sampler": sampler,
         "seed": seed,
@@ -154,11 +156,21 @@ def _search(
     if not force and found.stored is not None and _serves(found, limits):
         say(f"Answered from the store, run {found.stored.run_id}; --force searches again.")
     else:
-        result = run_search(source, store, signature, problem, sampler=sampler, seed=seed, budget=limits, fresh=force)
+        result = run_search(
+            source,
+            store,
+            signature,
+            problem,
+            sampler=sampler,
+            seed=seed,
+            budget=limits,
+            reuse=lambda measurement: not force,
+        )
         if result.verdict is None:
-            return _no_answer(result)
+            return _no_answer(result, as_json)
         if result.failures:
             say(f"Failed: {failures_text(result.failures)}.")
+        say(_compiled_by(result))
         found = stored_answer(store, source, problem)
     if as_json:
         print_json(found.as_json(store.snapshot))
@@ -167,32 +179,31 @@ def _search(
     return 0
 
 
-def _no_answer(result: Result) -> int:
+def _compiled_by(result: Result) -> str:
+    """Who compiled what ran: all of it should be the pool's, ahead of the GPU."""
+    by = Counter(measurement.compiled_by for measurement in result.measurements if measurement.ok)
+    return f"Compiled: {by['pool']} by the pool, {by['worker']} in the GPU worker."
+
+
+def _no_answer(result: Result, as_json: bool) -> int:
     """Interrupted: the best so far, which is kept and not served. Else every config failed."""
     if result.stopped != "interrupted":
         counted = failures_text(result.failures) or "none was tried in time"
         raise NothingFound(f"no config ran right: {counted}; nothing is stored")
     say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
-    if result.best is not None:
-        click.echo(f"{config_text(result.best.config)}  {result.best.latency_us:.2f} us, best so far")
+    print_partial(result.best, as_json)
     return INTERRUPTED
 
 
 def _serves(found: Found, asked: Budget) -> bool:
     """Whether the run behind an answer tried at least as hard as is asked for now."""
     assert found.stored is not None
-    differs = [reason for reason in found.stale if not reason.startswith("recorded")]
     settings = found.stored.settings
     had = Budget(settings["trials"], settings["budget_s"])
     exhausted = found.stored.trials >= settings["space"]
     enough_trials = had.trials is None or (asked.trials is not None and had.trials >= asked.trials)
     enough_time = had.seconds is None or (asked.seconds is not None and had.seconds >= asked.seconds)
-    return not differs and (exhausted or (enough_trials and enough_time))
-
-
-def _within(source: Source, known: Sequence[Measurement]) -> list[Measurement]:
-    space = set(source.space)
-    return [measurement for measurement in known if measurement.config in space]
+    return not found.differences and (exhausted or (enough_trials and enough_time))
 
 
 def _answer(problem: Problem, source: Source, result: Result) -> Answer:
@@ -229,7 +240,9 @@ command = OpCommands(
             help="Configs to try, those of earlier runs included.",
         ),
         click.Option(["--budget"], type=_Seconds(), help="Time to take, such as 30s or 5m; whichever ends first."),
-        click.Option(["--seed"], type=int, default=0, show_default=True, help="Of the sampler."),
+        click.Option(
+            ["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."
+        ),
         click.Option(["--sampler"], type=click.Choice(SAMPLERS), default="tpe", show_default=True),
         gpu_option,
         click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),

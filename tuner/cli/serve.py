@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import click
 
 from tuner import device
-from tuner.cli.ops import db_option, known_signatures
+from tuner.cli.ops import db_option, known_signatures, open_to_read
 from tuner.cli.show import say
-from tuner.db.store import Store, default_path
 from tuner.errors import UsageError
+from tuner.lookup import device_asked
 
 
 def _serve(host: str, port: int, device_id: str | None, db: Path | None) -> int:
@@ -20,11 +21,19 @@ def _serve(host: str, port: int, device_id: str | None, db: Path | None) -> int:
         from tuner.api.app import create_app
     except ModuleNotFoundError as error:
         raise UsageError(f"serving needs {error.name}; pip install 'triton-tuner[serve]'") from error
-    store = Store.open(db or default_path())
-    own = device_id or (device.describe(0).id if device.count() else None)
-    app = create_app(store, device=own, signatures=known_signatures(db))
-    say(f"Serving http://{host}:{port}/best-config, described at /docs; Ctrl-C ends it.")
-    uvicorn.run(app, host=host, port=port, log_level="warning")
+    store = open_to_read(db)
+    here = device.describe(0).id if device.count() else None
+    if device_id is not None:
+        device_asked(device_id, here, store.devices())
+    app = create_app(store, device=device_id or here, signatures=known_signatures(db))
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"{host}:{port} cannot be served on: {error}") from error
+        say(f"Serving http://{host}:{listening.getsockname()[1]}/best-config, described at /docs; Ctrl-C ends it.")
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
@@ -43,22 +44,36 @@ def failures_text(failures: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in Counter(failures).most_common())
 
 
+def print_partial(best: Measurement | None, as_json: bool) -> None:
+    """The fastest single measurement of a search that gave no answer."""
+    if as_json:
+        config = None if best is None else dict(best.config)
+        print_json({"match": "partial", "config": config, "latency_us": None if best is None else best.latency_us})
+    elif best is not None:
+        click.echo(f"{config_text(best.config)}  {best.latency_us:.2f} us, best so far")
+
+
 def print_found(found: Found, console: Console | None = None) -> None:
     """An answer with its evidence, or what is known in its place."""
     console = console or Console(highlight=False, soft_wrap=True)
     if found.stored is None:
         console.print(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
-        console.print(f"  {found.reason}")
+        console.print(f"  {escape(found.reason)}")
         console.print(f"  to tune it:  [bold]{found.command}[/]")
         if found.nearest:
             console.print(f"  nearest that are tuned: {'; '.join(found.nearest)}")
         return
     answer = found.stored.answer
-    console.print(f"[bold]{problem_text(found.problem)}[/]  on {found.stored.provenance.device.name}")
-    console.print(f"  [bold green]{config_text(answer.config)}[/]")
+    device_name = escape(found.stored.provenance.device.name)
+    console.print(f"[bold]{problem_text(found.problem)}[/]  on {device_name}")
+    console.print(f"  [bold green]{escape(config_text(answer.config))}[/]")
     console.print(_latencies(answer))
-    for line in _notes(found.stored, found.stale):
-        console.print(f"  {line}")
+    for line in _notes(found.stored):
+        console.print(f"  {escape(line)}")
+    if found.recorded is not None:
+        console.print(f"  [yellow]replayed from {found.recorded}: measured on {device_name}, not here[/]")
+    for difference in found.differences:
+        console.print(f"  [yellow]stale: {escape(difference)}[/]")
 
 
 def _latencies(answer: Answer) -> Grid:
@@ -74,14 +89,12 @@ def _latencies(answer: Answer) -> Grid:
     return grid
 
 
-def _notes(stored: StoredAnswer, stale: tuple[str, ...]) -> Iterator[str]:
+def _notes(stored: StoredAnswer) -> Iterator[str]:
     answer, provenance = stored.answer, stored.provenance
     if answer.kind == "default" and answer.speedup is not None:
         yield "the kernel's default: nothing is faster by more than 1 % with confidence"
-    rates = [f"{answer.bytes / answer.latency_us / 1e3:,.0f} GB/s"]
-    if answer.flops:
-        rates.insert(0, f"{answer.flops / answer.latency_us / 1e6:,.1f} TFLOP/s")
-    yield ", ".join(rates)
+    computed = "" if answer.tflops is None else f"{answer.tflops:,.1f} TFLOP/s, "
+    yield f"{computed}{answer.gb_per_s:,.0f} GB/s"
     space = stored.settings.get("space")
     yield f"tried {stored.trials:,} configs{f' of {space:,}' if space else ''}; {_ties(answer)}"
     if answer.max_error is not None and answer.tolerance is not None:
@@ -90,18 +103,13 @@ def _notes(stored: StoredAnswer, stale: tuple[str, ...]) -> Iterator[str]:
     versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
     told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     yield f"answered {stored.created_at[:16].replace('T', ' ')} UTC; measured with {told}"
-    if provenance.recorded is not None:
-        yield f"[yellow]replayed from {provenance.recorded}: measured on {provenance.device.name}, not here[/]"
-    for reason in stale:
-        if not reason.startswith("recorded"):
-            yield f"[yellow]stale: {reason}[/]"
 
 
 def _ties(answer: Answer) -> str:
     if not answer.ties:
-        return "none ties with the best"
-    word = "ties" if len(answer.ties) == 1 else "tie"
-    return f"{len(answer.ties)} {word} with the best{', unresolved' if answer.unresolved else ''}"
+        return "no other is as good"
+    word = "other is" if len(answer.ties) == 1 else "others are"
+    return f"{len(answer.ties)} {word} as good{', as far as could be told' if answer.unresolved else ''}"
 
 
 def _us(latency_us: float) -> str:

@@ -13,6 +13,7 @@ from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Asked
 from tuner.measure import recorded
 from tuner.measure.gpu import GpuMeasurer
+from tuner.measure.lock import Lock, lock_path
 from tuner.measure.measurer import Measurer
 from tuner.records import Policy, Provenance
 from tuner.space import feasible
@@ -32,15 +33,8 @@ class Source:
 
     def asks(self, problem: Problem) -> Asked:
         """The question to which an earlier answer from this source is exact, but for being recorded."""
-        environment = self.provenance.environment
-        return Asked(
-            problem,
-            triton=environment.triton,
-            source=self.provenance.source,
-            driver=environment.driver,
-            ptxas=environment.ptxas,
-            policy=self.provenance.policy,
-        )
+        provenance = self.provenance
+        return Asked.here(problem, provenance.environment, provenance.source, provenance.policy)
 
 
 def choose(reference: str, problem: Problem, gpu: str, replay: str | None) -> Source:
@@ -88,11 +82,18 @@ def on_gpu(reference: str, problem: Problem, index: int, *, stop_beaten: bool = 
     if not space:
         raise NothingFound(f"no config of {problem.op} is valid for {problem.text} on {card.name}")
     default = kernel.default_config(problem, card.limits)
+    if default not in set(space):
+        say(f"The kernel's default is not valid for {problem.text} on {card.name}, and is left out.")
+
+    def measurer() -> Measurer:
+        lock = Lock(lock_path(device.bus_id(index)), on_wait=say)
+        return GpuMeasurer(reference, problem, card.limits, gpu=index, stop_beaten=stop_beaten, lock=lock)
+
     return Source(
         space=space,
         default=default if default in set(space) else None,
         provenance=Provenance(card, device.environment(index), kernel.source, Policy().text, None, tuner.__version__),
         flops=kernel.flops(problem),
         bytes=kernel.bytes(problem),
-        measurer=lambda: GpuMeasurer(reference, problem, card.limits, gpu=index, stop_beaten=stop_beaten),
+        measurer=measurer,
     )

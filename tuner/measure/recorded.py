@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -154,7 +155,7 @@ def loads(data: bytes, name: str) -> Space:
             measurements=tuple(_measurement(signature, result) for result in document["results"]),
             duel=Duel(tuple(ours["duel"]["contenders"]), tuple(map(tuple, ours["duel"]["rounds"]))),
         )
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{name} is not a recorded search space: {type(error).__name__}: {error}") from error
 
 
