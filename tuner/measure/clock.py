@@ -46,5 +46,9 @@ class Clock:
             start.record()
             launch()
             end.record()
-        torch.cuda.synchronize(self._device)
+        self.wait()
         return [start.elapsed_time(end) * 1000 for start, end in events[DROPPED:]]
+
+    def wait(self) -> None:
+        """Until the device has done all it was given; raises what went wrong there."""
+        torch.cuda.synchronize(self._device)

@@ -28,8 +28,6 @@ from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Task,
 from tuner.measure.processes import connect, die_with, parent
 from tuner.records import FEWEST_SAMPLES, VENDOR, Duel, Measurement, Outcome, median
 
-_DEVICE = "cuda:0"
-"""The parent shows the worker one card."""
 _LOOK = 3
 """Launches of the first look."""
 _BEATEN = 2.0
@@ -50,15 +48,18 @@ class _WrongResult(Exception):
 
 
 class Worker:
-    """One problem's tensors, reference and clock on the card."""
+    """One problem's tensors, reference and clock on the card: `cuda:0`, the only one that the parent shows it."""
 
-    def __init__(self, task: Task, tell: Callable[[Any], None]) -> None:
+    def __init__(
+        self, task: Task, tell: Callable[[Any], None], *, device: str = "cuda:0", clock: Clock | None = None
+    ) -> None:
         self._kernel: Kernel = catalog.resolve(task.kernel)
         self._problem = task.problem
         self._tell = tell
         self._operands = self._kernel.operands(task.problem)
-        self._tensors = tensors.allocate(self._operands, _DEVICE)
-        self._clock = Clock(_DEVICE)
+        self._device = device
+        self._tensors = tensors.allocate(self._operands, device)
+        self._clock = clock or Clock(device)
         self._compiled_here = False
         triton.knobs.compilation.listener = self._on_compile
         self._draw(seed=0)
@@ -141,7 +142,7 @@ class Worker:
         """Launches once, whatever comes out; what the compiler says of the code that ran."""
         self._compiled_here = False
         compiled = [launch() for launch in launches]
-        torch.cuda.synchronize()
+        self._clock.wait()
         return {
             "compiled_by": "worker" if self._compiled_here else "pool",
             "registers": max((code.n_regs for code in compiled), default=0),
@@ -188,9 +189,17 @@ class Worker:
             outcome = Outcome.OUT_OF_MEMORY
         elif is_compile_error(error):
             outcome, stage = Outcome.COMPILE_ERROR, "compile"
-        elif not _context_lives():
+        elif not self._context_lives():
             outcome = Outcome.CRASHED
         return Measurement(config, outcome, (), stage, describe_error(error), **facts)
+
+    def _context_lives(self) -> bool:
+        """A sticky error fails every later call too."""
+        try:
+            torch.ones(1, device=self._device).sum().item()
+        except RuntimeError:
+            return False
+        return True
 
 
 def _run(launches: tuple[Launch, ...]) -> Callable[[], object]:
@@ -201,20 +210,11 @@ def _run(launches: tuple[Launch, ...]) -> Callable[[], object]:
     return run if len(launches) != 1 else launches[0]
 
 
-def _context_lives() -> bool:
-    """A sticky error fails every later call too."""
-    try:
-        torch.ones(1, device=_DEVICE).sum().item()
-    except RuntimeError:
-        return False
-    return True
-
-
-def serve(pipe: Connection[Any, Any]) -> None:
+def serve(pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None]], Worker] = Worker) -> None:
     """Answers requests until the pipe closes or the context is lost."""
     task: Task = pipe.recv()
     try:
-        worker = Worker(task, pipe.send)
+        worker = make(task, pipe.send)
     except torch.cuda.OutOfMemoryError:
         pipe.send(Unable(f"the tensors of {task.problem.text} do not fit the memory of the card"))
         return

@@ -1,0 +1,74 @@
+"""out = 2 x computed by torch under a Triton kernel's interface, so that the real worker runs without a GPU."""
+
+from types import SimpleNamespace
+
+from tuner.kernels.spec import Attribute, Dim, Kernel, Knob, Launch, Operand, Signature
+
+FAULTS = ("none", "half", "wrong", "nothing", "raises", "out of memory", "out of resources", "wrong at times", "spoils")
+
+
+class Double:
+    """What `triton.jit` would make of a kernel, as far as anybody here looks."""
+
+    def warmup(self, *args, grid, **kwargs):
+        return SimpleNamespace(metadata=SimpleNamespace(shared=1024))
+
+    def __getitem__(self, grid):
+        return self.run
+
+    def run(self, x, out, BLOCK, FAULT, num_warps, num_stages):
+        if FAULT == "raises":
+            raise ZeroDivisionError("a bug in the kernel")
+        if FAULT == "out of memory":
+            import torch
+
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        if FAULT == "out of resources":
+            from triton.runtime.errors import OutOfResources
+
+            raise OutOfResources(300_000, 232_448, "shared memory")
+        factor = 3 if FAULT == "wrong" or (FAULT == "wrong at times" and x[0] > 0) else 2
+        N = len(x) // 2 if FAULT == "half" else len(x)
+        if FAULT != "nothing":
+            out[:N] = factor * x[:N]
+        if FAULT == "spoils":
+            x.zero_()
+        return SimpleNamespace(n_regs=32, n_spills=0, metadata=SimpleNamespace(shared=1024))
+
+
+DOUBLE = Double()
+
+
+def launch(problem, config, tensors):
+    return (Launch(DOUBLE, (1,), (tensors["x"], tensors["out"]), dict(config)),)
+
+
+def vendor(problem, tensors):
+    if problem["vendor"] == "elsewhere":
+        return tensors["x"] * 2
+    return tensors["out"].copy_(tensors["x"] * 2)
+
+
+def operands(problem):
+    return {"x": Operand((problem["N"],), "fp32"), "out": Operand((problem["N"],), "fp32", "out")}
+
+
+KERNEL = Kernel(
+    signature=Signature(
+        op="on_torch",
+        dims=(Dim("N"),),
+        dtypes=("fp32",),
+        attributes=(Attribute("vendor", ("here", "elsewhere"), "here"),),
+        knobs=(
+            Knob("BLOCK", (64, 128, 256, 512, 1024, 2048)),
+            Knob("FAULT", FAULTS),
+            Knob("num_warps", (1, 2, 4, 8, 16, 32)),
+            Knob("num_stages", (1,)),
+        ),
+    ),
+    operands=operands,
+    launch=launch,
+    reference=lambda problem, tensors, rows: {"out": tensors["x"][rows].double() * 2},
+    vendor=vendor,
+    default=lambda problem, limits: {"BLOCK": 256, "FAULT": "none", "num_warps": 4, "num_stages": 1},
+)
