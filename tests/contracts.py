@@ -43,7 +43,7 @@ class SearchContract:
             measurer.close()
         assert result.stopped == "trials"
         assert len({measurement.config for measurement in told}) == len(told) == 30
-        assert tuple(told) == result.measurements
+        assert [m.samples for m in told] == [m.samples for m in result.measurements]  # a re-check may raise an error
         assert subject.default in {measurement.config for measurement in told}
         assert result.verdict is not None
         assert result.duel is not None

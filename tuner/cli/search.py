@@ -17,7 +17,7 @@ from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option
 from tuner.cli.show import SearchProgress, failures_text, print_found, print_json, print_partial, say
 from tuner.cli.source import Source, choose
 from tuner.db.store import Store, default_path
-from tuner.errors import NothingFound
+from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found, Table
 from tuner.records import Answer, Measurement
@@ -27,15 +27,13 @@ from tuner.search import Budget, Result, best_five, search
 TRIALS = 200
 
 
-class _Seconds(click.ParamType[float]):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        given = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)(s|m|h)?", str(value))
-        seconds = float(given[1]) * {"s": 1, "m": 60, "h": 3600}[given[2] or "s"] if given else 0.0
-        if not seconds:
-            self.fail(f"a duration is a number with s, m or h, such as 30s, not {str(value)[:40]!r}", param, ctx)
-        return seconds
+def _duration(text: str) -> float:
+    """Seconds of `30s`, `5m`, `1h` or `30`."""
+    given = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)(s|m|h)?", text)
+    seconds = float(given[1]) * {"s": 1, "m": 60, "h": 3600}[given[2] or "s"] if given else 0.0
+    if not seconds:
+        raise UsageError(f"a duration is a number with s, m or h, such as 30s, not {text[:40]!r}")
+    return seconds
 
 
 class _Interrupt:
@@ -239,7 +237,7 @@ command = OpCommands(
             show_default=True,
             help="Configs to try, those of earlier runs included.",
         ),
-        click.Option(["--budget"], type=_Seconds(), help="Time to take, such as 30s or 5m; whichever ends first."),
+        click.Option(["--budget"], type=_duration, metavar="TIME", help="Time to take, such as 30s or 5m."),
         click.Option(
             ["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."
         ),
