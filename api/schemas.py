@@ -14,6 +14,13 @@ class Tie(BaseModel):
     slowdown: float = Field(description="Its latency over the winner's, round by round, median.")
 
 
+class Checked(BaseModel):
+    """On what a config was found right."""
+
+    inputs: list[str] = Field(description="The kind of every set of inputs: `normal`, `special`.")
+    launches: int = Field(description="How many launches' outputs were compared.")
+
+
 class TunedWith(BaseModel):
     """What compiled and timed the config."""
 
@@ -56,9 +63,11 @@ class BestConfig(BaseModel):
                     "vendor_latency_us": 174.5,
                     "ties": [],
                     "unresolved": False,
+                    "marks": [],
                     "recorded": None,
                     "max_error": 0.0029,
                     "tolerance": 0.0156,
+                    "checked": {"inputs": ["normal", "normal", "special"], "launches": 54},
                     "tuned_with": {
                         "triton": "3.6.0",
                         "ptxas": "12.8",
@@ -94,9 +103,14 @@ class BestConfig(BaseModel):
     unresolved: bool = Field(
         description="Some ties could neither be told from the fastest nor shown to be within 1 % of it."
     )
+    marks: list[str] = Field(
+        description="`launch_bound`: nothing but launching is timed; `contended`: others used the card meanwhile; "
+        "`throttled`: its clocks were held down."
+    )
     recorded: str | None = Field(description="The recorded space it was replayed from; null: measured on the device.")
-    max_error: float | None
+    max_error: float | None = Field(description="Largest deviation from a reference over its largest value.")
     tolerance: float | None
+    checked: Checked
     tuned_with: TunedWith
     stale: list[str]
     tuned_at: str

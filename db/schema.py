@@ -62,7 +62,7 @@ class Device(Base):
     """Canonical text of `facts`."""
     facts: Mapped[dict[str, Any]]
     ceilings: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    """Measured limits of the card (copy, matmul); null until they were."""
+    """Measured limits of the card (copy, matmul, launch); null until they were."""
 
 
 class Environment(Base):
@@ -180,6 +180,8 @@ class Answer(Base):
     """What the problem computes and moves at least."""
     evidence: Mapped[dict[str, Any]]
     """What was checked, with what error and what tolerance."""
+    marks: Mapped[list[Any]] = mapped_column(server_default="[]")
+    """What to know of the numbers: `launch_bound`, `contended`, `throttled`."""
     created_at: Mapped[str]
 
 

@@ -24,9 +24,21 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from tuner.db import schema
 from tuner.errors import StoreError, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.records import Answer, Device, Duel, Environment, Measurement, Outcome, Provenance, StoredAnswer, Tie
+from tuner.records import (
+    Answer,
+    Ceilings,
+    Device,
+    Duel,
+    Environment,
+    Evidence,
+    Measurement,
+    Outcome,
+    Provenance,
+    StoredAnswer,
+    Tie,
+)
 
-HEAD = "0001"
+HEAD = "0002"
 """The schema this code writes: the newest migration."""
 _WRITER_WAITS_S, _READER_WAITS_S = 10.0, 1.0
 """How long one who writes, and one who only reads, waits for others before giving up."""
@@ -175,7 +187,8 @@ class Store:
                 unresolved=answer.unresolved,
                 flops=answer.flops,
                 bytes=answer.bytes,
-                evidence={"max_error": answer.max_error, "tolerance": answer.tolerance},
+                evidence=asdict(answer.evidence),
+                marks=list(answer.marks),
                 created_at=_now(),
             )
 
@@ -247,6 +260,20 @@ class Store:
         query = select(schema.Answer.device).distinct().order_by(schema.Answer.device)
         with self._read() as connection:
             return list(connection.scalars(query))
+
+    def ceilings(self, device: Device) -> Ceilings | None:
+        """What the card was seen to reach; None where nobody measured it."""
+        query = select(schema.Device.ceilings).filter_by(slug=device.id, fingerprint=_fingerprint(device))
+        with self._read() as connection:
+            found = connection.scalar(query)
+        return None if found is None else Ceilings(**found)
+
+    def keep_ceilings(self, device: Device, ceilings: Ceilings) -> None:
+        """Writes what the card was seen to reach, in place of what was written before."""
+        known_as = {"slug": device.id, "fingerprint": _fingerprint(device)}
+        with self._write() as connection:
+            row = _id_of(connection, schema.Device, known_as, facts=asdict(device), ceilings=None)
+            connection.execute(update(schema.Device).filter_by(id=row).values(ceilings=asdict(ceilings)))
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:
@@ -350,10 +377,12 @@ def _end_run(
 ) -> None:
     ended = {"status": status, "stopped": stopped, "seconds": dict(seconds), "ended_at": _now()}
     connection.execute(update(schema.Run).filter_by(id=run_id).values(ended))
-    for number, latencies in enumerate(duel.rounds if duel is not None else ()):
-        assert duel is not None
+    if duel is None:
+        return
+    for number, latencies in enumerate(duel.rounds):
         by_contender = dict(zip(duel.contenders, latencies, strict=True))
-        _insert(connection, schema.Round, run_id=run_id, number=number, latencies=by_contender)
+        state = asdict(duel.states[number]) if duel.states else None
+        _insert(connection, schema.Round, run_id=run_id, number=number, latencies=by_contender, state=state)
 
 
 def _trials(problem: Problem, provenance: Provenance) -> Any:
@@ -408,8 +437,8 @@ def _stored_answer(row: Row[Any]) -> StoredAnswer:
             vendor_latency_us=row.vendor_latency_us,
             ties=tuple(Tie(signature.config(t["config"]), t["slowdown"], tuple(t["interval"])) for t in row.ties),
             unresolved=row.unresolved,
-            max_error=row.evidence["max_error"],
-            tolerance=row.evidence["tolerance"],
+            evidence=Evidence(**row.evidence | {"inputs": tuple(row.evidence.get("inputs", ()))}),
+            marks=tuple(row.marks),
             flops=row.flops,
             bytes=row.bytes,
         ),

@@ -16,7 +16,7 @@ from tuner import catalog
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Attribute, Dim, Knob, Problem, Signature
 from tuner.lookup import Asked, Found, Table, device_asked
-from tuner.records import Answer, Environment, Provenance, StoredAnswer, Tie
+from tuner.records import Answer, Environment, Evidence, Provenance, StoredAnswer, Tie
 
 MATMUL = Signature(
     op="matmul",
@@ -355,7 +355,7 @@ class TestG01Command:
 class TestJson:
     def test_an_answer_has_exactly_the_documented_fields(self) -> None:
         ties = (Tie(CONFIG, 1.0023456, (0.999, 1.004)),)
-        given = replace(answer(), ties=ties, unresolved=True, max_error=1.5e-7, tolerance=0.0078125)
+        given = replace(answer(), ties=ties, unresolved=True, evidence=Evidence(1.5e-7, 0.0078125, ("normal",), 17))
         document = find([stored(7, given=given)], replace(IN_FULL, driver="590.1")).as_json("uuid:7")
         assert document == {
             "op": "matmul",
@@ -377,6 +377,8 @@ class TestJson:
             "recorded": None,
             "max_error": 1.5e-7,
             "tolerance": 0.0078125,
+            "checked": {"inputs": ["normal"], "launches": 17},
+            "marks": [],
             "tuned_with": {
                 "triton": "3.6.0",
                 "ptxas": "12.9",

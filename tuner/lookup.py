@@ -112,9 +112,11 @@ class Found:
             "vendor_latency_us": _round(answer.vendor_latency_us),
             "ties": [{"config": dict(tie.config), "slowdown": _round(tie.slowdown)} for tie in answer.ties],
             "unresolved": answer.unresolved,
+            "marks": list(answer.marks),
             "recorded": provenance.recorded,
-            "max_error": answer.max_error,
-            "tolerance": answer.tolerance,
+            "max_error": answer.evidence.max_error,
+            "tolerance": answer.evidence.tolerance,
+            "checked": {"inputs": list(answer.evidence.inputs), "launches": answer.evidence.launches},
             "tuned_with": {
                 "triton": provenance.environment.triton,
                 "ptxas": provenance.environment.ptxas,

@@ -56,8 +56,10 @@ class Environment:
 class Policy:
     """How latencies were taken. Numbers of different policies are never compared.
 
-    `cold`: L2 is overwritten before every launch. `events`: device events around each launch, with work queued in
-    front so that the host is not timed; the statistic is the median. The number counts versions of our method.
+    `cold`: nothing of a launch's operands is in L2 when it begins; `warm`: they are as the launch before left them.
+    `events`: device events around each launch, with work queued in front so that the host is not timed. `graph`: events
+    around a graph of many launches, for kernels shorter than the events' own cost. The statistic is the median. The
+    number counts versions of our method.
     """
 
     cache: str = "cold"
@@ -68,6 +70,10 @@ class Policy:
     def text(self) -> str:
         """`cold-events-1`, the policy's place in a key."""
         return f"{self.cache}-{self.timer}-{self.version}"
+
+
+POLICIES = {"cold": Policy(), "warm": Policy("warm", "graph"), "graph": Policy("cold", "graph")}
+"""By the name that a user gives."""
 
 
 class Outcome(StrEnum):
@@ -128,6 +134,42 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class CardState:
+    """A card as the driver's management library saw it. None is what that library would not say."""
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttled: tuple[str, ...] = ()
+    """Why its clocks are held down: `power_cap`, `thermal`, `hardware`, `power_brake`."""
+    foreign: tuple[int, ...] = ()
+    """Processes of others that keep it busy."""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What is wrong with a number taken in this state; a power cap is how big kernels run, and is not."""
+        return (*["contended"] * bool(self.foreign), *["throttled"] * bool(set(self.throttled) - {"power_cap"}))
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a card reaches at best, measured by our own clock: no kernel is faster."""
+
+    copy_gb_per_s: float
+    """Read and written, of a device copy far larger than L2."""
+    tflops: Mapping[str, float]
+    """Of a large square matmul, by dtype."""
+    launch_us: Mapping[str, float]
+    """An empty kernel's latency, by policy text: what cannot be told apart from nothing."""
+
+    def roofline_us(self, dtype: str, flops: int, bytes: int) -> float:
+        """The least time a problem can take here."""
+        compute = flops / self.tflops[dtype] / 1e6 if dtype in self.tflops else 0.0
+        return max(compute, bytes / self.copy_gb_per_s / 1e3)
+
+
+@dataclass(frozen=True)
 class Duel:
     """Contenders measured in turn, in a new random order every round, so that drift meets all alike.
 
@@ -136,6 +178,8 @@ class Duel:
 
     contenders: tuple[str, ...]
     rounds: tuple[tuple[float, ...], ...]
+    states: tuple[CardState, ...] = ()
+    """The card at the end of each round; empty where nobody could look."""
 
     def of(self, contender: str) -> tuple[float, ...]:
         """The latencies of one contender, round by round."""
@@ -146,7 +190,12 @@ class Duel:
         """This duel with the rounds of a later one between the same contenders."""
         if other.contenders != self.contenders:
             raise ValueError("a duel is extended by rounds between the same contenders")
-        return Duel(self.contenders, self.rounds + other.rounds)
+        return Duel(self.contenders, self.rounds + other.rounds, self.states + other.states)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What disturbed any of its rounds."""
+        return tuple(sorted({mark for state in self.states for mark in state.marks}))
 
 
 FEWEST_SAMPLES = 10
@@ -167,6 +216,19 @@ class Tie:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What a config was checked on, and what came out."""
+
+    max_error: float | None = None
+    """Largest deviation from the reference over the reference's largest value."""
+    tolerance: float | None = None
+    inputs: tuple[str, ...] = ()
+    """The kind of every set of inputs: `normal`, `special`."""
+    launches: int = 0
+    """How many launches' outputs were compared."""
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a search found for one problem. Append-only: a newer answer replaces, nothing is overwritten."""
 
@@ -184,8 +246,10 @@ class Answer:
     ties: tuple[Tie, ...] = ()
     unresolved: bool = False
     """Some ties could neither be told from the fastest nor shown to be within 1 % of it."""
-    max_error: float | None = None
-    tolerance: float | None = None
+    evidence: Evidence = Evidence()
+    marks: tuple[str, ...] = ()
+    """What to know of the numbers: `launch_bound` (nothing but launching is timed), `contended` (others used the card),
+    `throttled` (its clocks were held down)."""
     flops: int = 0
     bytes: int = 0
 

@@ -33,9 +33,12 @@ from tuner.kernels.spec import Attribute, Config, Dim, Knob, Problem, Signature,
 from tuner.records import (
     VENDOR,
     Answer,
+    CardState,
+    Ceilings,
     Device,
     Duel,
     Environment,
+    Evidence,
     Measurement,
     Outcome,
     Provenance,
@@ -178,8 +181,8 @@ class TestRoundTrip:
             vendor_latency_us=176.5,
             ties=(Tie(config(64), 1.002, (0.999, 1.005)), Tie(config(256, EVICT=""), 1.01, (1.0, 1.02))),
             unresolved=True,
-            max_error=1e-3,
-            tolerance=0.0,
+            evidence=Evidence(1e-3, 0.0, ("normal", "special"), 34),
+            marks=("contended", "launch_bound"),
             flops=2**62,
             bytes=2**40,
         )
@@ -227,6 +230,17 @@ class TestRoundTrip:
             {config().text: 10.0, config(64).text: 12.5, VENDOR: 9.75},
             {config().text: 10.1, config(64).text: 12.4, VENDOR: 9.8},
         ]
+
+    def test_a_round_is_kept_with_the_state_of_the_card(self, store: Store, path: Path) -> None:
+        state = CardState(1980, 3201, 54, 412.5, ("thermal",), (4711,))
+        store.end_run(started(store), "done", "trials", SECONDS, replace(DUEL, states=(CardState(), state)))
+        found = [json.loads(text) for (text,) in rows(path, "SELECT state FROM rounds ORDER BY number")]
+        assert found[0] == {name: None for name in ("sm_mhz", "memory_mhz", "temperature_c", "power_w")} | {
+            "throttled": [],
+            "foreign": [],
+        }
+        assert found[1]["throttled"] == ["thermal"]
+        assert (found[1]["power_w"], found[1]["foreign"]) == (412.5, [4711])
 
     def test_a_run_without_an_answer_is_closed_and_answers_nothing(self, store: Store, path: Path) -> None:
         store.end_run(started(store), "interrupted", "interrupted", SECONDS)
@@ -600,6 +614,24 @@ class TestSignaturesAndDevices:
         assert [device.sm_count for device in found] == [132, 114]
 
 
+class TestCeilings:
+    CEILINGS = Ceilings(4157.0, {"bf16": 770.5, "fp32": 50.1}, {"cold-events-1": 2.25, "cold-graph-1": 1.4})
+
+    def test_they_belong_to_one_fingerprint(self, store: Store) -> None:
+        assert store.ceilings(H200) is None
+        store.keep_ceilings(H200, self.CEILINGS)
+        assert store.ceilings(H200) == self.CEILINGS
+        assert store.ceilings(replace(H200, sm_count=114)) is None
+
+    def test_the_newest_stand(self, store: Store) -> None:
+        store.keep_ceilings(H200, self.CEILINGS)
+        started(store)
+        store.keep_ceilings(H200, replace(self.CEILINGS, copy_gb_per_s=4200.0))
+        found = store.ceilings(H200)
+        assert found is not None
+        assert found.copy_gb_per_s == 4200.0
+
+
 class TestMigrations:
     def test_they_make_the_tables_that_the_schema_states(self, store: Store, path: Path) -> None:
         engine = create_engine(f"sqlite:///{path}")
@@ -617,6 +649,23 @@ class TestMigrations:
         Store.open(path).close()
         assert (rows(path, "SELECT sql FROM sqlite_master"), rows(path, "SELECT * FROM store")) == before
         assert rows(path, "SELECT version_num FROM alembic_version") == [(HEAD,)]
+
+    def test_answers_of_the_first_schema_are_served_by_todays(self, path: Path) -> None:
+        """What 0.1 wrote has no marks, and its evidence is two numbers."""
+        store = Store.open(path)
+        answered(store)
+        store.close()
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("ALTER TABLE answers DROP COLUMN marks")
+            connection.execute("""UPDATE answers SET evidence = '{"max_error": 0.25, "tolerance": 0.5}'""")
+            connection.execute("UPDATE alembic_version SET version_num = '0001'")
+        with pytest.raises(StoreError, match="has schema 0001, and this version reads 0002; tuner list updates it"):
+            Store.open(path, create=False)
+        store = Store.open(path)
+        (stored,) = store.answers()
+        store.close()
+        assert stored.answer.marks == ()
+        assert stored.answer.evidence == Evidence(0.25, 0.5)
 
     def test_a_database_of_a_newer_version_is_refused(self, store: Store, path: Path) -> None:
         store.close()

@@ -20,7 +20,7 @@ from tuner.db.store import Store, default_path
 from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found, Table
-from tuner.records import Answer, Measurement
+from tuner.records import Answer, Evidence, Measurement
 from tuner.sampler import SAMPLERS
 from tuner.search import Budget, Result, best_five, search
 
@@ -220,8 +220,7 @@ def _answer(problem: Problem, source: Source, result: Result) -> Answer:
         vendor_latency_us=verdict.vendor_latency_us,
         ties=verdict.ties,
         unresolved=verdict.unresolved,
-        max_error=measured.max_error,
-        tolerance=measured.tolerance,
+        evidence=Evidence(measured.max_error, measured.tolerance),
         flops=source.flops,
         bytes=source.bytes,
     )

@@ -97,8 +97,12 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
     yield f"{computed}{answer.gb_per_s:,.0f} GB/s"
     space = stored.settings.get("space")
     yield f"tried {stored.trials:,} configs{f' of {space:,}' if space else ''}; {_ties(answer)}"
-    if answer.max_error is not None and answer.tolerance is not None:
-        yield f"largest error {answer.max_error:.2g}, allowed {answer.tolerance:.2g} (of the reference's largest value)"
+    evidence = answer.evidence
+    if evidence.max_error is not None and evidence.tolerance is not None:
+        checks = (
+            f"over {evidence.launches} checked launches" if evidence.launches else "of the reference's largest value"
+        )
+        yield f"largest error {evidence.max_error:.2g}, allowed {evidence.tolerance:.2g}, {checks}"
     environment = provenance.environment
     versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
     told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
