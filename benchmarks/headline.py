@@ -27,7 +27,7 @@ import torch
 from tuner import catalog, device
 from tuner.kernels.spec import Config, Kernel, Problem
 from tuner.measure import recorded, tensors
-from tuner.measure.clock import Clock
+from tuner.measure.clock import EventClock
 from tuner.records import median
 
 PROBLEMS: list[tuple[str, dict[str, object]]] = [
@@ -53,12 +53,13 @@ def search_from_the_shell(problem: Problem, seed: int) -> tuple[dict[str, Any], 
 
 def duel(contenders: dict[str, Callable[[], object]], seed: int) -> dict[str, list[float]]:
     """Latencies by contender, in us; each round visits all in a new random order."""
-    clock = Clock("cuda:0")
+    clock = EventClock("cuda:0")
+    timers = {name: clock.timer([run]) for name, run in contenders.items()}
     order = random.Random(seed)
     latencies: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
         for name in order.sample(list(contenders), len(contenders)):
-            latencies[name].append(median(clock.samples(contenders[name], 3)))
+            latencies[name].append(median(timers[name](3)))
     return latencies
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tuner.cli.search import TRIALS, run_search, stored_answer
 from tuner.cli.show import print_found
-from tuner.cli.source import replayed
+from tuner.cli.source import AUTO, replayed
 from tuner.db.store import Store
 from tuner.measure import recorded
 from tuner.search import Budget
@@ -22,7 +22,7 @@ from tuner.search import Budget
 def main(out: Path) -> None:
     """Searches, prints into a recording console, and writes the SVG."""
     space = next(recorded.load(name) for name in recorded.names() if name.startswith("gemm-16x"))
-    source = replayed(space, space.problem)
+    source = replayed(space, space.problem, AUTO)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder) / "tuner.db")
         run_search(

@@ -363,6 +363,8 @@ class Kernel:
     """Floating-point operations of the problem; 0 for a kernel that only moves data."""
     rounding: Callable[[Problem], float] = lambda problem: 0.0
     """Relative rounding of the products where that is coarser than the outputs' own: 2^-10 for tf32."""
+    finite_only: bool = False
+    """The op promises nothing for infinities and NaN, so no config is checked on them."""
     exact: bool = False
     """Outputs must equal the reference bit for bit, as a copy's do."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
-from tuner.measure.clock import Clock
+from tuner.measure.card import Card
+from tuner.measure.clock import Clock, Run, Timer
 from tuner.measure.messages import Task
 from tuner.measure.processes import connect, die_with, parent
 from tuner.measure.worker import Worker, serve
@@ -16,29 +17,33 @@ from tuner.measure.worker import Worker, serve
 class HostClock(Clock):
     """Times on the host, which is the device here."""
 
-    def __init__(self) -> None:
-        self.prepared = 0
+    def __init__(self, copies: int = 1) -> None:
+        self._copies = copies
 
-    def samples(
-        self, launch: Callable[[], object], count: int, prepare: Callable[[], None] | None = None
-    ) -> list[float]:
-        found = []
-        for _ in range(count):
-            if prepare is not None:
-                prepare()
-                self.prepared += 1
-            started = perf_counter()
-            launch()
-            found.append((perf_counter() - started) * 1e6)
-        return found
+    def copies(self, bytes: int) -> int:
+        return self._copies
+
+    def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
+        def timer(count: int) -> list[float]:
+            found = []
+            for _ in range(count):
+                if restore is not None:
+                    restore()
+                started = perf_counter()
+                for run in runs:
+                    run()
+                found.append((perf_counter() - started) * 1e6 / len(runs))
+            return found
+
+        return timer
 
     def wait(self) -> None:
         pass
 
 
-def on_cpu(task: Task, tell: Callable[[Any], None]) -> Worker:
+def on_cpu(task: Task, tell: Callable[[Any], None], card: Card | None = None) -> Worker:
     """A worker on the CPU."""
-    return Worker(task, tell, device="cpu", clock=HostClock())
+    return Worker(task, tell, card=card, device="cpu", clock=HostClock())
 
 
 if __name__ == "__main__":

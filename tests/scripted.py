@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from tuner.kernels.spec import Config, Dim, Knob, Signature
-from tuner.records import VENDOR, Duel, Measurement, Outcome
+from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
 
 TOY = Signature(
     op="toy",
@@ -93,10 +93,10 @@ class ScriptedMeasurer:
         self._waiting.clear()
         return ()
 
-    def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
+    def recheck(self, config: Config, seed: int) -> Evidence | Measurement:
         if config in self._wrong_again:
             return Measurement(config, Outcome.WRONG_RESULT, stage="check", error="wrong on other inputs")
-        return 0.0
+        return Evidence(0.05, 0.1, ("normal", "special"), 34)
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
         for config in configs:

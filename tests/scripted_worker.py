@@ -10,11 +10,12 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from tuner.kernels.spec import Config
 from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Unable
 from tuner.measure.processes import connect
-from tuner.records import VENDOR, Duel, Measurement, Outcome
+from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
 
 
 def latency_us(config: Config) -> float:
@@ -22,12 +23,25 @@ def latency_us(config: Config) -> float:
     return 100_000 / float(config["BLOCK"])
 
 
+def _first_time() -> bool:
+    """Whether no worker of this test was here before."""
+    try:
+        Path(os.environ["FAULTY_PIDS"]).with_name("once").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def _measure(config: Config) -> Measurement:
     fault = config["FAULT"]
     if fault == "wild":
         sys.stderr.write("an illegal memory access was encountered\n")
         sys.stderr.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.abort()
+    if fault == "killed once" and _first_time():
+        os.kill(os.getpid(), signal.SIGKILL)  # as the system does when memory runs out
+    if fault == "fills memory" or (fault == "fills memory once" and _first_time()):
+        return Measurement(config, Outcome.OUT_OF_MEMORY, stage="launch", error="CUDA out of memory")
     if fault == "endless":
         time.sleep(3600)
     if fault == "wrong":
@@ -54,12 +68,12 @@ def main() -> None:
                 if request.config["FAULT"] == "loses its context":
                     pipe.send(Measurement(request.config, Outcome.CRASHED, stage="check", error="misaligned address"))
                     return
-                pipe.send(0.0)
+                pipe.send(Evidence(0.0, 0.0, ("normal",), 17))
             elif isinstance(request, Rounds):
                 for config in request.configs:
                     pipe.send(Stage("duel", config))
                     if config["FAULT"] == "dies in a duel":
-                        os.kill(os.getpid(), signal.SIGKILL)
+                        os.abort()
                 names = (*(config.text for config in request.configs), VENDOR)
                 once = (*map(latency_us, request.configs), 150.0)
                 pipe.send(Duel(names, (once,) * request.rounds))

@@ -19,7 +19,7 @@ from tuner import catalog, device
 from tuner.errors import StoreError, TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.lookup import Asked, Table
-from tuner.records import Answer, Policy
+from tuner.records import Answer
 
 if TYPE_CHECKING:
     from tuner.db.store import Store
@@ -118,7 +118,7 @@ def _question(kernel: Kernel | None, problem: Problem, asked_device: int | str) 
     if isinstance(asked_device, str):
         return Asked(problem)
     source = None if kernel is None else kernel.source
-    return Asked.here(problem, device.environment(asked_device), source, Policy().text)
+    return Asked.here(problem, device.environment(asked_device), source)
 
 
 def _default(kernel: Kernel | None, problem: Problem, asked_device: int | str) -> Config | None:

@@ -32,9 +32,17 @@ class Asked:
 
     @staticmethod
     def here(
-        problem: Problem, environment: Environment, source: str | None, policy: str, strict: bool = False
+        problem: Problem,
+        environment: Environment,
+        source: str | None,
+        *,
+        policy: str | None = None,
+        strict: bool = False,
     ) -> Asked:
-        """Asks for what was tuned with all that is installed here; what is not installed is not compared."""
+        """Asks for what was tuned with all that is installed here; what is not installed is not compared.
+
+        Who launches takes an answer of any policy: which one suits is for the search to decide.
+        """
         return Asked(
             problem,
             triton=environment.triton or None,

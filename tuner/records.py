@@ -72,7 +72,8 @@ class Policy:
         return f"{self.cache}-{self.timer}-{self.version}"
 
 
-POLICIES = {"cold": Policy(), "warm": Policy("warm", "graph"), "graph": Policy("cold", "graph")}
+COLD = Policy()
+POLICIES = {"cold": COLD, "warm": Policy("warm", "graph"), "graph": Policy("cold", "graph")}
 """By the name that a user gives."""
 
 
@@ -151,6 +152,12 @@ class CardState:
         """What is wrong with a number taken in this state; a power cap is how big kernels run, and is not."""
         return (*["contended"] * bool(self.foreign), *["throttled"] * bool(set(self.throttled) - {"power_cap"}))
 
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> CardState:
+        """The state whose `asdict` went through JSON."""
+        lists = {name: tuple(data[name]) for name in ("throttled", "foreign")}
+        return CardState(**{**data, **lists})
+
 
 @dataclass(frozen=True)
 class Ceilings:
@@ -163,9 +170,10 @@ class Ceilings:
     launch_us: Mapping[str, float]
     """An empty kernel's latency, by policy text: what cannot be told apart from nothing."""
 
-    def roofline_us(self, dtype: str, flops: int, bytes: int) -> float:
-        """The least time a problem can take here."""
-        compute = flops / self.tflops[dtype] / 1e6 if dtype in self.tflops else 0.0
+    def roofline_us(self, problem: Problem, flops: int, bytes: int) -> float:
+        """The least time that a problem of so many operations and bytes can take here."""
+        arithmetic = "tf32" if problem.values.get("precision") == "tf32" else problem.dtype
+        compute = flops / self.tflops[arithmetic] / 1e6 if arithmetic in self.tflops else 0.0
         return max(compute, bytes / self.copy_gb_per_s / 1e3)
 
 
@@ -191,6 +199,11 @@ class Duel:
         if other.contenders != self.contenders:
             raise ValueError("a duel is extended by rounds between the same contenders")
         return Duel(self.contenders, self.rounds + other.rounds, self.states + other.states)
+
+    def among(self, contenders: Sequence[str]) -> Duel:
+        """This duel as these of its contenders saw it."""
+        rounds = zip(*(self.of(contender) for contender in contenders), strict=True)
+        return Duel(tuple(contenders), tuple(rounds), self.states)
 
     @property
     def marks(self) -> tuple[str, ...]:

@@ -7,25 +7,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
-from tuner.records import Duel, Measurement
+from tuner.records import VENDOR, Duel, Evidence, Measurement
 from tuner.sampler import Proposer
 from tuner.verdict import Verdict, decide
 
-_RECHECK_SEEDS = (1_000_001, 1_000_002)
-"""Fresh inputs that a finalist must be right on, besides those of its measurement."""
+_RECHECK_SEED = 1_000_001
+"""Inputs that a finalist must be right on are others than those of its measurement."""
+_CLOSE, _FASTEST, _MOST_FINALISTS = 1.03, 8, 24
+"""Who meets in the duel: the fastest few; and of all that are this close to the best, as far as one measurement each
+can tell, those that the verdict's rule would prefer. So two runs put much the same configs in, whoever was lucky."""
 _ROUNDS = 10
 """Rounds of a duel between two looks at the verdict."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 20, 60
 _LOOK_S = 0.2
 """How often a search that waits looks whether it shall stop."""
-_DUEL_S = 60.0
-"""Longest that the rounds between two looks may take, without a budget."""
+_DUEL_S = 30.0
+"""Longest that the rounds may take in all, without a budget."""
 _SETTLE_S = 1.0
 """How long the config that is being measured may take to end when time is up."""
 _RESERVED_SHARE, _RESERVED_S = 0.1, 3.0
@@ -49,6 +52,8 @@ class Result:
     """`trials`, `budget`, `exhausted` or `interrupted`."""
     duel: Duel | None = None
     verdict: Verdict | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    """What the answer was checked on."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time by stage."""
 
@@ -63,9 +68,11 @@ class Result:
         return Counter(str(m.outcome) for m in self.measurements if not m.ok)
 
 
-def best_five(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
+def close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
     """The usual finalists."""
-    return ranked[:5]
+    close = [measurement for measurement in ranked if measurement.latency_us <= _CLOSE * ranked[0].latency_us]
+    preferred = sorted(close, key=lambda measurement: (measurement.shared_bytes or 0, measurement.config.text))
+    return [*dict.fromkeys([*ranked[:_FASTEST], *preferred])][:_MOST_FINALISTS]
 
 
 def search(
@@ -78,7 +85,8 @@ def search(
     budget: Budget = Budget(),
     known: Iterable[Measurement] = (),
     on_trial: Callable[[Measurement], None] = lambda measurement: None,
-    finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = best_five,
+    finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = close_to_best,
+    race: bool = True,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Searches `space` for the fastest config.
@@ -90,11 +98,12 @@ def search(
         known: measurements of earlier runs, not repeated; they count towards `budget.trials`.
         on_trial: called with every measurement the moment it ends, and again if a re-check overrules it.
         finalists: picks who meets in the duel, from the measurements that are ok, fastest first.
+        race: whether finalists leave the duel as soon as they are shown to be beaten.
         stop: asked now and then; True ends the search without a duel, as interrupted.
     """
     run = _Run(space, default, measurer, Proposer(space, sampler, seed, known := list(known)), budget, on_trial, stop)
     run.found.update((measurement.config, measurement) for measurement in known)
-    return run.finish(finalists, seed, run.measure())
+    return run.finish(finalists, race, seed, run.measure())
 
 
 class _Run:
@@ -109,6 +118,7 @@ class _Run:
         stop: Callable[[], bool],
     ) -> None:
         self.found: dict[Config, Measurement] = {}
+        self._evidence: dict[Config, Evidence] = {}
         self._default, self._measurer, self._proposer = default, measurer, proposer
         self._on_trial, self._stop = on_trial, stop
         self._trials = min(len(space), budget.trials or len(space))
@@ -139,21 +149,24 @@ class _Run:
         return "interrupted"
 
     def finish(
-        self, finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]], seed: int, stopped: str
+        self, finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]], race: bool, seed: int, stopped: str
     ) -> Result:
         """The duel of those that are right again on fresh inputs, and its verdict."""
         measured = monotonic()
-        duel = verdict = None
         if self._on_the_way and not self._stop():
             for measurement in self._measurer.settle(_SETTLE_S):
                 self._told(measurement)
-        while verdict is None and not self._stop() and (contenders := self._contenders(finalists)):
-            if self._right_again(contenders) and (duel := self._fought(contenders, seed)) is not None:
-                verdict = self._verdict(duel, contenders)
-        if verdict is None and self._stop():
+        duel = verdict = None
+        while duel is None and not self._stop() and (contenders := self._contenders(finalists)):
+            duel = self._fought(contenders, race, seed)
+        evidence = Evidence()
+        if duel is not None:
+            verdict = self._verdict(duel)
+            evidence = self._evidence[verdict.config]
+        elif self._stop():
             stopped = "interrupted"
         seconds = {"measure": measured - self._started, "duel": monotonic() - measured}
-        return Result(tuple(self.found.values()), stopped, duel, verdict, seconds)
+        return Result(tuple(self.found.values()), stopped, duel, verdict, evidence, seconds)
 
     def _told(self, measurement: Measurement) -> None:
         self._on_the_way -= 1
@@ -174,34 +187,53 @@ class _Run:
         chosen = {measurement.config for measurement in finalists(ranked)}
         return [m.config for m in ranked if m.config in chosen or m.config == self._default]
 
-    def _right_again(self, contenders: Sequence[Config]) -> bool:
-        """Whether all are, which adds to the evidence; one that is not becomes a failed measurement."""
-        all_right = True
-        for config in contenders:
-            answer = self._measurer.recheck(config, _RECHECK_SEEDS)
-            if isinstance(answer, Measurement):
-                all_right = False
-                self._keep(answer)
-            else:
-                before = self.found[config]
-                self.found[config] = replace(before, max_error=max(answer, before.max_error or 0.0))
-        return all_right
+    def _fought(self, contenders: Sequence[Config], race: bool, seed: int) -> Duel | None:
+        """As many rounds as it takes to tell the contenders apart, within limits; None if one of them fails.
 
-    def _fought(self, contenders: Sequence[Config], seed: int) -> Duel | None:
-        """As many rounds as it takes to tell the contenders apart, within limits; None if one of them fails."""
+        Those that are shown to be beaten leave the field; those that stay must be right again and again.
+        """
+        end = min(self._end, monotonic() + _DUEL_S)
         duel: Duel | None = None
-        while duel is None or len(duel.rounds) < _MOST_ROUNDS:
-            rounds = _FEWEST_ROUNDS if duel is None else _ROUNDS
-            left = min(_DUEL_S, max(0.0, self._end - monotonic()))
-            more = self._measurer.duel(contenders, rounds, left, seed + (0 if duel is None else len(duel.rounds)))
+        wanted = _FEWEST_ROUNDS
+        while wanted and not self._stop():
+            left = max(0.0, end - monotonic())
+            more = self._measurer.duel(contenders, wanted, left, seed + (0 if duel is None else len(duel.rounds)))
             if isinstance(more, Measurement):
                 self._keep(more)
                 return None
             duel = more if duel is None else duel.extended(more)
-            if not more.rounds or not self._verdict(duel, contenders).unresolved or monotonic() >= self._end:
-                break
-        return duel
+            if race:
+                contenders = self._unbeaten(duel, contenders)
+                duel = duel.among([*(config.text for config in contenders), VENDOR])
+            if not self._right_again(contenders):
+                return None
+            wanted = self._wanted(duel) if more.rounds and monotonic() < end else 0
+        return None if self._stop() else duel
 
-    def _verdict(self, duel: Duel, contenders: Sequence[Config]) -> Verdict:
-        shared = {config: self.found[config].shared_bytes or 0 for config in contenders}
-        return decide(duel, contenders, self._default, shared)
+    def _unbeaten(self, duel: Duel, contenders: Sequence[Config]) -> list[Config]:
+        """Those that may still be as good as the best, and the default, which every answer is compared with."""
+        as_good = {tie.config for tie in self._verdict(duel).ties} | {self._verdict(duel).config, self._default}
+        return [config for config in contenders if config in as_good]
+
+    def _right_again(self, contenders: Sequence[Config]) -> bool:
+        """Whether all are, as far as was not seen before; one that is not becomes a failed measurement."""
+        for config in contenders:
+            if config in self._evidence:
+                continue
+            answer = self._measurer.recheck(config, _RECHECK_SEED)
+            if isinstance(answer, Measurement):
+                self._keep(answer)
+            else:
+                self._evidence[config] = answer
+        return all(config in self._evidence for config in contenders)
+
+    def _wanted(self, duel: Duel) -> int:
+        """How many more rounds are worth having."""
+        if len(duel.rounds) >= _MOST_ROUNDS or not self._verdict(duel).unresolved:
+            return 0
+        return _ROUNDS
+
+    def _verdict(self, duel: Duel) -> Verdict:
+        configs = [config for config in self.found if config.text in duel.contenders]
+        shared = {config: self.found[config].shared_bytes or 0 for config in configs}
+        return decide(duel, configs, self._default, shared)

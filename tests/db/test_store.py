@@ -235,7 +235,7 @@ class TestRoundTrip:
         state = CardState(1980, 3201, 54, 412.5, ("thermal",), (4711,))
         store.end_run(started(store), "done", "trials", SECONDS, replace(DUEL, states=(CardState(), state)))
         found = [json.loads(text) for (text,) in rows(path, "SELECT state FROM rounds ORDER BY number")]
-        assert found[0] == {name: None for name in ("sm_mhz", "memory_mhz", "temperature_c", "power_w")} | {
+        assert found[0] == dict.fromkeys(("sm_mhz", "memory_mhz", "temperature_c", "power_w")) | {
             "throttled": [],
             "foreign": [],
         }

@@ -14,7 +14,7 @@ from tuner import catalog
 from tuner.device import describe
 from tuner.kernels.spec import Config
 from tuner.measure.gpu import GpuMeasurer
-from tuner.records import VENDOR, Duel, Measurement, Outcome
+from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
 
 pytestmark = pytest.mark.gpu
 
@@ -141,7 +141,8 @@ def test_a01_what_a_kernel_writes_in_place_is_restored() -> None:
         configs = drawn(kernel, problem, limits, count=6)
         found = _measure_all(measurer, configs)
         duel = measurer.duel(configs[:2], rounds=3, seconds=10.0, seed=0)
-        assert [measurer.recheck(config, [1, 2]) for config in configs] == [0.0] * 6
+        evidence = [measurer.recheck(config, seed=1) for config in configs]
+        assert evidence == [Evidence(0.0, 2**-22, ("normal", "normal", "special"), 51)] * 6
     finally:
         measurer.close()
     assert all(m.ok and m.max_error == 0.0 for m in found.values())

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from helpers import H200, alive, toy
+from helpers import H200, alive, toy, until
 from scripted_worker import latency_us
 
 from tuner import catalog
@@ -21,9 +21,10 @@ from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.lock import Lock
-from tuner.records import VENDOR, Duel, Measurement, Outcome
+from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
 
 SIGNATURE = catalog.resolve(toy("faulty")).signature
+RIGHT = Evidence(0.0, 0.0, ("normal",), 17)
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +73,7 @@ def test_c03_a_worker_that_dies_costs_its_config() -> None:
     wild = found[config("wild")]
     assert wild.outcome is Outcome.CRASHED
     assert wild.stage == "launch"
-    assert wild.error == "the worker died: signal SIGKILL\nan illegal memory access was encountered"
+    assert wild.error == "the worker died: signal SIGABRT\nan illegal memory access was encountered"
     assert found[config("none")].ok
     assert found[config("none", block=512)].ok
 
@@ -103,6 +104,42 @@ def test_a_worker_killed_while_idle_is_replaced() -> None:
         assert measured(gpu, [config("none", block=512)])[config("none", block=512)].ok
 
 
+@pytest.mark.parametrize("fault", ["killed once", "fills memory once"])
+def test_what_may_be_anothers_fault_is_tried_again_once(fault: str) -> None:
+    with measurer() as gpu:
+        found = measured(gpu, [config("none"), config(fault), config("none", block=512)])
+    assert all(measurement.ok for measurement in found.values())
+
+
+def test_what_fills_the_memory_of_a_new_worker_too_is_too_large() -> None:
+    with measurer() as gpu:
+        found = measured(gpu, [config("none"), config("fills memory"), config("none", block=512)])
+    assert found[config("fills memory")].outcome is Outcome.OUT_OF_MEMORY
+    assert [m.ok for m in found.values()].count(True) == 2
+
+
+def test_c03_a_crash_goes_on_with_the_spare() -> None:
+    """The spare has imported all it needs when it is called upon."""
+    with measurer() as gpu:
+        measured(gpu, [config("none")])
+        spare = gpu._spare
+        assert spare is not None
+        measured(gpu, [config("wild")])
+        assert gpu._worker is spare
+        assert measured(gpu, [config("none", block=512)])[config("none", block=512)].ok
+        assert gpu._spare not in (None, spare)
+
+
+def test_a_spare_that_died_meanwhile_is_not_called_upon() -> None:
+    with measurer() as gpu:
+        measured(gpu, [config("none")])
+        assert gpu._spare is not None
+        os.kill(gpu._spare.pid, signal.SIGKILL)
+        until(lambda: gpu._spare is None or not gpu._spare.runs)
+        found = measured(gpu, [config("wild"), config("none", block=512)])
+        assert found[config("none", block=512)].ok
+
+
 def test_a_worker_that_cannot_start_ends_the_search() -> None:
     with measurer(N=13) as gpu:
         gpu.submit(config("none"))
@@ -121,7 +158,7 @@ def test_a_duel_and_a_recheck_wait_for_the_worker() -> None:
     with measurer() as gpu:
         gpu.submit(config("none"))
         assert gpu.next(timeout_s=60) is not None
-        assert gpu.recheck(config("none"), [1, 2]) == 0.0
+        assert gpu.recheck(config("none"), seed=1) == RIGHT
         duel = gpu.duel([config("none"), config("none", block=512)], rounds=3, seconds=10.0, seed=0)
     assert isinstance(duel, Duel)
     assert duel.contenders == (config("none").text, config("none", block=512).text, VENDOR)
@@ -142,11 +179,11 @@ def test_a_contender_that_takes_the_worker_along_is_named() -> None:
 def test_a_context_lost_in_a_recheck_is_blamed_on_nobody_else() -> None:
     """The worker says what happened and ends itself; the next request goes to a new one."""
     with measurer() as gpu:
-        lost = gpu.recheck(config("loses its context"), [1])
+        lost = gpu.recheck(config("loses its context"), seed=1)
         assert isinstance(lost, Measurement)
         assert lost.config == config("loses its context")
         assert lost.outcome is Outcome.CRASHED
-        assert gpu.recheck(config("none"), [1]) == 0.0
+        assert gpu.recheck(config("none"), seed=1) == RIGHT
 
 
 class TestSettle:
@@ -158,7 +195,7 @@ class TestSettle:
             ended = gpu.settle(timeout_s=5.0)
             assert {measurement.config["BLOCK"] for measurement in ended} <= {64, 128, 512, 1024}
             assert gpu.next(timeout_s=0.5) is None
-            assert gpu.recheck(config("none"), [1]) == 0.0
+            assert gpu.recheck(config("none"), seed=1) == RIGHT
 
     def test_neither_an_endless_compile_nor_an_endless_kernel_holds_it_up(self, tmp_path: Path) -> None:
         with measurer(compile_s=600.0, measure_s=600.0) as gpu:
@@ -171,7 +208,7 @@ class TestSettle:
             assert gpu.settle(timeout_s=0.5) == []
             assert monotonic() - started < 3
             assert not alive(int((tmp_path / "pids").read_text()))
-            assert gpu.recheck(config("none"), [1]) == 0.0
+            assert gpu.recheck(config("none"), seed=1) == RIGHT
 
 
 def test_closing_while_compiling_leaves_no_compiler(tmp_path: Path) -> None:
@@ -200,7 +237,7 @@ def test_one_search_at_a_time_on_a_card(tmp_path: Path) -> None:
 import sys, time
 from pathlib import Path
 from tuner.measure.lock import Lock
-lock = Lock(Path({str(path)!r}), lambda line: print(line, flush=True))
+lock = Lock(Path({str(path)!r}), "gemm M=1", lambda line: print(line, flush=True))
 print("in", flush=True)
 time.sleep(600)
 """
@@ -211,7 +248,7 @@ time.sleep(600)
         assert first.stdout.readline() == "in\n"
         second = subprocess.Popen([sys.executable, "-P", "-c", story], stdout=subprocess.PIPE, text=True)
         assert second.stdout is not None
-        assert second.stdout.readline() == f"Waiting for process {first.pid}, which measures on this GPU.\n"
+        assert second.stdout.readline() == f"Waiting for process {first.pid} (gemm M=1), which measures on this GPU.\n"
         first.kill()
         assert second.stdout.readline() == "in\n"
     finally:
@@ -219,14 +256,16 @@ time.sleep(600)
             running.kill()
             running.communicate()
     said: list[str] = []
-    Lock(path, said.append).release()
-    Lock(path, said.append).release()
+    Lock(path, "gemm M=1", said.append).release()
+    Lock(path, "gemm M=1", said.append).release()
     assert said == []
 
 
 def test_closing_leaves_no_process() -> None:
     with measurer() as gpu:
-        children = [gpu._pool.pid, gpu._worker.pid]
+        measured(gpu, [config("none")])
+        assert gpu._spare is not None
+        children = [gpu._pool.pid, gpu._worker.pid, gpu._spare.pid]
     for pid in children:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

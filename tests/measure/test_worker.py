@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from contracts import SearchContract, Subject
 from cpu_worker import HostClock, on_cpu
 from helpers import H200, toy
@@ -13,10 +17,11 @@ from helpers import H200, toy
 from tuner import catalog
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
+from tuner.measure.clock import Run, Timer
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.messages import Measure, Recheck, Rounds, Stage, Task
 from tuner.measure.worker import Worker
-from tuner.records import VENDOR, Duel, Measurement, Outcome
+from tuner.records import VENDOR, CardState, Duel, Evidence, Measurement, Outcome
 from tuner.space import feasible
 
 KERNEL = catalog.resolve(toy("on_torch"))
@@ -79,12 +84,83 @@ class TestMeasure:
 
 class TestRecheck:
     def test_a_right_config_is_right_on_every_input(self, worker: Worker) -> None:
-        assert worker.recheck(Recheck(config(), (1, 2, 3))) == 0.0
+        evidence = worker.recheck(Recheck(config(), seed=1))
+        assert evidence == Evidence(0.0, 2 * 2.0**-23, ("normal", "normal", "special"), 51)
 
-    def test_a09_one_that_is_wrong_at_times_is_found(self, worker: Worker) -> None:
-        failed = worker.recheck(Recheck(config("wrong at times"), tuple(range(12))))
+    @pytest.mark.parametrize(
+        ("fault", "error"),
+        [
+            ("changes its input", "it writes to x, which it may only read"),
+            ("writes beside", "it writes beside its outputs"),
+            ("denies NaN", "deviates from the reference by inf of its largest value"),
+        ],
+    )
+    def test_what_one_comparison_does_not_show(self, worker: Worker, fault: str, error: str) -> None:
+        failed = worker.recheck(Recheck(config(fault), seed=1))
         assert isinstance(failed, Measurement)
         assert failed.outcome is Outcome.WRONG_RESULT
+        assert error in failed.error
+
+    def test_a_kernel_that_promises_nothing_for_nan_is_not_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(catalog, "resolve", lambda reference: replace(KERNEL, finite_only=True))
+        worker = on_cpu(Task(toy("on_torch"), PROBLEM), lambda message: None)
+        assert isinstance(worker.recheck(Recheck(config("denies NaN"), seed=1)), Evidence)
+
+    def test_a09_one_that_is_wrong_at_times_is_found_every_time(self, worker: Worker) -> None:
+        """Wrong with p = 0.2: it passes a single check four times out of five."""
+        random.seed(9)
+        passed = [worker.measure(Measure(config("racy"), None, seed)).ok for seed in range(100)]
+        assert 70 < sum(passed) < 90
+        again = [worker.recheck(Recheck(config("racy"), seed)) for seed in range(100)]
+        assert all(isinstance(each, Measurement) and each.outcome is Outcome.WRONG_RESULT for each in again)
+
+
+class Hot:
+    """A card that is disturbed in its first looks."""
+
+    def __init__(self, disturbed: int, state: CardState) -> None:
+        self._left, self._state = disturbed, state
+        self.looks = 0
+
+    def claim(self) -> None:
+        pass
+
+    def state(self) -> CardState:
+        self.looks += 1
+        return self._state if self.looks <= self._left else CardState(sm_mhz=1980)
+
+
+class TestDuelOnADisturbedCard:
+    @pytest.fixture(autouse=True)
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tuner.measure.worker._PAUSE_S", 0.0)
+
+    def fought(self, card: Hot) -> Duel:
+        worker = on_cpu(Task(toy("on_torch"), PROBLEM), lambda message: None, card)
+        duel = worker.duel(Rounds((config(),), rounds=5, seconds=60.0, seed=0))
+        assert isinstance(duel, Duel)
+        return duel
+
+    @pytest.mark.parametrize("state", [CardState(throttled=("thermal",)), CardState(foreign=(4711,))])
+    def test_d05_d08_disturbed_rounds_are_done_again(self, state: CardState) -> None:
+        card = Hot(3, state)
+        duel = self.fought(card)
+        assert card.looks == 8
+        assert duel.states == (CardState(sm_mhz=1980),) * 5
+        assert duel.marks == ()
+
+    def test_d08_what_stays_disturbed_is_kept_and_marked(self) -> None:
+        card = Hot(10_000, CardState(throttled=("hardware", "thermal"), foreign=(4711,)))
+        duel = self.fought(card)
+        assert card.looks == 15
+        assert duel.marks == ("contended", "throttled")
+
+    def test_a_power_cap_is_how_big_kernels_run(self) -> None:
+        card = Hot(10_000, CardState(throttled=("power_cap",)))
+        duel = self.fought(card)
+        assert card.looks == 5
+        assert duel.marks == ()
+        assert duel.states[0].throttled == ("power_cap",)
 
 
 class TestDuel:
@@ -118,6 +194,41 @@ def test_a_vendor_that_writes_elsewhere_is_refused() -> None:
         on_cpu(Task(toy("on_torch"), problem), lambda message: None)
 
 
+class Scripted(HostClock):
+    """Says what a kernel takes, and counts its launches."""
+
+    def __init__(self, latency_us: float) -> None:
+        super().__init__()
+        self._latency_us = latency_us
+        self.launches = 0
+
+    def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
+        def timer(count: int) -> list[float]:
+            self.launches += count
+            return [self._latency_us] * count
+
+        return timer
+
+
+@pytest.mark.parametrize(("latency_us", "launches"), [(6.0, 3 + 40), (180.0, 3 + 40), (1000.0, 3 + 10), (200_000.0, 3)])
+def test_d11_a_slow_config_keeps_to_its_time(latency_us: float, launches: int) -> None:
+    clock = Scripted(latency_us)
+    worker = Worker(Task(toy("on_torch"), PROBLEM), lambda message: None, device="cpu", clock=clock)
+    assert worker.measure(Measure(config(), None, seed=1)).latency_us == latency_us
+    assert clock.launches == launches
+    assert clock.launches * latency_us < 1e6
+
+
+def test_every_set_of_operands_is_launched_on() -> None:
+    """A graph's launches go round sets of operands, which all hold the inputs."""
+    clock = HostClock(copies=3)
+    worker = Worker(Task(toy("on_torch"), PROBLEM), lambda message: None, device="cpu", clock=clock)
+    assert len({values["x"].data_ptr() for values in worker._sets}) == 3
+    assert all(torch.equal(values["x"], worker._sets[0]["x"]) for values in worker._sets)
+    assert worker.measure(Measure(config(), None, seed=1)).ok
+    assert all(torch.equal(values["out"], 2 * values["x"]) for values in worker._sets)
+
+
 def test_a01_what_is_written_in_place_is_restored_before_every_launch() -> None:
     from tuner.measure import tensors
 
@@ -127,9 +238,7 @@ def test_a01_what_is_written_in_place_is_restored_before_every_launch() -> None:
     values = tensors.allocate(operands, "cpu")
     tensors.draw(operands, values, seed=1)
     before = values["x"].clone()
-    clock = HostClock()
-    clock.samples(lambda: values["x"].div_(2), 5, tensors.restorer(operands, values))
-    assert clock.prepared == 5
+    HostClock().timer([lambda: values["x"].div_(2)], tensors.restorer(operands, values))(5)
     assert bool((values["x"] == before / 2).all())
 
 

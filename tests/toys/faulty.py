@@ -20,8 +20,11 @@ FAULTS = (
     "refused",  # the compiler refuses the code
     "raises",  # the launch code has a bug
     "aborts",  # takes the compiling process along
-    "dies in a duel",  # told by the scripted worker alone, as is the next
+    "dies in a duel",  # told by the scripted worker alone, as are the next
     "loses its context",
+    "killed once",
+    "fills memory once",
+    "fills memory",
     "sleeps",  # compiles for ever, deaf to SIGTERM, with a child that does the same
 )
 

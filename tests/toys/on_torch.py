@@ -1,10 +1,24 @@
 """out = 2 x computed by torch under a Triton kernel's interface, so that the real worker runs without a GPU."""
 
+import random
 from types import SimpleNamespace
 
 from tuner.kernels.spec import Attribute, Dim, Kernel, Knob, Launch, Operand, Signature
 
-FAULTS = ("none", "half", "wrong", "nothing", "raises", "out of memory", "out of resources", "wrong at times", "spoils")
+FAULTS = (
+    "none",
+    "half",
+    "wrong",
+    "nothing",
+    "raises",
+    "out of memory",
+    "out of resources",
+    "racy",  # wrong in one launch of five, by Python's own dice
+    "spoils",  # leaves another input than it was given
+    "changes its input",  # and is right for what it made of it
+    "writes beside",  # right, and one element more
+    "denies NaN",  # right wherever the input is finite
+)
 
 
 class Double:
@@ -27,10 +41,14 @@ class Double:
             from triton.runtime.errors import OutOfResources
 
             raise OutOfResources(300_000, 232_448, "shared memory")
-        factor = 3 if FAULT == "wrong" or (FAULT == "wrong at times" and x[0] > 0) else 2
+        if FAULT == "changes its input":
+            x.mul_(2)
+        factor = 3 if FAULT == "wrong" or (FAULT == "racy" and random.random() < 0.2) else 2
         N = len(x) // 2 if FAULT == "half" else len(x)
         if FAULT != "nothing":
-            out[:N] = factor * x[:N]
+            out[:N] = factor * (x.nan_to_num(0.0) if FAULT == "denies NaN" else x)[:N]
+        if FAULT == "writes beside":
+            out.as_strided((N + 1,), (1,))[N] = 1.0
         if FAULT == "spoils":
             x.zero_()
         return SimpleNamespace(n_regs=32, n_spills=0, metadata=SimpleNamespace(shared=1024))

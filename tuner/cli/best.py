@@ -13,7 +13,7 @@ from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Asked, Table, device_asked
-from tuner.records import Policy, Provenance
+from tuner.records import POLICIES, Provenance
 
 
 def _best(
@@ -33,7 +33,7 @@ def _best(
         return _print_partial(store, reference, signature, problem, as_json)
     asked = Asked(problem, triton=triton, strict=strict)
     if device_id is None and triton is None and device.count():
-        asked = Asked.here(problem, device.environment(0), _source(reference), Policy().text, strict)
+        asked = Asked.here(problem, device.environment(0), _source(reference), strict=strict)
     elif strict and triton is None:
         raise UsageError("--strict compares versions, so it needs --triton, or a GPU here that the question is about")
     stored = store.devices()
@@ -60,12 +60,13 @@ def _print_partial(store: Store, reference: str, signature: Signature, problem: 
     """The fastest single measurement on the card here, of whatever run."""
     if not device.count():
         raise NoDevice("--partial is about searches on the GPU of this machine, and there is none")
-    provenance = Provenance(device.describe(0), device.environment(0), catalog.resolve(reference).source, Policy().text)
-    measured = store.partial(signature, problem, provenance)
-    if measured is None:
-        raise NothingFound(f"nothing is measured yet of {problem.text}; tuner search measures it")
-    print_partial(measured, as_json)
-    return 0
+    for policy in POLICIES.values():
+        here = Provenance(device.describe(0), device.environment(0), catalog.resolve(reference).source, policy.text)
+        measured = store.partial(signature, problem, here)
+        if measured is not None:
+            print_partial(measured, as_json)
+            return 0
+    raise NothingFound(f"nothing is measured yet of {problem.text}; tuner search measures it")
 
 
 command = OpCommands(

@@ -12,6 +12,7 @@ from tuner import catalog
 from tuner.db.store import Store, default_path
 from tuner.kernels.spec import Signature
 from tuner.measure import recorded
+from tuner.records import POLICIES
 
 db_option = click.Option(
     ["--db"],
@@ -20,6 +21,14 @@ db_option = click.Option(
 )
 json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print exactly one JSON document.")
 gpu_option = click.Option(["--gpu"], default="auto", show_default=True, help="Number of a GPU here, or auto.")
+policy_option = click.Option(
+    ["--policy"],
+    type=click.Choice(["auto", *POLICIES]),
+    default="auto",
+    show_default=True,
+    help="Launches timed one by one on a cold L2, in a graph on a warm or a cold one; auto: graph if short.",
+)
+shared_option = click.Option(["--shared"], is_flag=True, help="Measure even while others use the GPU, and mark it.")
 
 
 def open_to_read(db: Path | None) -> Store:

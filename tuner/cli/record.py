@@ -11,7 +11,7 @@ import click
 
 from tuner import device
 from tuner.cli import INTERRUPTED
-from tuner.cli.ops import OpCommands, db_option, gpu_option
+from tuner.cli.ops import OpCommands, db_option, gpu_option, policy_option
 from tuner.cli.search import run_search
 from tuner.cli.show import failures_text, say
 from tuner.cli.source import on_gpu
@@ -19,7 +19,7 @@ from tuner.db.store import Store, default_path
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.measure import recorded
-from tuner.records import FEWEST_SAMPLES, Measurement, Policy
+from tuner.records import FEWEST_SAMPLES, Measurement
 from tuner.search import Budget
 
 _WITHIN, _FEWEST = 1.05, 32
@@ -37,7 +37,15 @@ def _close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
 
 
 def _record(
-    reference: str, signature: Signature, problem: Problem, *, gpu: str, out: Path, fresh: bool, db: Path | None
+    reference: str,
+    signature: Signature,
+    problem: Problem,
+    *,
+    gpu: str,
+    policy: str,
+    out: Path,
+    fresh: bool,
+    db: Path | None,
 ) -> int:
     index = device.choose(gpu)
     if index is None:
@@ -48,8 +56,8 @@ def _record(
         raise UsageError(f"the folder {out} cannot be made: {error.strerror}") from error
     if not os.access(out, os.W_OK):
         raise UsageError(f"the folder {out} cannot be written to")
-    source = on_gpu(reference, problem, index, stop_beaten=False)
     store = Store.open(db or default_path())
+    source = on_gpu(reference, problem, store, index, policy=policy, stop_beaten=False)
     result = run_search(
         source,
         store,
@@ -60,6 +68,7 @@ def _record(
         budget=Budget(),
         reuse=lambda measurement: not fresh and _well_measured(measurement),
         finalists=_close_to_best,
+        race=False,
     )
     if result.stopped == "interrupted":
         done = f"{len(result.measurements)} of {len(source.space)}"
@@ -74,7 +83,7 @@ def _record(
         device=source.provenance.device,
         environment=source.provenance.environment,
         source=source.provenance.source,
-        policy=Policy(),
+        policy=source.policy,
         default=source.default,
         flops=source.flops,
         bytes=source.bytes,
@@ -95,6 +104,7 @@ command = OpCommands(
     _record,
     [
         gpu_option,
+        policy_option,
         click.Option(
             ["--out"],
             type=click.Path(path_type=Path, file_okay=False),

@@ -13,16 +13,16 @@ from typing import Any
 import click
 
 from tuner.cli import INTERRUPTED
-from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option
+from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, policy_option, shared_option
 from tuner.cli.show import SearchProgress, failures_text, print_found, print_json, print_partial, say
 from tuner.cli.source import Source, choose
 from tuner.db.store import Store, default_path
 from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found, Table
-from tuner.records import Answer, Evidence, Measurement
+from tuner.records import Answer, Measurement
 from tuner.sampler import SAMPLERS
-from tuner.search import Budget, Result, best_five, search
+from tuner.search import Budget, Result, close_to_best, search
 
 TRIALS = 200
 
@@ -68,7 +68,8 @@ def run_search(
     seed: int,
     budget: Budget,
     reuse: Callable[[Measurement], bool] = lambda measurement: True,
-    finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = best_five,
+    finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = close_to_best,
+    race: bool = True,
 ) -> Result:
     """One search, written to the store as it goes; its answer too, if there is one.
 
@@ -105,6 +106,7 @@ def run_search(
                 known=known,
                 on_trial=on_trial,
                 finalists=finalists,
+                race=race,
                 stop=interrupt.asked,
             )
         except BaseException:
@@ -115,6 +117,9 @@ def run_search(
     if result.verdict is None or result.duel is None:
         status = "interrupted" if result.stopped == "interrupted" else "failed"
         store.end_run(run, status, result.stopped, result.seconds)
+    elif "contended" in result.duel.marks and stored_answer(store, source, problem).match == "exact":
+        say("Others used the card meanwhile, and there is an answer from when nobody did: it stays.")
+        store.end_run(run, "done", "contended", result.seconds, result.duel)
     else:
         answer = _answer(problem, source, result)
         store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel)
@@ -143,12 +148,14 @@ def _search(
     sampler: str,
     gpu: str,
     replay: str | None,
+    policy: str,
+    shared: bool,
     force: bool,
     db: Path | None,
     as_json: bool,
 ) -> int:
-    source = choose(reference, problem, gpu, replay)
     store = Store.open(db or default_path())
+    source = choose(reference, problem, store, gpu=gpu, replay=replay, policy=policy, shared=shared)
     limits = Budget(trials, budget)
     found = stored_answer(store, source, problem)
     if not force and found.stored is not None and _serves(found, limits):
@@ -207,7 +214,7 @@ def _serves(found: Found, asked: Budget) -> bool:
 def _answer(problem: Problem, source: Source, result: Result) -> Answer:
     verdict = result.verdict
     assert verdict is not None
-    (measured,) = [m for m in result.measurements if m.config == verdict.config]
+    assert result.duel is not None
     return Answer(
         problem=problem,
         kind=verdict.kind,
@@ -220,7 +227,8 @@ def _answer(problem: Problem, source: Source, result: Result) -> Answer:
         vendor_latency_us=verdict.vendor_latency_us,
         ties=verdict.ties,
         unresolved=verdict.unresolved,
-        evidence=Evidence(measured.max_error, measured.tolerance),
+        evidence=result.evidence,
+        marks=source.marks(verdict.latency_us, result.duel),
         flops=source.flops,
         bytes=source.bytes,
     )
@@ -243,6 +251,8 @@ command = OpCommands(
         click.Option(["--sampler"], type=click.Choice(SAMPLERS), default="tpe", show_default=True),
         gpu_option,
         click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
+        policy_option,
+        shared_option,
         click.Option(["--force"], is_flag=True, help="Measure everything again, whatever is stored."),
         db_option,
         json_option,

@@ -8,15 +8,24 @@ from dataclasses import dataclass
 import tuner
 from tuner import catalog, device
 from tuner.cli.show import say
+from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Asked
 from tuner.measure import recorded
-from tuner.measure.gpu import GpuMeasurer
+from tuner.measure.card import look
+from tuner.measure.gpu import GpuMeasurer, start_worker, survey
 from tuner.measure.lock import Lock, lock_path
 from tuner.measure.measurer import Measurer
-from tuner.records import Policy, Provenance
+from tuner.measure.processes import Child
+from tuner.records import POLICIES, Ceilings, Duel, Policy, Provenance
 from tuner.space import feasible
+
+AUTO = "auto"
+_SHORT_US = 5.0
+"""A problem that the card could do in less is timed in a graph: events alone cost 2 us, and vary by 0.3."""
+_LAUNCH_BOUND = 1.5
+"""An answer within this of an empty kernel's latency is launching and little else."""
 
 
 @dataclass(frozen=True)
@@ -26,28 +35,37 @@ class Source:
     space: Sequence[Config]
     default: Config | None
     provenance: Provenance
+    policy: Policy
     flops: int
     bytes: int
     measurer: Callable[[], Measurer]
     """Starts measuring; called when there is something to measure."""
+    ceilings: Ceilings | None = None
 
     def asks(self, problem: Problem) -> Asked:
         """The question to which an earlier answer from this source is exact, but for being recorded."""
         provenance = self.provenance
-        return Asked.here(problem, provenance.environment, provenance.source, provenance.policy)
+        return Asked.here(problem, provenance.environment, provenance.source, policy=provenance.policy)
+
+    def marks(self, latency_us: float, duel: Duel) -> tuple[str, ...]:
+        """What to know of an answer's numbers."""
+        floor = 0.0 if self.ceilings is None else self.ceilings.launch_us.get(self.policy.text, 0.0)
+        return (*duel.marks, *["launch_bound"] * (latency_us < _LAUNCH_BOUND * floor))
 
 
-def choose(reference: str, problem: Problem, gpu: str, replay: str | None) -> Source:
+def choose(
+    reference: str, problem: Problem, store: Store, *, gpu: str, replay: str | None, policy: str, shared: bool
+) -> Source:
     """The recorded space called `replay`; else the GPU; else a recorded space of the problem, and says so.
 
     Raises:
         NoDevice: no GPU and no recorded space of the problem; the message lists what can be replayed.
     """
     if replay is not None:
-        return replayed(recorded.load(replay), problem)
+        return replayed(recorded.load(replay), problem, policy)
     index = device.choose(gpu)
     if index is not None:
-        return on_gpu(reference, problem, index)
+        return on_gpu(reference, problem, store, index, policy=policy, shared=shared)
     spaces = recorded.of_problem(problem)
     if not spaces:
         raise NoDevice(
@@ -55,27 +73,44 @@ def choose(reference: str, problem: Problem, gpu: str, replay: str | None) -> So
             f"what can be replayed: {', '.join(recorded.names()) or 'nothing'}"
         )
     say(f"No GPU here: replaying {spaces[0].name}, recorded on {spaces[0].device.name}.")
-    return replayed(spaces[0], problem)
+    return replayed(spaces[0], problem, policy)
 
 
-def replayed(space: recorded.Space, problem: Problem) -> Source:
+def replayed(space: recorded.Space, problem: Problem, policy: str) -> Source:
     """A recorded space as a source."""
     if space.problem != problem:
         raise UsageError(f"{space.name} records {space.problem.text}, not {problem.text}")
+    if policy != AUTO and POLICIES[policy] != space.policy:
+        raise UsageError(f"{space.name} was timed by policy {space.policy.text}, not {POLICIES[policy].text}")
     return Source(
         space=[measurement.config for measurement in space.measurements],
         default=space.default,
         provenance=Provenance(
             space.device, space.environment, space.source, space.policy.text, space.name, tuner.__version__
         ),
+        policy=space.policy,
         flops=space.flops,
         bytes=space.bytes,
         measurer=lambda: recorded.RecordedMeasurer(space),
     )
 
 
-def on_gpu(reference: str, problem: Problem, index: int, *, stop_beaten: bool = True) -> Source:
-    """A GPU of this machine as a source."""
+def on_gpu(
+    reference: str,
+    problem: Problem,
+    store: Store,
+    index: int,
+    *,
+    policy: str = AUTO,
+    shared: bool = False,
+    stop_beaten: bool = True,
+) -> Source:
+    """A GPU of this machine as a source. Its ceilings are measured if the store does not have them.
+
+    Raises:
+        NothingFound: no config is valid.
+        NoDevice: others compute on the card, and it was not said that it may be `shared`.
+    """
     kernel = catalog.resolve(reference)
     card = device.describe(index)
     space = list(feasible(kernel, problem, card.limits))
@@ -84,16 +119,71 @@ def on_gpu(reference: str, problem: Problem, index: int, *, stop_beaten: bool = 
     default = kernel.default_config(problem, card.limits)
     if default not in set(space):
         say(f"The kernel's default is not valid for {problem.text} on {card.name}, and is left out.")
+    gpu = _Gpu(index, problem.text, shared)
+    ceilings = store.ceilings(card)
+    if ceilings is None:
+        ceilings = gpu.survey()
+        store.keep_ceilings(card, ceilings)
+    flops, bytes = kernel.flops(problem), kernel.bytes(problem)
+    timed = POLICIES[_automatic(ceilings.roofline_us(problem, flops, bytes)) if policy == AUTO else policy]
 
     def measurer() -> Measurer:
-        lock = Lock(lock_path(device.bus_id(index)), on_wait=say)
-        return GpuMeasurer(reference, problem, card.limits, gpu=index, stop_beaten=stop_beaten, lock=lock)
+        gpu.hold()
+        return GpuMeasurer(
+            reference,
+            problem,
+            card.limits,
+            gpu=index,
+            policy=timed,
+            stop_beaten=stop_beaten,
+            lock=gpu.lock,
+            spare=gpu.spare,
+        )
 
     return Source(
         space=space,
         default=default if default in set(space) else None,
-        provenance=Provenance(card, device.environment(index), kernel.source, Policy().text, None, tuner.__version__),
-        flops=kernel.flops(problem),
-        bytes=kernel.bytes(problem),
+        provenance=Provenance(card, device.environment(index), kernel.source, timed.text, None, tuner.__version__),
+        policy=timed,
+        flops=flops,
+        bytes=bytes,
         measurer=measurer,
+        ceilings=ceilings,
     )
+
+
+def _automatic(roofline_us: float) -> str:
+    return "graph" if roofline_us < _SHORT_US else "cold"
+
+
+class _Gpu:
+    """A card that is held from the first measurement on, with a worker that was started for it."""
+
+    def __init__(self, index: int, what: str, shared: bool) -> None:
+        self._index, self._what, self._shared = index, what, shared
+        self.lock: Lock | None = None
+        self.spare: Child | None = None
+
+    def hold(self) -> None:
+        """Waits until no other search measures on it.
+
+        Raises:
+            NoDevice: others compute on it all the same.
+        """
+        if self.lock is not None:
+            return
+        address = device.bus_id(self._index)
+        self.lock = Lock(lock_path(address), self._what, on_wait=say)
+        state = look(address).state()
+        if state is not None and state.foreign and not self._shared:
+            raise NoDevice(
+                f"GPU {self._index} is in use by process {', '.join(map(str, state.foreign))}; wait for it, "
+                "or measure beside it with --shared"
+            )
+
+    def survey(self) -> Ceilings:
+        """What it reaches at best."""
+        self.hold()
+        say("Measuring what this card reaches at best, once.")
+        self.spare = start_worker(self._index)
+        return survey(self.spare, self._index)

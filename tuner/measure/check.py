@@ -14,7 +14,7 @@ from math import inf, isfinite
 import torch
 
 from tuner.kernels.spec import Kernel, Problem
-from tuner.measure.tensors import dtype_of
+from tuner.measure.tensors import bits, dtype_of
 
 _BLOCK_ELEMENTS = 2**25
 """Elements of the reference in memory at once: 256 MB in fp64."""
@@ -35,7 +35,7 @@ def error(
         for name, output in outputs.items():
             got, want = output[rows], expected[name]
             if kernel.exact:
-                worst[name].append((_bits(got) != _bits(want)).any().double())
+                worst[name].append((bits(got) != bits(want)).any().double())
             else:
                 got = got.to(want.dtype)
                 same = (got == want) | (got.isnan() & want.isnan())
@@ -55,6 +55,22 @@ def _relative(worst: list[torch.Tensor], largest: list[torch.Tensor]) -> float:
     return deviation / scale if scale > 0 and isfinite(deviation) else inf
 
 
+def deviation(kernel: Kernel, outputs: Mapping[str, torch.Tensor], first: Mapping[str, torch.Tensor]) -> float:
+    """How far two results of the same inputs are apart, as `error` counts: 0 is bit for bit."""
+    apart = 0.0
+    for name, output in outputs.items():
+        if torch.equal(bits(output), bits(first[name])):
+            continue
+        worst, largest = [], []
+        for rows in _blocks({name: output}):
+            got, want = (tensor[rows].double() for tensor in (output, first[name]))
+            same = (got == want) | (got.isnan() & want.isnan())
+            worst.append(torch.where(same, 0, (got - want).abs()).amax())
+            largest.append(torch.where(want.isfinite(), want.abs(), 0).amax())
+        apart = max(apart, inf if kernel.exact else _relative(worst, largest))
+    return apart
+
+
 def tolerance(kernel: Kernel, problem: Problem, vendor_error: float) -> float:
     """Largest error that passes, given the vendor kernel's own on the same inputs."""
     if kernel.exact:
@@ -62,11 +78,6 @@ def tolerance(kernel: Kernel, problem: Problem, vendor_error: float) -> float:
     written = [operand.dtype for operand in kernel.operands(problem).values() if operand.role != "in"]
     steps = [float(torch.finfo(dtype).eps) for dtype in map(dtype_of, written) if dtype.is_floating_point]
     return max(4 * vendor_error, 2 * max([*steps, kernel.rounding(problem)]))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same bits as integers, so that NaN equals itself."""
-    return tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
 
 
 def _blocks(outputs: Mapping[str, torch.Tensor]) -> Iterator[slice]:

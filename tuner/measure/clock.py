@@ -1,54 +1,128 @@
-"""Timing on the device: cold L2, work queued in front, one sample a launch.
+"""Timing on the device, one clock a policy. The host is never in the interval.
 
-Every launch is preceded by a write larger than L2, so it finds nothing of its operands there, as in a model where
-other layers ran in between. Device events stand around the launch alone. The flushes keep the device busy while the
-host prepares the next launch, so the host is never in the interval: without that, a 2.7 us kernel reads 34.5 us
-(H200, 2026-11-27).
+Cold: every launch finds nothing of its operands in L2, as in a model where other layers ran in between. Before it, a
+buffer larger than L2 is written, which also keeps the device busy while the host prepares the launch: without that, a
+2.7 us kernel reads 34.5 us (H200, 2026-11-27).
+
+Events around a launch cost as much as a short kernel takes. Such a kernel is timed in a graph of many launches, each on
+operands of its own that nothing has touched since the buffer was written, so that it is as cold as the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
+
+from tuner.records import Policy
 
 _FLUSH_BYTES = 256 * 2**20
 """Five times the L2 of an H100, and long enough to write (60-100 us) for the host to queue a launch meanwhile."""
 _HEAD_START = 5
 """Flushes queued before the first launch, so that the host is ahead from the start."""
-DROPPED = 1
+_DROPPED = 1
 """Leading samples that are thrown away: the first launch loads code and constants."""
+_GRAPH_LAUNCHES = 100
+"""Launches in a graph: what the events cost, 2 us, is then 20 ns of each."""
+_COPIES_BYTES = 2**31
+"""Memory that the operands of a graph's launches may take in all."""
+
+Run = Callable[[], object]
+"""Launches device work on the current stream."""
+Timer = Callable[[int], list[float]]
+"""So many latencies in us."""
 
 
 class Clock:
-    """Times callables that launch device work on the current stream."""
+    """Times callables that launch device work, and waits for it."""
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._flush = torch.empty(_FLUSH_BYTES // 4, dtype=torch.int32, device=device)
 
-    def samples(
-        self, launch: Callable[[], object], count: int, prepare: Callable[[], None] | None = None
-    ) -> list[float]:
-        """`count` latencies of `launch` in us, each on a cold cache, after `DROPPED` that are not returned.
+    def copies(self, bytes: int) -> int:
+        """How many sets of operands, of so many bytes each, it wants to go round."""
+        return 1
 
-        `prepare` runs before each launch, outside the timed interval.
+    def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
+        """What gives latencies of one launch of `runs`, the same work on each set of operands.
+
+        `restore` runs outside the timed interval, before every time that `runs` do.
         """
-        events = [
-            (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count + DROPPED)
-        ]
-        for _ in range(_HEAD_START):
-            self._flush.zero_()
-        for start, end in events:
-            if prepare is not None:
-                prepare()
-            self._flush.zero_()
-            start.record()
-            launch()
-            end.record()
-        self.wait()
-        return [start.elapsed_time(end) * 1000 for start, end in events[DROPPED:]]
+        raise NotImplementedError
 
     def wait(self) -> None:
         """Until the device has done all it was given; raises what went wrong there."""
         torch.cuda.synchronize(self._device)
+
+    def _timed(self, launch: Run, count: int, before: Sequence[Run]) -> list[float]:
+        """Latencies of `launch`, after `_DROPPED` that are not returned; `before` runs ahead of each."""
+        events = [
+            (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+            for _ in range(count + _DROPPED)
+        ]
+        for _ in range(_HEAD_START):
+            self._flush.zero_()
+        for start, end in events:
+            for prepare in before:
+                prepare()
+            start.record()
+            launch()
+            end.record()
+        self.wait()
+        return [start.elapsed_time(end) * 1000 for start, end in events[_DROPPED:]]
+
+
+class EventClock(Clock):
+    """A sample is one launch between two events, on a cold L2."""
+
+    def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
+        before = [*([restore] if restore is not None else []), self._flush.zero_]
+        return lambda count: self._timed(runs[0], count, before)
+
+
+class GraphClock(Clock):
+    """A sample is the mean of the launches of one graph.
+
+    Cold, each launch has its own set of operands, as many sets as memory allows, and the buffer is written before the
+    graph. Warm, all launches share one set.
+    """
+
+    def __init__(self, device: str, *, cold: bool) -> None:
+        super().__init__(device)
+        self._cold = cold
+
+    def copies(self, bytes: int) -> int:
+        return max(1, min(_GRAPH_LAUNCHES, _COPIES_BYTES // max(1, bytes))) if self._cold else 1
+
+    def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
+        launches = runs if self._cold else list(runs) * _GRAPH_LAUNCHES
+        graph = self._captured(launches)
+        before = [*([restore] if restore is not None else []), *([self._flush.zero_] if self._cold else [])]
+
+        def timer(count: int) -> list[float]:
+            return [latency / len(launches) for latency in self._timed(graph.replay, count, before)]
+
+        return timer
+
+    def _captured(self, launches: Sequence[Run]) -> torch.cuda.CUDAGraph:
+        """All launches as one graph. `torch.cuda.graph` would collect garbage first: 0.1 s a config."""
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream(self._device)
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            graph.capture_begin()
+            try:
+                for launch in launches:
+                    launch()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        return graph
+
+
+def clock_of(policy: Policy, device: str) -> Clock:
+    """The clock that times as `policy` says."""
+    if policy.timer == "graph":
+        return GraphClock(device, cold=policy.cache == "cold")
+    return EventClock(device)

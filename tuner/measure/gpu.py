@@ -1,7 +1,7 @@
 """Measuring on a GPU of this machine: a compile pool that runs ahead and a worker that launches.
 
 This process never touches CUDA. It hands configs to the pool, hands what compiled to the worker, one at a time, holds
-every request to a deadline, and starts a new worker when a config took the old one along.
+every stage of a request to a deadline, and goes on with a spare worker when a config took the old one along.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
 
+from tuner.device import bus_id
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Limits, Problem
 from tuner.measure.lock import Lock
@@ -26,25 +27,29 @@ from tuner.measure.messages import (
     Recheck,
     Rounds,
     Stage,
+    Survey,
     Target,
     Task,
     Unable,
 )
 from tuner.measure.processes import Child
-from tuner.records import Duel, Measurement, Outcome
+from tuner.records import COLD, Ceilings, Duel, Evidence, Measurement, Outcome, Policy
 
 _START_S = 120.0
 """A worker imports torch and makes a context in about 5 s; from a cold disk it takes longer."""
 _AHEAD = 4
 """Compiled configs waiting for the worker, so that it never waits for the pool."""
+_WORKER = "tuner.measure.worker"
 
 
 class _WorkerLost(Exception):
     """The worker died or was killed while it held a request, or a config of several in it."""
 
-    def __init__(self, outcome: Outcome, stage: Stage, text: str) -> None:
+    def __init__(self, outcome: Outcome, stage: Stage, text: str, *, by_others: bool = False) -> None:
         super().__init__(text)
         self.outcome, self.stage = outcome, stage
+        self.by_others = by_others
+        """Something outside killed it, such as the system when memory ran out."""
 
     def measurement(self, config: Config) -> Measurement:
         """What this says of the config in hand."""
@@ -63,9 +68,11 @@ class GpuMeasurer:
         gpu: index among the GPUs this process is shown.
         jobs: compiles at once; None is one a core.
         compile_s: seconds a compile may take.
-        measure_s: seconds that launching, checking and timing one config may take.
+        measure_s: seconds that each of launching, checking and timing one config may take.
+        policy: how to time.
         stop_beaten: whether configs that a first look shows to be far behind the best get no more than that look.
         lock: is released when the measurer is closed.
+        spare: a worker that waits for a task already.
         worker: the module to run as worker.
     """
 
@@ -79,13 +86,15 @@ class GpuMeasurer:
         jobs: int | None = None,
         compile_s: float = 30.0,
         measure_s: float = 10.0,
+        policy: Policy = COLD,
         stop_beaten: bool = True,
         lock: Lock | None = None,
-        worker: str = "tuner.measure.worker",
+        spare: Child | None = None,
+        worker: str = _WORKER,
     ) -> None:
         self._jobs = jobs or os.cpu_count() or 1
-        self._task = Task(kernel, problem)
-        self._visible = _visible(gpu)
+        self._task = Task(kernel, problem, policy, bus_id(gpu))
+        self._gpu = gpu
         self._measure_s = measure_s
         self._stop_beaten = stop_beaten
         self._lock = lock
@@ -93,6 +102,7 @@ class GpuMeasurer:
         self._best_us: float | None = None
         self._seed = 0
         self._compiled: deque[Compiled] = deque()
+        self._tried_again: set[Config] = set()
         self._done: deque[Measurement] = deque()
         self._in_hand: Compiled | None = None
         self._dropping = False
@@ -100,7 +110,8 @@ class GpuMeasurer:
         target = Target(10 * major + minor, limits.shared_bytes, limits.warp_size)
         self._pool = Child("tuner.measure.compile")
         self._pool.send(Pool(kernel, problem, target, self._jobs, compile_s))
-        self._worker = self._start_worker()
+        self._spare = spare
+        self._worker = self._next_worker()
 
     @property
     def capacity(self) -> int:
@@ -116,7 +127,7 @@ class GpuMeasurer:
                 self._in_hand = self._compiled.popleft()
                 self._seed += 1
                 beaten_by = self._best_us if self._stop_beaten else None
-                self._request(Measure(self._in_hand.config, beaten_by, self._seed), self._measure_s)
+                self._request(Measure(self._in_hand.config, beaten_by, self._seed))
             self._step(until)
             if monotonic() >= until:
                 break
@@ -136,17 +147,17 @@ class GpuMeasurer:
         self._done.clear()
         return ended
 
-    def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
+    def recheck(self, config: Config, seed: int) -> Evidence | Measurement:
         try:
-            result = self._ask(Recheck(config, tuple(seeds)), self._measure_s)
+            result = self._ask(Recheck(config, seed))
         except _WorkerLost as lost:
             return lost.measurement(config)
-        assert isinstance(result, Measurement | float)
+        assert isinstance(result, Measurement | Evidence)
         return result
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
         try:
-            result = self._ask(Rounds(tuple(configs), rounds, seconds, seed), seconds + self._measure_s)
+            result = self._ask(Rounds(tuple(configs), rounds, seconds, seed))
         except _WorkerLost as lost:
             if lost.stage.config is None:
                 raise MeasureError(f"the vendor's kernel took the GPU worker along: {lost}") from lost
@@ -157,11 +168,19 @@ class GpuMeasurer:
     def close(self) -> None:
         self._pool.kill(grace_s=2.0)  # it ends its compilers, which are in sessions of their own
         self._worker.kill()
+        if self._spare is not None:
+            self._spare.kill()
         if self._lock is not None:
             self._lock.release()
 
-    def _start_worker(self) -> Child:
-        worker = Child(self._worker_module, {"CUDA_VISIBLE_DEVICES": self._visible})
+    def _next_worker(self) -> Child:
+        """The spare, or a new one; it has still to take up the task."""
+        worker = (
+            self._spare
+            if self._spare is not None and self._spare.runs
+            else start_worker(self._gpu, self._worker_module)
+        )
+        self._spare = None
         worker.send(self._task)
         self._stage = _STARTING
         self._deadline = monotonic() + _START_S
@@ -169,18 +188,21 @@ class GpuMeasurer:
 
     def _replace_worker(self) -> None:
         self._worker.kill()
-        self._worker = self._start_worker()
+        self._worker = self._next_worker()
 
-    def _request(self, request: Any, seconds: float) -> None:
+    def _request(self, request: Any) -> None:
         self._worker.send(request)
-        self._stage = Stage("launch")
-        self._deadline = monotonic() + seconds
+        self._enter(Stage("launch"))
 
-    def _ask(self, request: Any, seconds: float) -> Any:
+    def _enter(self, stage: Stage) -> None:
+        self._stage = stage
+        self._deadline = monotonic() + self._measure_s
+
+    def _ask(self, request: Any) -> Any:
         """The worker's answer to a request that is made when nothing else is on its way."""
         while self._stage is not _IDLE:
             self._step(None)
-        self._request(request, seconds)
+        self._request(request)
         try:
             while (answer := self._hear(None)) is None:
                 pass
@@ -198,12 +220,15 @@ class GpuMeasurer:
             if self._stage is _STARTING:
                 raise MeasureError(f"the GPU worker did not start: {lost}") from lost
             self._replace_worker()
-            if self._in_hand is not None:  # else it died idle, of something outside
+            if self._in_hand is None:  # it died idle, of something outside
+                return
+            if not (lost.by_others and self._again()):
                 self._finish(lost.measurement(self._in_hand.config))
             return
         if answer is not None:
             self._after(answer)
-            self._finish(answer)
+            if not (answer.outcome is Outcome.OUT_OF_MEMORY and self._again()):
+                self._finish(answer)
 
     def _hear(self, until: float | None) -> Any:
         """What the worker answered, if anything was; what the pool says is taken in on the way."""
@@ -225,11 +250,17 @@ class GpuMeasurer:
             message = self._worker.receive()
         except EOFError:
             words = self._worker.last_words()
-            raise _WorkerLost(Outcome.CRASHED, self._stage, f"the worker died: {words}") from None
+            killed = self._worker.killed
+            raise _WorkerLost(Outcome.CRASHED, self._stage, f"the worker died: {words}", by_others=killed) from None
         if isinstance(message, Unable):
             raise MeasureError(message.why)
-        if isinstance(message, Ready | Stage):
-            self._stage = message if isinstance(message, Stage) else _IDLE
+        if isinstance(message, Stage):
+            self._enter(message)
+            return None
+        if isinstance(message, Ready):
+            self._stage = _IDLE
+            if self._spare is None:  # not before, so that it does not hold up this one
+                self._spare = start_worker(self._gpu, self._worker_module)
             return None
         return message
 
@@ -256,11 +287,21 @@ class GpuMeasurer:
             )
 
     def _after(self, answer: Any) -> None:
-        """The worker waits for the next request, or ends itself because a config ruined its context."""
-        if isinstance(answer, Measurement) and answer.outcome is Outcome.CRASHED:
+        """The worker waits for the next request, unless a config ruined its context or left its memory full."""
+        if isinstance(answer, Measurement) and answer.outcome in (Outcome.CRASHED, Outcome.OUT_OF_MEMORY):
             self._replace_worker()
         else:
             self._stage = _IDLE
+
+    def _again(self) -> bool:
+        """Puts the config in hand back in front, once, where what happened may not have been its fault."""
+        assert self._in_hand is not None
+        if self._in_hand.config in self._tried_again:
+            return False
+        self._tried_again.add(self._in_hand.config)
+        self._compiled.appendleft(self._in_hand)
+        self._in_hand = None
+        return True
 
     def _finish(self, measurement: Measurement) -> None:
         assert self._in_hand is not None
@@ -268,6 +309,28 @@ class GpuMeasurer:
             self._best_us = min(measurement.latency_us, self._best_us or measurement.latency_us)
         self._done.append(replace(measurement, compile_s=self._in_hand.compile_s))
         self._in_hand = None
+
+
+def start_worker(gpu: int, module: str = _WORKER) -> Child:
+    """A worker without a task: it imports what it needs, and waits."""
+    return Child(module, {"CUDA_VISIBLE_DEVICES": _visible(gpu)})
+
+
+def survey(worker: Child, gpu: int) -> Ceilings:
+    """What the card reaches at best, measured by a worker that has no task yet.
+
+    Raises:
+        MeasureError: the worker died, or the card has not the memory for it.
+    """
+    worker.send(Survey(bus_id(gpu)))
+    try:
+        answer = worker.receive()
+    except EOFError:
+        raise MeasureError(f"the GPU worker did not start: {worker.last_words()}") from None
+    if isinstance(answer, Unable):
+        raise MeasureError(answer.why)
+    assert isinstance(answer, Ceilings)
+    return answer
 
 
 def _visible(gpu: int) -> str:

@@ -16,9 +16,9 @@ def lock_path(card: str) -> Path:
 
 
 class Lock:
-    """Held from construction to `release`, or to the end of the process, however that comes."""
+    """Held from construction to `release`, or to the end of the process, however that comes. `what` tells others why."""
 
-    def __init__(self, path: Path, on_wait: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, what: str, on_wait: Callable[[str], None]) -> None:
         self._file = self._open(path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -28,7 +28,7 @@ class Lock:
             fcntl.flock(self._file, fcntl.LOCK_EX)
         self._file.seek(0)
         self._file.truncate()
-        self._file.write(f"process {os.getpid()}")
+        self._file.write(f"process {os.getpid()} ({what})")
         self._file.flush()
 
     def release(self) -> None:

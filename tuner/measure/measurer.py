@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tuner.kernels.spec import Config
-from tuner.records import Duel, Measurement
+from tuner.records import Duel, Evidence, Measurement
 
 
 class Measurer(Protocol):
@@ -33,8 +33,8 @@ class Measurer(Protocol):
     def settle(self, timeout_s: float) -> Sequence[Measurement]:
         """Gives up what is still on its way; what ended meanwhile, or ends in time."""
 
-    def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
-        """The largest error of a config over fresh inputs; a failed measurement if it is wrong on any."""
+    def recheck(self, config: Config, seed: int) -> Evidence | Measurement:
+        """Evidence that a config is right, over and over, on inputs of several kinds; its failure if it is not."""
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
         """Up to so many interleaved rounds between the configs and the vendor's kernel, begun within so many seconds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.kernels.spec import Config, Problem
-from tuner.records import Outcome
+from tuner.records import COLD, Outcome, Policy
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,20 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class Survey:
+    """Asks a worker that has no task yet for the card's `Ceilings`. `card` is its bus address."""
+
+    card: str
+
+
+@dataclass(frozen=True)
 class Task:
-    """First message to the worker: the problem it serves."""
+    """Tells the worker what it serves from now on: a problem, timed by a policy, on the card at a bus address."""
 
     kernel: str
     problem: Problem
+    policy: Policy = COLD
+    card: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,10 +73,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class Recheck:
-    """Asks for the largest error over several fresh inputs: a float, or a failed `Measurement`."""
+    """Asks for `Evidence` that a config is right, over and over, on inputs of several kinds; else its failure."""
 
     config: Config
-    seeds: tuple[int, ...]
+    seed: int
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,16 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def runs(self) -> bool:
+        """Whether it is still there."""
+        return self._process.poll() is None
+
+    @property
+    def killed(self) -> bool:
+        """Whether it ended by a signal that only others send."""
+        return self._process.poll() in (-signal.SIGKILL, -signal.SIGTERM)
+
     def send(self, message: Any) -> None:
         """Sends a value; a dead child is noticed when it is next received from."""
         with suppress(BrokenPipeError, ConnectionResetError):

@@ -18,7 +18,7 @@ from typing import Any
 
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Config, Problem, Signature
-from tuner.records import Device, Duel, Environment, Measurement, Outcome, Policy, median
+from tuner.records import CardState, Device, Duel, Environment, Evidence, Measurement, Outcome, Policy, median
 
 _SUFFIX = ".json.gz"
 _FORMAT = 1
@@ -153,7 +153,11 @@ def loads(data: bytes, name: str) -> Space:
             bytes=ours["bytes"],
             recorded_at=ours["recorded_at"],
             measurements=tuple(_measurement(signature, result) for result in document["results"]),
-            duel=Duel(tuple(ours["duel"]["contenders"]), tuple(map(tuple, ours["duel"]["rounds"]))),
+            duel=Duel(
+                tuple(ours["duel"]["contenders"]),
+                tuple(map(tuple, ours["duel"]["rounds"])),
+                tuple(CardState.from_json(state) for state in ours["duel"].get("states", ())),
+            ),
         )
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{name} is not a recorded search space: {type(error).__name__}: {error}") from error
@@ -229,9 +233,10 @@ class RecordedMeasurer:
         self._waiting.clear()
         return ()
 
-    def recheck(self, config: Config, seeds: Sequence[int]) -> Measurement | float:
+    def recheck(self, config: Config, seed: int) -> Evidence:
         """The error that was recorded."""
-        return self._known[config].max_error or 0.0
+        known = self._known[config]
+        return Evidence(known.max_error, known.tolerance, ("normal",), 1)
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel:
         """The recorded rounds, in order; fewer than asked for, or none, when they are used up.

@@ -7,11 +7,12 @@ ruined its CUDA context. It tells its parent which stage it has reached, so that
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from math import isfinite
+from functools import partial
+from math import inf, isfinite
 from multiprocessing.connection import Connection
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import torch
@@ -21,12 +22,13 @@ from triton.runtime.errors import OutOfResources
 from tuner import catalog
 from tuner.errors import MeasureError, TunerError
 from tuner.kernels.spec import Config, Kernel, Launch
-from tuner.measure import check, tensors
-from tuner.measure.clock import Clock
+from tuner.measure import ceilings, check, tensors
+from tuner.measure.card import Card, Unseen, look
+from tuner.measure.clock import Clock, Run, Timer, clock_of
 from tuner.measure.compile import describe_error, is_compile_error
-from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Task, Unable
+from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Survey, Task, Unable
 from tuner.measure.processes import connect, die_with, parent
-from tuner.records import FEWEST_SAMPLES, VENDOR, Duel, Measurement, Outcome, median
+from tuner.records import FEWEST_SAMPLES, VENDOR, CardState, Duel, Evidence, Measurement, Outcome, median
 
 _LOOK = 3
 """Launches of the first look."""
@@ -41,9 +43,22 @@ _DUEL_LAUNCHES = 3
 """Launches whose median is one contender's latency in one round."""
 
 
+_SLOW_US = 50_000.0
+"""From here on the look is all a config gets: three launches of that length are no less certain than ten short ones."""
+_INPUTS = ("normal", "normal", "special")
+"""Kinds of the inputs that a finalist must be right on. On the second its outputs are in another place, aligned to 16
+bytes and no more."""
+_REPEATS = 16
+"""Launches on each of them, besides the one that is compared with the reference, whose result must come again. With 51
+launches in all, a config that is wrong once in five gets through once in 90,000 times."""
+_ALIGNMENT = 16
+_PATIENCE, _PAUSE_S = 10, 0.2
+"""How many rounds of a request may be thrown away because something disturbed the card, and the pause after each."""
+
+
 class _WrongResult(Exception):
-    def __init__(self, error: float, allowed: float) -> None:
-        super().__init__(f"deviates from the reference by {error:.3g} of its largest value; {allowed:.3g} is allowed")
+    def __init__(self, text: str, error: float, allowed: float) -> None:
+        super().__init__(text)
         self.error, self.allowed = error, allowed
 
 
@@ -51,25 +66,35 @@ class Worker:
     """One problem's tensors, reference and clock on the card: `cuda:0`, the only one that the parent shows it."""
 
     def __init__(
-        self, task: Task, tell: Callable[[Any], None], *, device: str = "cuda:0", clock: Clock | None = None
+        self,
+        task: Task,
+        tell: Callable[[Any], None],
+        *,
+        card: Card | None = None,
+        device: str = "cuda:0",
+        clock: Clock | None = None,
     ) -> None:
         self._kernel: Kernel = catalog.resolve(task.kernel)
         self._problem = task.problem
         self._tell = tell
+        self._card = card or Unseen()
         self._operands = self._kernel.operands(task.problem)
         self._device = device
+        self._clock = clock or clock_of(task.policy, device)
+        self._card.claim()
         self._tensors = tensors.allocate(self._operands, device)
-        self._clock = clock or Clock(device)
         self._compiled_here = False
         triton.knobs.compilation.listener = self._on_compile
         self._draw(seed=0)
-        vendors_own = self._error_after(self._run_vendor)
+        vendors_own = self._error_after(partial(self._kernel.vendor, task.problem, self._tensors), self._tensors)[0]
         if not isfinite(vendors_own):
             written = ", ".join(tensors.written(self._operands, self._tensors))
             raise MeasureError(
                 f"the vendor's own result of {self._kernel.op} is wrong, or it is not written to {written}"
             )
         self._allowed = check.tolerance(self._kernel, self._problem, vendors_own)
+        copies = self._clock.copies(sum(operand.bytes for operand in self._operands.values()))
+        self._sets = [self._tensors, *(tensors.copied(self._operands, self._tensors) for _ in range(copies - 1))]
 
     def measure(self, request: Measure) -> Measurement:
         """Launches, checks, then times one config. Whatever it raises becomes its outcome."""
@@ -83,48 +108,60 @@ class Worker:
             stage = "check"
             self._enter(stage)
             self._draw(request.seed)
-            facts |= {"max_error": self._checked(launches), "tolerance": self._allowed}
+            error, _ = self._checked(_run(launches), self._tensors)
+            facts |= {"max_error": error, "tolerance": self._allowed}
             stage = "time"
             self._enter(stage)
-            return Measurement(config, Outcome.OK, self._samples(launches, request.best_us), **facts)
+            return Measurement(config, Outcome.OK, self._samples(config, request.best_us), **facts)
         except Exception as error:  # noqa: BLE001  a config may fail in any way; its failure is the result
             return self._failure(config, stage, error, facts)
 
-    def recheck(self, request: Recheck) -> float | Measurement:
-        """Checks a config on fresh inputs again and again; the largest error, or the failure."""
+    def recheck(self, request: Recheck) -> Evidence | Measurement:
+        """Checks a config again and again, on inputs of several kinds; the evidence, or the failure."""
         try:
             self._enter("check")
-            launches = self._launches(request.config)
-            errors = []
-            for seed in request.seeds:
-                self._draw(seed)
-                errors.append(self._checked(launches))
-            return max(errors)
+            errors = [
+                self._right_on(request.config, request.seed + number, kind, elsewhere=number == 1)
+                for number, kind in enumerate(_INPUTS)
+            ]
+            return Evidence(max(errors), self._allowed, _INPUTS, len(_INPUTS) * (1 + _REPEATS))
         except Exception as error:  # noqa: BLE001  as in `measure`
             return self._failure(request.config, "check", error, {})
 
     def duel(self, request: Rounds) -> Duel | Measurement:
-        """Times the contenders in turn, in a new order every round."""
+        """Times the contenders in turn, in a new order every round.
+
+        A round in which others used the card, or its clocks were held down, is done again after a pause, a few times.
+        """
         end = monotonic() + request.seconds
         self._draw(request.seed)
-        restore = tensors.restorer(self._operands, self._tensors)
         contenders: dict[str, Config | None] = {config.text: config for config in request.configs} | {VENDOR: None}
+        timers: dict[str, Timer] = {}
         order = random.Random(request.seed)
         rounds: list[tuple[float, ...]] = []
+        states: list[CardState] = []
+        patience = _PATIENCE
         while len(rounds) < request.rounds and (not rounds or monotonic() < end):
             latencies: dict[str, float] = {}
             for name in order.sample(list(contenders), len(contenders)):
                 config = contenders[name]
                 self._tell(Stage("duel", config))
                 try:
-                    run = self._run_vendor if config is None else _run(self._launches(config))
-                    latencies[name] = median(self._clock.samples(run, _DUEL_LAUNCHES, restore))
+                    if name not in timers:
+                        timers[name] = self._timer(config)
+                    latencies[name] = median(timers[name](_DUEL_LAUNCHES))
                 except Exception as error:
                     if config is None:
                         raise
                     return self._failure(config, "duel", error, {})
+            state = self._card.state()
+            if state is not None and state.marks and patience:
+                patience -= 1
+                sleep(_PAUSE_S)
+                continue
             rounds.append(tuple(latencies[name] for name in contenders))
-        return Duel(tuple(contenders), tuple(rounds))
+            states += [state] if state is not None else []
+        return Duel(tuple(contenders), tuple(rounds), tuple(states))
 
     def _enter(self, stage: str) -> None:
         self._tell(Stage(stage))
@@ -132,11 +169,23 @@ class Worker:
     def _on_compile(self, *, cache_hit: bool, **_: Any) -> None:
         self._compiled_here = self._compiled_here or not cache_hit
 
-    def _draw(self, seed: int) -> None:
-        tensors.draw(self._operands, self._tensors, seed)
+    def _draw(self, seed: int, kind: str = "normal") -> None:
+        special = kind == "special" and not self._kernel.finite_only
+        tensors.draw(self._operands, self._tensors, seed, special=special)
 
-    def _launches(self, config: Config) -> tuple[Launch, ...]:
-        return self._kernel.launch(self._problem, config, self._tensors)
+    def _launches(self, config: Config, values: Mapping[str, torch.Tensor] | None = None) -> tuple[Launch, ...]:
+        return self._kernel.launch(self._problem, config, self._tensors if values is None else values)
+
+    def _timer(self, config: Config | None) -> Timer:
+        """What times a config, or the vendor's kernel, on all sets of operands."""
+        runs: list[Run] = [
+            partial(self._kernel.vendor, self._problem, values)
+            if config is None
+            else _run(self._launches(config, values))
+            for values in self._sets
+        ]
+        restores = [tensors.restorer(self._operands, values) for values in self._sets]
+        return self._clock.timer(runs, _all([restore for restore in restores if restore is not None]))
 
     def _first_launch(self, launches: tuple[Launch, ...]) -> dict[str, Any]:
         """Launches once, whatever comes out; what the compiler says of the code that ran."""
@@ -150,33 +199,63 @@ class Worker:
             "shared_bytes": max((code.metadata.shared for code in compiled), default=0),
         }
 
-    def _checked(self, launches: tuple[Launch, ...]) -> float:
-        error = self._error_after(_run(launches))
-        if not error <= self._allowed:
-            raise _WrongResult(error, self._allowed)
+    def _right_on(self, config: Config, seed: int, kind: str, *, elsewhere: bool) -> float:
+        """The error of a config on fresh inputs; its result must come again, and nothing else may be written."""
+        self._draw(seed, kind)
+        values: Mapping[str, torch.Tensor] = self._tensors
+        if elsewhere:
+            values = tensors.elsewhere(self._operands, self._tensors, _ALIGNMENT)
+        before = tensors.sums(self._operands, values)
+        run = _run(self._launches(config, values))
+        error, outputs = self._checked(run, values)
+        self._refuse_changed(values, before)
+        first = {name: tensor.clone() for name, tensor in outputs.items()}
+        restore = tensors.restorer(self._operands, values)
+        for _ in range(_REPEATS):
+            self._enter("check")
+            tensors.poison(self._operands, values)
+            run()
+            apart = check.deviation(self._kernel, tensors.written(self._operands, values), first)
+            if not apart <= 2 * self._allowed:
+                raise _WrongResult(f"run again, its result is another by {apart:.3g}", apart, self._allowed)
+            if restore is not None:
+                restore()
+        self._refuse_changed(values, before)
         return error
 
-    def _error_after(self, run: Callable[[], object]) -> float:
-        restore = tensors.restorer(self._operands, self._tensors)
-        tensors.poison(self._operands, self._tensors)
+    def _refuse_changed(self, values: Mapping[str, torch.Tensor], before: Mapping[str, int]) -> None:
+        """What is only read must be as it was."""
+        changed = [name for name, total in tensors.sums(self._operands, values).items() if total != before[name]]
+        if changed:
+            raise _WrongResult(f"it writes to {', '.join(changed)}, which it may only read", inf, self._allowed)
+
+    def _checked(self, run: Run, values: Mapping[str, torch.Tensor]) -> tuple[float, Mapping[str, torch.Tensor]]:
+        error, outputs = self._error_after(run, values)
+        if not error <= self._allowed:
+            text = f"deviates from the reference by {error:.3g} of its largest value; {self._allowed:.3g} is allowed"
+            raise _WrongResult(text, error, self._allowed)
+        if not tensors.intact(self._operands, values):
+            raise _WrongResult("it writes beside its outputs", inf, self._allowed)
+        return error, outputs
+
+    def _error_after(self, run: Run, values: Mapping[str, torch.Tensor]) -> tuple[float, Mapping[str, torch.Tensor]]:
+        """The error of what `run` writes, and what it wrote."""
+        restore = tensors.restorer(self._operands, values)
+        tensors.poison(self._operands, values)
         run()
-        outputs: Mapping[str, torch.Tensor] = tensors.written(self._operands, self._tensors)
+        outputs: Mapping[str, torch.Tensor] = tensors.written(self._operands, values)
         if restore is not None:  # the reference reads what the kernel read
             outputs = {name: tensor.clone() for name, tensor in outputs.items()}
             restore()
-        return check.error(self._kernel, self._problem, self._tensors, outputs)
+        return check.error(self._kernel, self._problem, values, outputs), outputs
 
-    def _samples(self, launches: tuple[Launch, ...], best_us: float | None) -> tuple[float, ...]:
-        run = _run(launches)
-        restore = tensors.restorer(self._operands, self._tensors)
-        look = self._clock.samples(run, _LOOK, restore)
-        if best_us is not None and min(look) > _BEATEN * best_us:
+    def _samples(self, config: Config, best_us: float | None) -> tuple[float, ...]:
+        timer = self._timer(config)
+        look = timer(_LOOK)
+        if median(look) >= _SLOW_US or (best_us is not None and min(look) > _BEATEN * best_us):
             return tuple(look)
         count = max(FEWEST_SAMPLES, min(_MOST, int(_FULL_MS * 1000 / median(look))))
-        return tuple(self._clock.samples(run, count, restore))
-
-    def _run_vendor(self) -> object:
-        return self._kernel.vendor(self._problem, self._tensors)
+        return tuple(timer(count))
 
     def _failure(self, config: Config, stage: str, error: Exception, facts: dict[str, Any]) -> Measurement:
         if isinstance(error, _WrongResult):
@@ -202,7 +281,7 @@ class Worker:
         return True
 
 
-def _run(launches: tuple[Launch, ...]) -> Callable[[], object]:
+def _run(launches: tuple[Launch, ...]) -> Run:
     def run() -> None:
         for launch in launches:
             launch()
@@ -210,13 +289,29 @@ def _run(launches: tuple[Launch, ...]) -> Callable[[], object]:
     return run if len(launches) != 1 else launches[0]
 
 
-def serve(pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None]], Worker] = Worker) -> None:
+def _all(runs: Sequence[Run]) -> Run | None:
+    """One callable that does them all; None for none."""
+
+    def run() -> None:
+        for each in runs:
+            each()
+
+    return run if runs else None
+
+
+def serve(pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None], Card], Worker]) -> None:
     """Answers requests until the pipe closes or the context is lost."""
-    task: Task = pipe.recv()
+    task: Survey | Task = pipe.recv()
+    card = look(task.card)
     try:
-        worker = make(task, pipe.send)
+        while isinstance(task, Survey):
+            pipe.send(ceilings.measure("cuda:0"))
+            torch.cuda.empty_cache()
+            task = pipe.recv()
+        worker = make(task, pipe.send, card)
     except torch.cuda.OutOfMemoryError:
-        pipe.send(Unable(f"the tensors of {task.problem.text} do not fit the memory of the card"))
+        what = f"the tensors of {task.problem.text}" if isinstance(task, Task) else "two tensors of 1 GB"
+        pipe.send(Unable(f"{what} do not fit the memory of the card"))
         return
     except TunerError as error:
         pipe.send(Unable(str(error)))
@@ -232,10 +327,12 @@ def serve(pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None
 
 
 def main() -> None:
-    """Serves the parent process until it goes."""
+    """Serves the parent process until it goes. All that takes long and needs no task is done before there is one."""
     die_with(parent())
+    if torch.cuda.is_available():
+        torch.cuda.init()
     with suppress(EOFError):
-        serve(connect())
+        serve(connect(), lambda task, tell, card: Worker(task, tell, card=card))
 
 
 if __name__ == "__main__":
