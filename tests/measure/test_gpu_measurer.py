@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 from helpers import drawn, toy
 
 from tuner import catalog
-from tuner.device import describe
+from tuner.device import bus_id, describe
 from tuner.kernels.spec import Config
 from tuner.measure.gpu import GpuMeasurer
 from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
+from tuner.space import feasible
 
 pytestmark = pytest.mark.gpu
 
@@ -160,3 +161,54 @@ def test_nothing_is_left_running(tmp_path: Path) -> None:
     for pid in children:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_crash_costs_less_than_a_second() -> None:
+    """A spare worker has imported what it needs; it makes its context and goes on."""
+    kernel = catalog.resolve(toy("faulty"))
+    problem = kernel.signature.problem({"N": 1 << 20})
+    right, wild = (
+        kernel.signature.config({"BLOCK": 256, "FAULT": fault, "num_warps": 1, "num_stages": 1})
+        for fault in ("none", "wild")
+    )
+    measurer = GpuMeasurer(toy("faulty"), problem, describe(0).limits)
+    try:
+        _measure_all(measurer, [right, wild])  # compiled from now on
+        sleep(8)  # the next spare is warm
+        started = monotonic()
+        _measure_all(measurer, [right])
+        undisturbed = monotonic() - started
+        started = monotonic()
+        assert not _measure_all(measurer, [wild])[wild].ok
+        assert _measure_all(measurer, [right])[right].ok
+        assert monotonic() - started - 2 * undisturbed < 1.0
+    finally:
+        measurer.close()
+
+
+def test_c07_five_hundred_configs_leave_memory_as_it_was() -> None:
+    kernel = catalog.load("transpose")
+    problem = kernel.signature.problem({"M": 64})
+    limits = describe(0).limits
+    configs = list(feasible(kernel, problem, limits))[:500]
+    measurer = GpuMeasurer("transpose", problem, limits)
+    try:
+        _measure_all(measurer, configs[:100])
+        before = _memory(measurer._worker.pid)
+        _measure_all(measurer, configs[100:])
+        after = _memory(measurer._worker.pid)
+    finally:
+        measurer.close()
+    assert len(configs) == 500
+    assert after[0] - before[0] < 200 * 2**20
+    assert after[1] - before[1] < 200 * 2**20
+
+
+def _memory(pid: int) -> tuple[int, int]:
+    """Bytes that a process holds of the host's memory, and all processes of the card's."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    card = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id(0).encode())
+    resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return resident * os.sysconf("SC_PAGE_SIZE"), int(pynvml.nvmlDeviceGetMemoryInfo(card).used)

@@ -175,12 +175,11 @@ class GpuMeasurer:
 
     def _next_worker(self) -> Child:
         """The spare, or a new one; it has still to take up the task."""
-        worker = (
-            self._spare
-            if self._spare is not None and self._spare.runs
-            else start_worker(self._gpu, self._worker_module)
-        )
-        self._spare = None
+        worker, self._spare = self._spare, None
+        if worker is not None and not worker.runs:
+            worker.kill()
+            worker = None
+        worker = worker or start_worker(self._gpu, self._worker_module)
         worker.send(self._task)
         self._stage = _STARTING
         self._deadline = monotonic() + _START_S

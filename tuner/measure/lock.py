@@ -16,7 +16,10 @@ def lock_path(card: str) -> Path:
 
 
 class Lock:
-    """Held from construction to `release`, or to the end of the process, however that comes. `what` tells others why."""
+    """Held from construction to `release`, or to the end of the process, however that comes.
+
+    `what` tells others what it is held for.
+    """
 
     def __init__(self, path: Path, what: str, on_wait: Callable[[str], None]) -> None:
         self._file = self._open(path)
