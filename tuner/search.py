@@ -11,17 +11,15 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
 
+from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import Duel, Measurement
 from tuner.sampler import Proposer
-from tuner.verdict import Verdict, decide
+from tuner.verdict import Verdict, decide, rounds_wanted
 
 _RECHECK_SEEDS = (1_000_001, 1_000_002)
 """Fresh inputs that a finalist must be right on, besides those of its measurement."""
-_ROUNDS = 10
-"""Rounds of a duel between two looks at the verdict."""
-_FEWEST_ROUNDS, _MOST_ROUNDS = 20, 60
 _LOOK_S = 0.2
 """How often a search that waits looks whether it shall stop."""
 _DUEL_S = 60.0
@@ -190,16 +188,21 @@ class _Run:
     def _fought(self, contenders: Sequence[Config], seed: int) -> Duel | None:
         """As many rounds as it takes to tell the contenders apart, within limits; None if one of them fails."""
         duel: Duel | None = None
-        while duel is None or len(duel.rounds) < _MOST_ROUNDS:
-            rounds = _FEWEST_ROUNDS if duel is None else _ROUNDS
+        verdict: Verdict | None = None
+        while wanted := rounds_wanted(verdict):
             left = min(_DUEL_S, max(0.0, self._end - monotonic()))
-            more = self._measurer.duel(contenders, rounds, left, seed + (0 if duel is None else len(duel.rounds)))
+            more = self._measurer.duel(contenders, wanted, left, seed + (0 if duel is None else len(duel.rounds)))
             if isinstance(more, Measurement):
                 self._keep(more)
                 return None
-            duel = more if duel is None else duel.extended(more)
-            if not more.rounds or not self._verdict(duel, contenders).unresolved or monotonic() >= self._end:
+            if not more.rounds:
+                if duel is None:
+                    raise MeasureError("a duel has at least one round, and this measurer gave none")
                 break
+            duel = more if duel is None else duel.extended(more)
+            if monotonic() >= self._end:
+                break
+            verdict = self._verdict(duel, contenders)
         return duel
 
     def _verdict(self, duel: Duel, contenders: Sequence[Config]) -> Verdict:
