@@ -8,10 +8,10 @@ Value = int | bool | str
 
 
 class Tie(BaseModel):
-    """A config as good as the winner, within noise or within 1 %."""
+    """A config that was not shown to be more than 1 % slower than the fastest."""
 
     config: dict[str, Value]
-    slowdown: float = Field(description="Its latency over the winner's, round by round, median.")
+    slowdown: float = Field(description="Its latency over the winner's, round by round.")
 
 
 class Checked(BaseModel):
@@ -100,9 +100,7 @@ class BestConfig(BaseModel):
     default_latency_us: float | None
     vendor_latency_us: float | None
     ties: list[Tie]
-    unresolved: bool = Field(
-        description="Some ties could neither be told from the fastest nor shown to be within 1 % of it."
-    )
+    unresolved: bool = Field(description="Some configs were shown to be neither within 1 % of the fastest nor beyond.")
     marks: list[str] = Field(
         description="`launch_bound`: nothing but launching is timed; `contended`: others used the card meanwhile; "
         "`throttled`: its clocks were held down."

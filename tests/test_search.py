@@ -6,6 +6,7 @@ import pytest
 from contracts import SearchContract, Subject
 from scripted import BEST, DEFAULT, SPACE, ScriptedMeasurer, bowl, only
 
+from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure import recorded
 from tuner.measure.recorded import RecordedMeasurer
@@ -157,7 +158,22 @@ def test_an_unresolved_duel_goes_on_and_stops() -> None:
 
     result = search(SPACE, DEFAULT, ScriptedMeasurer(flat, noise=0.05), budget=Budget(trials=12))
     assert result.duel is not None
-    assert 20 < len(result.duel.rounds) <= 60
+    assert len(result.duel.rounds) == 200
+    assert result.verdict is not None
+    assert result.verdict.unresolved
+
+
+def test_a_duel_ends_with_the_rounds_that_there_are() -> None:
+    """A recorded space has 20, which do not tell its best apart."""
+    space = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
+    configs = [measurement.config for measurement in space.measurements]
+    measurer = RecordedMeasurer(space)
+    result = search(configs, space.default, measurer, sampler="grid")
+    assert result.verdict is not None
+    assert result.verdict.unresolved
+    assert result.verdict.rounds == len(space.duel.rounds) == 20
+    with pytest.raises(MeasureError, match="a duel has at least one round, and this measurer gave none"):
+        search(configs, space.default, measurer, sampler="grid")
 
 
 def test_tpe_finds_the_best_of_a_bowl_sooner_than_random() -> None:

@@ -221,7 +221,10 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Tie:
-    """A config as good as the winner, within noise or within 1 %, and its slowdown against it (1.002: 0.2 % slower)."""
+    """A config that was not shown to be more than 1 % slower than the fastest.
+
+    `slowdown` is against the winner, 1.002: 0.2 % slower.
+    """
 
     config: Config
     slowdown: float
@@ -252,13 +255,13 @@ class Answer:
     latency_us: float
     interval_us: Interval
     speedup: float | None
-    """Default's latency over this config's, round by round, median; None where the default does not run."""
+    """Default's latency over this config's, round by round; None where the default does not run."""
     speedup_interval: Interval | None
     default_latency_us: float | None
     vendor_latency_us: float | None
     ties: tuple[Tie, ...] = ()
     unresolved: bool = False
-    """Some ties could neither be told from the fastest nor shown to be within 1 % of it."""
+    """Some configs were shown to be neither within 1 % of the fastest nor beyond."""
     evidence: Evidence = Evidence()
     marks: tuple[str, ...] = ()
     """What to know of the numbers: `launch_bound` (nothing but launching is timed), `contended` (others used the card),

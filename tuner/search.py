@@ -11,20 +11,18 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
+from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Duel, Evidence, Measurement
 from tuner.sampler import Proposer
-from tuner.verdict import Verdict, decide
+from tuner.verdict import Verdict, decide, rounds_wanted
 
 _RECHECK_SEED = 1_000_001
 """Inputs that a finalist must be right on are others than those of its measurement."""
 _CLOSE, _FASTEST, _MOST_FINALISTS = 1.03, 8, 24
 """Who meets in the duel: the fastest few; and of all that are this close to the best, as far as one measurement each
 can tell, those that the verdict's rule would prefer. So two runs put much the same configs in, whoever was lucky."""
-_ROUNDS = 10
-"""Rounds of a duel between two looks at the verdict."""
-_FEWEST_ROUNDS, _MOST_ROUNDS = 20, 60
 _LOOK_S = 0.2
 """How often a search that waits looks whether it shall stop."""
 _DUEL_S = 30.0
@@ -194,26 +192,28 @@ class _Run:
         """
         end = min(self._end, monotonic() + _DUEL_S)
         duel: Duel | None = None
-        wanted = _FEWEST_ROUNDS
-        while wanted and not self._stop():
+        verdict: Verdict | None = None
+        while (wanted := rounds_wanted(verdict)) and not self._stop():
             left = max(0.0, end - monotonic())
             more = self._measurer.duel(contenders, wanted, left, seed + (0 if duel is None else len(duel.rounds)))
             if isinstance(more, Measurement):
                 self._keep(more)
                 return None
+            if not more.rounds:  # a recording is used up
+                break
             duel = more if duel is None else duel.extended(more)
+            verdict = self._verdict(duel)
             if race:
-                contenders = self._unbeaten(duel, contenders)
+                as_good = {verdict.config, self._default, *(tie.config for tie in verdict.ties)}
+                contenders = [config for config in contenders if config in as_good]
                 duel = duel.among([*(config.text for config in contenders), VENDOR])
             if not self._right_again(contenders):
                 return None
-            wanted = self._wanted(duel) if more.rounds and monotonic() < end else 0
+            if monotonic() >= end:
+                break
+        if duel is None and not self._stop():
+            raise MeasureError("a duel has at least one round, and this measurer gave none")
         return None if self._stop() else duel
-
-    def _unbeaten(self, duel: Duel, contenders: Sequence[Config]) -> list[Config]:
-        """Those that may still be as good as the best, and the default, which every answer is compared with."""
-        as_good = {tie.config for tie in self._verdict(duel).ties} | {self._verdict(duel).config, self._default}
-        return [config for config in contenders if config in as_good]
 
     def _right_again(self, contenders: Sequence[Config]) -> bool:
         """Whether all are, as far as was not seen before; one that is not becomes a failed measurement."""
@@ -226,12 +226,6 @@ class _Run:
             else:
                 self._evidence[config] = answer
         return all(config in self._evidence for config in contenders)
-
-    def _wanted(self, duel: Duel) -> int:
-        """How many more rounds are worth having."""
-        if len(duel.rounds) >= _MOST_ROUNDS or not self._verdict(duel).unresolved:
-            return 0
-        return _ROUNDS
 
     def _verdict(self, duel: Duel) -> Verdict:
         configs = [config for config in self.found if config.text in duel.contenders]

@@ -1,0 +1,76 @@
+"""The clocks on a real card: what they can and cannot make a kernel look like."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner import catalog
+from tuner.device import bus_id, describe
+from tuner.kernels.spec import Problem
+from tuner.measure.gpu import GpuMeasurer, start_worker, survey
+from tuner.records import POLICIES, Ceilings, Measurement
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def ceilings() -> Ceilings:
+    worker = start_worker(0)
+    try:
+        return survey(worker, 0)
+    finally:
+        worker.kill()
+
+
+def _measured(op: str, problem: Problem, policy: str) -> Measurement:
+    kernel, limits = catalog.load(op), describe(0).limits
+    measurer = GpuMeasurer(op, problem, limits, policy=POLICIES[policy])
+    try:
+        measurer.submit(kernel.default_config(problem, limits))
+        measurement = measurer.next(timeout_s=60)
+    finally:
+        measurer.close()
+    assert measurement is not None
+    assert measurement.ok, measurement
+    return measurement
+
+
+def test_ceilings_are_those_of_a_data_centre_card(ceilings: Ceilings) -> None:
+    assert 1000 < ceilings.copy_gb_per_s < 10_000
+    assert ceilings.tflops["bf16"] > ceilings.tflops["tf32"] > ceilings.tflops["fp32"] > 10
+    assert set(ceilings.launch_us) == {policy.text for policy in POLICIES.values()}
+    assert 0.3 < ceilings.launch_us["cold-graph-1"] < ceilings.launch_us["cold-events-1"] < 8
+
+
+@pytest.mark.parametrize(("op", "size"), [("transpose", 1448), ("transpose", 2048), ("softmax", 1448)])
+@pytest.mark.parametrize("policy", ["cold", "graph"])
+def test_d01_no_kernel_is_faster_than_memory(ceilings: Ceilings, op: str, size: int, policy: str) -> None:
+    """8 MB in and 8 MB out fit into L2: warm, they would seem to move faster than memory can."""
+    kernel = catalog.load(op)
+    problem = kernel.signature.problem({"M": size})
+    reached = kernel.bytes(problem) / _measured(op, problem, policy).latency_us / 1e3
+    assert reached <= ceilings.copy_gb_per_s
+
+
+def test_d02_a_tiny_kernel_is_timed_without_its_events(ceilings: Ceilings) -> None:
+    problem = catalog.load("transpose").signature.problem({"M": 64})
+    graph, events = (_measured("transpose", problem, policy) for policy in ("graph", "cold"))
+    assert graph.latency_us < events.latency_us
+    assert graph.latency_us < 2 * ceilings.launch_us["cold-graph-1"] + 2
+
+
+def test_a_warm_cache_shows(ceilings: Ceilings) -> None:
+    problem = catalog.load("softmax").signature.problem({"M": 1024})
+    assert _measured("softmax", problem, "warm").latency_us < 0.9 * _measured("softmax", problem, "graph").latency_us
+
+
+def test_the_state_of_the_card_is_seen() -> None:
+    from tuner.measure.card import NvmlCard, look
+
+    card = look(bus_id(0))
+    assert isinstance(card, NvmlCard)
+    state = card.state()
+    assert state.sm_mhz is not None
+    assert state.temperature_c is not None
+    assert 10 < state.temperature_c < 100
+    assert state.foreign == ()
