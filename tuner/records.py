@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tuner.kernels.spec import Config, Limits, Problem
+from tuner.kernels.spec import Config, Limits, Problem, Signature
 
 
 @dataclass(frozen=True)
@@ -291,6 +291,31 @@ class StoredAnswer:
     """Configs its run knew in the end: those it measured and those it took over from earlier runs."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What its run was asked for."""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One search as the store hands it out, whether it gave an answer or not."""
+
+    id: int
+    signature: Signature
+    problem: Problem
+    provenance: Provenance
+    settings: Mapping[str, Any]
+    """What it was asked for."""
+    status: str
+    """`running` (or killed), `done`, `failed` or `interrupted`."""
+    stopped: str | None
+    """What ended it: `trials`, `budget`, `exhausted`, `interrupted` or `error`; None while it runs."""
+    seconds: Mapping[str, float]
+    """Wall time by stage; empty while it runs."""
+    started_at: str
+    """UTC, ISO 8601, as `ended_at`."""
+    ended_at: str | None
+    trials: int = 0
+    """Configs it measured itself; what it took over from earlier runs is not among them."""
+    answer_us: float | None = None
+    """Latency of its answer; None where it gave none."""
 
 
 def median(values: Sequence[float]) -> float:
