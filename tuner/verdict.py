@@ -54,14 +54,14 @@ def decide(
         shared_bytes: of each config, for the rule.
     """
     leader = min(configs, key=lambda config: (median(duel.of(config.text)), config.text))
-    slowdowns = {config: _ratio(duel, config, leader)[1] for config in configs}
+    slowdowns = {config: ratio(duel, config.text, leader.text)[1] for config in configs}
     equivalents = [config for config, (_, upper) in slowdowns.items() if upper <= EQUIVALENT] or [leader]
     winner, kind = min(equivalents, key=lambda config: (shared_bytes.get(config, 0), config.text)), "tuned"
     if default is not None and default in slowdowns and slowdowns[default][0] <= EQUIVALENT:
         winner, kind = default, "default"
-    speedup = _ratio(duel, default, winner) if default is not None and default in slowdowns else None
+    speedup = ratio(duel, default.text, winner.text) if default is not None and default in slowdowns else None
     as_good = [config for config, (lower, upper) in slowdowns.items() if lower <= 1 or upper <= EQUIVALENT]
-    ties = [Tie(config, *_ratio(duel, config, winner)) for config in as_good if config != winner]
+    ties = [Tie(config, *ratio(duel, config.text, winner.text)) for config in as_good if config != winner]
     latencies = duel.of(winner.text)
     return Verdict(
         config=winner,
@@ -92,8 +92,9 @@ def interval_of_median(values: Sequence[float]) -> Interval:
     return ordered[cut], ordered[n - 1 - cut]
 
 
-def _ratio(duel: Duel, config: Config, other: Config) -> tuple[float, Interval]:
-    ratios = [a / b for a, b in zip(duel.of(config.text), duel.of(other.text), strict=True)]
+def ratio(duel: Duel, contender: str, other: str) -> tuple[float, Interval]:
+    """The latency of one contender over another's, round by round, and its interval."""
+    ratios = [a / b for a, b in zip(duel.of(contender), duel.of(other), strict=True)]
     return median(ratios), interval_of_median(ratios)
 
 
