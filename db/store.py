@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ from tuner.errors import StoreError, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import (
     Answer,
+    CardState,
     Ceilings,
     Device,
     Duel,
@@ -35,6 +36,7 @@ from tuner.records import (
     Outcome,
     Provenance,
     StoredAnswer,
+    StoredRun,
     Tie,
 )
 
@@ -198,50 +200,60 @@ class Store:
         The newest of each config, where trying again could not end otherwise or has been tried often enough.
         """
         query = _trials(problem, provenance).order_by(schema.Trial.id)
-        tried: dict[str, list[Measurement]] = {}
         with self._read() as connection:
-            for row in connection.execute(query):
-                tried.setdefault(row.config_text, []).append(_measurement(signature, row))
-        known = []
-        for tries in tried.values():
-            settled = [measurement for measurement in tries if measurement.outcome.permanent]
-            if settled or len(tries) >= _TRIES:
-                known.append((settled or tries)[-1])
-        return known
+            return _settled(signature, connection.execute(query))
+
+    def run(self, number: int) -> StoredRun | None:
+        """The run of that number; None if there is none."""
+        with self._read() as connection:
+            row = connection.execute(_runs().where(schema.Run.id == number)).one_or_none()
+        return None if row is None else _stored_run(row)
+
+    def runs(self, limit: int) -> list[StoredRun]:
+        """The newest runs, so many at most, the newest first."""
+        query = _runs().order_by(schema.Run.id.desc()).limit(limit)
+        with self._read() as connection:
+            return [_stored_run(row) for row in connection.execute(query)]
+
+    def known_to(self, run: StoredRun) -> list[Measurement]:
+        """What a run knew in the end: what it took over from earlier runs, then what it measured, each in order."""
+        own = select(schema.Trial).where(schema.Trial.run_id == run.id).order_by(schema.Trial.id)
+        earlier = _trials(run.problem, run.provenance).where(
+            schema.Trial.run_id < run.id, schema.Trial.ended_at <= run.started_at
+        )
+        with self._read() as connection:
+            measured = [_measurement(run.signature, row) for row in connection.execute(own)]
+            if not run.settings.get("known"):
+                return measured
+            taken_over = _settled(run.signature, connection.execute(earlier.order_by(schema.Trial.id)))
+        again = {measurement.config for measurement in measured}
+        return [*(known for known in taken_over if known.config not in again), *measured]
+
+    def duel(self, run: int) -> Duel | None:
+        """The rounds of a run's duel; None where it had none."""
+        query = select(schema.Round).where(schema.Round.run_id == run).order_by(schema.Round.number)
+        with self._read() as connection:
+            rows = connection.execute(query).all()
+        if not rows:
+            return None
+        contenders = tuple(rows[0].latencies)
+        states = tuple(_card_state(row.state) for row in rows if row.state is not None)
+        return Duel(contenders, tuple(tuple(row.latencies[name] for name in contenders) for row in rows), states)
 
     def answers(self, *, op: str | None = None, device: str | None = None) -> list[StoredAnswer]:
         """Answers that may serve, oldest first: those of runs that are not taken out of service."""
-        quarantined = select(schema.Answer.about_id).where(schema.Answer.kind == "quarantine")
-        query = (
-            select(
-                schema.Answer,
-                schema.Run.settings,
-                schema.Run.recorded,
-                schema.Run.tuner,
-                schema.Kernel.signature,
-                schema.Problem.parameters,
-                schema.Device.facts,
-                schema.Environment.triton,
-                schema.Environment.ptxas,
-                schema.Environment.torch,
-                schema.Environment.driver,
-                select(func.count()).where(schema.Trial.run_id == schema.Run.id).scalar_subquery().label("trials"),
-            )
-            .join(schema.Run, schema.Answer.run_id == schema.Run.id)
-            .join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
-            .join(schema.Problem, schema.Run.problem_id == schema.Problem.id)
-            .join(schema.Device, schema.Run.device_id == schema.Device.id)
-            .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
-            .where(schema.Answer.kind != "quarantine")
-            .where(schema.Answer.id.not_in(quarantined.where(schema.Answer.about_id.is_not(None))))
-            .order_by(schema.Answer.id)
-        )
+        query = _answers()
         if op is not None:
             query = query.where(schema.Answer.op == op)
         if device is not None:
             query = query.where(schema.Answer.device == device)
         with self._read() as connection:
             return [_stored_answer(row) for row in connection.execute(query)]
+
+    def answers_of(self, run: int) -> list[StoredAnswer]:
+        """Those of one run that may serve, oldest first."""
+        with self._read() as connection:
+            return [_stored_answer(row) for row in connection.execute(_answers().where(schema.Answer.run_id == run))]
 
     def partial(self, signature: Signature, problem: Problem, provenance: Provenance) -> Measurement | None:
         """The fastest measurement of any run of this problem, interrupted ones included; None if there is none."""
@@ -404,6 +416,70 @@ def _trials(problem: Problem, provenance: Provenance) -> Any:
     )
 
 
+def _settled(signature: Signature, rows: Iterable[Row[Any]]) -> list[Measurement]:
+    """Of every config the newest that a later run takes over; `rows` are trials, oldest first."""
+    tried: dict[str, list[Measurement]] = {}
+    for row in rows:
+        tried.setdefault(row.config_text, []).append(_measurement(signature, row))
+    known = []
+    for tries in tried.values():
+        settled = [measurement for measurement in tries if measurement.outcome.permanent]
+        if settled or len(tries) >= _TRIES:
+            known.append((settled or tries)[-1])
+    return known
+
+
+def _answers() -> Any:
+    quarantined = select(schema.Answer.about_id).where(schema.Answer.kind == "quarantine")
+    return (
+        select(
+            schema.Answer,
+            schema.Run.settings,
+            schema.Run.recorded,
+            schema.Run.tuner,
+            schema.Kernel.signature,
+            schema.Problem.parameters,
+            schema.Device.facts,
+            schema.Environment.triton,
+            schema.Environment.ptxas,
+            schema.Environment.torch,
+            schema.Environment.driver,
+            select(func.count()).where(schema.Trial.run_id == schema.Run.id).scalar_subquery().label("trials"),
+        )
+        .join(schema.Run, schema.Answer.run_id == schema.Run.id)
+        .join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
+        .join(schema.Problem, schema.Run.problem_id == schema.Problem.id)
+        .join(schema.Device, schema.Run.device_id == schema.Device.id)
+        .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
+        .where(schema.Answer.kind != "quarantine")
+        .where(schema.Answer.id.not_in(quarantined.where(schema.Answer.about_id.is_not(None))))
+        .order_by(schema.Answer.id)
+    )
+
+
+def _runs() -> Any:
+    answer = select(schema.Answer.latency_us).where(schema.Answer.run_id == schema.Run.id)
+    return (
+        select(
+            schema.Run,
+            schema.Kernel.source,
+            schema.Kernel.signature,
+            schema.Problem.parameters,
+            schema.Device.facts,
+            schema.Environment.triton,
+            schema.Environment.ptxas,
+            schema.Environment.torch,
+            schema.Environment.driver,
+            select(func.count()).where(schema.Trial.run_id == schema.Run.id).scalar_subquery().label("trials"),
+            answer.order_by(schema.Answer.id).limit(1).scalar_subquery().label("answer_us"),
+        )
+        .join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
+        .join(schema.Problem, schema.Run.problem_id == schema.Problem.id)
+        .join(schema.Device, schema.Run.device_id == schema.Device.id)
+        .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
+    )
+
+
 def _measurement(signature: Signature, row: Row[Any]) -> Measurement:
     return Measurement(
         config=signature.config(row.config),
@@ -442,19 +518,46 @@ def _stored_answer(row: Row[Any]) -> StoredAnswer:
             flops=row.flops,
             bytes=row.bytes,
         ),
-        provenance=Provenance(
-            device=Device(**row.facts | {"capability": tuple(row.facts["capability"])}),
-            environment=Environment(row.triton, row.ptxas, row.torch, row.driver),
-            source=row.source,
-            policy=row.policy,
-            recorded=row.recorded,
-            tuner=row.tuner,
-        ),
+        provenance=_provenance(row),
         created_at=row.created_at,
         run_id=row.run_id,
         trials=row.trials + row.settings.get("known", 0),
         settings=row.settings,
     )
+
+
+def _stored_run(row: Row[Any]) -> StoredRun:
+    signature = Signature.from_json(row.signature)
+    return StoredRun(
+        id=row.id,
+        signature=signature,
+        problem=signature.problem(row.parameters),
+        provenance=_provenance(row),
+        settings=row.settings,
+        status=row.status,
+        stopped=row.stopped,
+        seconds=row.seconds or {},
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        trials=row.trials,
+        answer_us=row.answer_us,
+    )
+
+
+def _provenance(row: Row[Any]) -> Provenance:
+    return Provenance(
+        device=Device(**row.facts | {"capability": tuple(row.facts["capability"])}),
+        environment=Environment(row.triton, row.ptxas, row.torch, row.driver),
+        source=row.source,
+        policy=row.policy,
+        recorded=row.recorded,
+        tuner=row.tuner,
+    )
+
+
+def _card_state(state: Mapping[str, Any]) -> CardState:
+    lists = {name: tuple(state.get(name, ())) for name in ("throttled", "foreign")}
+    return CardState(**{**state, **lists})
 
 
 def _fingerprint(device: Device) -> str:

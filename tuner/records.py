@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tuner.kernels.spec import Config, Limits, Problem
+from tuner.kernels.spec import Config, Limits, Problem, Signature
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,11 @@ class Measurement:
         """Median of the samples; infinite unless `ok`, so that failures order last."""
         return median(self.samples) if self.ok else float("inf")
 
+    @property
+    def looked_at(self) -> bool:
+        """Whether a first look showed it to be far behind the best, and it got no more."""
+        return self.ok and len(self.samples) < FEWEST_SAMPLES and self.latency_us < SLOW_US
+
 
 @dataclass(frozen=True)
 class CardState:
@@ -172,9 +177,14 @@ class Ceilings:
 
     def roofline_us(self, problem: Problem, flops: int, bytes: int) -> float:
         """The least time that a problem of so many operations and bytes can take here."""
-        arithmetic = "tf32" if problem.values.get("precision") == "tf32" else problem.dtype
-        compute = flops / self.tflops[arithmetic] / 1e6 if arithmetic in self.tflops else 0.0
+        reached = self.tflops.get(self.arithmetic(problem))
+        compute = 0.0 if reached is None else flops / reached / 1e6
         return max(compute, bytes / self.copy_gb_per_s / 1e3)
+
+    @staticmethod
+    def arithmetic(problem: Problem) -> str:
+        """Which matmul bounds a problem, as a key of `tflops`."""
+        return "tf32" if problem.values.get("precision") == "tf32" else problem.dtype
 
 
 @dataclass(frozen=True)
@@ -212,7 +222,9 @@ class Duel:
 
 
 FEWEST_SAMPLES = 10
-"""Of a config that was measured well; one that a first look showed to be far behind the best has fewer."""
+"""Of a config that was measured well, unless it is slow."""
+SLOW_US = 50_000.0
+"""From here on a look is enough: three launches of that length are no less certain than ten short ones."""
 VENDOR = "vendor"
 """The contender that is no config: what a user would call otherwise."""
 
@@ -307,6 +319,31 @@ class StoredAnswer:
     """Configs its run knew in the end: those it measured and those it took over from earlier runs."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What its run was asked for."""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One search as the store hands it out, whether it gave an answer or not."""
+
+    id: int
+    signature: Signature
+    problem: Problem
+    provenance: Provenance
+    settings: Mapping[str, Any]
+    """What it was asked for."""
+    status: str
+    """`running` (or killed), `done`, `failed` or `interrupted`."""
+    stopped: str | None
+    """What ended it: `trials`, `budget`, `exhausted`, `interrupted` or `error`; None while it runs."""
+    seconds: Mapping[str, float]
+    """Wall time by stage; empty while it runs."""
+    started_at: str
+    """UTC, ISO 8601, as `ended_at`."""
+    ended_at: str | None
+    trials: int = 0
+    """Configs it measured itself; what it took over from earlier runs is not among them."""
+    answer_us: float | None = None
+    """Latency of its answer; None where it gave none."""
 
 
 def median(values: Sequence[float]) -> float:

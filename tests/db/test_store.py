@@ -15,7 +15,7 @@ from pathlib import Path
 from signal import SIGKILL
 from subprocess import PIPE
 from threading import Timer
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -43,6 +43,7 @@ from tuner.records import (
     Outcome,
     Provenance,
     StoredAnswer,
+    StoredRun,
     Tie,
 )
 
@@ -445,6 +446,89 @@ class TestKnown:
     def test_partial_is_nothing_where_every_config_failed(self, store: Store) -> None:
         store.add_trial(started(store), measured(outcome=Outcome.COMPILE_ERROR))
         assert store.partial(SCALE, PROBLEM, HERE) is None
+
+
+def run_of(store: Store, number: int) -> StoredRun:
+    run = store.run(number)
+    assert run is not None
+    return run
+
+
+class TestRuns:
+    def test_a_run_comes_back_whole_while_it_goes_and_when_it_has_ended(self, store: Store) -> None:
+        number = started(store)
+        going = run_of(store, number)
+        expected = StoredRun(number, SCALE, PROBLEM, HERE, SETTINGS, "running", None, {}, going.started_at, None)
+        assert going == expected
+        store.add_trial(number, measured())
+        store.add_trial(number, measured(block=64, outcome=Outcome.CRASHED))
+        store.add_answer(number, answer(latency_us=9.5), HERE, "trials", SECONDS, DUEL)
+        ended = run_of(store, number)
+        assert ended.ended_at is not None
+        assert ended.ended_at >= ended.started_at
+        assert ended == replace(
+            expected,
+            status="done",
+            stopped="trials",
+            seconds=SECONDS,
+            ended_at=ended.ended_at,
+            trials=2,
+            answer_us=9.5,
+        )
+
+    def test_there_is_no_run_of_another_number(self, store: Store) -> None:
+        assert store.run(1) is None
+        assert store.run(started(store) + 1) is None
+
+    def test_the_newest_come_first_and_no_more_than_asked_for(self, store: Store) -> None:
+        numbers = [started(store) for _ in range(4)]
+        assert [run.id for run in store.runs(3)] == numbers[:0:-1]
+        assert [run.id for run in store.runs(20)] == numbers[::-1]
+
+    def test_a_run_knew_what_earlier_ones_had_measured_by_then(self, store: Store) -> None:
+        early, elsewhere = started(store), started(store, provenance=replace(HERE, device=A100))
+        store.add_trial(early, measured(12.0, block=64))
+        store.add_trial(early, measured(13.0, block=128))
+        store.add_trial(early, measured(block=256, outcome=Outcome.TIMEOUT))  # gets another try, so it is not known
+        store.add_trial(elsewhere, measured(1.0, block=64))
+        late = store.start_run(SCALE, PROBLEM, HERE, SETTINGS | {"known": 2})
+        sleep(0.01)
+        store.add_trial(early, Measurement(config(512), Outcome.OK, (14.0,)))  # too late to be known
+        store.add_trial(late, measured(11.0, block=256))
+        store.add_trial(late, measured(block=64, outcome=Outcome.WRONG_RESULT))  # a re-check overruled it
+        assert store.known_to(run_of(store, late)) == [
+            measured(13.0, block=128),
+            measured(11.0, block=256),
+            measured(block=64, outcome=Outcome.WRONG_RESULT),
+        ]
+        assert [m.config["BLOCK"] for m in store.known_to(run_of(store, early))] == [64, 128, 256, 512]
+
+    def test_a_run_that_took_nothing_over_knew_its_own_alone(self, store: Store) -> None:
+        store.add_trial(started(store), measured(12.0, block=64))
+        forced = started(store)
+        store.add_trial(forced, measured(11.0, block=128))
+        assert store.known_to(run_of(store, forced)) == [measured(11.0, block=128)]
+
+    def test_a_duel_comes_back_whole(self, store: Store) -> None:
+        states = (CardState(1755, 3201, 41, 590.5, ("power_cap",), ()), CardState(1740, None, 55, None, (), (4711,)))
+        given = replace(DUEL, states=states)
+        run = started(store)
+        assert store.duel(run) is None
+        store.add_answer(run, answer(), HERE, "trials", SECONDS, given)
+        assert store.duel(run) == given
+        assert store.duel(run + 1) is None
+
+    def test_a_duel_that_nobody_watched_has_no_states(self, store: Store) -> None:
+        run = started(store)
+        store.add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
+        assert store.duel(run) == DUEL
+
+    def test_the_answers_of_one_run_are_found_unless_they_are_out_of_service(self, store: Store, path: Path) -> None:
+        first, second = answered(store), answered(store)
+        by_id = {stored.id: stored.run_id for stored in store.answers()}
+        assert [stored.id for stored in store.answers_of(by_id[second])] == [second]
+        quarantine(path, first)
+        assert store.answers_of(by_id[first]) == []
 
 
 def quarantine(path: Path, about: int) -> None:

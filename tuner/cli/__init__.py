@@ -14,11 +14,15 @@ from tuner.errors import TunerError, UsageError
 _COMMANDS = {
     "search": "Find the best config of a problem, and keep it.",
     "best": "Show the stored best config of a problem.",
+    "explain": "Show why the stored best config is the best.",
     "list": "List the answers that are stored.",
+    "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",
     "record": "Measure every config of a problem, and write the space to a file.",
 }
 """Told here so that `tuner --help` loads none of them."""
+_FILES = {"show": "run"}
+"""Of commands whose file is not called as they are; `show.py` is what every command shows."""
 INTERRUPTED = 130
 
 
@@ -32,7 +36,7 @@ class _Commands(click.Group):
         if name not in _COMMANDS:
             return None
         try:
-            command = import_module(f"tuner.cli.{name}").command
+            command = import_module(f"tuner.cli.{_FILES.get(name, name)}").command
         except ModuleNotFoundError as error:
             raise UsageError(f"tuner {name} needs {error.name}; pip install 'triton-tuner[search]'") from error
         assert isinstance(command, click.Command)

@@ -12,7 +12,7 @@ from tuner.cli.show import print_found, print_json, print_partial
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Asked, Table, device_asked
+from tuner.lookup import Asked, Found, Table, device_asked
 from tuner.records import POLICIES, Provenance
 
 
@@ -31,21 +31,40 @@ def _best(
     store = open_to_read(db)
     if partial:
         return _print_partial(store, reference, signature, problem, as_json)
-    asked = Asked(problem, triton=triton, strict=strict)
-    if device_id is None and triton is None and device.count():
-        asked = Asked.here(problem, device.environment(0), _source(reference), strict=strict)
-    elif strict and triton is None:
+    here = device.choose("auto")
+    if strict and triton is None and (here is None or device_id is not None):
         raise UsageError("--strict compares versions, so it needs --triton, or a GPU here that the question is about")
-    stored = store.devices()
-    if not stored:
-        raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
-    about = device_asked(device_id, device.describe(0).id if device.count() else None, stored)
-    found = Table(about, store.answers(op=problem.op, device=about)).find(asked)
+    found = find(store, reference, problem, here=here, device_id=device_id, triton=triton, strict=strict)
     if as_json:
         print_json(found.as_json(store.snapshot))
     else:
         print_found(found)
     return 0 if found.stored is not None else 1
+
+
+def find(
+    store: Store,
+    reference: str,
+    problem: Problem,
+    *,
+    here: int | None,
+    device_id: str | None,
+    triton: str | None = None,
+    strict: bool = False,
+) -> Found:
+    """What the store has for a problem on the device of that id, else on GPU `here`, else on the only one stored.
+
+    Raises:
+        NothingFound: nothing at all is stored.
+    """
+    asked = Asked(problem, triton=triton, strict=strict)
+    if device_id is None and triton is None and here is not None:
+        asked = Asked.here(problem, device.environment(here), _source(reference), strict=strict)
+    stored = store.devices()
+    if not stored:
+        raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
+    about = device_asked(device_id, None if here is None else device.describe(here).id, stored)
+    return Table(about, store.answers(op=problem.op, device=about)).find(asked)
 
 
 def _source(reference: str) -> str | None:

@@ -19,16 +19,11 @@ from tuner.db.store import Store, default_path
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.measure import recorded
-from tuner.records import FEWEST_SAMPLES, Measurement
+from tuner.records import Measurement
 from tuner.search import Budget
 
 _WITHIN, _FEWEST = 1.05, 32
 """Configs up to this times the best, or so many, meet in the recorded duel: any search's finalists are among them."""
-
-
-def _well_measured(measurement: Measurement) -> bool:
-    """A search may have given it no more than a look."""
-    return not measurement.ok or len(measurement.samples) >= FEWEST_SAMPLES
 
 
 def _close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
@@ -66,7 +61,7 @@ def _record(
         sampler="grid",
         seed=0,
         budget=Budget(),
-        reuse=lambda measurement: not fresh and _well_measured(measurement),
+        reuse=lambda measurement: not (fresh or measurement.looked_at),
         finalists=_close_to_best,
         race=False,
     )

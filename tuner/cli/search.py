@@ -84,6 +84,7 @@ def run_search(
         "budget_s": budget.seconds,
         "space": len(source.space),
         "known": len(known),
+        "default": None if source.default is None else source.default.text,
     }
     run = store.start_run(signature, problem, source.provenance, settings)
     total = min(budget.trials or len(source.space), len(source.space))

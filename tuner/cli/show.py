@@ -44,6 +44,17 @@ def failures_text(failures: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in Counter(failures).most_common())
 
 
+def seconds_text(seconds: Mapping[str, float]) -> str:
+    """Wall time by stage: `measure 12.3 s, duel 4.0 s`."""
+    return ", ".join(f"{stage} {taken:,.1f} s" for stage, taken in seconds.items()) or "not recorded"
+
+
+def first_line(text: str, longest: int = 100) -> str:
+    """What fits a line of a text that a compiler may have written."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
 def print_partial(best: Measurement | None, as_json: bool) -> None:
     """The fastest single measurement of a search that gave no answer."""
     if as_json:

@@ -28,7 +28,7 @@ from tuner.measure.clock import Clock, Run, Timer, clock_of
 from tuner.measure.compile import describe_error, is_compile_error
 from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Survey, Task, Unable
 from tuner.measure.processes import connect, die_with, parent
-from tuner.records import FEWEST_SAMPLES, VENDOR, CardState, Duel, Evidence, Measurement, Outcome, median
+from tuner.records import FEWEST_SAMPLES, SLOW_US, VENDOR, CardState, Duel, Evidence, Measurement, Outcome, median
 
 _LOOK = 3
 """Launches of the first look."""
@@ -43,8 +43,6 @@ _DUEL_LAUNCHES = 3
 """Launches whose median is one contender's latency in one round."""
 
 
-_SLOW_US = 50_000.0
-"""From here on the look is all a config gets: three launches of that length are no less certain than ten short ones."""
 _INPUTS = ("normal", "normal", "special")
 """Kinds of the inputs that a finalist must be right on. On the second its outputs are in another place, aligned to 16
 bytes and no more."""
@@ -252,7 +250,7 @@ class Worker:
     def _samples(self, config: Config, best_us: float | None) -> tuple[float, ...]:
         timer = self._timer(config)
         look = timer(_LOOK)
-        if median(look) >= _SLOW_US or (best_us is not None and min(look) > _BEATEN * best_us):
+        if median(look) >= SLOW_US or (best_us is not None and min(look) > _BEATEN * best_us):
             return tuple(look)
         count = max(FEWEST_SAMPLES, min(_MOST, int(_FULL_MS * 1000 / median(look))))
         return tuple(timer(count))

@@ -1,0 +1,221 @@
+"""`tuner explain OP`: why the stored answer is the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from tuner import device
+from tuner.cli.best import find
+from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
+from tuner.cli.show import config_text, first_line, print_found, print_json, say, seconds_text
+from tuner.db.store import Store
+from tuner.errors import NothingFound, UsageError
+from tuner.explain import Candidates, CardRange, Contender, Report, Roofline, explain
+from tuner.kernels.spec import Problem, Signature
+from tuner.occupancy import Occupancy
+from tuner.records import Ceilings, Measurement, StoredAnswer
+
+_BAR = 24
+"""Characters of a bar that stands for everything."""
+
+
+def _explain(
+    reference: str,
+    signature: Signature,
+    problem: Problem,
+    *,
+    device_id: str | None,
+    gpu: str,
+    plot: Path | None,
+    db: Path | None,
+    as_json: bool,
+) -> int:
+    store = open_to_read(db)
+    found = find(store, reference, problem, here=device.choose(gpu), device_id=device_id)
+    document = found.as_json(store.snapshot)
+    if found.stored is None:
+        if as_json:
+            print_json(document)
+        else:
+            print_found(found)
+        return 1
+    report, measurements, ceilings = _report(store, found.stored)
+    if plot is not None:
+        _write_page(plot, report, measurements, ceilings)
+    if as_json:
+        print_json(document | report.as_json())
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        print_found(found, console)
+        for line in _lines(report):
+            console.print(line)
+    return 0
+
+
+def _report(store: Store, stored: StoredAnswer) -> tuple[Report, list[Measurement], Ceilings | None]:
+    run = store.run(stored.run_id)
+    assert run is not None  # an answer's run is a foreign key
+    measurements = store.known_to(run)
+    ceilings = store.ceilings(stored.provenance.device)
+    importance, unimportant = _importance(measurements)
+    report = explain(stored, run, store.duel(run.id), measurements, ceilings, importance, unimportant)
+    return report, measurements, ceilings
+
+
+def _importance(measurements: Sequence[Measurement]) -> tuple[dict[str, float], str]:
+    """Of every knob; else why it cannot be told."""
+    try:
+        from tuner.importance import importances
+
+        return importances(measurements), ""
+    except NothingFound as error:
+        return {}, str(error)
+    except ModuleNotFoundError as error:
+        return {}, f"telling what mattered needs {error.name}; pip install 'triton-tuner[search]'"
+
+
+def _write_page(file: Path, report: Report, measurements: Sequence[Measurement], ceilings: Ceilings | None) -> None:
+    try:
+        from tuner.cli.plot import page
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--plot needs {error.name}; pip install 'triton-tuner[plot]'") from error
+    text = page(report, measurements, ceilings)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the page {file} cannot be written: {error.strerror}") from error
+    say(f"Drawn in {file}; it opens in any browser, without a network.")
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield from _ladder(report)
+    yield from _candidates(report.candidates)
+    yield from _what_mattered(report)
+    yield from _roofline(report.roofline)
+    yield from _course(report)
+
+
+def _head(title: str, about: str = "") -> str:
+    return f"\n[bold]{title}[/]{f'  [dim]{escape(about)}[/]' if about else ''}"
+
+
+def _ladder(report: Report) -> Iterator[str]:
+    if not report.ladder:
+        yield _head("Duel", "its rounds are not stored")
+        return
+    yield _head("Duel", f"{report.rounds} rounds; latency, and time over the answer's, with intervals")
+    for number, contender in enumerate(report.ladder, 1):
+        low, high = contender.interval_us
+        least, most = contender.slowdown_interval
+        interval, ratios = f"{low:,.2f} - {high:,.2f}", f"{contender.slowdown:.3f}  {least:.3f} - {most:.3f}"
+        style = "bold green" if "answer" in contender.roles else "default"
+        compared = "" if "answer" in contender.roles else ratios
+        line = f"{number:3}  {contender.latency_us:9,.2f} us  {interval:>19}  {compared:20}"
+        yield f"[{style}]{line}  {', '.join(contender.roles)}[/]"
+        for detail in _details(contender):
+            yield f"     {escape(detail)}"
+    if any(contender.occupancy for contender in report.ladder):
+        yield "     [dim]blocks and share of its warps that an SM holds, and what limits them[/]"
+    yield f"  chosen: {report.chosen}"
+
+
+def _details(contender: Contender) -> Iterator[str]:
+    if contender.measurement is None:
+        return
+    yield config_text(contender.measurement.config)
+    measured, resident = contender.measurement, contender.occupancy
+    if measured.registers is None or measured.shared_bytes is None:
+        return
+    spills = f", {measured.spills:,} B spilled" if measured.spills else ""
+    held = "" if resident is None else f": {_held(resident)}"
+    yield f"{measured.registers} registers{spills}, {measured.shared_bytes / 1024:.4g} KiB shared{held}"
+
+
+def _held(resident: Occupancy) -> str:
+    blocks = f"{resident.blocks} block{'' if resident.blocks == 1 else 's'}"
+    return f"{blocks}, {100 * resident.share:.3g} % of warps ({', '.join(resident.limited_by)})"
+
+
+def _candidates(candidates: Candidates) -> Iterator[str]:
+    if candidates.space is None:
+        yield _head("Space", "how many configs there were is not stored")
+    else:
+        yield _head("Space", f"{candidates.space:,} configs")
+    yield f"{candidates.duel:7,}  in the duel"
+    yield f"{candidates.slower:7,}  measured, and slower"
+    yield f"{candidates.beaten:7,}  far behind at a first look"
+    for failure in candidates.failures:
+        stage = f" ({failure.stage})" if failure.stage else ""
+        yield f"{failure.count:7,}  {failure.outcome}{stage}{escape(f': {first_line(failure.example)}')}"
+    if candidates.not_tried is not None:
+        yield f"{candidates.not_tried:7,}  not tried"
+    if candidates.outside:
+        yield f"         {candidates.outside:,} of these are of earlier runs and outside of this run's space"
+
+
+def _what_mattered(report: Report) -> Iterator[str]:
+    if not report.importance:
+        yield _head("What mattered")
+        yield f"  {escape(report.unimportant)}"
+        return
+    yield _head("What mattered", "each knob's share in being among the fastest tenth")
+    width = max(map(len, report.importance))
+    for name, share in report.importance.items():
+        yield f"  {name:{width}}  {100 * share:4.0f} %  [cyan]{'█' * round(_BAR * share)}[/]"
+
+
+def _roofline(roofline: Roofline | None) -> Iterator[str]:
+    yield _head("Roofline")
+    if roofline is None:
+        yield "  what the card reaches at best was not measured, so no share of it can be told"
+        return
+    yield (
+        f"  {100 * roofline.share:.1f} % of it: the problem takes {roofline.floor_us:,.2f} us or more here, "
+        f"bound by {roofline.bound}"
+    )
+    if roofline.missing:
+        yield f"  {roofline.missing} was not measured, so it may well take more"
+
+
+def _course(report: Report) -> Iterator[str]:
+    stopped = f", stopped by {report.run.stopped}" if report.run.stopped else ""
+    yield _head("Run", f"{report.run.id}, begun {report.run.started_at[:16].replace('T', ' ')} UTC{stopped}")
+    yield f"  time: {seconds_text(report.run.seconds)}"
+    yield f"  card: {'its state was not recorded' if report.card is None else _card(report.card)}"
+
+
+def _card(card: CardRange) -> str:
+    told = []
+    if card.sm_mhz is not None:
+        low, high = card.sm_mhz
+        told.append(f"{low:,} MHz" if low == high else f"{low:,} - {high:,} MHz")
+    if card.temperature_c is not None:
+        told.append(f"up to {card.temperature_c} C")
+    if card.power_w is not None:
+        told.append(f"up to {card.power_w:.0f} W")
+    told.append(f"clocks held down by {', '.join(card.throttled)}" if card.throttled else "clocks not held down")
+    return "; ".join([", ".join(told), *card.marks])
+
+
+command = OpCommands(
+    _explain,
+    [
+        click.Option(["--device", "device_id"], metavar="ID", help="Device id; else the GPU here, else the only one."),
+        gpu_option,
+        click.Option(
+            ["--plot"],
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE.html",
+            help="Draw it too, as one page that opens without a network.",
+        ),
+        db_option,
+        json_option,
+    ],
+    name="explain",
+    help="Show why the stored best config is the best.",
+)

@@ -1,0 +1,271 @@
+"""The page that `tuner explain --plot` writes: the search, the landscape and the roofline, each as one figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import accumulate
+from typing import Any
+
+import plotly.graph_objects as go
+
+from tuner.cli.show import config_text, first_line, problem_text
+from tuner.explain import Contender, Report
+from tuner.kernels.spec import Config, Value
+from tuner.records import Ceilings, Measurement
+
+_BLUE, _ORANGE, _GREEN, _RED, _GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#8C8C8C"
+"""Told apart by colour-blind readers too: Okabe and Ito, "Color Universal Design", 2008."""
+_ROLES = {"answer": _BLUE, "default": _ORANGE, "torch": _GREEN}
+_FONT = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif"
+_LEAST_SPAN, _MOST_SPAN = 1.2, 3.0
+"""The landscape's colours end at so many times the best: noise is not coloured, and what is slower is merely slow."""
+_NARROW = 6.0
+"""A logarithmic axis that spans less than this is labelled at every digit, else at 1, 2 and 5."""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font-family: {font}; color: #222; max-width: 62rem; margin: 2.5rem auto; padding: 0 1.5rem; line-height: 1.5; }}
+h1 {{ font-size: 1.5rem; margin: 0 0 .2rem; }}
+h2 {{ font-size: 1.15rem; margin: 2.5rem 0 0; }}
+p {{ margin: .2rem 0; color: #555; }}
+code {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 1rem; color: #222; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{lead}
+{sections}
+</body>
+</html>
+"""
+
+
+def page(report: Report, measurements: Sequence[Measurement], ceilings: Ceilings | None) -> str:
+    """One HTML page that needs no network."""
+    figures = {
+        "The search": (_search_words(report), search_figure(report, measurements)),
+        "The landscape": (_landscape_words(report), landscape_figure(report, measurements)),
+        "The card's limits": (_limits_words(report, ceilings), limits_figure(report, ceilings)),
+    }
+    sections: list[str] = []
+    for head, (words, figure) in figures.items():
+        drawn = figure.to_html(full_html=False, include_plotlyjs=not sections, config={"displayModeBar": False})
+        sections.append(f"<h2>{head}</h2>\n<p>{escape(words)}</p>\n{drawn}")
+    title = escape(f"{problem_text(report.answer.problem)}  on {report.run.provenance.device.name}")
+    return _PAGE.format(title=title, font=_FONT, lead=_lead(report), sections="\n".join(sections))
+
+
+def search_figure(report: Report, measurements: Sequence[Measurement]) -> go.Figure:
+    """Every config's latency in the order they were measured, the best so far, and where configs failed."""
+    numbered = list(enumerate(measurements, 1))
+    ran = [(number, measurement) for number, measurement in numbered if measurement.ok]
+    failed = [(number, measurement) for number, measurement in numbered if not measurement.ok]
+    figure = _figure("config, in the order of measuring", "latency, us")
+    figure.add_scatter(
+        x=[number for number, _ in ran],
+        y=[measurement.latency_us for _, measurement in ran],
+        mode="markers",
+        name="a config",
+        marker={"color": _GREY, "size": 6, "opacity": 0.6},
+        text=[_knobs(measurement.config) for _, measurement in ran],
+        hovertemplate="%{y:,.2f} us<br>%{text}<extra></extra>",
+    )
+    best = list(accumulate((measurement.latency_us for _, measurement in numbered), min))
+    first = next((index for index, latency_us in enumerate(best) if latency_us < float("inf")), len(best))
+    figure.add_scatter(
+        x=[number for number, _ in numbered][first:],
+        y=best[first:],
+        mode="lines",
+        name="best so far",
+        line={"color": _BLUE, "width": 3, "shape": "hv"},
+        hovertemplate="best of %{x}: %{y:,.2f} us<extra></extra>",
+    )
+    if failed:
+        slowest = max((measurement.latency_us for _, measurement in ran), default=1.0)
+        figure.add_scatter(
+            x=[number for number, _ in failed],
+            y=[1.15 * slowest] * len(failed),
+            mode="markers",
+            name="failed",
+            marker={"color": _RED, "size": 8, "symbol": "x"},
+            text=[f"{m.outcome}: {escape(first_line(m.error))}<br>{_knobs(m.config)}" for _, m in failed],
+            hovertemplate="%{text}<extra></extra>",
+        )
+    taken_over = len(measurements) - report.run.trials
+    if 0 < taken_over < len(measurements):
+        figure.add_vline(
+            x=taken_over + 0.5, line={"color": _GREY, "dash": "dot"}, annotation_text="this run's own from here"
+        )
+    latencies = [measurement.latency_us for _, measurement in ran]
+    narrow = not latencies or max(latencies) < _NARROW * min(latencies)
+    figure.update_yaxes(type="log", dtick="D1" if narrow else "D2", tickformat=",")
+    return figure
+
+
+def landscape_figure(report: Report, measurements: Sequence[Measurement]) -> go.Figure:
+    """The best latency by the two knobs that matter most, over all the others."""
+    across, down = knobs_drawn(report)
+    best: dict[tuple[Value, Value], Measurement] = {}
+    for measurement in sorted((m for m in measurements if m.ok), key=lambda m: -m.latency_us):
+        best[measurement.config[across], measurement.config[down]] = measurement
+    columns, rows = sorted({column for column, _ in best}), sorted({row for _, row in best})
+    fastest = min((measurement.latency_us for measurement in best.values()), default=1.0)
+    slownesses = [measurement.latency_us / fastest for measurement in best.values()]
+    found = [[best.get((column, row)) for column in columns] for row in rows]
+    figure = _figure(across, down)
+    figure.add_heatmap(
+        x=list(map(str, columns)),
+        y=list(map(str, rows)),
+        z=[[None if m is None else m.latency_us / fastest for m in line] for line in found],
+        text=[["" if m is None else f"{m.latency_us:,.4g}" for m in line] for line in found],
+        customdata=[["" if m is None else _knobs(m.config) for m in line] for line in found],
+        texttemplate="%{text}",
+        hovertemplate="%{text} us, %{z:.2f} times the best<br>%{customdata}<extra></extra>",
+        hoverongaps=False,
+        colorscale="Cividis",
+        reversescale=True,
+        zmin=1,
+        zmax=min(_MOST_SPAN, max([_LEAST_SPAN, *slownesses])),
+        xgap=2,
+        ygap=2,
+        colorbar={"title": {"text": "times<br>the best"}, "outlinewidth": 0, "thickness": 14},
+    )
+    figure.update_xaxes(type="category", showgrid=False)
+    figure.update_yaxes(type="category", showgrid=False)
+    return figure
+
+
+def limits_figure(report: Report, ceilings: Ceilings | None) -> go.Figure:
+    """A roofline where the problem computes; else bars of bandwidth against the card's own copy."""
+    answer = report.answer
+    if answer.flops and ceilings is not None and answer.problem.dtype in ceilings.tflops:
+        return _roofline(report, ceilings, ceilings.tflops[answer.problem.dtype])
+    work, unit = (answer.flops / 1e6, "TFLOP/s") if answer.flops else (answer.bytes / 1e3, "GB/s")
+    shown = _drawn(report)
+    figure = _figure(unit, "")
+    figure.add_bar(
+        x=[work / contender.latency_us for contender in shown.values()],
+        y=[*shown],
+        orientation="h",
+        marker={"color": [_ROLES[role] for role in shown]},
+        text=[f"{work / contender.latency_us:,.4g} {unit}" for contender in shown.values()],
+        width=0.55,
+        hovertemplate="%{text}<extra></extra>",
+        showlegend=False,
+    )
+    if ceilings is not None and not answer.flops:
+        figure.add_vline(
+            x=ceilings.copy_gb_per_s,
+            line={"color": "#222", "dash": "dash"},
+            annotation_text=f"device copy, {ceilings.copy_gb_per_s:,.0f} GB/s",
+        )
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_xaxes(rangemode="tozero", tickformat=",")
+    return figure
+
+
+def knobs_drawn(report: Report) -> tuple[str, str]:
+    """The two that matter most; the signature's first two where that is not known."""
+    across, down = [*report.importance, *(knob.name for knob in report.run.signature.knobs)][:2]
+    if across == down:  # one knob alone took a second value
+        down = next(knob.name for knob in report.run.signature.knobs if knob.name != across)
+    return across, down
+
+
+def _roofline(report: Report, ceilings: Ceilings, peak: float) -> go.Figure:
+    answer = report.answer
+    intensity, ridge = answer.flops / answer.bytes, 1e3 * peak / ceilings.copy_gb_per_s
+    left, right = min(intensity, ridge) / 4, max(intensity, ridge) * 4
+    figure = _figure("arithmetic intensity, FLOP per byte", "TFLOP/s")
+    figure.add_scatter(
+        x=[left, ridge, right],
+        y=[left * ceilings.copy_gb_per_s / 1e3, peak, peak],
+        mode="lines",
+        name=f"the card: {peak:,.0f} TFLOP/s, {ceilings.copy_gb_per_s:,.0f} GB/s",
+        line={"color": "#222", "width": 2},
+        hoverinfo="skip",
+    )
+    for role, contender in _drawn(report).items():
+        reached = answer.flops / contender.latency_us / 1e6
+        figure.add_scatter(
+            x=[intensity],
+            y=[reached],
+            mode="markers",
+            name=f"{role}: {reached:,.4g} TFLOP/s",
+            marker={"symbol": "line-ew", "size": 24, "line": {"color": _ROLES[role], "width": 3}},
+            hovertemplate=f"{role}<br>%{{y:,.4g}} TFLOP/s<extra></extra>",
+        )
+    figure.update_xaxes(type="log", dtick="D2" if right / left < 1000 else 1, tickformat=",")
+    figure.update_yaxes(type="log", dtick="D2", tickformat=",")
+    return figure
+
+
+def _drawn(report: Report) -> dict[str, Contender]:
+    """Answer, default and torch, where they met; a default that is the answer is drawn as that."""
+    named: dict[str, Contender] = {}
+    for role in _ROLES:
+        for contender in report.ladder:
+            if role in contender.roles and contender not in named.values():
+                named[role] = contender
+    return named
+
+
+def _figure(across: str, down: str) -> go.Figure:
+    axis: Mapping[str, Any] = {"gridcolor": "#E8E8E8", "zeroline": False, "linecolor": "#BBB", "ticks": ""}
+    return go.Figure(
+        layout={
+            "template": "plotly_white",
+            "font": {"family": _FONT, "size": 14, "color": "#222"},
+            "height": 420,
+            "margin": {"l": 80, "r": 30, "t": 50, "b": 60},
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "xaxis": {**axis, "title": {"text": across}},
+            "yaxis": {**axis, "title": {"text": down}},
+        }
+    )
+
+
+def _lead(report: Report) -> str:
+    answer, recorded = report.answer, report.run.provenance.recorded
+    low, high = answer.interval_us
+    kind = "the kernel's default" if answer.kind == "default" else "tuned"
+    faster = ""
+    if answer.kind != "default" and answer.speedup is not None:
+        faster = f", {answer.speedup:.3f} times as fast as the default"
+    lines = [
+        f"<code>{escape(config_text(answer.config))}</code>",
+        f"{kind}, {answer.latency_us:,.2f} us ({low:,.2f} to {high:,.2f}){faster}",
+    ]
+    if recorded is not None:
+        lines.append(escape(f"replayed from {recorded}: measured on {report.run.provenance.device.name}, not here"))
+    return "\n".join(f"<p>{line}</p>" for line in lines)
+
+
+def _search_words(report: Report) -> str:
+    known, space = report.candidates, report.candidates.space
+    tried = known.duel + known.slower + known.beaten + known.failed
+    failed = f"; {known.failed:,} failed" if known.failed else ""
+    return f"{tried:,} configs{f' of {space:,}' if space else ''} were tried{failed}."
+
+
+def _landscape_words(report: Report) -> str:
+    across, down = knobs_drawn(report)
+    chosen = "the two knobs that matter most" if report.importance else "two knobs"
+    return f"Latency in us by {across} and {down}, {chosen}; of all other knobs, the best that was measured."
+
+
+def _limits_words(report: Report, ceilings: Ceilings | None) -> str:
+    if ceilings is None or report.roofline is None:
+        return "What the card reaches at best was not measured."
+    roofline = report.roofline
+    return f"The answer reaches {100 * roofline.share:.1f} % of what the card's {roofline.bound} allows."
+
+
+def _knobs(config: Config) -> str:
+    return escape(config_text(config).replace("  ", ", "))

@@ -1,0 +1,194 @@
+"""`tuner show [RUN]`: one search by its number, or the newest ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from tuner.cli.ops import db_option, json_option, open_to_read
+from tuner.cli.show import config_text, first_line, print_json, problem_text, seconds_text
+from tuner.db.store import Store
+from tuner.errors import NothingFound
+from tuner.explain import failures
+from tuner.lookup import Asked, Found, Table
+from tuner.records import Measurement, StoredRun
+
+_NEWEST, _BEST = 20, 5
+
+
+def _show(number: int | None, db: Path | None, as_json: bool) -> int:
+    store = open_to_read(db)
+    if number is None:
+        return _list(store.runs(_NEWEST), as_json)
+    run = store.run(number)
+    if run is None:
+        newest = ", ".join(str(run.id) for run in store.runs(_NEWEST))
+        raise NothingFound(f"there is no run {number}; the newest are {newest or 'none, as nothing was searched yet'}")
+    measurements = store.known_to(run)
+    answer = _answer(store, run)
+    if as_json:
+        print_json(_document(store, run, measurements, answer))
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for line in _lines(run, measurements, answer):
+            console.print(line)
+    return 0
+
+
+def _answer(store: Store, run: StoredRun) -> Found | None:
+    """The newest that this run gave, as `tuner best` would find it if it were the only one."""
+    stored = store.answers_of(run.id)
+    device = run.provenance.device.id
+    return Table(device, stored).find(Asked(run.problem)) if stored else None
+
+
+def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
+    if as_json:
+        print_json([_head(run) for run in runs])
+        return 0
+    if not runs:
+        click.echo("nothing was searched yet; tuner search OP does")
+        return 0
+    console = Console(highlight=False, soft_wrap=True)
+    columns = ("run", "begun, UTC", "status", "tried", "answer, us", "problem")
+    for number, *cells in (columns, *map(_cells, runs)):
+        line = "{:>4}  {:11}  {:11}  {:>6}  {:>10}  {}".format(number, *cells)
+        fits = not console.is_terminal or len(line) <= console.width  # what is piped elsewhere is whole
+        console.print(escape(line if fits else f"{line[: console.width - 1]}…"))
+    return 0
+
+
+def _cells(run: StoredRun) -> tuple[str, ...]:
+    known = run.trials + run.settings.get("known", 0)
+    answer = "" if run.answer_us is None else f"{run.answer_us:,.2f}"
+    replayed = ", replayed" if run.provenance.recorded else ""
+    about = f"{run.problem.text} on {run.provenance.device.id}{replayed}"
+    return str(run.id), _minute(run.started_at)[5:], run.status, f"{known:,}", answer, about
+
+
+def _minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")
+
+
+def _head(run: StoredRun) -> dict[str, Any]:
+    """A run without what it measured."""
+    provenance = run.provenance
+    return {
+        "run": run.id,
+        "op": run.problem.op,
+        "problem": run.problem.values,
+        "device": provenance.device.id,
+        "recorded": provenance.recorded,
+        "status": run.status,
+        "stopped": run.stopped,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "measured": run.trials,
+        "taken_over": run.settings.get("known", 0),
+        "answer_us": run.answer_us,
+    }
+
+
+def _document(store: Store, run: StoredRun, measurements: Sequence[Measurement], answer: Found | None) -> Any:
+    provenance = run.provenance
+    environment = provenance.environment
+    return {
+        **_head(run),
+        "settings": dict(run.settings),
+        "measured_with": {
+            "triton": environment.triton,
+            "ptxas": environment.ptxas,
+            "torch": environment.torch,
+            "driver": environment.driver,
+            "source": provenance.source,
+            "policy": provenance.policy,
+            "tuner": provenance.tuner,
+        },
+        "seconds": dict(run.seconds),
+        "outcomes": Counter(str(measurement.outcome) for measurement in measurements),
+        "failures": [
+            {"outcome": failure.outcome, "count": failure.count, "stage": failure.stage, "example": failure.example}
+            for failure in failures(measurements)
+        ],
+        "best": [{"config": dict(m.config), "latency_us": round(m.latency_us, 4)} for m in _best(measurements)],
+        "answer": None if answer is None else answer.as_json(store.snapshot),
+    }
+
+
+def _best(measurements: Sequence[Measurement]) -> list[Measurement]:
+    return sorted((m for m in measurements if m.ok), key=lambda m: m.latency_us)[:_BEST]
+
+
+def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: Found | None) -> Iterator[str]:
+    provenance = run.provenance
+    card = escape(provenance.device.name)
+    yield f"[bold]Run {run.id}[/]  {problem_text(run.problem)}  on {card}"
+    if provenance.recorded is not None:
+        yield f"  [yellow]replayed from {provenance.recorded}: measured on {card}, not here[/]"
+    yield f"  asked:    {escape(_settings(run))}"
+    if run.settings.get("default") is not None:
+        yield f"  default:  {escape(run.settings['default'])}"
+    yield f"  with:     {escape(_versions(run))}"
+    yield f"  key:      source {provenance.source}, policy {provenance.policy}; tuner {provenance.tuner or 'unknown'}"
+    yield f"  ended:    {_end(run)}"
+    yield f"  time:     {seconds_text(run.seconds)}"
+    taken_over = run.settings.get("known", 0)
+    also = f", {taken_over:,} taken over from earlier runs" if taken_over else ""
+    yield f"\n[bold]Configs[/]  {run.trials:,} measured{also}"
+    yield f"{sum(m.ok for m in measurements):7,}  ok"
+    for failure in failures(measurements):
+        stage = f" ({failure.stage})" if failure.stage else ""
+        yield f"{failure.count:7,}  {failure.outcome}{stage}{escape(f': {first_line(failure.example)}')}"
+    best = _best(measurements)
+    if best:
+        yield "\n[bold]Fastest[/]  [dim]of single measurements; the duel may prefer another[/]"
+    for measurement in best:
+        yield f"{measurement.latency_us:10,.2f} us  {config_text(measurement.config)}"
+    yield "\n[bold]Answer[/]"
+    if answer is None or answer.stored is None:
+        yield "  none"
+        return
+    given = answer.stored.answer
+    low, high = given.interval_us
+    yield f"  [bold green]{config_text(given.config)}[/]"
+    yield f"  {given.kind}, {given.latency_us:,.2f} us ({low:,.2f} - {high:,.2f}); tuner explain tells why"
+
+
+def _settings(run: StoredRun) -> str:
+    asked = {name: value for name, value in run.settings.items() if name != "default"}
+    return ", ".join(f"{name} {'none' if value is None else value}" for name, value in asked.items()) or "not stored"
+
+
+def _versions(run: StoredRun) -> str:
+    environment = run.provenance.environment
+    versions = {
+        "triton": environment.triton,
+        "ptxas": environment.ptxas,
+        "torch": environment.torch,
+        "driver": environment.driver,
+    }
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+
+
+def _end(run: StoredRun) -> str:
+    if run.ended_at is None:
+        return f"{run.status} since {_minute(run.started_at)} UTC, or killed"
+    return f"{run.status}, stopped by {run.stopped}; {_minute(run.started_at)} to {_minute(run.ended_at)} UTC"
+
+
+command = click.Command(
+    "show",
+    callback=_show,
+    params=[
+        click.Argument(["number"], required=False, type=click.IntRange(1, 2**31 - 1), metavar="[RUN]"),
+        db_option,
+        json_option,
+    ],
+    help="Show one search by its number, or list the newest.",
+)
