@@ -6,7 +6,7 @@ One path for every measurer. The search knows no database and no terminal: it re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
@@ -50,8 +50,8 @@ class Result:
     """`trials`, `budget`, `exhausted` or `interrupted`."""
     duel: Duel | None = None
     verdict: Verdict | None = None
-    evidence: Evidence = field(default_factory=Evidence)
-    """What the answer was checked on."""
+    evidence: Mapping[Config, Evidence] = field(default_factory=dict)
+    """What those that stayed in the duel were checked on."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time by stage."""
 
@@ -157,14 +157,12 @@ class _Run:
         duel = verdict = None
         while duel is None and not self._stop() and (contenders := self._contenders(finalists)):
             duel = self._fought(contenders, race, seed)
-        evidence = Evidence()
         if duel is not None:
             verdict = self._verdict(duel)
-            evidence = self._evidence[verdict.config]
         elif self._stop():
             stopped = "interrupted"
         seconds = {"measure": measured - self._started, "duel": monotonic() - measured}
-        return Result(tuple(self.found.values()), stopped, duel, verdict, evidence, seconds)
+        return Result(tuple(self.found.values()), stopped, duel, verdict, self._evidence, seconds)
 
     def _told(self, measurement: Measurement) -> None:
         self._on_the_way -= 1

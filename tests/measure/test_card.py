@@ -104,8 +104,11 @@ def test_what_computed_a_while_ago_or_is_gone_disturbs_nobody() -> None:
 
 def test_a_card_that_does_not_say_who_computes_is_taken_at_its_list() -> None:
     nvml = Nvml()
-    nvml.processes, nvml.utilization = [7], None
-    assert card(nvml).state().foreign == (7,)
+    nvml.processes, nvml.utilization = [7, 8], None
+    ours = card(nvml)
+    nvml.processes = [7, 31337, 31338]  # ours, and our spare
+    ours.claim()
+    assert ours.state().foreign == (7,)
 
 
 def test_a_card_that_tells_nothing_has_an_empty_state() -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 def ceilings() -> Ceilings:
     worker = start_worker(0)
     try:
-        return survey(worker, 0)
+        return survey(worker)
     finally:
         worker.kill()
 

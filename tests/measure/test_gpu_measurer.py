@@ -194,6 +194,7 @@ def test_c07_five_hundred_configs_leave_memory_as_it_was() -> None:
     measurer = GpuMeasurer("transpose", problem, limits)
     try:
         _measure_all(measurer, configs[:100])
+        sleep(10)  # the spare has its context
         before = _memory(measurer._worker.pid)
         _measure_all(measurer, configs[100:])
         after = _memory(measurer._worker.pid)

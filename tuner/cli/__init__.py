@@ -15,6 +15,7 @@ _COMMANDS = {
     "search": "Find the best config of a problem, and keep it.",
     "best": "Show the stored best config of a problem.",
     "explain": "Show why the stored best config is the best.",
+    "verify": "Measure a stored answer again, and say whether it holds.",
     "list": "List the answers that are stored.",
     "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",
@@ -23,7 +24,7 @@ _COMMANDS = {
 """Told here so that `tuner --help` loads none of them."""
 _FILES = {"show": "run"}
 """Of commands whose file is not called as they are; `show.py` is what every command shows."""
-INTERRUPTED = 130
+CHANGED, INTERRUPTED = 4, 130
 
 
 class _Commands(click.Group):
@@ -53,8 +54,8 @@ def cli() -> None:
     """Finds the fastest launch configuration of a Triton kernel on your GPU, keeps it, and serves it.
 
     \b
-    Exit codes: 0 ok, 1 nothing to give, 2 usage, 3 no device, 5 store unavailable,
-    130 interrupted with the best so far kept.
+    Exit codes: 0 ok, 1 nothing to give or a check failed, 2 usage, 3 no device,
+    4 something changed, 5 store unavailable, 130 interrupted with the best so far kept.
     """
 
 

@@ -228,7 +228,7 @@ def _answer(problem: Problem, source: Source, result: Result) -> Answer:
         vendor_latency_us=verdict.vendor_latency_us,
         ties=verdict.ties,
         unresolved=verdict.unresolved,
-        evidence=result.evidence,
+        evidence=result.evidence[verdict.config],
         marks=source.marks(verdict.latency_us, result.duel),
         flops=source.flops,
         bytes=source.bytes,

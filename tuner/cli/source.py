@@ -24,8 +24,8 @@ from tuner.space import feasible
 AUTO = "auto"
 _SHORT_US = 5.0
 """A problem that the card could do in less is timed in a graph: events alone cost 2 us, and vary by 0.3."""
-_LAUNCH_BOUND = 1.5
-"""An answer within this of an empty kernel's latency is launching and little else."""
+_LAUNCH_BOUND = 2.0
+"""An answer below this many times an empty kernel's latency is launching more than anything else."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,7 @@ class _Gpu:
         """
         if self.lock is not None:
             return
+        self.spare = start_worker(self._index)  # it gets ready while we wait
         address = device.bus_id(self._index)
         self.lock = Lock(lock_path(address), self._what, on_wait=say)
         state = look(address).state()
@@ -185,5 +186,5 @@ class _Gpu:
         """What it reaches at best."""
         self.hold()
         say("Measuring what this card reaches at best, once.")
-        self.spare = start_worker(self._index)
-        return survey(self.spare, self._index)
+        assert self.spare is not None
+        return survey(self.spare)

@@ -87,14 +87,14 @@ class NvmlCard:
         return {process.pid for process in running}
 
     def _busy(self) -> set[int]:
-        """Processes that computed a moment ago; where a card does not tell who did, all that could have."""
+        """Processes that computed a moment ago; where a card does not tell who did, all that were there before us."""
         since = int((self._now() - _RECENT_S) * 1e6)
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(self._handle, since)
         except self._nvml.NVMLError_NotFound:  # nobody did
             return set()
         except (self._nvml.NVMLError, AttributeError):
-            return self._processes()
+            return self._processes() & self._others
         busy = {sample.pid for sample in samples if sample.smUtil >= _BUSY_PERCENT and sample.timeStamp > since}
         return busy & self._processes()  # those that ended are still among the samples for a while
 

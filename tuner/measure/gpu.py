@@ -32,7 +32,7 @@ from tuner.measure.messages import (
     Task,
     Unable,
 )
-from tuner.measure.processes import Child
+from tuner.measure.processes import CARD, Child
 from tuner.records import COLD, Ceilings, Duel, Evidence, Measurement, Outcome, Policy
 
 _START_S = 120.0
@@ -93,7 +93,7 @@ class GpuMeasurer:
         worker: str = _WORKER,
     ) -> None:
         self._jobs = jobs or os.cpu_count() or 1
-        self._task = Task(kernel, problem, policy, bus_id(gpu))
+        self._task = Task(kernel, problem, policy)
         self._gpu = gpu
         self._measure_s = measure_s
         self._stop_beaten = stop_beaten
@@ -186,8 +186,11 @@ class GpuMeasurer:
         return worker
 
     def _replace_worker(self) -> None:
-        self._worker.kill()
+        """The next one takes up the task while the old one's context is torn down, which takes a while."""
+        old = self._worker
+        old.end()
         self._worker = self._next_worker()
+        old.kill()
 
     def _request(self, request: Any) -> None:
         self._worker.send(request)
@@ -311,17 +314,17 @@ class GpuMeasurer:
 
 
 def start_worker(gpu: int, module: str = _WORKER) -> Child:
-    """A worker without a task: it imports what it needs, and waits."""
-    return Child(module, {"CUDA_VISIBLE_DEVICES": _visible(gpu)})
+    """A worker without a task: it imports what it needs, makes its context, and waits."""
+    return Child(module, {"CUDA_VISIBLE_DEVICES": _visible(gpu), CARD: bus_id(gpu)})
 
 
-def survey(worker: Child, gpu: int) -> Ceilings:
+def survey(worker: Child) -> Ceilings:
     """What the card reaches at best, measured by a worker that has no task yet.
 
     Raises:
         MeasureError: the worker died, or the card has not the memory for it.
     """
-    worker.send(Survey(bus_id(gpu)))
+    worker.send(Survey())
     try:
         answer = worker.receive()
     except EOFError:

@@ -47,19 +47,16 @@ class Drop:
 
 @dataclass(frozen=True)
 class Survey:
-    """Asks a worker that has no task yet for the card's `Ceilings`. `card` is its bus address."""
-
-    card: str
+    """Asks a worker that has no task yet for the card's `Ceilings`."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Tells the worker what it serves from now on: a problem, timed by a policy, on the card at a bus address."""
+    """Tells the worker what it serves from now on: a problem, timed by a policy."""
 
     kernel: str
     problem: Problem
     policy: Policy = COLD
-    card: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _TAIL_BYTES = 2000
+CARD = "TUNER_CARD"
+"""In a GPU worker's environment: the bus address of its card."""
 
 
 class Child:
@@ -80,13 +82,17 @@ class Child:
         self._log.seek(max(0, self._log.tell() - _TAIL_BYTES))
         return f"{how}\n{self._log.read().decode(errors='replace').strip()}".strip()
 
+    def end(self) -> None:
+        """Sends the child and everything in its session to their end, without waiting for it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def kill(self, grace_s: float = 0.0) -> None:
         """Ends the child and everything in its session; first it may notice by itself that its pipe is closed."""
         self.pipe.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(grace_s)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self.end()
         self._process.wait()
         self._log.close()
 

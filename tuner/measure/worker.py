@@ -6,6 +6,7 @@ ruined its CUDA context. It tells its parent which stage it has reached, so that
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from tuner.measure.card import Card, Unseen, look
 from tuner.measure.clock import Clock, Run, Timer, clock_of
 from tuner.measure.compile import describe_error, is_compile_error
 from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Survey, Task, Unable
-from tuner.measure.processes import connect, die_with, parent
+from tuner.measure.processes import CARD, connect, die_with, parent
 from tuner.records import FEWEST_SAMPLES, SLOW_US, VENDOR, CardState, Duel, Evidence, Measurement, Outcome, median
 
 _LOOK = 3
@@ -50,6 +51,8 @@ _REPEATS = 16
 """Launches on each of them, besides the one that is compared with the reference, whose result must come again. With 51
 launches in all, a config that is wrong once in five gets through once in 90,000 times."""
 _ALIGNMENT = 16
+_TRIES, _TRY_AGAIN_S = 3, 1.0
+"""How often memory is asked for again, and the pause before each."""
 _PATIENCE, _PAUSE_S = 10, 0.2
 """How many rounds of a request may be thrown away because something disturbed the card, and the pause after each."""
 
@@ -297,16 +300,15 @@ def _all(runs: Sequence[Run]) -> Run | None:
     return run if runs else None
 
 
-def serve(pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None], Card], Worker]) -> None:
+def serve(pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None]], Worker]) -> None:
     """Answers requests until the pipe closes or the context is lost."""
     task: Survey | Task = pipe.recv()
-    card = look(task.card)
     try:
         while isinstance(task, Survey):
             pipe.send(ceilings.measure("cuda:0"))
             torch.cuda.empty_cache()
             task = pipe.recv()
-        worker = make(task, pipe.send, card)
+        worker = _made(task, pipe.send, make)
     except torch.cuda.OutOfMemoryError:
         what = f"the tensors of {task.problem.text}" if isinstance(task, Task) else "two tensors of 1 GB"
         pipe.send(Unable(f"{what} do not fit the memory of the card"))
@@ -324,13 +326,24 @@ def serve(pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None
             return
 
 
+def _made(task: Task, tell: Callable[[Any], None], make: Callable[[Task, Callable[[Any], None]], Worker]) -> Worker:
+    """A worker; the one before it may still be giving back the card's memory."""
+    for _ in range(_TRIES):
+        with suppress(torch.cuda.OutOfMemoryError):
+            return make(task, tell)
+        torch.cuda.empty_cache()
+        sleep(_TRY_AGAIN_S)
+    return make(task, tell)
+
+
 def main() -> None:
     """Serves the parent process until it goes. All that takes long and needs no task is done before there is one."""
     die_with(parent())
+    card = look(os.environ.get(CARD, ""))
     if torch.cuda.is_available():
-        torch.cuda.init()
+        torch.ones(2, device="cuda:0").normal_().sum().item()
     with suppress(EOFError):
-        serve(connect(), lambda task, tell, card: Worker(task, tell, card=card))
+        serve(connect(), lambda task, tell: Worker(task, tell, card=card))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""`tuner verify OP`: whether the stored answer still holds on the GPU here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from tuner import device
+from tuner.cli import CHANGED
+from tuner.cli.best import find
+from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read, shared_option
+from tuner.cli.show import evidence_text, print_found, print_json
+from tuner.cli.source import on_gpu
+from tuner.errors import NoDevice, NothingFound
+from tuner.kernels.spec import Problem, Signature
+from tuner.lookup import Found
+from tuner.records import POLICIES, Answer, StoredAnswer
+from tuner.verify import Check, verify
+
+_EXIT = {"holds": 0, "wrong": 1, "changed": CHANGED}
+
+
+def _verify(
+    reference: str,
+    signature: Signature,
+    problem: Problem,
+    *,
+    gpu: str,
+    shared: bool,
+    db: Path | None,
+    as_json: bool,
+) -> int:
+    index = device.choose(gpu)
+    if index is None:
+        raise NoDevice("verifying measures on a GPU, and there is none here")
+    store = open_to_read(db)
+    found = find(store, reference, problem, here=index, device_id=None)
+    if found.stored is None:
+        if as_json:
+            print_json(found.as_json(store.snapshot))
+        else:
+            print_found(found)
+        return 1
+    source = on_gpu(reference, problem, store, index, policy=_policy(found.stored), shared=shared)
+    answer = found.stored.answer
+    if answer.config not in set(source.space):
+        raise NothingFound(f"the config {answer.config.text} is no longer valid for {problem.text}; search again")
+    measurer = source.measurer()
+    try:
+        check = verify(answer, source.default, measurer)
+    finally:
+        measurer.close()
+    if as_json:
+        print_json(found.as_json(store.snapshot) | {"verified": check.as_json()})
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for line in _lines(found, check):
+            console.print(line)
+    return _EXIT[check.outcome]
+
+
+def _policy(stored: StoredAnswer) -> str:
+    """The name of the policy that the answer was timed by."""
+    names = [name for name, policy in POLICIES.items() if policy.text == stored.provenance.policy]
+    if not names:
+        raise NothingFound(f"the answer was timed by {stored.provenance.policy}, which is no more; search again")
+    return names[0]
+
+
+def _lines(found: Found, check: Check) -> Iterator[str]:
+    assert found.stored is not None
+    colour = {"holds": "green", "changed": "yellow", "wrong": "red"}[check.outcome]
+    yield f"[bold {colour}]{check.outcome}[/]  {found.problem.text}  on {found.device}, run {found.stored.run_id}"
+    for difference in found.differences:
+        yield f"  [yellow]stale: {escape(difference)}[/]"
+    if check.wrong is not None:
+        yield f"  {check.wrong.outcome}: {escape(check.wrong.error)}"
+        return
+    yield from _times(found.stored.answer, check)
+    for change in check.changes:
+        yield f"  [yellow]{escape(change)}[/]"
+    if check.evidence is not None:
+        yield f"  {evidence_text(check.evidence)}"
+    for mark in check.marks:
+        yield f"  [yellow]{mark} while it was measured again[/]"
+
+
+def _times(answer: Answer, check: Check) -> Iterator[str]:
+    assert check.latency_us is not None
+    yield f"  latency        was {answer.latency_us:,.2f} us, is {check.latency_us:,.2f} us"
+    if check.speedup is not None and check.speedup_interval is not None:
+        before = "" if answer.speedup is None else f"was {answer.speedup:.3f}, "
+        low, high = check.speedup_interval
+        yield f"  over default   {before}is {check.speedup:.3f} ({low:.3f} - {high:.3f})"
+
+
+command = OpCommands(
+    _verify,
+    [gpu_option, shared_option, db_option, json_option],
+    name="verify",
+    help="Measure a stored answer again, and say whether it holds.",
+)
