@@ -68,7 +68,9 @@ class TestJudge:
 
     def test_a_tie_that_has_become_faster_is_a_change(self) -> None:
         check = judged(100.0, 175.0, 90.0)
-        assert check.changes == (f"a config that was as good takes 0.900 of its time: {TIE.text}",)
+        assert check.changes == (
+            f"a tie took 1.001 (0.999 - 1.003) of its time, and takes 0.900 (0.900 - 0.900): {TIE.text}",
+        )
 
     def test_the_default_as_an_answer_is_compared_with_its_ties(self) -> None:
         given = answer(1.0, DEFAULT)
@@ -90,6 +92,10 @@ def _found(measurer: Measurer) -> Answer:
     given = answer(1.0, verdict.config)
     fields = {name: getattr(verdict, name) for name in ("speedup", "speedup_interval", "ties", "latency_us")}
     return Answer(**{**{name: getattr(given, name) for name in given.__dataclass_fields__}, **fields})
+
+
+def _with_a_tie(config: Config) -> float:
+    return 100.2 if config == TIE else bowl(config)
 
 
 class TestVerify:
@@ -119,11 +125,12 @@ class TestVerify:
         assert check.as_json()["error"].startswith(f"{outcome}: ")
 
     def test_a_default_that_fails_leaves_the_answer_alone(self) -> None:
-        check = verify(answer(), DEFAULT, ScriptedMeasurer(wrong_again=[DEFAULT]))
+        measurer = ScriptedMeasurer(_with_a_tie, wrong_again=[DEFAULT])
+        check = verify(answer(), DEFAULT, measurer)
         assert (check.outcome, check.speedup) == ("holds", None)
 
     def test_only_the_answer_its_ties_and_the_default_are_measured(self) -> None:
-        measurer = ScriptedMeasurer(lambda config: bowl(config) if config != TIE else 100.2)
+        measurer = ScriptedMeasurer(_with_a_tie)
         assert verify(answer(2.5), DEFAULT, measurer).outcome == "holds"
         assert set(measurer.submitted) == {BEST, TIE, DEFAULT}
 

@@ -20,9 +20,13 @@ from tuner.verdict import Verdict, decide, rounds_wanted
 
 _RECHECK_SEED = 1_000_001
 """Inputs that a finalist must be right on are others than those of its measurement."""
-_CLOSE, _FASTEST, _MOST_FINALISTS = 1.03, 8, 24
-"""Who meets in the duel: the fastest few; and of all that are this close to the best, as far as one measurement each
-can tell, those that the verdict's rule would prefer. So two runs put much the same configs in, whoever was lucky."""
+_CLOSE, _FEWEST_FINALISTS, _MOST_FINALISTS = 1.1, 8, 64
+"""All that are this close to the best meet in the duel, so that neither luck nor a drift of the clocks while they were
+measured, one after the other, decides who is in: the first rounds send most of them home."""
+_FIRST_ROUNDS_US = 2e6
+"""Longest that the first rounds shall take with all of them, which leaves fewer of slow ones."""
+_LAUNCHES_OF_A_FINALIST = 80
+"""Twenty rounds of three launches and one that is dropped."""
 _LOOK_S = 0.2
 """How often a search that waits looks whether it shall stop."""
 _DUEL_S = 30.0
@@ -68,9 +72,10 @@ class Result:
 
 def close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
     """The usual finalists."""
+    affordable = int(_FIRST_ROUNDS_US / (_LAUNCHES_OF_A_FINALIST * ranked[0].latency_us)) if ranked else 0
+    most = min(max(affordable, _FEWEST_FINALISTS), _MOST_FINALISTS)
     close = [measurement for measurement in ranked if measurement.latency_us <= _CLOSE * ranked[0].latency_us]
-    preferred = sorted(close, key=lambda measurement: (measurement.shared_bytes or 0, measurement.config.text))
-    return [*dict.fromkeys([*ranked[:_FASTEST], *preferred])][:_MOST_FINALISTS]
+    return max(close, ranked[:_FEWEST_FINALISTS], key=len)[:most]
 
 
 def search(

@@ -96,10 +96,14 @@ def judge(
                 f"it was {_shown(answer.speedup, answer.speedup_interval)} times as fast as the default, "
                 f"and is {_shown(speedup, speedup_interval)}"
             )
-    for config in contenders:
-        slowdown, (lower, _) = ratio(duel, own, config.text)
-        if config != default and lower > EQUIVALENT:
-            changes.append(f"a config that was as good takes {1 / slowdown:.3f} of its time: {config.text}")
+    for tie in answer.ties:
+        if tie.config in contenders and tie.config != default:
+            slowdown, interval = ratio(duel, tie.config.text, own)
+            if _apart(tie.interval, interval):
+                changes.append(
+                    f"a tie took {_shown(tie.slowdown, tie.interval)} of its time, "
+                    f"and takes {_shown(slowdown, interval)}: {tie.config.text}"
+                )
     latencies = duel.of(own)
     return Check(
         changes=tuple(changes),

@@ -20,8 +20,6 @@ _FLUSH_BYTES = 256 * 2**20
 """Five times the L2 of an H100, and long enough to write (60-100 us) for the host to queue a launch meanwhile."""
 _HEAD_START = 5
 """Flushes queued before the first launch, so that the host is ahead from the start."""
-_DROPPED = 1
-"""Leading samples that are thrown away: the first launch loads code and constants."""
 _GRAPH_LAUNCHES = 100
 """Launches in a graph: what the events cost, 2 us, is then 20 ns of each."""
 _COPIES_BYTES = 2**31
@@ -35,6 +33,13 @@ Timer = Callable[[int], list[float]]
 
 class Clock:
     """Times callables that launch device work, and waits for it."""
+
+    launches = 1
+    """How many launches a sample is the mean of."""
+    visit = 3
+    """Samples whose median is a contender's latency in one round of a duel."""
+    dropped = 1
+    """Leading samples of a timer's call that are thrown away: the first launch loads code and constants."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -56,10 +61,10 @@ class Clock:
         torch.cuda.synchronize(self._device)
 
     def _timed(self, launch: Run, count: int, before: Sequence[Run]) -> list[float]:
-        """Latencies of `launch`, after `_DROPPED` that are not returned; `before` runs ahead of each."""
+        """Latencies of `launch`, after those that are dropped; `before` runs ahead of each."""
         events = [
             (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-            for _ in range(count + _DROPPED)
+            for _ in range(count + self.dropped)
         ]
         for _ in range(_HEAD_START):
             self._flush.zero_()
@@ -70,7 +75,7 @@ class Clock:
             launch()
             end.record()
         self.wait()
-        return [start.elapsed_time(end) * 1000 for start, end in events[_DROPPED:]]
+        return [start.elapsed_time(end) * 1000 for start, end in events[self.dropped :]]
 
 
 class EventClock(Clock):
@@ -87,6 +92,10 @@ class GraphClock(Clock):
     Cold, each launch has its own set of operands, as many sets as memory allows, and the buffer is written before the
     graph. Warm, all launches share one set.
     """
+
+    launches = _GRAPH_LAUNCHES
+    visit = 1
+    dropped = 0
 
     def __init__(self, device: str, *, cold: bool) -> None:
         super().__init__(device)
@@ -118,6 +127,7 @@ class GraphClock(Clock):
             finally:
                 graph.capture_end()
         torch.cuda.current_stream(self._device).wait_stream(stream)
+        graph.replay()
         return graph
 
 

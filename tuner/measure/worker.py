@@ -40,8 +40,6 @@ _FULL_MS = 8.0
 _MOST = 40
 """Launches of a config that passed the look, with `FEWEST_SAMPLES`: 10 tell a 180 us GEMM within 1 %, a 6 us kernel
 needs 40 for 3 %."""
-_DUEL_LAUNCHES = 3
-"""Launches whose median is one contender's latency in one round."""
 
 
 _INPUTS = ("normal", "normal", "special")
@@ -150,7 +148,7 @@ class Worker:
                 try:
                     if name not in timers:
                         timers[name] = self._timer(config)
-                    latencies[name] = median(timers[name](_DUEL_LAUNCHES))
+                    latencies[name] = median(timers[name](self._clock.visit))
                 except Exception as error:
                     if config is None:
                         raise
@@ -255,7 +253,7 @@ class Worker:
         look = timer(_LOOK)
         if median(look) >= SLOW_US or (best_us is not None and min(look) > _BEATEN * best_us):
             return tuple(look)
-        count = max(FEWEST_SAMPLES, min(_MOST, int(_FULL_MS * 1000 / median(look))))
+        count = max(FEWEST_SAMPLES, min(_MOST, int(_FULL_MS * 1000 / (median(look) * self._clock.launches))))
         return tuple(timer(count))
 
     def _failure(self, config: Config, stage: str, error: Exception, facts: dict[str, Any]) -> Measurement:
