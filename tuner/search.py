@@ -16,13 +16,16 @@ from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Duel, Evidence, Measurement
 from tuner.sampler import Proposer
-from tuner.verdict import Verdict, decide, rounds_wanted
+from tuner.verdict import Verdict, decide, preference, rounds_wanted
 
 _RECHECK_SEED = 1_000_001
 """Inputs that a finalist must be right on are others than those of its measurement."""
-_CLOSE, _FEWEST_FINALISTS, _MOST_FINALISTS = 1.1, 8, 64
-"""All that are this close to the best meet in the duel, so that neither luck nor a drift of the clocks while they were
-measured, one after the other, decides who is in: the first rounds send most of them home."""
+_CLOSE, _NEAR = 1.1, 1.05
+_FEWEST_FINALISTS, _MOST_FINALISTS = 8, 64
+"""All that are close to the best meet in the duel, so that neither luck nor a drift of the clocks while they were
+measured, one after the other, decides who is in: the first rounds send most of them home. Where that are too many, half
+the places go to the fastest, and half to those of the near ones that the verdict's rule prefers: two runs then bring
+the same ones."""
 _FIRST_ROUNDS_US = 2e6
 """Longest that the first rounds shall take with all of them, which leaves fewer of slow ones."""
 _LAUNCHES_OF_A_FINALIST = 80
@@ -75,7 +78,11 @@ def close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
     affordable = int(_FIRST_ROUNDS_US / (_LAUNCHES_OF_A_FINALIST * ranked[0].latency_us)) if ranked else 0
     most = min(max(affordable, _FEWEST_FINALISTS), _MOST_FINALISTS)
     close = [measurement for measurement in ranked if measurement.latency_us <= _CLOSE * ranked[0].latency_us]
-    return max(close, ranked[:_FEWEST_FINALISTS], key=len)[:most]
+    if len(close) <= most:
+        return max(close, ranked[:_FEWEST_FINALISTS], key=len)
+    near = [measurement for measurement in close if measurement.latency_us <= _NEAR * ranked[0].latency_us]
+    preferred = sorted(near, key=lambda measurement: preference(measurement.config, measurement.shared_bytes or 0))
+    return list(dict.fromkeys([*close[: most // 2], *preferred, *close]))[:most]
 
 
 def search(

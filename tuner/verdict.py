@@ -94,7 +94,7 @@ def decide(
     if default in as_good:
         winner, kind = default, "default"
     else:
-        winner, kind = min(equivalents, key=lambda config: (shared_bytes.get(config, 0), config.text)), "tuned"
+        winner, kind = min(equivalents, key=lambda config: preference(config, shared_bytes.get(config, 0))), "tuned"
     ties = [Tie(config, *slowdown(config, winner)) for config in as_good if config != winner]
     ran = default is not None and default in configs
     speedup, speedup_interval = slowdown(default, winner) if ran else (None, None)
@@ -112,6 +112,11 @@ def decide(
         unresolved=len(as_good) > len(equivalents) or (not shown and len(configs) > 1),
         rounds=len(duel.rounds),
     )
+
+
+def preference(config: Config, shared_bytes: int) -> tuple[int, str]:
+    """The order among configs that are as good: least shared memory, then by text."""
+    return shared_bytes, config.text
 
 
 def rounds_wanted(verdict: Verdict | None) -> int:

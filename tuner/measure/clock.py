@@ -20,8 +20,11 @@ _FLUSH_BYTES = 256 * 2**20
 """Five times the L2 of an H100, and long enough to write (60-100 us) for the host to queue a launch meanwhile."""
 _HEAD_START = 5
 """Flushes queued before the first launch, so that the host is ahead from the start."""
-_GRAPH_LAUNCHES = 100
-"""Launches in a graph: what the events cost, 2 us, is then 20 ns of each."""
+_GRAPH_LAUNCHES = 50
+"""Launches in a graph: what the events cost, 2 us, is then 40 ns of each."""
+_GRAPH_SAMPLES = 3
+"""Samples of one graph, then it is captured anew: graphs of the same launches differ, all samples of one may lie 5 to
+15 % below those of another (H100, 2026-11-28, kernels of 2 and 5 us)."""
 _COPIES_BYTES = 2**31
 """Memory that the operands of a graph's launches may take in all."""
 
@@ -87,7 +90,7 @@ class EventClock(Clock):
 
 
 class GraphClock(Clock):
-    """A sample is the mean of the launches of one graph.
+    """A sample is the mean of the launches of a graph.
 
     Cold, each launch has its own set of operands, as many sets as memory allows, and the buffer is written before the
     graph. Warm, all launches share one set.
@@ -106,16 +109,20 @@ class GraphClock(Clock):
 
     def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
         launches = runs if self._cold else list(runs) * _GRAPH_LAUNCHES
-        graph = self._captured(launches)
         before = [*([restore] if restore is not None else []), *([self._flush.zero_] if self._cold else [])]
 
         def timer(count: int) -> list[float]:
-            return [latency / len(launches) for latency in self._timed(graph.replay, count, before)]
+            samples: list[float] = []
+            while len(samples) < count:
+                graph = self._captured(launches)
+                latencies = self._timed(graph.replay, min(_GRAPH_SAMPLES, count - len(samples)), before)
+                samples += [latency / len(launches) for latency in latencies]
+            return samples
 
         return timer
 
     def _captured(self, launches: Sequence[Run]) -> torch.cuda.CUDAGraph:
-        """All launches as one graph. `torch.cuda.graph` would collect garbage first: 0.1 s a config."""
+        """All launches as one graph, run once. `torch.cuda.graph` would collect garbage first: 0.1 s a graph."""
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
