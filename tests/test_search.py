@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -13,7 +14,7 @@ from tuner.kernels.spec import Config, Dim, Knob, Signature
 from tuner.measure import recorded
 from tuner.measure.recorded import RecordedMeasurer
 from tuner.records import Measurement, Outcome
-from tuner.search import Budget, close_to_best, search
+from tuner.search import Budget, Result, close_to_best, search
 
 
 def _recorded(name: str) -> Subject:
@@ -219,3 +220,25 @@ def test_finalists_are_few_where_launches_are_long() -> None:
 
     assert [len(close_to_best(ranked(latency_us))) for latency_us in (10.0, 500.0, 1000.0, 1e5)] == [60, 50, 25, 8]
     assert close_to_best([]) == []
+
+
+def test_c10_a_config_that_spills_may_win() -> None:
+    class Spilling(ScriptedMeasurer):
+        def next(self, timeout_s: float) -> Measurement | None:
+            measurement = super().next(timeout_s)
+            return measurement and replace(measurement, spills=64 if measurement.config == BEST else 0)
+
+    result = search(SPACE, DEFAULT, Spilling())
+    assert result.verdict is not None
+    assert result.verdict.config == BEST
+
+
+def test_c06_exceptions_that_nobody_foresaw_are_counted_by_type() -> None:
+    measurements = (
+        Measurement(BEST, Outcome.ERROR, stage="launch", error="ZeroDivisionError: division by zero"),
+        Measurement(DEFAULT, Outcome.ERROR, stage="launch", error="ZeroDivisionError: a bug"),
+        Measurement(SPACE[0], Outcome.ERROR, stage="time", error="triton.Oops"),
+        Measurement(SPACE[1], Outcome.TIMEOUT, stage="launch", error="no end in sight"),
+    )
+    failures = Result(measurements, "trials").failures
+    assert failures == {"error (ZeroDivisionError)": 2, "error (triton.Oops)": 1, "timeout": 1}

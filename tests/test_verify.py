@@ -100,7 +100,7 @@ def _with_a_tie(config: Config) -> float:
 
 class TestVerify:
     @pytest.mark.parametrize("seed", range(5))
-    def test_what_a_search_answers_holds_the_next_day(self, seed: int) -> None:
+    def test_j07_what_a_search_answers_holds_the_next_day(self, seed: int) -> None:
         found = _found(ScriptedMeasurer(noise=0.01, seed=seed))
         check = verify(found, DEFAULT, ScriptedMeasurer(noise=0.01, seed=100 + seed))
         assert check.outcome == "holds", check.changes

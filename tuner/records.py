@@ -134,6 +134,12 @@ class Measurement:
         return median(self.samples) if self.ok else float("inf")
 
     @property
+    def failure(self) -> str:
+        """How it failed, in a word; of an exception nobody foresaw, its type too."""
+        unforeseen = re.match(r"[\w.]+", self.error) if self.outcome is Outcome.ERROR else None
+        return f"{self.outcome} ({unforeseen[0]})" if unforeseen else str(self.outcome)
+
+    @property
     def looked_at(self) -> bool:
         """Whether a first look showed it to be far behind the best, and it got no more."""
         return self.ok and len(self.samples) < FEWEST_SAMPLES and self.latency_us < SLOW_US

@@ -69,8 +69,8 @@ class Result:
 
     @property
     def failures(self) -> Counter[str]:
-        """How many configs failed, by outcome."""
-        return Counter(str(m.outcome) for m in self.measurements if not m.ok)
+        """How many configs failed, by how."""
+        return Counter(m.failure for m in self.measurements if not m.ok)
 
 
 def close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:

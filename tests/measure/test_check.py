@@ -78,8 +78,17 @@ def test_j04_a_zeroed_tile_is_wrong_and_rounding_is_not() -> None:
     allowed = check.tolerance(kernel, problem, vendor_error=0.0)
     assert check.error(kernel, problem, values, {"out": values["out"]}) <= allowed
     assert float((values["out"].double() - exact).abs().max()) > 0.05  # a common absolute tolerance
+    for splits in (4, 16):
+        values["out"].copy_(_in_splits(values["a"], values["b"], splits))
+        assert check.error(kernel, problem, values, {"out": values["out"]}) <= allowed
     values["out"][:16, :16] = 0
     assert check.error(kernel, problem, values, {"out": values["out"]}) > 100 * allowed
+
+
+def _in_splits(a: torch.Tensor, b: torch.Tensor, splits: int) -> torch.Tensor:
+    """A product whose depth is cut into parts that are summed in fp32, as split-K does."""
+    parts = zip(a.float().chunk(splits, dim=1), b.float().chunk(splits, dim=0), strict=True)
+    return torch.stack([left @ right for left, right in parts]).sum(dim=0)
 
 
 def test_each_output_is_judged_by_its_own_size() -> None:

@@ -35,8 +35,8 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("op", ["gemm", "softmax", "transpose"])
-def test_the_pool_compiles_what_the_worker_launches(op: str, fresh_cache: Path) -> None:
-    """Launching after the pool adds no entry to Triton's cache."""
+def test_a11_the_pool_compiles_what_the_worker_launches(op: str, fresh_cache: Path) -> None:
+    """Launching after the pool adds no entry to Triton's cache; what is right when new is right from there."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem({"M": 1024})
     limits = describe(0).limits

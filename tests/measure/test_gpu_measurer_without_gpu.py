@@ -230,7 +230,7 @@ def test_a_problem_the_card_cannot_hold_is_refused_in_a_sentence() -> None:
             gpu.next(timeout_s=60)
 
 
-def test_one_search_at_a_time_on_a_card(tmp_path: Path) -> None:
+def test_d07_one_search_at_a_time_on_a_card(tmp_path: Path) -> None:
     """The second waits, says for whom, and goes on when the first is done or dead."""
     path = tmp_path / "card.lock"
     story = f"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.messages import Measure, Recheck, Rounds, Stage, Task
 from tuner.measure.worker import Worker
 from tuner.records import VENDOR, CardState, Duel, Evidence, Measurement, Outcome
+from tuner.search import search
 from tuner.space import feasible
 
 KERNEL = catalog.resolve(toy("on_torch"))
@@ -192,6 +194,79 @@ def test_a_vendor_that_writes_elsewhere_is_refused() -> None:
     problem = KERNEL.signature.problem({"N": 64, "vendor": "elsewhere"})
     with pytest.raises(MeasureError, match="the vendor's own result of on_torch is wrong, or it is not written to out"):
         on_cpu(Task(toy("on_torch"), problem), lambda message: None)
+
+
+class InProcess:
+    """The real worker as a measurer, without the processes: for many small searches."""
+
+    def __init__(self) -> None:
+        self._worker = on_cpu(Task(toy("on_torch"), KERNEL.signature.problem({"N": 64})), lambda message: None)
+        self._waiting: deque[Config] = deque()
+        self._seed = 0
+
+    @property
+    def capacity(self) -> int:
+        return 4
+
+    def submit(self, config: Config) -> None:
+        self._waiting.append(config)
+
+    def next(self, timeout_s: float) -> Measurement | None:
+        self._seed += 1
+        return self._worker.measure(Measure(self._waiting.popleft(), None, self._seed)) if self._waiting else None
+
+    def settle(self, timeout_s: float) -> Sequence[Measurement]:
+        return ()
+
+    def recheck(self, config: Config, seed: int) -> Evidence | Measurement:
+        return self._worker.recheck(Recheck(config, seed))
+
+    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+        return self._worker.duel(Rounds(tuple(configs), rounds, seconds, seed))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a09_a_racy_config_is_never_the_answer_of_a_hundred_searches() -> None:
+    """Half of the space is wrong in one launch of five, and no slower than the rest."""
+    random.seed(9)
+    space = [config(fault, block) for fault in ("none", "racy") for block in (64, 128, 256, 512)]
+    racy_finalists = 0
+    for seed in range(100):
+        result = search(space, config(), InProcess(), seed=seed, sampler="random")
+        assert result.verdict is not None
+        answers = [result.verdict.config, *(tie.config for tie in result.verdict.ties)]
+        assert {answer["FAULT"] for answer in answers} == {"none"}
+        racy_finalists += sum("again" in m.error for m in result.measurements)
+    assert racy_finalists > 100  # most of them got through the first check
+
+
+class TestRoles:
+    """A sum that must start from zero, a state that must start from what it was, 8-bit floats that are compared."""
+
+    @pytest.fixture
+    def worker(self) -> Worker:
+        problem = catalog.resolve(toy("roles")).signature.problem({"N": 120})
+        return on_cpu(Task(toy("roles"), problem), lambda message: None)
+
+    def config(self, warps: int) -> Config:
+        return catalog.resolve(toy("roles")).signature.config({"num_warps": warps, "num_stages": 1})
+
+    def test_a03_a06_what_is_added_to_starts_anew_in_every_launch(self, worker: Worker) -> None:
+        before = {name: value.clone() for name, value in worker._tensors.items()}
+        for warps in (1, 2, 4, 1):
+            measured = worker.measure(Measure(self.config(warps), None, seed=0))
+            assert measured.ok, measured.error
+            assert float(worker._tensors["total"]) in (0.0, 60.0)
+            for name in ("x", "state", "total"):
+                worker._draw(0)
+                assert torch.equal(worker._tensors[name], before[name])
+
+    def test_j05_eight_bit_floats_are_compared(self, worker: Worker) -> None:
+        evidence = worker.recheck(Recheck(self.config(2), seed=1))
+        assert isinstance(evidence, Evidence), evidence
+        assert evidence.max_error == 0
 
 
 class Scripted(HostClock):

@@ -180,6 +180,6 @@ class SearchProgress:
         if measurement.ok:
             self._best_us = min(self._best_us, measurement.latency_us)
         else:
-            self._failures[str(measurement.outcome)] += 1
+            self._failures[measurement.failure] += 1
         best = f"best {_us(self._best_us)}" if self._best_us < float("inf") else "none yet"
         self._progress.update(self._task, advance=1, best=best, failures=failures_text(self._failures))
