@@ -34,6 +34,8 @@ _LOOK_S = 0.2
 """How often a search that waits looks whether it shall stop."""
 _DUEL_S = 30.0
 """Longest that the rounds may take in all, without a budget."""
+_FINALIST_S, _FEWEST_IN_HASTE = 0.15, 5
+"""What a finalist takes to be timed and checked again; with a time budget, as many are taken as there is time for."""
 _SETTLE_S = 1.0
 """How long the config that is being measured may take to end when time is up."""
 _RESERVED_SHARE, _RESERVED_S = 0.1, 3.0
@@ -192,7 +194,9 @@ class _Run:
 
     def _contenders(self, finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]]) -> list[Config]:
         ranked = sorted((m for m in self.found.values() if m.ok), key=lambda m: m.latency_us)
-        chosen = {measurement.config for measurement in finalists(ranked)}
+        left = self._end - monotonic()
+        most = None if left == inf else max(_FEWEST_IN_HASTE, int(left / _FINALIST_S))
+        chosen = {measurement.config for measurement in finalists(ranked)[:most]}
         return [m.config for m in ranked if m.config in chosen or m.config == self._default]
 
     def _fought(self, contenders: Sequence[Config], race: bool, seed: int) -> Duel | None:
