@@ -103,6 +103,11 @@ class TestRecheck:
         assert failed.outcome is Outcome.WRONG_RESULT
         assert error in failed.error
 
+    def test_who_writes_beside_its_outputs_spoils_nobody_elses(self, worker: Worker) -> None:
+        assert not worker.measure(Measure(config("writes beside"), None, seed=1)).ok
+        assert worker.measure(Measure(config(), None, seed=1)).ok
+        assert isinstance(worker.recheck(Recheck(config(), seed=1)), Evidence)
+
     def test_a_kernel_that_promises_nothing_for_nan_is_not_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(catalog, "resolve", lambda reference: replace(KERNEL, finite_only=True))
         worker = on_cpu(Task(toy("on_torch"), PROBLEM), lambda message: None)

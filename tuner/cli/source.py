@@ -9,7 +9,7 @@ import tuner
 from tuner import catalog, device
 from tuner.cli.show import say
 from tuner.db.store import Store
-from tuner.errors import NoDevice, NothingFound, UsageError
+from tuner.errors import MeasureError, NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Asked
 from tuner.measure import recorded
@@ -177,6 +177,7 @@ class _Gpu:
         self.lock = Lock(lock_path(address), self._what, on_wait=say)
         state = look(address).state()
         if state is not None and state.foreign and not self._shared:
+            self._let_go()
             raise NoDevice(
                 f"GPU {self._index} is in use by process {', '.join(map(str, state.foreign))}; wait for it, "
                 "or measure beside it with --shared"
@@ -187,4 +188,15 @@ class _Gpu:
         self.hold()
         say("Measuring what this card reaches at best, once.")
         assert self.spare is not None
-        return survey(self.spare)
+        try:
+            return survey(self.spare)
+        except MeasureError:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        if self.spare is not None:
+            self.spare.kill()
+        if self.lock is not None:
+            self.lock.release()
+        self.spare = self.lock = None

@@ -115,8 +115,10 @@ def _specials(dtype: torch.dtype) -> list[float]:
 
 
 def poison(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Fills outputs so that an element nobody wrote cannot pass for a result."""
+    """Fills outputs so that an element nobody wrote cannot pass for a result, and mends what stands beside them."""
     for name, operand in operands.items():
+        for band in _bands(tensors[name]) if operand.role != "in" else ():
+            band.fill_(_BAND)
         if operand.role == "out":
             tensor = tensors[name]
             tensor.fill_(float("nan") if tensor.is_floating_point() else _POISON % 2 ** (8 * tensor.element_size() - 1))

@@ -1,0 +1,188 @@
+"""Search, explain and verify as with a GPU: a scripted driver, real processes, the kernel on torch's CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from helpers import H200, toy
+
+from tuner.cli import cli
+from tuner.db.store import Store
+from tuner.measure.card import Unseen
+from tuner.measure.processes import Child
+from tuner.records import CardState, Ceilings, Environment
+
+SLOW = Ceilings(0.001, {}, {"cold-events-1": 1e-3, "cold-graph-1": 1e-4, "warm-graph-1": 1e-4})
+"""A card on which nothing is short enough for a graph."""
+PROBLEM = ("--N", "4096")
+
+
+class Busy(Unseen):
+    """A card that somebody uses."""
+
+    def state(self) -> CardState:  # type: ignore[override]
+        return CardState(foreign=(4711,))
+
+
+class Machine:
+    """Runs `tuner` in this process, with the driver's part scripted."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.db = folder / "tuner.db"
+        self.ceilings = SLOW
+        self.surveys = 0
+        self._patch = patch
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv("TUNER_DB", str(self.db))
+        patch.setattr("tuner.device.count", lambda: 1)
+        patch.setattr("tuner.device.describe", lambda index: H200)
+        patch.setattr("tuner.device.environment", lambda index=0: Environment("3.7.1", "12.8", "2.13.0", "580.1"))
+        patch.setattr("tuner.device.bus_id", lambda index: "0000:1b:00.0")
+        patch.setattr("tuner.cli.source.lock_path", lambda address: folder / "card.lock")
+        patch.setattr("tuner.cli.source.look", lambda address: Unseen())
+        for room in ("tuner.cli.source", "tuner.measure.gpu"):
+            patch.setattr(f"{room}.start_worker", lambda gpu, module="": Child("cpu_worker"))
+        patch.setattr("tuner.cli.source.survey", self._survey)
+
+    def _survey(self, worker: Child) -> Ceilings:
+        self.surveys += 1
+        return self.ceilings
+
+    def card(self, look: Callable[[str], Any]) -> None:
+        self._patch.setattr("tuner.cli.source.look", look)
+
+    def __call__(self, command: str, *options: str) -> Result:
+        return CliRunner().invoke(cli, [command, toy("on_torch"), *PROBLEM, *options], standalone_mode=False)
+
+    def json(self, command: str, *options: str) -> dict[str, Any]:
+        done = self(command, *options, "--json")
+        assert done.exception is None, done.exception
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    def write(self, statement: str) -> None:
+        with closing(sqlite3.connect(self.db)) as connection, connection:
+            connection.execute(statement)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of one search."""
+    with pytest.MonkeyPatch.context() as patch:
+        machine = Machine(tmp_path_factory.mktemp("found"), patch)
+        done = machine("search", "--trials", "12", "--seed", "3")
+        assert done.return_value == 0, (done.stderr, done.exception)
+        assert machine.surveys == 1
+    return machine.db
+
+
+@pytest.fixture
+def searched(machine: Machine, found: Path) -> Machine:
+    with closing(sqlite3.connect(found)) as source, closing(sqlite3.connect(machine.db)) as target:
+        source.backup(target)
+    return machine
+
+
+def test_an_answer_rests_on_evidence_and_ceilings(searched: Machine) -> None:
+    answer = searched.json("best")
+    assert answer["match"] == "exact"
+    assert answer["tuned_with"]["policy"] == "cold-events-1"
+    assert answer["config"]["FAULT"] == "none"
+    assert answer["checked"] == {"inputs": ["normal", "normal", "special"], "launches": 51}
+    assert answer["max_error"] == 0
+    assert answer["marks"] == []
+    explained = searched.json("explain")
+    assert explained["roofline"]["bound"] == "memory"
+    counted = explained["candidates"]
+    tried = counted["duel"] + counted["slower"] + counted["beaten"] + counted["failed"] + counted["not_tried"]
+    assert tried == counted["space"]
+
+
+def test_ceilings_are_measured_once(searched: Machine) -> None:
+    assert searched("search", "--trials", "14").return_value == 0
+    assert searched.surveys == 0
+    store = Store.open(searched.db)
+    assert store.ceilings(H200) == SLOW
+    store.close()
+
+
+def test_a_search_leaves_no_process(searched: Machine) -> None:
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = set(children.read_text().split())
+    assert searched("search", "--trials", "13").return_value == 0
+    assert set(children.read_text().split()) <= before
+
+
+def test_the_same_command_answers_from_the_store(searched: Machine) -> None:
+    done = searched("search", "--trials", "12")
+    assert "Answered from the store, run 1" in done.stderr
+    assert done.return_value == 0
+
+
+def test_d02_a_short_problem_takes_the_graph_and_is_marked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy of the key is the graph's; an empty kernel takes as long here as any."""
+    machine.ceilings = Ceilings(1e9, {}, {"cold-graph-1": 1e9, "cold-events-1": 1e9})
+    answer = machine.json("search", "--trials", "6")
+    assert answer["tuned_with"]["policy"] == "cold-graph-1"
+    assert answer["marks"] == ["launch_bound"]
+    assert machine.json("best")["match"] == "exact"
+    shown = machine("best").stdout
+    assert "launch-bound: an empty kernel takes more than half of this" in shown
+    assert "timed by cold-graph-1" in shown
+
+
+def test_answers_of_two_policies_stand_side_by_side(searched: Machine) -> None:
+    warm = searched.json("search", "--trials", "6", "--policy", "warm")
+    assert warm["tuned_with"]["policy"] == "warm-graph-1"
+    again = searched("search", "--trials", "12")
+    assert "Answered from the store, run 1" in again.stderr
+
+
+def test_d08_a_card_that_others_use_is_not_measured_on_unasked(machine: Machine) -> None:
+    machine.card(lambda address: Busy())
+    done = machine("search", "--trials", "6")
+    assert done.exit_code != 0 or done.exception is not None
+    assert str(done.exception) == ("GPU 0 is in use by process 4711; wait for it, or measure beside it with --shared")
+    assert machine("search", "--trials", "6", "--shared").return_value == 0
+
+
+class TestVerify:
+    def test_what_was_found_holds(self, searched: Machine) -> None:
+        searched.write("UPDATE answers SET speedup_interval = '[0.01, 100]'")  # this machine's clock is no GPU's
+        searched.write("UPDATE answers SET ties = '[]'")
+        done = searched("verify")
+        assert done.return_value == 0, done.stdout
+        assert done.stdout.startswith("holds  on_torch N=4096")
+        assert "over 51 checked launches" in done.stdout
+
+    def test_another_speedup_exits_with_4(self, searched: Machine) -> None:
+        searched.write("UPDATE answers SET speedup = 900, speedup_interval = '[899, 901]', kind = 'tuned'")
+        done = searched("verify")
+        assert done.return_value == 4
+        assert "it was 900.000 (899.000 - 901.000) times as fast as the default" in done.stdout
+
+    def test_a_config_that_is_wrong_exits_with_1(self, searched: Machine) -> None:
+        searched.write("UPDATE answers SET config = json_set(config, '$.FAULT', 'half')")
+        document = json.loads((done := searched("verify", "--json")).stdout)
+        assert done.return_value == 1
+        assert document["verified"]["outcome"] == "wrong"
+        assert document["verified"]["error"].startswith("wrong_result: deviates from the reference by inf")
+
+    def test_nothing_stored_is_a_miss(self, searched: Machine) -> None:
+        done = CliRunner().invoke(cli, ["verify", toy("on_torch"), "--N", "1"], standalone_mode=False)
+        assert done.return_value == 1
+        assert "no answer is stored for on_torch N=1" in done.stdout
