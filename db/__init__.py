@@ -1,1 +1,1 @@
-"""What was measured and what was answered, kept in SQLite."""
+"""What was measured and what was answered, kept in SQLite or PostgreSQL."""

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import platformdirs
-from sqlalchemy import URL, Connection, Engine, Row, create_engine, event, func, insert, inspect, select, text, update
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from tuner.db import schema
-from tuner.errors import StoreError, UsageError
+from tuner.db import revisions, schema, upkeep
+from tuner.db.database import Database
+from tuner.db.postgresql import PostgreSQL
+from tuner.db.revisions import HEAD
+from tuner.db.sqlite import SQLite
+from tuner.errors import ReadOnly, StoreError
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import (
     Answer,
@@ -40,52 +45,76 @@ from tuner.records import (
     Tie,
 )
 
-HEAD = "0002"
-"""The schema this code writes: the newest migration."""
-_WRITER_WAITS_S, _READER_WAITS_S = 10.0, 1.0
-"""How long one who writes, and one who only reads, waits for others before giving up."""
-_OURS = {"alembic_version", "answers"}
-"""Tables by which a database is known to be ours."""
+_LARGEST_ID = 2**31 - 1
 _TRIES = 2
 """A config that crashed, hung or ran out of memory is tried again in a later run, so many times in all."""
 
 
-def default_path() -> Path:
+def database_at(text: str | Path) -> Database:
+    """What a path or a URL names.
+
+    Raises:
+        UsageError: a URL that is none of PostgreSQL's.
+    """
+    return PostgreSQL.at(text) if isinstance(text, str) and "://" in text else SQLite(Path(text))
+
+
+def default_database() -> Database:
     """`TUNER_DB`, else a file in the user's data folder."""
     given = os.environ.get("TUNER_DB")
-    if given and "://" in given:
-        raise UsageError(f"TUNER_DB is the path of a file, not {given[:80]!r}")
-    return Path(given) if given else platformdirs.user_data_path("triton-tuner") / "tuner.db"
+    return database_at(given or platformdirs.user_data_path("triton-tuner") / "tuner.db")
 
 
 class Store:
     """One database. Made by `Store.open`; safe to use from several threads."""
 
-    def __init__(self, engine: Engine, path: Path) -> None:
-        self._engine, self._path = engine, path
+    def __init__(self, engine: Engine, database: Database) -> None:
+        self._engine, self._database = engine, database
+        self._only_read: str | None = None
 
     @staticmethod
-    def open(path: Path, *, create: bool = True) -> Store:
-        """The database at `path`: made if it is missing and brought to today's schema.
+    def open(database: Database | Path | str, *, create: bool = True) -> Store:
+        """The database at a path or URL, to be written.
 
-        Without `create` it is only to be read: it must be there, and is left as it is.
+        A missing SQLite file is made, and an older one brought to today's schema; a PostgreSQL database must have been,
+        by `upgrade`. Without `create` it is only to be read: it must be there, and is left as it is; one that a newer
+        version made is read as far as it has what is read here.
 
         Raises:
+            ReadOnly: it can only be read: a newer version made it, or this user may not write it.
             StoreError: it is missing, unreadable, locked, of another schema, or another program's.
         """
+        store = Store._connected(database, writes=create)
         try:
-            if not create and not path.exists():
-                raise StoreError(f"there is no database at {path}; a search makes it, or name another with --db")
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"the folder of the database {path} cannot be made: {error.strerror}") from error
-        store = Store(_engine(path, writes=create), path)
-        try:
-            store._bring_up_to_date(migrate=create)
+            store._check_schema(create)
         except BaseException:
             store.close()
             raise
         return store
+
+    @staticmethod
+    def upgrade(database: Database | Path | str) -> str | None:
+        """Makes the tables, or brings them to today's schema; any number of processes may at once.
+
+        Returns:
+            The revision that was found; None where there were no tables.
+
+        Raises:
+            ReadOnly: a newer version made it, or this user may not write it.
+            StoreError: as for `open`.
+        """
+        with closing(Store._connected(database, writes=True)) as store:
+            return store._upgrade()
+
+    @staticmethod
+    def info(database: Database | Path | str) -> upkeep.Info:
+        """Describes a database of any schema.
+
+        Raises:
+            StoreError: it is missing, unreadable, locked, or another program's.
+        """
+        with closing(Store._connected(database, writes=False)) as store, store._read() as connection:
+            return upkeep.info(connection, store._database)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -205,6 +234,8 @@ class Store:
 
     def run(self, number: int) -> StoredRun | None:
         """The run of that number; None if there is none."""
+        if not 0 < number <= _LARGEST_ID:
+            return None
         with self._read() as connection:
             row = connection.execute(_runs().where(schema.Run.id == number)).one_or_none()
         return None if row is None else _stored_run(row)
@@ -269,9 +300,8 @@ class Store:
 
     def devices(self) -> list[str]:
         """Ids of the devices that answers are stored for."""
-        query = select(schema.Answer.device).distinct().order_by(schema.Answer.device)
         with self._read() as connection:
-            return list(connection.scalars(query))
+            return sorted(connection.scalars(select(schema.Answer.device).distinct()))
 
     def ceilings(self, device: Device) -> Ceilings | None:
         """What the card was seen to reach; None where nobody measured it."""
@@ -287,90 +317,87 @@ class Store:
             row = _id_of(connection, schema.Device, known_as, facts=asdict(device), ceilings=None)
             connection.execute(update(schema.Device).filter_by(id=row).values(ceilings=asdict(ceilings)))
 
+    def prune(self, older_than: timedelta, *, dry_run: bool = False) -> upkeep.Pruned:
+        """Removes what old runs measured for nothing; see `upkeep.prune`."""
+        before = _as_text(datetime.now(UTC) - older_than)
+        with self._read() if dry_run else self._write() as connection:
+            return upkeep.prune(connection, before, dry_run=dry_run)
+
     @contextmanager
     def _read(self) -> Iterator[Connection]:
-        with self._errors("read"), self._engine.connect() as connection:
+        with self._database.errors("read"), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def _write(self) -> Iterator[Connection]:
+        if self._only_read is not None:
+            raise ReadOnly(self._only_read)
         with (
-            self._errors("written"),
+            self._database.errors("written"),
             self._engine.connect().execution_options(writes=True) as connection,
             connection.begin(),
         ):
             yield connection
 
-    @contextmanager
-    def _errors(self, done: str) -> Iterator[None]:
+    @staticmethod
+    def _connected(database: Database | Path | str, *, writes: bool) -> Store:
+        """A store whose tables are ours, of whatever schema."""
+        if not isinstance(database, Database):
+            database = database_at(database)
+        store = Store(database.engine(writes=writes), database)
         try:
-            yield
-        except IntegrityError:
-            raise  # ours to mend, not the user's
-        except DBAPIError as error:
-            raise StoreError(f"the database {self._path} cannot be {done}: {error.orig}") from error
+            with store._read() as connection:
+                if revisions.foreign(connection):
+                    raise StoreError(f"{database} is the database of another program; name another one with --db")
+        except BaseException:
+            store.close()
+            raise
+        return store
 
-    def _bring_up_to_date(self, *, migrate: bool) -> None:
-        """Brings the schema up to `HEAD`, one process at a time, inside the write lock."""
+    def _check_schema(self, create: bool) -> None:
+        """Makes sure that the schema can be used: as it is, by bringing it up to date, or for reading only."""
         with self._read() as connection:
-            found = _revision(connection)
-            tables = set(inspect(connection).get_table_names())
-        if tables and not tables >= _OURS:
-            raise StoreError(f"{self._path} is the database of another program; name another file with --db")
+            found = revisions.found(connection)
+            missing = [] if found == HEAD else revisions.lacking(connection)
         if found == HEAD:
             return
-        if not migrate:
+        if revisions.newer(found):
+            only_read = self._newer(found)
+            if create:
+                raise only_read
+            if missing:
+                raise StoreError(f"{only_read}, or to read it: there is no {', '.join(missing)} in it")
+            self._only_read = str(only_read)
+            _warn_once(f"{only_read}; until then it is only read")
+        elif create and self._database.migrates_on_open:
+            self._upgrade()
+        else:
+            has = "has no tables yet" if found is None else f"has schema {found}"
             raise StoreError(
-                f"the database {self._path} has schema {found}, and this version reads {HEAD}; tuner list updates it"
+                f"the database {self._database} {has}, and this version needs {HEAD}; tuner db upgrade brings it there"
             )
-        from alembic import command
-        from alembic.config import Config as AlembicConfig
-        from alembic.script import ScriptDirectory
 
-        settings = AlembicConfig()
-        settings.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
-        known = {script.revision for script in ScriptDirectory.from_config(settings).walk_revisions()}
+    def _newer(self, found: str | None) -> ReadOnly:
+        return ReadOnly(
+            f"the database {self._database} has schema {found}, and this version knows up to {HEAD}; "
+            "update the tuner to write it"
+        )
+
+    def _upgrade(self) -> str | None:
+        """Brings the schema up to `HEAD`, one process at a time, inside the write lock; what it found there."""
         with self._write() as connection:
-            found = _revision(connection)
-            if found is not None and found not in known:
-                raise StoreError(
-                    f"the database {self._path} has schema {found}, and this version knows up to {HEAD}; "
-                    "update the tuner"
-                )
-            settings.attributes["connection"] = connection
-            command.upgrade(settings, "head")
+            found = revisions.found(connection)
+            if revisions.newer(found):
+                raise self._newer(found)
+            revisions.upgrade(connection)
             if connection.scalar(select(func.count()).select_from(schema.Store)) == 0:
                 connection.execute(insert(schema.Store).values(uuid=str(uuid4()), created_at=_now()))
+        return found
 
 
-def _engine(path: Path, *, writes: bool) -> Engine:
-    engine = create_engine(URL.create("sqlite", database=str(path)))
-
-    @event.listens_for(engine, "connect")
-    def configure(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # transactions begin where we say, below
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {int((_WRITER_WAITS_S if writes else _READER_WAITS_S) * 1000)}")
-        tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if writes and (not tables or tables >= _OURS):
-            cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.execute("PRAGMA synchronous = NORMAL")
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine
-
-
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    found = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    return None if found is None else str(found)
+@cache
+def _warn_once(line: str) -> None:
+    logging.getLogger("tuner").warning("%s", line)
 
 
 def _insert(connection: Connection, table: type[schema.Base], **values: Any) -> int:
@@ -569,4 +596,8 @@ def _digest(data: Mapping[str, Any]) -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return _as_text(datetime.now(UTC))
+
+
+def _as_text(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds")

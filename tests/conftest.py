@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytest_plugins = ("databases",)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":

@@ -299,10 +299,23 @@ class TestG01NeverRaises:
         (message,) = messages(caplog)
         assert f"the database {path} cannot be read: file is not a database" in message
 
-    @pytest.mark.parametrize("op", ["gemm", "scale"])
-    def test_a_database_of_a_newer_version(self, path: Path, caplog: pytest.LogCaptureFixture, op: str) -> None:
+    def test_h12_a_database_of_a_newer_version_is_read(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
         keep(path, block(128))
         with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        for _ in range(3):
+            assert best_config("scale", device=DEVICE, M=4096).config == block(128)
+        (message,) = messages(caplog)
+        assert f"the database {path} has schema 9999" in message
+        assert message.endswith("until then it is only read")
+
+    @pytest.mark.parametrize("op", ["gemm", "scale"])
+    def test_a_database_of_a_newer_version_that_cannot_be_read(
+        self, path: Path, caplog: pytest.LogCaptureFixture, op: str
+    ) -> None:
+        keep(path, block(128))
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("ALTER TABLE answers DROP COLUMN speedup")
             connection.execute("UPDATE alembic_version SET version_num = '9999'")
         for _ in range(3):
             assert best_config(op, device=DEVICE, M=64) == Best(None, "none")

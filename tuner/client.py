@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tuner import catalog, device
-from tuner.errors import StoreError, TunerError, UnknownName, UsageError
+from tuner.errors import TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.lookup import Asked, Table
 from tuner.records import Answer
@@ -193,13 +193,10 @@ def _kernel(op: str) -> Kernel | None:
 @contextmanager
 def _store() -> Iterator[Store | None]:
     """The store, for as long as it is read; None where there is none."""
-    from tuner.db.store import Store, default_path
+    from tuner.db.store import Store, default_database
 
-    try:
-        there = default_path().exists()
-    except OSError as error:
-        raise StoreError(f"the database {default_path()} cannot be read: {error.strerror}") from error
-    store = Store.open(default_path(), create=False) if there else None
+    database = default_database()
+    store = Store.open(database, create=False) if database.exists() else None
     try:
         yield store
     finally:

@@ -7,6 +7,7 @@
     |-- NothingFound        asked in full, and there is no answer
     |-- MeasureError        the machinery around the configs broke, not a config
     `-- StoreError          the database cannot be read or written
+        `-- ReadOnly        it can be read, and not written
 
 The command line exits with `exit_code`; the service answers with `http_status`.
 """
@@ -53,3 +54,7 @@ class StoreError(TunerError):
 
     exit_code = 5
     http_status = 503
+
+
+class ReadOnly(StoreError):
+    """The database can be read, but this user or this version may not write it."""

@@ -1,42 +1,56 @@
-"""The store: what goes in comes out, who may share a file, and what a damaged or foreign file says."""
+"""The store, over SQLite and PostgreSQL: what goes in comes out, the same from both."""
 
 from __future__ import annotations
 
 import json
-import os
-import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import pairwise
+from math import inf, nan
 from pathlib import Path
-from signal import SIGKILL
-from subprocess import PIPE
-from threading import Timer
 from time import monotonic, sleep
-from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from helpers import A100, H200
-from sqlalchemy import create_engine, insert, select
+from sqlalchemy import func, insert, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
+from stored import (
+    DUEL,
+    FULL,
+    HERE,
+    NASTY,
+    PROBLEM,
+    SCALE,
+    SECONDS,
+    SETTINGS,
+    address,
+    answer,
+    answered,
+    change,
+    config,
+    documents,
+    measured,
+    outside,
+    python,
+    rows,
+    started,
+)  # fmt: skip
 
 from tuner.db import schema
-from tuner.db.store import HEAD, Store, default_path
-from tuner.errors import StoreError
-from tuner.kernels.spec import Attribute, Config, Dim, Knob, Problem, Signature, Value
+from tuner.db.database import Database
+from tuner.db.revisions import HEAD
+from tuner.db.store import Store
+from tuner.errors import ReadOnly, StoreError
+from tuner.kernels.spec import Dim, Knob, Value
 from tuner.records import (
     VENDOR,
     Answer,
     CardState,
     Ceilings,
     Device,
-    Duel,
     Environment,
     Evidence,
     Measurement,
@@ -45,113 +59,6 @@ from tuner.records import (
     StoredAnswer,
     StoredRun,
     Tie,
-)
-
-SCALE = Signature(
-    op="scale",
-    summary="out = 2 x",
-    dims=(Dim("M", help="rows"), Dim("N", default="M")),
-    dtypes=("bf16", "fp16", "fp32", "fp8e4m3"),
-    knobs=(
-        Knob("BLOCK", (64, 128, 256)),
-        Knob("EVICT", ("", "evict_first", "evict_last")),
-        Knob("PIPELINED", (False, True)),
-        Knob("num_warps", (4, 8)),
-        Knob("num_stages", (1, 2, 3)),
-    ),
-    attributes=(Attribute("layout", ("nn", "nt"), "nn"),),
-)
-PROBLEM = SCALE.problem({"M": 4096})
-HERE = Provenance(
-    device=H200,
-    environment=Environment(triton="3.6.0", ptxas="12.9", torch="2.10.0", driver="580.95"),
-    source="9f2c0a1b2c3d4e5f",
-    policy="cold-events-1",
-    tuner="0.1.0",
-)
-SETTINGS = {"sampler": "tpe", "trials": 200, "known": 0}
-SECONDS = {"compile": 1.5, "measure": 30.25}
-NASTY = "ptxas fatal: \u00fcber-\u6838\u5fc3 \U0001f525 e\u0301\x00 '; DROP TABLE trials; --\r\n\t\u2028 %s ? :x"
-
-
-def config(block: int = 128, **changes: Value) -> Config:
-    values: dict[str, Value] = {
-        "BLOCK": block,
-        "EVICT": "evict_first",
-        "PIPELINED": True,
-        "num_warps": 4,
-        "num_stages": 3,
-    }
-    return SCALE.config(values | changes)
-
-
-def measured(latency_us: float = 10.0, block: int = 128, outcome: Outcome = Outcome.OK) -> Measurement:
-    return Measurement(config(block), outcome, (latency_us,) * 3 if outcome is Outcome.OK else ())
-
-
-def answer(problem: Problem = PROBLEM, latency_us: float = 10.0) -> Answer:
-    return Answer(
-        problem=problem,
-        kind="tuned",
-        config=config(),
-        latency_us=latency_us,
-        interval_us=(latency_us - 0.1, latency_us + 0.1),
-        speedup=1.25,
-        speedup_interval=(1.2, 1.3),
-        default_latency_us=latency_us * 1.25,
-        vendor_latency_us=None,
-    )
-
-
-DUEL = Duel((config().text, config(64).text, VENDOR), ((10.0, 12.5, 9.75), (10.1, 12.4, 9.8)))
-
-
-def started(store: Store, problem: Problem = PROBLEM, provenance: Provenance = HERE) -> int:
-    return store.start_run(SCALE, problem, provenance, SETTINGS)
-
-
-def answered(store: Store, given: Answer | None = None, provenance: Provenance = HERE) -> int:
-    """The id of an answer that a run of its own gave."""
-    given = given or answer()
-    return store.add_answer(started(store, given.problem, provenance), given, provenance, "trials", SECONDS, DUEL)
-
-
-def rows(path: Path, query: str) -> list[Any]:
-    """What is in the file, read without our code."""
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(query).fetchall()
-
-
-def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, text=True, stdin=PIPE, stdout=PIPE, stderr=PIPE)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tuner.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    store = Store.open(path)
-    yield store
-    store.close()
-
-
-FULL = Measurement(
-    config=config(),
-    outcome=Outcome.OK,
-    samples=(10.1, 10.2, 0.1 + 0.2, 1e-300),
-    stage="time",
-    error=NASTY,
-    compile_s=2.5,
-    compiled_by="pool",
-    registers=168,
-    spills=0,
-    shared_bytes=196_608,
-    max_error=float("inf"),
-    tolerance=2**-7,
 )
 
 
@@ -223,19 +130,20 @@ class TestRoundTrip:
         (stored,) = store.answers()
         assert stored.trials == 41
 
-    def test_a_run_is_closed_with_its_answer_and_its_duel(self, store: Store, path: Path) -> None:
+    def test_a_run_is_closed_with_its_answer_and_its_duel(self, store: Store, database: Database) -> None:
         answered(store)
-        assert rows(path, "SELECT status, stopped, seconds FROM runs") == [("done", "trials", json.dumps(SECONDS))]
-        found = [json.loads(text) for (text,) in rows(path, "SELECT latencies FROM rounds ORDER BY number")]
+        assert rows(database, "SELECT status, stopped FROM runs") == [("done", "trials")]
+        assert documents(database, "runs", "seconds") == [SECONDS]
+        found = documents(database, "rounds", "latencies")
         assert found == [
             {config().text: 10.0, config(64).text: 12.5, VENDOR: 9.75},
             {config().text: 10.1, config(64).text: 12.4, VENDOR: 9.8},
         ]
 
-    def test_a_round_is_kept_with_the_state_of_the_card(self, store: Store, path: Path) -> None:
+    def test_a_round_is_kept_with_the_state_of_the_card(self, store: Store, database: Database) -> None:
         state = CardState(1980, 3201, 54, 412.5, ("thermal",), (4711,))
         store.end_run(started(store), "done", "trials", SECONDS, replace(DUEL, states=(CardState(), state)))
-        found = [json.loads(text) for (text,) in rows(path, "SELECT state FROM rounds ORDER BY number")]
+        found = documents(database, "rounds", "state")
         assert found[0] == dict.fromkeys(("sm_mhz", "memory_mhz", "temperature_c", "power_w")) | {
             "throttled": [],
             "foreign": [],
@@ -243,17 +151,17 @@ class TestRoundTrip:
         assert found[1]["throttled"] == ["thermal"]
         assert (found[1]["power_w"], found[1]["foreign"]) == (412.5, [4711])
 
-    def test_a_run_without_an_answer_is_closed_and_answers_nothing(self, store: Store, path: Path) -> None:
+    def test_a_run_without_an_answer_is_closed_and_answers_nothing(self, store: Store, database: Database) -> None:
         store.end_run(started(store), "interrupted", "interrupted", SECONDS)
-        assert rows(path, "SELECT status, stopped FROM runs") == [("interrupted", "interrupted")]
+        assert rows(database, "SELECT status, stopped FROM runs") == [("interrupted", "interrupted")]
         assert store.answers() == []
 
-    def test_an_answer_that_cannot_be_written_leaves_nothing(self, store: Store, path: Path) -> None:
+    def test_an_answer_that_cannot_be_written_leaves_nothing(self, store: Store, database: Database) -> None:
         run = started(store)
         store.end_run(run, "failed", "error", {}, DUEL)
         with pytest.raises(IntegrityError, match="rounds"):
             store.add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
-        assert rows(path, "SELECT status FROM runs") == [("failed",)]
+        assert rows(database, "SELECT status FROM runs") == [("failed",)]
         assert store.answers() == []
 
 
@@ -272,9 +180,8 @@ TYPED: list[dict[str, Value]] = [
 ]
 READ_CONFIG = """
 import json, sys
-from pathlib import Path
 from tuner.db.store import Store
-store = Store.open(Path(sys.argv[1]), create=False)
+store = Store.open(sys.argv[1], create=False)
 (stored,) = store.answers()
 (known,) = store.known(store.signatures()["scale"], stored.answer.problem, stored.provenance)
 shown = [{name: (type(value).__name__, value) for name, value in found.items()}
@@ -284,15 +191,15 @@ print(json.dumps(shown))
 
 
 class TestB06AndB07ValuesKeepTheirTypes:
-    def test_in_a_store_opened_anew(self, path: Path) -> None:
+    def test_in_a_store_opened_anew(self, database: Database) -> None:
         given = [SCALE.config({**config(), "PIPELINED": False, **changes}) for changes in TYPED]
-        writer = Store.open(path)
+        writer = Store.open(database)
         run = started(writer)
         for each in given:
             writer.add_trial(run, Measurement(each, Outcome.OK, (1.0,)))
             answered(writer, replace(answer(), config=each, ties=(Tie(each, 1.0, (1.0, 1.0)),)))
         writer.close()
-        reader = Store.open(path, create=False)
+        reader = Store.open(database, create=False)
         answers = [stored.answer for stored in reader.answers()]
         known = [measurement.config for measurement in reader.known(SCALE, PROBLEM, HERE)]
         reader.close()
@@ -302,22 +209,23 @@ class TestB06AndB07ValuesKeepTheirTypes:
             for have, gave in zip(found, given, strict=True):
                 assert [type(value) for value in have.values()] == [type(value) for value in gave.values()]
 
-    def test_in_another_process(self, store: Store, path: Path) -> None:
+    def test_in_another_process(self, store: Store, database: Database) -> None:
         given = config(EVICT="evict_last \u6838", PIPELINED=False)
         store.add_trial(started(store), Measurement(given, Outcome.OK, (1.0,)))
         answered(store, replace(answer(), config=given, ties=(Tie(given, 1.0, (1.0, 1.0)),)))
-        printed, errors = python(READ_CONFIG, path).communicate()
+        printed, errors = python(READ_CONFIG, address(database)).communicate()
         assert errors == ""
         expected = {name: [type(value).__name__, value] for name, value in given.items()}
         assert json.loads(printed) == [expected] * 3
         assert expected["PIPELINED"] == ["bool", False]
 
-    def test_b07_a_field_of_a_newer_version_is_passed_over(self, store: Store, path: Path) -> None:
+    def test_b07_a_field_of_a_newer_version_is_passed_over(self, store: Store, database: Database) -> None:
         answered(store)
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute(
-                "UPDATE kernels SET signature = json_set(signature, '$.colour', 'red', '$.knobs[0].unit', 'rows')"
-            )
+        (signature,) = documents(database, "kernels", "signature")
+        newer = signature | {"colour": "red"}
+        newer["knobs"][0]["unit"] = "rows"
+        with outside(database).begin() as connection:
+            connection.execute(update(schema.Kernel).values(signature=newer))
         assert store.signatures() == {"scale": SCALE}
         assert [stored.answer for stored in store.answers()] == [answer()]
 
@@ -340,18 +248,18 @@ class TestKnown:
         found = {m.config["BLOCK"]: m.latency_us for m in store.known(SCALE, PROBLEM, HERE)}
         assert found == {64: 11.0, 128: 20.0}
 
-    def test_a_later_trial_of_a_config_replaces_within_its_run(self, store: Store, path: Path) -> None:
+    def test_a_later_trial_of_a_config_replaces_within_its_run(self, store: Store, database: Database) -> None:
         run = started(store)
         store.add_trial(run, FULL)
         later = Measurement(config(), Outcome.WRONG_RESULT, stage="check", max_error=0.5, tolerance=0.25)
         store.add_trial(run, later)
         assert store.known(SCALE, PROBLEM, HERE) == [later]
-        assert rows(path, "SELECT outcome, latency_us FROM trials") == [("wrong_result", None)]
+        assert rows(database, "SELECT outcome, latency_us FROM trials") == [("wrong_result", None)]
 
-    def test_the_same_config_stands_in_every_run_that_tried_it(self, store: Store, path: Path) -> None:
+    def test_the_same_config_stands_in_every_run_that_tried_it(self, store: Store, database: Database) -> None:
         store.add_trial(started(store), measured(10.0))
         store.add_trial(started(store), measured(11.0))
-        assert rows(path, "SELECT run_id, latency_us FROM trials ORDER BY run_id") == [(1, 10.0), (2, 11.0)]
+        assert rows(database, "SELECT run_id, latency_us FROM trials ORDER BY run_id") == [(1, 10.0), (2, 11.0)]
 
     @pytest.mark.parametrize("outcome", ["infeasible", "compile_error", "out_of_resources", "wrong_result", "error"])
     def test_what_cannot_end_otherwise_is_known_at_once(self, store: Store, outcome: str) -> None:
@@ -523,23 +431,23 @@ class TestRuns:
         store.add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
         assert store.duel(run) == DUEL
 
-    def test_the_answers_of_one_run_are_found_unless_they_are_out_of_service(self, store: Store, path: Path) -> None:
+    def test_the_answers_of_one_run_are_found_unless_they_are_out_of_service(
+        self, store: Store, database: Database
+    ) -> None:
         first, second = answered(store), answered(store)
         by_id = {stored.id: stored.run_id for stored in store.answers()}
         assert [stored.id for stored in store.answers_of(by_id[second])] == [second]
-        quarantine(path, first)
+        quarantine(database, first)
         assert store.answers_of(by_id[first]) == []
 
 
-def quarantine(path: Path, about: int) -> None:
+def quarantine(database: Database, about: int) -> None:
     """Takes an answer out of service, as a later release will: by another row."""
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
+    with outside(database).begin() as connection:
         row = connection.execute(select(schema.Answer).where(schema.Answer.id == about)).one()
         values = row._asdict() | {"kind": "quarantine", "about_id": about}
         del values["id"]
         connection.execute(insert(schema.Answer).values(values))
-    engine.dispose()
 
 
 class TestAnswers:
@@ -594,23 +502,25 @@ class TestAnswers:
         (slice_,) = store.answers(device="nvidia-h100-mig-1g.10gb")
         assert slice_.provenance.device.mig == "1g.10gb"
 
-    def test_b01_the_key_that_is_written_is_the_key_that_is_read(self, store: Store, path: Path) -> None:
+    def test_b01_the_key_that_is_written_is_the_key_that_is_read(self, store: Store, database: Database) -> None:
         for dtype in SCALE.dtypes:
             for layout in ("nn", "nt"):
                 answered(store, answer(SCALE.problem({"M": 4096, "dtype": dtype, "layout": layout})))
-        written = [text for (text,) in rows(path, "SELECT problem FROM answers ORDER BY id")]
+        written = [text for (text,) in rows(database, "SELECT problem FROM answers ORDER BY id")]
         assert [stored.answer.problem.text for stored in store.answers()] == written
         assert len(set(written)) == 8
 
-    def test_a_quarantined_answer_serves_no_longer_and_the_one_before_it_does(self, store: Store, path: Path) -> None:
+    def test_a_quarantined_answer_serves_no_longer_and_the_one_before_it_does(
+        self, store: Store, database: Database
+    ) -> None:
         before, bad = answered(store), answered(store)
-        quarantine(path, about=bad)
+        quarantine(database, about=bad)
         assert [stored.id for stored in store.answers()] == [before]
         after = answered(store)
         assert [stored.id for stored in store.answers()] == [before, after]
 
-    def test_the_last_answer_of_all_can_be_quarantined(self, store: Store, path: Path) -> None:
-        quarantine(path, about=answered(store))
+    def test_the_last_answer_of_all_can_be_quarantined(self, store: Store, database: Database) -> None:
+        quarantine(database, about=answered(store))
         assert store.answers() == []
 
     def test_a_dtype_added_later_loses_no_answer(self, store: Store) -> None:
@@ -632,32 +542,38 @@ class TestAnswers:
 
 
 class TestSnapshot:
-    def test_it_names_the_store_and_the_highest_answer(self, store: Store, path: Path) -> None:
-        ((uuid,),) = rows(path, "SELECT uuid FROM store")
+    def test_it_names_the_store_and_the_highest_answer(self, store: Store, database: Database) -> None:
+        ((uuid,),) = rows(database, "SELECT uuid FROM store")
         assert store.snapshot == f"{uuid}:0"
         answered(store)
         number = answered(store)
         assert store.snapshot == f"{uuid}:{number}"
 
-    def test_it_changes_with_every_answer_and_quarantine_and_with_nothing_else(self, store: Store, path: Path) -> None:
+    def test_it_changes_with_every_answer_and_quarantine_and_with_nothing_else(
+        self, store: Store, database: Database
+    ) -> None:
         empty = store.snapshot
         store.add_trial(started(store), measured())
         assert store.snapshot == empty
         number = answered(store)
         assert store.snapshot == f"{empty.partition(':')[0]}:{number}"
-        quarantine(path, about=number)
+        quarantine(database, about=number)
         assert store.snapshot == f"{empty.partition(':')[0]}:{number + 1}"
 
-    def test_it_is_the_same_in_a_store_opened_anew(self, store: Store, path: Path) -> None:
+    def test_it_is_the_same_in_a_store_opened_anew(self, store: Store, database: Database) -> None:
         answered(store)
-        again = Store.open(path)
+        again = Store.open(database)
         assert again.snapshot == store.snapshot
         again.close()
 
-    def test_two_stores_have_two_names(self, store: Store, tmp_path: Path) -> None:
-        other = Store.open(tmp_path / "other.db")
-        assert other.snapshot.partition(":")[0] != store.snapshot.partition(":")[0]
-        other.close()
+    def test_two_stores_have_two_names(self, nothing: Database, tmp_path: Path) -> None:
+        Store.upgrade(nothing)
+        names = set()
+        for each in (nothing, tmp_path / "other.db"):
+            store = Store.open(each)
+            names.add(store.snapshot.partition(":")[0])
+            store.close()
+        assert len(names) == 2
 
 
 class TestSignaturesAndDevices:
@@ -690,11 +606,11 @@ class TestSignaturesAndDevices:
         started(store, provenance=replace(HERE, device=replace(H200, name="NVIDIA L4")))
         assert store.devices() == ["nvidia-a100-sxm4-80gb", "nvidia-h200"]
 
-    def test_cards_of_one_name_and_other_facts_are_two_devices(self, store: Store, path: Path) -> None:
+    def test_cards_of_one_name_and_other_facts_are_two_devices(self, store: Store, database: Database) -> None:
         cut = replace(H200, sm_count=114)
         for device in (H200, cut, H200):
             started(store, provenance=replace(HERE, device=device))
-        found = [Device(**json.loads(facts)) for (facts,) in rows(path, "SELECT facts FROM devices ORDER BY id")]
+        found = [Device(**facts) for facts in documents(database, "devices", "facts")]
         assert [device.sm_count for device in found] == [132, 114]
 
 
@@ -716,185 +632,123 @@ class TestCeilings:
         assert found.copy_gb_per_s == 4200.0
 
 
+def reopened(database: Database, **how: bool) -> Store:
+    """What `Store.open` gives, closed: for whether it opens at all."""
+    store = Store.open(database, **how)
+    store.close()
+    return store
+
+
 class TestMigrations:
-    def test_they_make_the_tables_that_the_schema_states(self, store: Store, path: Path) -> None:
-        engine = create_engine(f"sqlite:///{path}")
-        with engine.connect() as connection:
+    def test_they_make_the_tables_that_the_schema_states(self, database: Database) -> None:
+        with outside(database).connect() as connection:
             assert compare_metadata(MigrationContext.configure(connection), schema.Base.metadata) == []
-        engine.dispose()
 
     def test_head_is_the_newest_migration(self) -> None:
         folder = Path(schema.__file__).parent / "migrations"
         assert ScriptDirectory(str(folder)).get_current_head() == HEAD
 
-    def test_opening_again_changes_nothing(self, store: Store, path: Path) -> None:
-        answered(store)
-        before = rows(path, "SELECT sql FROM sqlite_master"), rows(path, "SELECT * FROM store")
-        Store.open(path).close()
-        assert (rows(path, "SELECT sql FROM sqlite_master"), rows(path, "SELECT * FROM store")) == before
-        assert rows(path, "SELECT version_num FROM alembic_version") == [(HEAD,)]
+    def test_upgrading_tells_what_was_there(self, nothing: Database) -> None:
+        assert Store.upgrade(nothing) is None
+        assert Store.upgrade(nothing) == HEAD
+        assert rows(nothing, "SELECT count(*) FROM store") == [(1,)]
 
-    def test_answers_of_the_first_schema_are_served_by_todays(self, path: Path) -> None:
-        """What 0.1 wrote has no marks, and its evidence is two numbers."""
-        store = Store.open(path)
+    def test_opening_again_changes_nothing(self, store: Store, database: Database) -> None:
         answered(store)
-        store.close()
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute("ALTER TABLE answers DROP COLUMN marks")
-            connection.execute("""UPDATE answers SET evidence = '{"max_error": 0.25, "tolerance": 0.5}'""")
-            connection.execute("UPDATE alembic_version SET version_num = '0001'")
-        with pytest.raises(StoreError, match="has schema 0001, and this version reads 0002; tuner list updates it"):
-            Store.open(path, create=False)
-        store = Store.open(path)
+        before = rows(database, "SELECT uuid, created_at FROM store")
+        reopened(database)
+        assert Store.upgrade(database) == HEAD
+        assert rows(database, "SELECT uuid, created_at FROM store") == before
+        assert rows(database, "SELECT version_num FROM alembic_version") == [(HEAD,)]
+
+    def test_h12_answers_of_the_first_schema_are_served_by_todays(self, store: Store, database: Database) -> None:
+        """What 0.1 wrote has no marks, and its evidence is two numbers."""
+        answered(store)
+        change(database, "ALTER TABLE answers DROP COLUMN marks")
+        change(database, """UPDATE answers SET evidence = '{"max_error": 0.25, "tolerance": 0.5}'""")
+        change(database, "UPDATE alembic_version SET version_num = '0001'")
+        with pytest.raises(StoreError) as refused:
+            reopened(database, create=False)
+        assert str(refused.value) == (
+            f"the database {database} has schema 0001, and this version needs {HEAD}; tuner db upgrade brings it there"
+        )
+        assert Store.upgrade(database) == "0001"
         (stored,) = store.answers()
-        store.close()
         assert stored.answer.marks == ()
         assert stored.answer.evidence == Evidence(0.25, 0.5)
 
-    def test_a_database_of_a_newer_version_is_refused(self, store: Store, path: Path) -> None:
-        store.close()
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute("UPDATE alembic_version SET version_num = '9999'")
-        with pytest.raises(StoreError) as refused:
-            Store.open(path)
-        assert str(refused.value) == (
-            f"the database {path} has schema 9999, and this version knows up to {HEAD}; update the tuner"
-        )
-        assert refused.value.exit_code == 5
-        assert rows(path, "SELECT version_num FROM alembic_version") == [("9999",)]
-
-    def test_the_database_of_another_program_is_left_alone(self, path: Path) -> None:
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute("CREATE TABLE moz_places (url TEXT)")
-        before = path.read_bytes()
-        with pytest.raises(StoreError) as refused:
-            Store.open(path)
-        assert str(refused.value) == f"{path} is the database of another program; name another file with --db"
-        assert path.read_bytes() == before
-
-
-class TestFiles:
-    def test_folders_on_the_way_are_made(self, tmp_path: Path) -> None:
-        Store.open(tmp_path / "a" / "b" / "tuner.db").close()
-        assert (tmp_path / "a" / "b" / "tuner.db").is_file()
-
-    @pytest.mark.parametrize(
-        "name", ["a b.db", "\u00fc\u6838.db", "a#b.db", "a?b.db", "a%41.db", "a?mode=ro", ":memory:"]
-    )
-    def test_any_name_is_the_name_of_the_file(self, tmp_path: Path, name: str) -> None:
-        store = Store.open(tmp_path / name)
-        answered(store)
-        store.close()
-        assert [found.name for found in tmp_path.iterdir()] == [name]
-
-    def test_tuner_db_names_the_file(self, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
-        monkeypatch.setenv("TUNER_DB", str(path))
-        assert default_path() == path
-
-    def test_without_it_the_file_is_in_the_data_folder(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setenv("TUNER_DB", "")
-        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-        assert default_path().name == "tuner.db"
-        assert default_path().parent.name == "triton-tuner"
-
-    def test_a_missing_file_is_not_made_unless_asked(self, path: Path) -> None:
-        with pytest.raises(StoreError) as refused:
-            Store.open(path, create=False)
-        assert str(refused.value) == f"there is no database at {path}; a search makes it, or name another with --db"
-        assert refused.value.exit_code == 5
-        assert not path.exists()
-
-    def test_a_file_that_is_no_database_is_refused_and_left_alone(self, path: Path) -> None:
-        path.write_bytes(b"M,N,K,latency\n" * 1000)
-        with pytest.raises(StoreError) as refused:
-            Store.open(path)
-        assert str(refused.value) == f"the database {path} cannot be read: file is not a database"
-        assert path.read_bytes() == b"M,N,K,latency\n" * 1000
-
-    def test_a_damaged_database_is_refused(self, store: Store, path: Path) -> None:
-        answered(store)
-        store.close()
-        path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 200_000)
-        with pytest.raises(StoreError) as refused:
-            Store.open(path)
-        assert str(refused.value) == f"the database {path} cannot be read: database disk image is malformed"
-
-    def test_a_folder_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreError) as refused:
-            Store.open(tmp_path)
-        assert str(refused.value) == f"the database {tmp_path} cannot be read: unable to open database file"
-
-    def test_a_folder_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "notes").write_text("")
-        path = tmp_path / "notes" / "tuner.db"
-        with pytest.raises(StoreError) as refused:
-            Store.open(path)
-        assert str(refused.value) == f"the folder of the database {path} cannot be made: File exists"
-
-    @pytest.mark.parametrize("create", [True, False])
-    def test_a_name_that_is_too_long_is_refused(self, tmp_path: Path, create: bool) -> None:
-        with pytest.raises(StoreError):
-            Store.open(tmp_path / ("x" * 300), create=create)
-
-
-class TestLocks:
-    """Only the wait of `Store.open` is ten seconds, so these hand the constructor an engine that waits less."""
-
-    def test_a_database_locked_against_writers_says_so(self, store: Store, path: Path) -> None:
-        run = started(store)
-        impatient = Store(create_engine(f"sqlite:///{path}", connect_args={"timeout": 0.05}), path)
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN EXCLUSIVE")
-            with pytest.raises(StoreError) as refused:
-                impatient.add_trial(run, measured())
-        impatient.close()
-        assert str(refused.value) == f"the database {path} cannot be written: database is locked"
-        assert refused.value.exit_code == 5
-
-    def test_a_database_locked_against_readers_says_so(self, path: Path) -> None:
-        impatient = Store(create_engine(f"sqlite:///{path}", connect_args={"timeout": 0.05}), path)
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("CREATE TABLE store (uuid TEXT)")
-            other.execute("BEGIN EXCLUSIVE")  # without a write-ahead log, readers are kept out too
-            with pytest.raises(StoreError) as refused:
-                impatient.devices()
-        impatient.close()
-        assert str(refused.value) == f"the database {path} cannot be read: database is locked"
-
-    def test_a_writer_waits_for_another(self, store: Store, path: Path) -> None:
-        run = started(store)
-        with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
-            other.execute("BEGIN EXCLUSIVE")
-            release = Timer(0.5, other.execute, ["COMMIT"])
-            release.start()
-            since = monotonic()
-            store.add_trial(run, measured())
-            assert monotonic() - since > 0.3
-            release.join()
-        assert store.known(SCALE, PROBLEM, HERE) == [measured()]
-
-    def test_e03_an_open_read_does_not_block_a_writer(self, store: Store, path: Path) -> None:
-        run = started(store)
-        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
-            reader.execute("BEGIN")
-            assert reader.execute("SELECT count(*) FROM trials").fetchone() == (0,)
-            since = monotonic()
-            for block in range(20):
-                store.add_trial(run, measured(block=block))
-            assert monotonic() - since < 5
-            assert reader.execute("SELECT count(*) FROM trials").fetchone() == (0,)
-        assert len(store.known(SCALE, PROBLEM, HERE)) == 20
-
-    def test_e03_an_open_write_does_not_block_a_reader(self, store: Store, path: Path) -> None:
+    def test_h12_a_newer_schema_is_only_read(
+        self, store: Store, database: Database, caplog: pytest.LogCaptureFixture
+    ) -> None:
         number = answered(store)
-        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-            writer.execute("BEGIN EXCLUSIVE")
-            writer.execute("UPDATE answers SET latency_us = 0")
+        change(database, "ALTER TABLE answers ADD COLUMN colour VARCHAR")
+        change(database, "UPDATE alembic_version SET version_num = '9999'")
+        refusal = (
+            f"the database {database} has schema 9999, and this version knows up to {HEAD}; "
+            "update the tuner to write it"
+        )
+        with pytest.raises(ReadOnly) as refused:
+            reopened(database)
+        assert str(refused.value) == refusal
+        assert refused.value.exit_code == 5
+        with pytest.raises(ReadOnly, match="update the tuner to write it"):
+            Store.upgrade(database)
+        reader = Store.open(database, create=False)
+        assert [stored.id for stored in reader.answers()] == [number]
+        with pytest.raises(ReadOnly) as refused:
+            started(reader)
+        assert str(refused.value) == refusal
+        reader.close()
+        assert caplog.messages == [f"{refusal}; until then it is only read"]
+        assert rows(database, "SELECT version_num FROM alembic_version") == [("9999",)]
+        assert rows(database, "SELECT count(*) FROM runs") == [(1,)]
+
+    def test_h12_a_newer_schema_without_a_column_that_is_read_is_refused(
+        self, store: Store, database: Database
+    ) -> None:
+        answered(store)
+        change(database, "ALTER TABLE answers DROP COLUMN speedup")
+        change(database, "DROP TABLE transfers")
+        change(database, "UPDATE alembic_version SET version_num = '9999'")
+        with pytest.raises(StoreError, match=f"has schema 9999.* up to {HEAD}.*no answers.speedup, transfers.id, "):
+            reopened(database, create=False)
+
+    def test_the_database_of_another_program_is_left_alone(self, nothing: Database) -> None:
+        change(nothing, "CREATE TABLE moz_places (url TEXT)")
+        for refuses in (Store.open, Store.upgrade, Store.info):
+            with pytest.raises(StoreError) as refused:
+                refuses(nothing)
+            assert str(refused.value) == f"{nothing} is the database of another program; name another one with --db"
+        with outside(nothing).connect() as connection:
+            assert inspect(connection).get_table_names() == ["moz_places"]
+
+
+class TestE03:
+    def test_a_reader_in_a_transaction_does_not_block_a_writer(self, store: Store, database: Database) -> None:
+        run = started(store)
+        with outside(database).connect() as reader:
+            if reader.dialect.name == "postgresql":
+                reader.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+            else:
+                reader.exec_driver_sql("BEGIN")
+            counted = text("SELECT count(*) FROM trials")
+            assert reader.scalar(counted) == 0
             since = monotonic()
-            newcomer = Store.open(path, create=False)
-            assert [(stored.id, stored.answer.latency_us) for stored in newcomer.answers()] == [(number, 10.0)]
-            assert monotonic() - since < 5
-            newcomer.close()
+            for block in range(200):
+                store.add_trial(run, measured(block=block))
+            assert monotonic() - since < 10
+            assert reader.scalar(counted) == 0
+        assert len(store.known(SCALE, PROBLEM, HERE)) == 200
+
+    def test_a_reader_sees_one_state_of_the_store(self, store: Store, database: Database) -> None:
+        """Between the two questions that a snapshot asks, another writes."""
+        answered(store)
+        with store._read() as connection:
+            newest = select(func.max(schema.Answer.id))
+            before = connection.scalar(newest)
+            answered(store)
+            assert connection.scalar(newest) == before
+        assert store.snapshot.endswith(":2")
 
     def test_threads_share_a_store(self, store: Store) -> None:
         run = started(store)
@@ -903,79 +757,77 @@ class TestLocks:
         assert {m.config["BLOCK"] for m in store.known(SCALE, PROBLEM, HERE)} == set(range(80))
 
 
-WRITER = """
-import os, sys
-from pathlib import Path
-from tuner.db.store import Store
-from tuner.kernels.spec import Dim, Knob, Signature
-from tuner.records import Device, Environment, Measurement, Outcome, Provenance
+def test_ids_are_handed_out_in_the_order_in_which_they_are_seen(store: Store, database: Database) -> None:
+    """Who has read up to an id never finds a smaller one later."""
+    runs = [started(store) for _ in range(60)]
+    others = [Store.open(database) for _ in range(6)]
+    seen: list[list[int]] = []
 
-def write(trials):
-    knobs = tuple(Knob(name, (1,)) for name in ("BLOCK", "num_warps", "num_stages"))
-    signature = Signature("scale", (Dim("M"),), ("fp32",), knobs)
-    device = Device("NVIDIA H200", (9, 0), 132, 1, 1, 1)
-    provenance = Provenance(device, Environment("3.6.0"), "source", "cold-events-1")
-    store = Store.open(Path(sys.argv[1]))
-    run = store.start_run(signature, signature.problem({"M": 1}), provenance, {"known": 0})
-    for block in range(trials):
-        config = signature.config({"BLOCK": block, "num_warps": 1, "num_stages": 1})
-        store.add_trial(run, Measurement(config, Outcome.OK, (float(block),)))
-        print(run, config.text, flush=True)
-"""
-AT_THE_WORD = """
-print("ready", flush=True)
-sys.stdin.readline()
-write(50)
-"""
-AGAIN_AND_AGAIN = """
-while sys.stdin.readline():
-    child = os.fork()
-    if child == 0:
-        print(os.getpid(), flush=True)
-        write(10_000)
-    print("died of", os.waitpid(child, 0)[1], flush=True)
-"""
+    def answer_ten(number: int) -> None:
+        for run in runs[number * 10 : number * 10 + 10]:
+            others[number].add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
+
+    with ThreadPoolExecutor(6) as threads:
+        writing = [threads.submit(answer_ten, number) for number in range(6)]
+        while not all(done.done() for done in writing):
+            seen.append([id for (id,) in rows(database, "SELECT id FROM answers ORDER BY id")])
+        for done in writing:
+            done.result()
+    for other in others:
+        other.close()
+    assert len(seen) > 3
+    for earlier, later in pairwise(seen):
+        assert later[: len(earlier)] == earlier
+    assert len(store.answers()) == 60
 
 
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+class TestB06Values:
+    """What JSON and text may hold, written as the database allows."""
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            pytest.param(value, id=repr(value)[:40])
+            for value in (
+                True, False, None, 0, 1, 1.0, -0.0, 0.1 + 0.2, 5e-324, 1.7976931348623157e308, 2**63, -(2**70), 10**40,
+                inf, -inf, [inf, 1, -inf], "", "NaN", "Infinity", '"Infinity" -Infinity \"NaN', NASTY, "\x1a0\x1a\x001",
+                {"b": 1, "a": [True, 1, 1.0, None]}, {"Infinity": inf, NASTY: NASTY},
+            )
+        ],
+    )  # fmt: skip
+    def test_json_comes_back_as_it_was(self, store: Store, value: object) -> None:
+        number = store.start_run(SCALE, PROBLEM, HERE, {"known": 0, "value": value})
+        found = run_of(store, number).settings["value"]
+        assert repr(found) == repr(value)  # so 1, 1.0 and True are told apart, and -0.0 from 0.0
+        assert run_of(store, number).settings.keys() == {"known", "value"}
+
+    def test_not_a_number_is_null(self, store: Store, database: Database) -> None:
+        number = store.start_run(SCALE, PROBLEM, HERE, {"value": [nan, "NaN"]})
+        store.add_trial(number, replace(FULL, max_error=nan))
+        assert run_of(store, number).settings["value"] == [None, "NaN"]
+        assert rows(database, "SELECT max_error FROM trials") == [(None,)]
+
+    def test_text_comes_back_as_it_was_and_is_found_by_it(self, store: Store) -> None:
+        texts = [NASTY, "\x00", "\x1a", "\x1a0", "\x1a1", "\x1a\x00", "\x1a10", "%s", "\\x00", "1' OR '1'='1"]
+        for given in texts:
+            answered(store, provenance=replace(HERE, tuner=given, source=given))
+        assert [stored.provenance.tuner for stored in store.answers()] == texts
+        for given in texts:
+            here = replace(HERE, source=given)
+            store.add_trial(started(store, provenance=here), measured())
+            assert store.known(SCALE, PROBLEM, here) == [measured()]
+
+    @pytest.mark.parametrize("error", [inf, 0.0, 5e-324, None])
+    def test_numbers_of_columns_come_back_as_they_were(self, store: Store, error: float | None) -> None:
+        given = replace(FULL, max_error=error, tolerance=error, shared_bytes=2**31 - 1)
+        store.add_trial(started(store), given)
+        assert store.known(SCALE, PROBLEM, HERE) == [given]
+        stated = replace(answer(), flops=2**63 - 1, bytes=2**63 - 1, evidence=Evidence(error, error))
+        answered(store, stated)
+        (stored,) = store.answers()
+        assert stored.answer == stated
 
 
-def go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
-
-
-def test_e02_e04_eight_processes_start_at_once_on_a_missing_file(path: Path) -> None:
-    with ExitStack() as stack:
-        writers = [stack.enter_context(python(WRITER + AT_THE_WORD, path)) for _ in range(8)]
-        assert [line(writer) for writer in writers] == ["ready"] * 8
-        assert not path.exists()
-        for writer in writers:
-            go(writer)
-        errors = [writer.communicate()[1] for writer in writers]
-    assert errors == [""] * 8
-    assert [writer.returncode for writer in writers] == [0] * 8
-    assert rows(path, "SELECT run_id, count(*) FROM trials GROUP BY run_id") == [(run, 50) for run in range(1, 9)]
-    assert rows(path, "SELECT count(*) FROM store") == [(1,)]
-    assert rows(path, "SELECT version_num FROM alembic_version") == [(HEAD,)]
-
-
-def test_e04_a_writer_killed_ten_times_loses_nothing_that_was_committed(path: Path) -> None:
-    committed: set[str] = set()
-    with python(WRITER + AGAIN_AND_AGAIN, path) as writer:
-        for number in range(10):
-            go(writer)
-            child = int(line(writer))
-            committed |= {line(writer) for _ in range(3 + number)}
-            os.kill(child, SIGKILL)
-            while (last := line(writer)) != "died of 9":
-                committed.add(last)
-            assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-    stored = {f"{run} {text}" for run, text in rows(path, "SELECT run_id, config_text FROM trials")}
-    assert len(committed) >= 3 * 10
-    assert committed <= stored
-    assert len(stored - committed) <= 10  # killed after the commit and before the word of it
-    assert {text.partition(" ")[0] for text in stored} == {str(run) for run in range(1, 11)}
+@pytest.mark.parametrize("number", [0, -1, 2**31, 2**63, 2**100])
+def test_there_is_no_run_of_a_number_that_no_run_can_have(store: Store, number: int) -> None:
+    assert store.run(number) is None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tuner import catalog, device
 from tuner.cli.ops import OpCommands, db_option, json_option, open_to_read
 from tuner.cli.show import print_found, print_json, print_partial
+from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
@@ -25,7 +24,7 @@ def _best(
     triton: str | None,
     strict: bool,
     partial: bool,
-    db: Path | None,
+    db: Database | None,
     as_json: bool,
 ) -> int:
     store = open_to_read(db)

@@ -13,6 +13,7 @@ from tuner import device
 from tuner.cli.best import find
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
 from tuner.cli.show import config_text, first_line, print_found, print_json, say, seconds_text
+from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
 from tuner.explain import Candidates, CardRange, Contender, Report, Roofline, explain
@@ -32,7 +33,7 @@ def _explain(
     device_id: str | None,
     gpu: str,
     plot: Path | None,
-    db: Path | None,
+    db: Database | None,
     as_json: bool,
 ) -> int:
     store = open_to_read(db)

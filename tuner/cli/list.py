@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from rich.console import Console
 
 from tuner.cli.ops import db_option, json_option, known_signatures, open_to_read
 from tuner.cli.show import config_text, print_json, problem_text
+from tuner.db.database import Database
 from tuner.errors import UnknownName
 from tuner.lookup import Asked, Table
 from tuner.records import StoredAnswer
 
 
-def _list(op: str | None, device: str | None, db: Path | None, as_json: bool) -> int:
+def _list(op: str | None, device: str | None, db: Database | None, as_json: bool) -> int:
     store = open_to_read(db)
     if op is not None and op not in (known := known_signatures(db)):
         raise UnknownName(f"no op is called {op[:80]!r}; known are {', '.join(sorted(known))}")

@@ -9,15 +9,29 @@ from typing import Any
 import click
 
 from tuner import catalog
-from tuner.db.store import Store, default_path
+from tuner.db.database import Database
+from tuner.db.store import Store, database_at, default_database
+from tuner.errors import ReadOnly
 from tuner.kernels.spec import Signature
 from tuner.measure import recorded
 from tuner.records import POLICIES
 
+
+class _DatabaseName(click.Path):
+    """A path, or what `postgresql://` begins."""
+
+    name = "path|url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "://" in str(value):
+            return database_at(str(value))
+        return database_at(Path(str(super().convert(value, param, ctx))))
+
+
 db_option = click.Option(
     ["--db"],
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The database file; else TUNER_DB, else one in your data folder.",
+    type=_DatabaseName(path_type=Path, dir_okay=False),
+    help="The database: a file or postgresql://user@host/name; else TUNER_DB, else a file in your data folder.",
 )
 json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print exactly one JSON document.")
 gpu_option = click.Option(["--gpu"], default="auto", show_default=True, help="Number of a GPU here, or auto.")
@@ -31,17 +45,22 @@ policy_option = click.Option(
 shared_option = click.Option(["--shared"], is_flag=True, help="Measure even while others use the GPU, and mark it.")
 
 
-def open_to_read(db: Path | None) -> Store:
+def open_to_read(db: Database | None) -> Store:
     """The database of a command that writes no answers. One that is named must be there; the usual one may be new."""
-    return Store.open(db or default_path(), create=db is None)
+    if db is None:
+        try:
+            return Store.open(default_database())
+        except ReadOnly:
+            pass
+    return Store.open(db or default_database(), create=False)
 
 
-def known_signatures(db: Path | None = None) -> Mapping[str, Signature]:
+def known_signatures(db: Database | None = None) -> Mapping[str, Signature]:
     """Signatures of ops whose code need not be loaded: the recorded ones and those of the store."""
-    path = db or default_path()
-    if not path.exists():
+    database = db or default_database()
+    if not database.exists():
         return recorded.signatures()
-    store = Store.open(path, create=False)
+    store = Store.open(database, create=False)
     try:
         return recorded.signatures() | store.signatures()
     finally:
@@ -86,10 +105,10 @@ class OpCommands(click.Group):
         return args[0], self.get_command(ctx, args[0]), args[1:]
 
 
-def _db_among(args: list[str]) -> Path | None:
+def _db_among(args: list[str]) -> Database | None:
     for word, following in zip(args, [*args[1:], ""], strict=True):
         if word == "--db" or word.startswith("--db="):
-            return Path(word.partition("=")[2] or following)
+            return database_at(word.partition("=")[2] or following)
     return None
 
 

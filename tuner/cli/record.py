@@ -15,7 +15,8 @@ from tuner.cli.ops import OpCommands, db_option, gpu_option, policy_option
 from tuner.cli.search import run_search
 from tuner.cli.show import failures_text, say
 from tuner.cli.source import on_gpu
-from tuner.db.store import Store, default_path
+from tuner.db.database import Database
+from tuner.db.store import Store, default_database
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.measure import recorded
@@ -40,7 +41,7 @@ def _record(
     policy: str,
     out: Path,
     fresh: bool,
-    db: Path | None,
+    db: Database | None,
 ) -> int:
     index = device.choose(gpu)
     if index is None:
@@ -51,7 +52,7 @@ def _record(
         raise UsageError(f"the folder {out} cannot be made: {error.strerror}") from error
     if not os.access(out, os.W_OK):
         raise UsageError(f"the folder {out} cannot be written to")
-    store = Store.open(db or default_path())
+    store = Store.open(db or default_database())
     source = on_gpu(reference, problem, store, index, policy=policy, stop_beaten=False)
     result = run_search(
         source,

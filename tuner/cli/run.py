@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from rich.markup import escape
 
 from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.show import config_text, first_line, print_json, problem_text, seconds_text
+from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.explain import failures
@@ -22,7 +22,7 @@ from tuner.records import Measurement, StoredRun
 _NEWEST, _BEST = 20, 5
 
 
-def _show(number: int | None, db: Path | None, as_json: bool) -> int:
+def _show(number: int | None, db: Database | None, as_json: bool) -> int:
     store = open_to_read(db)
     if number is None:
         return _list(store.runs(_NEWEST), as_json)

@@ -6,7 +6,6 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -16,7 +15,8 @@ from tuner.cli import INTERRUPTED
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, policy_option, shared_option
 from tuner.cli.show import SearchProgress, failures_text, print_found, print_json, print_partial, say
 from tuner.cli.source import Source, choose
-from tuner.db.store import Store, default_path
+from tuner.db.database import Database
+from tuner.db.store import Store, default_database
 from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found, Table
@@ -152,10 +152,10 @@ def _search(
     policy: str,
     shared: bool,
     force: bool,
-    db: Path | None,
+    db: Database | None,
     as_json: bool,
 ) -> int:
-    store = Store.open(db or default_path())
+    store = Store.open(db or default_database())
     source = choose(reference, problem, store, gpu=gpu, replay=replay, policy=policy, shared=shared)
     limits = Budget(trials, budget)
     found = stored_answer(store, source, problem)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 import click
 
 from tuner import device
 from tuner.cli.ops import db_option, known_signatures, open_to_read
 from tuner.cli.show import say
+from tuner.db.database import Database
 from tuner.errors import UsageError
 from tuner.lookup import device_asked
 
 
-def _serve(host: str, port: int, device_id: str | None, db: Path | None) -> int:
+def _serve(host: str, port: int, device_id: str | None, db: Database | None) -> int:
     try:
         import uvicorn
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,6 +13,7 @@ from tuner.cli.best import find
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read, shared_option
 from tuner.cli.show import evidence_text, print_found, print_json
 from tuner.cli.source import on_gpu
+from tuner.db.database import Database
 from tuner.errors import NoDevice, NothingFound
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found
@@ -30,7 +30,7 @@ def _verify(
     *,
     gpu: str,
     shared: bool,
-    db: Path | None,
+    db: Database | None,
     as_json: bool,
 ) -> int:
     index = device.choose(gpu)

@@ -1,0 +1,85 @@
+"""PostgreSQL: a server, reached through psycopg 3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from tuner.db.database import READER_WAITS_S, WRITER_WAITS_S, Database
+from tuner.db.encoding import json_text
+from tuner.errors import UsageError
+
+_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
+_CONNECTING_S = 10, 2
+"""How long one who writes, and one who only reads, waits for the server; libpq rounds 1 up to 2."""
+_WRITERS_LOCK = 0x74756E6572
+"""Advisory lock that every write holds from its start to its commit: `tuner` in ASCII."""
+
+
+@dataclass(frozen=True)
+class PostgreSQL(Database):
+    """A database of a server. Its schema is changed by `tuner db upgrade` alone, since many hosts may use it."""
+
+    url: URL = field(repr=False)
+    migrates_on_open = False
+
+    @staticmethod
+    def at(text: str) -> PostgreSQL:
+        """The database that a URL names: `postgresql://user@host/name`.
+
+        Raises:
+            UsageError: it is no such URL.
+        """
+        try:
+            url = make_url(text)
+            if url.drivername not in _SCHEMES:
+                raise ValueError("another database")
+            url = url.set(drivername="postgresql+psycopg")
+            url.get_dialect()().create_connect_args(url)  # refuses a port that is no number
+        except (ArgumentError, ValueError):  # their words are not shown, as the URL may hold a password
+            raise UsageError(
+                "a database is the path of a file or postgresql://user@host/name, and this is another URL"
+            ) from None
+        return PostgreSQL(url)
+
+    def __str__(self) -> str:
+        query = {name: value for name, value in self.url.query.items() if name in ("host", "port")}
+        shown = URL.create("postgresql", self.url.username, None, self.url.host, self.url.port, self.url.database)
+        return shown.set(query=query).render_as_string()
+
+    def exists(self) -> bool:
+        return True
+
+    def engine(self, *, writes: bool) -> Engine:
+        defaults = {"connect_timeout": _CONNECTING_S[not writes], "application_name": "triton-tuner"}
+        try:
+            engine = create_engine(
+                self.url,
+                json_serializer=json_text,
+                pool_pre_ping=True,  # the server may be restarted during a long search
+                connect_args={name: value for name, value in defaults.items() if name not in self.url.query},
+            )
+        except ImportError as error:
+            raise UsageError(f"PostgreSQL needs {error.name}; pip install 'triton-tuner[postgres]'") from error
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:
+            if connection.get_execution_options().get("writes", False):
+                # Released after the commit can be seen, so ids are handed out in the order in which they are seen.
+                lock = f"SET LOCAL lock_timeout = '{WRITER_WAITS_S}s'; SELECT pg_advisory_xact_lock({_WRITERS_LOCK})"
+                connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {lock}")
+            else:
+                one_state = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+                connection.exec_driver_sql(f"{one_state}; SET LOCAL lock_timeout = '{READER_WAITS_S}s'")
+
+        return engine
+
+    def size(self, connection: Connection) -> int:
+        return int(connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one())
+
+    def back_up(self, file: str) -> NoReturn:
+        command = f"pg_dump --format=custom --file={file} '{self}'"
+        raise UsageError(f"a PostgreSQL database is backed up by its own tools: {command}")

@@ -1,0 +1,113 @@
+"""SQLite: a file, with a write-ahead log beside it while it is in use."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+
+from tuner.db.database import READER_WAITS_S, WRITER_WAITS_S, Database
+from tuner.db.encoding import json_text
+from tuner.db.revisions import OURS
+from tuner.errors import ReadOnly, StoreError, UsageError
+
+
+@dataclass(frozen=True)
+class SQLite(Database):
+    """A file. Readers never wait for a writer, nor a writer for readers.
+
+    A reader who may not write in its folder cannot use the write-ahead log; SQLite then reads the file as if nobody
+    ever changed it. What was written since the log was last folded into the file is not seen, and if a process with
+    more rights writes meanwhile, a read may fail or mix old and new. Such a folder should hold a finished copy, as
+    `tuner db backup` makes it.
+    """
+
+    path: Path
+    migrates_on_open = True
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def exists(self) -> bool:
+        try:
+            return self.path.exists()
+        except OSError as error:
+            raise StoreError(f"the database {self} cannot be read: {error.strerror}") from error
+
+    def engine(self, *, writes: bool) -> Engine:
+        if writes:
+            self._make_writable()
+        elif not self.exists():
+            raise StoreError(f"there is no database at {self}; a search makes it, or name another with --db")
+        engine = create_engine(self._url(writes), json_serializer=json_text)
+
+        @event.listens_for(engine, "connect")
+        def configure(connection: Any, _: Any) -> None:
+            connection.isolation_level = None  # transactions begin where we say, below
+            cursor = connection.cursor()
+            cursor.execute(f"PRAGMA busy_timeout = {(WRITER_WAITS_S if writes else READER_WAITS_S) * 1000}")
+            tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if writes and (not tables or tables >= OURS):
+                cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute("PRAGMA synchronous = NORMAL")
+            cursor.execute("PRAGMA foreign_keys = ON")
+            cursor.close()
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:
+            writes = connection.get_execution_options().get("writes", False)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+        return engine
+
+    def size(self, connection: Connection) -> int:
+        files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def back_up(self, file: str) -> None:
+        if not self.exists():
+            raise StoreError(f"there is no database at {self}")
+        if os.path.lexists(file):
+            raise UsageError(f"a backup is a new file, and {file} is there already")
+        unfinished = f"{file}.unfinished"
+        try:
+            with closing(sqlite3.connect(self.path)) as here, closing(sqlite3.connect(unfinished)) as copy:
+                here.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")  # one file, that opens in a read-only folder too
+            os.rename(unfinished, file)
+        except sqlite3.Error as error:
+            raise StoreError(f"the database {self} cannot be copied to {file}: {error}") from error
+        except OSError as error:
+            raise StoreError(f"the database {self} cannot be copied to {file}: {error.strerror}") from error
+        finally:
+            Path(unfinished).unlink(missing_ok=True)
+
+    def _make_writable(self) -> None:
+        exists = self.exists()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"the folder of the database {self} cannot be made: {error.strerror}") from error
+        for needed in (self.path, self.path.parent):
+            if exists and not os.access(needed, os.W_OK):
+                raise ReadOnly(f"the database {self} cannot be written: {needed} is read-only here")
+
+    def _url(self, writes: bool) -> URL:
+        if writes or self._readable():
+            return URL.create("sqlite", database=str(self.path))
+        return URL.create("sqlite", database=f"file:{quote(str(self.path))}", query={"immutable": "1", "uri": "true"})
+
+    def _readable(self) -> bool:
+        """Whether it can be read with its write-ahead log, or cannot be read at all."""
+        try:
+            with closing(sqlite3.connect(self.path, timeout=READER_WAITS_S)) as connection:
+                connection.execute("SELECT 1 FROM sqlite_master")
+        except sqlite3.DatabaseError as error:
+            return error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        return True

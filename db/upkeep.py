@@ -1,0 +1,136 @@
+"""What a database holds, counted, and what of it may go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select
+
+from tuner.db import revisions, schema
+from tuner.db.database import Database
+
+_AT_A_TIME = 500
+"""Runs in one statement: SQLite takes 32,766 parameters, older ones 999."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much is stored."""
+
+    runs: int = 0
+    trials: int = 0
+    answers: int = 0
+
+
+@dataclass(frozen=True)
+class Info:
+    """A database from outside."""
+
+    database: str
+    engine: str
+    """With its version: `sqlite 3.40.1`, `postgresql 15.14`."""
+    schema: str | None
+    """Its revision; None where there are no tables."""
+    bytes: int
+    total: Counts
+    devices: dict[str, Counts]
+    """By `Device.id`, in order."""
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """How much went, or would go."""
+
+    runs: int
+    """Which lost their trials and rounds; the runs themselves stay."""
+    trials: int
+    rounds: int
+
+
+def info(connection: Connection, database: Database) -> Info:
+    """Describes a database of any schema."""
+    revision = revisions.found(connection)
+    dialect = connection.dialect
+    version = ".".join(str(part) for part in dialect.server_version_info or ())
+    devices = {} if revision is None else _devices(connection)
+    return Info(
+        database=str(database),
+        engine=f"{dialect.name} {version}",
+        schema=revision,
+        bytes=database.size(connection),
+        total=Counts(*(sum(column) for column in zip(*map(_numbers, devices.values()), strict=True))),
+        devices=devices,
+    )
+
+
+def prune(connection: Connection, before: str, *, dry_run: bool) -> Pruned:
+    """Removes trials and rounds of runs whose last sign of life is older than `before`, and which nothing rests on.
+
+    What serves rests on the run that gave it, and on the earlier runs that this one took trials over from. Runs and
+    answers stay.
+    """
+    trials, rounds = Counter[int](), Counter[int]()
+    idle = _idle(connection, before)
+    for start in range(0, len(idle), _AT_A_TIME):
+        some = idle[start : start + _AT_A_TIME]
+        for table, counted in ((schema.Trial, trials), (schema.Round, rounds)):
+            of_these = table.run_id.in_(some)
+            counts = select(table.run_id, func.count().label("found")).where(of_these).group_by(table.run_id)
+            counted.update({row.run_id: row.found for row in connection.execute(counts)})
+            if not dry_run:
+                connection.execute(delete(table).where(of_these))
+    return Pruned(len({*trials, *rounds}), trials.total(), rounds.total())
+
+
+def _devices(connection: Connection) -> dict[str, Counts]:
+    def counted(query: Any) -> dict[str, int]:
+        return {row.slug: row.found for row in connection.execute(query.group_by(schema.Device.slug))}
+
+    found = select(schema.Device.slug, func.count().label("found"))
+    runs = found.join(schema.Run, schema.Run.device_id == schema.Device.id)
+    by_run = counted(runs)
+    by_trial = counted(runs.join(schema.Trial, schema.Trial.run_id == schema.Run.id))
+    by_answer = counted(runs.join(schema.Answer, schema.Answer.run_id == schema.Run.id))
+    return {slug: Counts(by_run[slug], by_trial.get(slug, 0), by_answer.get(slug, 0)) for slug in sorted(by_run)}
+
+
+def _numbers(counts: Counts) -> tuple[int, int, int]:
+    return counts.runs, counts.trials, counts.answers
+
+
+def _idle(connection: Connection, before: str) -> list[int]:
+    """Runs that nothing rests on, and of which nothing was heard since."""
+    last_trial = select(func.max(schema.Trial.ended_at)).where(schema.Trial.run_id == schema.Run.id).scalar_subquery()
+    heard = func.coalesce(schema.Run.ended_at, last_trial, schema.Run.started_at)
+    query = select(schema.Run, schema.Kernel.source, heard.label("heard"))
+    runs = connection.execute(query.join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)).all()
+    serving = _serving(connection)
+    built_on: dict[tuple[Any, ...], int] = {}
+    """Of every key, the newest run that serves with trials of runs before it."""
+    for run in runs:
+        if run.id in serving and run.settings.get("known"):
+            built_on[_key(run)] = max(run.id, built_on.get(_key(run), 0))
+    return [
+        run.id for run in runs if run.heard < before and run.id not in serving and run.id > built_on.get(_key(run), 0)
+    ]
+
+
+def _key(run: Any) -> tuple[Any, ...]:
+    """Runs of one key take each other's trials over."""
+    return run.source, run.problem_id, run.device_id, run.environment_id, run.policy, run.recorded
+
+
+def _serving(connection: Connection) -> set[int]:
+    """Runs whose answer serves: of every key the newest that is not quarantined, and what a rollback went back to."""
+    answer = schema.Answer
+    columns = (answer.id, answer.run_id, answer.kind, answer.about_id)
+    key = (answer.op, answer.problem, answer.device, answer.source, answer.policy, answer.triton)
+    rows = connection.execute(select(*columns, *key).order_by(answer.id)).all()
+    out_of_service = {row.about_id for row in rows if row.kind == "quarantine"}
+    newest: dict[tuple[Any, ...], Any] = {
+        tuple(row[len(columns) :]): row for row in rows if row.kind != "quarantine" and row.id not in out_of_service
+    }
+    restored = {row.about_id for row in newest.values()}
+    return {row.run_id for row in newest.values()} | {row.run_id for row in rows if row.id in restored}

@@ -1,0 +1,149 @@
+"""Several processes at one database, some of them killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from signal import SIGKILL
+from time import monotonic
+
+from stored import address, change, outside, python, rows
+
+from tuner.db.database import Database
+from tuner.db.revisions import HEAD
+
+WRITER = """
+import os, sys
+from concurrent.futures import ThreadPoolExecutor
+from tuner.db.store import Store
+from tuner.kernels.spec import Dim, Knob, Signature
+from tuner.records import Device, Environment, Measurement, Outcome, Provenance
+
+address = sys.argv[1]
+
+def write(trials):
+    knobs = tuple(Knob(name, (1,)) for name in ("BLOCK", "num_warps", "num_stages"))
+    signature = Signature("scale", (Dim("M"),), ("fp32",), knobs)
+    device = Device("NVIDIA H200", (9, 0), 132, 1, 1, 1)
+    provenance = Provenance(device, Environment("3.6.0"), "source", "cold-events-1")
+    store = Store.open(address)
+    run = store.start_run(signature, signature.problem({"M": 1}), provenance, {"known": 0})
+    for block in range(trials):
+        config = signature.config({"BLOCK": block, "num_warps": 1, "num_stages": 1})
+        store.add_trial(run, Measurement(config, Outcome.OK, (float(block),)))
+        print(run, config.text, flush=True)
+"""
+EIGHT = """
+import alembic.command, psycopg  # before they part: only what they do then is in question
+gate, word = os.pipe()
+children = []
+for _ in range(8):
+    child = os.fork()
+    if child == 0:
+        os.close(word)
+        os.read(gate, 1)
+        if "://" in address:
+            Store.upgrade(address)
+        with ThreadPoolExecutor(4) as threads:
+            for store in threads.map(lambda _: Store.open(address), range(4)):
+                store.close()
+        write(200)
+        sys.exit()
+    children.append(child)
+os.close(word)  # the word to go
+print([os.waitpid(child, 0)[1] for child in children])
+"""
+AGAIN_AND_AGAIN = """
+while sys.stdin.readline():
+    child = os.fork()
+    if child == 0:
+        print(os.getpid(), flush=True)
+        write(10_000)
+    print("died of", os.waitpid(child, 0)[1], flush=True)
+"""
+READER = """
+import sys
+from sqlalchemy import func, select
+from tuner.db import schema
+from tuner.db.store import Store
+store = Store.open(sys.argv[1], create=False)
+with store._read() as connection:
+    counted = select(func.count()).select_from(schema.Trial)
+    print(connection.scalar(counted), flush=True)
+    sys.stdin.readline()
+    print(connection.scalar(counted), flush=True)
+"""
+KILLS = 20
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def test_e02_e03_e04_eight_processes_with_32_starts_on_an_empty_database(nothing: Database) -> None:
+    """Each makes the tables if it is the first, opens four times at once and writes 200 trials."""
+    printed, errors = python(WRITER + EIGHT, address(nothing)).communicate()
+    assert errors == ""
+    assert printed.splitlines()[-1] == str([0] * 8)
+    by_run = rows(nothing, "SELECT run_id, count(*) FROM trials GROUP BY run_id ORDER BY run_id")
+    assert by_run == [(run, 200) for run in range(1, 9)]
+    assert rows(nothing, "SELECT count(*) FROM store") == [(1,)]
+    assert rows(nothing, "SELECT version_num FROM alembic_version") == [(HEAD,)]
+
+
+def test_e03_a_reader_holds_a_transaction_while_a_search_writes(database: Database) -> None:
+    with python(READER, address(database)) as reader, python(WRITER + AGAIN_AND_AGAIN, address(database)) as writer:
+        assert line(reader) == "0"
+        go(writer)
+        child = int(line(writer))
+        since = monotonic()
+        written = 0
+        while monotonic() - since < 2:
+            assert line(writer)
+            written += 1
+        go(reader)
+        assert line(reader) == "0"  # its transaction sees what it saw
+        os.kill(child, SIGKILL)
+        assert reader.wait() == 0
+        writer.communicate()
+    assert written > 50
+    assert rows(database, "SELECT count(*) FROM trials") >= [(written,)]
+
+
+def test_e04_a_writer_killed_again_and_again_loses_nothing_that_was_committed(database: Database) -> None:
+    committed: set[str] = set()
+    with python(WRITER + AGAIN_AND_AGAIN, address(database)) as writer:
+        for number in range(KILLS):
+            go(writer)
+            child = int(line(writer))
+            committed |= {line(writer) for _ in range(1 + number)}
+            os.kill(child, SIGKILL)
+            while not (last := line(writer)).startswith("died of "):
+                committed.add(last)
+            assert last == "died of 9"
+    assert whole(database)
+    stored = {f"{run} {text}" for run, text in rows(database, "SELECT run_id, config_text FROM trials")}
+    assert len(committed) >= KILLS * (KILLS + 1) // 2
+    assert committed <= stored
+    assert len(stored - committed) <= KILLS  # killed after the commit and before the word of it
+    assert {text.partition(" ")[0] for text in stored} == {str(run) for run in range(1, KILLS + 1)}
+
+
+def whole(database: Database) -> bool:
+    """Whether the database itself finds nothing wrong."""
+    with outside(database).connect() as connection:
+        if connection.dialect.name == "sqlite":
+            return bool(connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok")
+    change(database, "CREATE EXTENSION IF NOT EXISTS amcheck")
+    checked = (
+        "SELECT bt_index_check(c.oid, true) FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'btree'"
+    )
+    rows(database, f"{checked} AND c.relnamespace = 'public'\\:\\:regnamespace")
+    return rows(database, "SELECT v.* FROM verify_heapam('trials') v") == []

@@ -1,0 +1,119 @@
+"""A PostgreSQL server of the tests' own: made in a temporary folder, reached by a socket there, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import NullPool, create_engine
+
+_SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "200",
+    "autovacuum": "off",
+}
+
+
+class Cluster:
+    """A running server with one database that every test finds empty, since making and removing many is slow."""
+
+    def __init__(self, socket: Path) -> None:
+        self.url = f"postgresql://tuner@/postgres?host={socket}"
+        self._engine = create_engine(self.url.replace("://", "+psycopg://"), poolclass=NullPool)
+
+    def empty(self) -> str:
+        """The URL of the database, without tables."""
+        self._run("DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+        return self.url
+
+    def cleared(self) -> None:
+        """Removes all rows; the tables stay."""
+        tables = "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables WHERE schemaname = 'public'"
+        self._run(f"TRUNCATE {self._run(tables)} RESTART IDENTITY")
+
+    def columns(self) -> list[tuple[str, str]]:
+        """Table and column, of all."""
+        query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
+        with self._engine.connect() as connection:
+            return [(table, column) for table, column in connection.exec_driver_sql(query)]
+
+    def _run(self, *statements: str) -> Any:
+        """What the last statement gives."""
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql("SET lock_timeout = '5s'")
+            results = [connection.exec_driver_sql(statement) for statement in statements]
+            return results[-1].scalar() if results[-1].returns_rows else None
+
+
+def binaries() -> Path | None:
+    """The folder of initdb and pg_ctl, of the newest version that Debian installed or else of the search path."""
+    debians = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda file: float(file.parts[-3]))
+    found = str(debians[-1]) if debians else shutil.which("initdb")
+    return None if found is None else Path(found).parent
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """Skips, or fails where `TUNER_REQUIRE_POSTGRES=1`, if PostgreSQL is not installed."""
+    found = binaries()
+    if found is None:
+        message = "PostgreSQL is not installed here: neither /usr/lib/postgresql/*/bin/initdb nor initdb on PATH"
+        if os.environ.get("TUNER_REQUIRE_POSTGRES") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+    folder = Path(tempfile.mkdtemp(prefix="tuner-pg-", dir="/tmp"))  # short: a socket's path has at most 107 bytes
+    try:
+        runs_as = _owner()
+        if runs_as is not None:
+            os.chown(folder, runs_as.pw_uid, runs_as.pw_gid)
+            folder.chmod(0o755)
+
+        def run(*command: str | Path) -> None:
+            with (folder / "log").open("a") as log:  # no pipe, which the server would hold open
+                done = subprocess.run(
+                    [found / command[0], *command[1:]],
+                    cwd=folder,
+                    env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+                    user=None if runs_as is None else runs_as.pw_uid,
+                    group=None if runs_as is None else runs_as.pw_gid,
+                    extra_groups=None if runs_as is None else [],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            assert done.returncode == 0, (folder / "log").read_text()
+
+        data = folder / "data"
+        run("initdb", "--no-sync", "--auth=trust", "--username=tuner", "--encoding=UTF8", "--locale=C.UTF-8", data)
+        options = " ".join(f"-c {name}={value!r}" for name, value in _SETTINGS.items())
+        run("pg_ctl", "start", "-w", "-D", data, "-l", folder / "server.log", "-o", f"{options} -k {folder}")
+        try:
+            yield Cluster(folder)
+        finally:
+            run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", data)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _owner() -> pwd.struct_passwd | None:
+    """Whom the server runs as, since it refuses to run as root; None: as we do."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return pytest.fail("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")

@@ -1,0 +1,150 @@
+"""What tests keep in a store, and how they look into its database from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+from helpers import H200
+from sqlalchemy import URL, Engine, NullPool, create_engine, text
+
+from tuner.db.database import Database
+from tuner.db.postgresql import PostgreSQL
+from tuner.db.sqlite import SQLite
+from tuner.db.store import Store
+from tuner.kernels.spec import Attribute, Config, Dim, Knob, Problem, Signature, Value
+from tuner.records import (
+    VENDOR,
+    Answer,
+    Duel,
+    Environment,
+    Measurement,
+    Outcome,
+    Provenance,
+)
+
+SCALE = Signature(
+    op="scale",
+    summary="out = 2 x",
+    dims=(Dim("M", help="rows"), Dim("N", default="M")),
+    dtypes=("bf16", "fp16", "fp32", "fp8e4m3"),
+    knobs=(
+        Knob("BLOCK", (64, 128, 256)),
+        Knob("EVICT", ("", "evict_first", "evict_last")),
+        Knob("PIPELINED", (False, True)),
+        Knob("num_warps", (4, 8)),
+        Knob("num_stages", (1, 2, 3)),
+    ),
+    attributes=(Attribute("layout", ("nn", "nt"), "nn"),),
+)
+PROBLEM = SCALE.problem({"M": 4096})
+HERE = Provenance(
+    device=H200,
+    environment=Environment(triton="3.6.0", ptxas="12.9", torch="2.10.0", driver="580.95"),
+    source="9f2c0a1b2c3d4e5f",
+    policy="cold-events-1",
+    tuner="0.1.0",
+)
+SETTINGS = {"sampler": "tpe", "trials": 200, "known": 0}
+SECONDS = {"compile": 1.5, "measure": 30.25}
+NASTY = "ptxas fatal: \u00fcber-\u6838\u5fc3 \U0001f525 e\u0301\x00 '; DROP TABLE trials; --\r\n\t\u2028 %s ? :x"
+
+
+def config(block: int = 128, **changes: Value) -> Config:
+    values: dict[str, Value] = {
+        "BLOCK": block,
+        "EVICT": "evict_first",
+        "PIPELINED": True,
+        "num_warps": 4,
+        "num_stages": 3,
+    }
+    return SCALE.config(values | changes)
+
+
+def measured(latency_us: float = 10.0, block: int = 128, outcome: Outcome = Outcome.OK) -> Measurement:
+    return Measurement(config(block), outcome, (latency_us,) * 3 if outcome is Outcome.OK else ())
+
+
+def answer(problem: Problem = PROBLEM, latency_us: float = 10.0) -> Answer:
+    return Answer(
+        problem=problem,
+        kind="tuned",
+        config=config(),
+        latency_us=latency_us,
+        interval_us=(latency_us - 0.1, latency_us + 0.1),
+        speedup=1.25,
+        speedup_interval=(1.2, 1.3),
+        default_latency_us=latency_us * 1.25,
+        vendor_latency_us=None,
+    )
+
+
+DUEL = Duel((config().text, config(64).text, VENDOR), ((10.0, 12.5, 9.75), (10.1, 12.4, 9.8)))
+
+
+def started(store: Store, problem: Problem = PROBLEM, provenance: Provenance = HERE) -> int:
+    return store.start_run(SCALE, problem, provenance, SETTINGS)
+
+
+def answered(store: Store, given: Answer | None = None, provenance: Provenance = HERE) -> int:
+    """The id of an answer that a run of its own gave."""
+    given = given or answer()
+    return store.add_answer(started(store, given.problem, provenance), given, provenance, "trials", SECONDS, DUEL)
+
+
+def outside(database: Database) -> Engine:
+    """Connections to a database that our code has no part in."""
+    url = f"sqlite:///{database.path}" if isinstance(database, SQLite) else _url(database)
+    return create_engine(url, poolclass=NullPool)
+
+
+def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
+    """What is in the database, read without our code."""
+    with outside(database).connect() as connection:
+        return [tuple(row) for row in connection.execute(text(query))]
+
+
+def documents(database: Database, table: str, column: str) -> list[Any]:
+    """What is in a column of JSON, row by row."""
+    return [json.loads(found) for (found,) in rows(database, f"SELECT CAST({column} AS TEXT) FROM {table} ORDER BY id")]
+
+
+def change(database: Database, statement: str) -> None:
+    """Changes the database without our code."""
+    with outside(database).begin() as connection:
+        connection.execute(text(statement))
+
+
+def address(database: Database) -> str:
+    """What another process opens it by."""
+    return str(database.path) if isinstance(database, SQLite) else _url(database).render_as_string(hide_password=False)
+
+
+def _url(database: Database) -> URL:
+    assert isinstance(database, PostgreSQL)
+    return database.url
+
+
+def python(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, text=True, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+
+
+FULL = Measurement(
+    config=config(),
+    outcome=Outcome.OK,
+    samples=(10.1, 10.2, 0.1 + 0.2, 1e-300),
+    stage="time",
+    error=NASTY,
+    compile_s=2.5,
+    compiled_by="pool",
+    registers=168,
+    spills=0,
+    shared_bytes=196_608,
+    max_error=float("inf"),
+    tolerance=2**-7,
+)

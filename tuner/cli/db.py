@@ -1,0 +1,107 @@
+"""`tuner db`: what a database holds, and how it is kept in order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from datetime import timedelta
+
+import click
+
+from tuner.cli.ops import db_option, json_option
+from tuner.cli.show import print_json, say
+from tuner.db.database import Database
+from tuner.db.revisions import HEAD
+from tuner.db.store import Store, default_database
+from tuner.db.upkeep import Counts
+
+
+def _info(db: Database | None, as_json: bool) -> None:
+    info = Store.info(db or default_database())
+    if as_json:
+        print_json({**asdict(info), "newest_schema": HEAD})
+        return
+    upgrade = "" if info.schema == HEAD else f"; this version writes {HEAD}"
+    click.echo(f"database  {info.database}")
+    click.echo(f"engine    {info.engine}")
+    click.echo(f"schema    {info.schema or 'none, as there are no tables'}{upgrade}")
+    click.echo(f"size      {info.bytes / 1e6:,.1f} MB")
+    click.echo(f"holds     {_counted(info.total)}")
+    for device, counts in info.devices.items():
+        click.echo(f"          {_counted(counts)} of {device}")
+
+
+def _counted(counts: Counts) -> str:
+    return f"{counts.runs:,} runs, {counts.trials:,} trials, {counts.answers:,} answers"
+
+
+def _upgrade(db: Database | None) -> None:
+    database = db or default_database()
+    found = Store.upgrade(database)
+    if found == HEAD:
+        click.echo(f"{database} has schema {HEAD}, the newest, already")
+    else:
+        click.echo(f"{database} has schema {HEAD} now, after {found or 'no tables'}")
+
+
+def _backup(file: str, db: Database | None) -> None:
+    database = db or default_database()
+    database.back_up(file)
+    click.echo(f"{database} is copied to {file}")
+
+
+def _prune(older_than: timedelta, dry_run: bool, db: Database | None) -> None:
+    store = Store.open(db or default_database())
+    try:
+        gone = store.prune(older_than, dry_run=dry_run)
+    finally:
+        store.close()
+    went = "would go" if dry_run else "went"
+    click.echo(f"{gone.trials:,} trials and {gone.rounds:,} rounds of {gone.runs:,} runs {went}; no answer did")
+    if gone.trials and not dry_run:
+        say("A file keeps its size: what is written next takes the room.")
+
+
+def _days(text: str) -> timedelta:
+    if not re.fullmatch(r"[1-9][0-9]{0,4}d", text):
+        raise click.BadParameter(f"an age is a number of days, such as 90d, not {text[:40]!r}")
+    return timedelta(days=int(text[:-1]))
+
+
+command = click.Group("db", help="Describe, upgrade, back up or prune the database.")
+command.add_command(
+    click.Command(
+        "info",
+        callback=_info,
+        params=[db_option, json_option],
+        help="Where the database is, its engine, schema and size, and how much it holds by device.",
+    )
+)
+command.add_command(
+    click.Command(
+        "upgrade",
+        callback=_upgrade,
+        params=[db_option],
+        help="Make the tables, or bring them to the newest schema. Any number of hosts may do so at once.",
+    )
+)
+command.add_command(
+    click.Command(
+        "backup",
+        callback=_backup,
+        params=[click.Argument(["file"], type=click.Path(dir_okay=False)), db_option],
+        help="Copy an SQLite database to a new FILE while others go on using it.",
+    )
+)
+command.add_command(
+    click.Command(
+        "prune",
+        callback=_prune,
+        params=[
+            click.Option(["--older-than"], type=_days, metavar="DAYS", required=True, help="Age, such as 90d."),
+            click.Option(["--dry-run"], is_flag=True, help="Only say what would go."),
+            db_option,
+        ],
+        help="Remove the trials and rounds of old runs that no serving answer rests on. Answers stay.",
+    )
+)
