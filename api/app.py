@@ -76,7 +76,8 @@ def create_app(
 
     app = FastAPI(title="triton-tuner", version=tuner.__version__, lifespan=living)
     _refuse_in_sentences(app, metrics)
-    app.include_router(lists(store, answering))
+    listed = lists(store, answering)
+    app.include_router(listed)
     _add_health(app, watcher, metrics)
 
     async def many(request: Request) -> Response:
@@ -87,8 +88,8 @@ def create_app(
         Route("/best-configs", many, methods=["POST"]),
         Route("/table", TableRoute(answering), methods=["GET"]),
     ]
-    app.openapi = lambda: described(app.routes, tuner.__version__, watcher.view.signatures)  # type: ignore[method-assign]
-    paths = frozenset(str(getattr(route, "path", "")) for route in app.routes)
+    _describe(app, watcher)
+    paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes))
     app.add_middleware(Guard, token=token, metrics=metrics, paths=paths, log=log)
     return app
 
@@ -130,6 +131,21 @@ def _refuse_in_sentences(app: FastAPI, metrics: Metrics) -> None:
     async def elsewhere(request: Request, error: HTTPException) -> Any:
         here = "nothing is here; /docs lists what there is" if error.status_code == 404 else error.detail
         return refusal(here, error.status_code, error.headers)
+
+
+def _describe(app: FastAPI, watcher: Watcher) -> None:
+    """The OpenAPI page is made when it is first asked for, and again once other ops are known."""
+    page: dict[str, Any] = {}
+    of: Mapping[str, Signature] | None = None
+
+    def openapi() -> dict[str, Any]:
+        nonlocal page, of
+        known = watcher.view.signatures
+        if of is not known:
+            page, of = described(app.routes, tuner.__version__, known), known
+        return page
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics) -> None:
