@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
-from tuner.api.question import asked, device_of, problem_of, signature_of, values_of
+from tuner.api.question import asked, device_of, signature_of, values_of
 from tuner.api.reply import Reply, has_already, to_json
 from tuner.api.view import View, Watcher
 from tuner.errors import StoreError, TunerError, UsageError
@@ -210,7 +210,7 @@ def _rest_of(signature: Signature, given: Mapping[str, str]) -> Problem:
         raise UsageError(
             f"a ladder of {signature.op} goes over {first}: give {', '.join(others) or 'dtype'}, and leave {first} out"
         )
-    return problem_of({**given, first: 1}, signature)
+    return signature.problem({**given, first: 1})
 
 
 def _ladder(view: View, signature: Signature, rest: Problem, device: str) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class View:
 
     def table(self, op: str, device: str) -> Table:
         """The answers of one op on one device; there may be none."""
-        return self.tables.get((op, device)) or Table(device, ())
+        found = self.tables.get((op, device))
+        return Table(device, ()) if found is None else found
 
 
 class Watcher:

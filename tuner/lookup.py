@@ -193,11 +193,10 @@ class Table:
 
     def find(self, asked: Asked) -> Found:
         """The newest answer that is exactly what was asked for; else the best stale one; else none."""
-        best = max(
-            self._answers.get(asked.problem.text, ()), key=lambda stored: _preference(stored, asked), default=None
-        )
-        if best is None:
+        stored = self._answers.get(asked.problem.text, ())
+        if not stored:
             return Found(asked.problem, self._device, "none", nearest=self._nearest(asked.problem))
+        best = stored[0] if len(stored) == 1 else max(stored, key=lambda one: _preference(one, asked))
         differences, recorded = _differences(best, asked), best.provenance.recorded
         exact = not differences and recorded is None
         if not _comparable(best, asked) or (asked.strict and not exact):
