@@ -70,10 +70,10 @@ class _Known(Reply):
     __slots__ = ("_answering", "_found")
 
     def __init__(self, found: Found, view: View, answering: Answering) -> None:
-        document = found.as_json(view.snapshot)
-        snapshot = document.pop("snapshot")
+        document = found.as_json("")
+        del document["snapshot"]
         told = to_json(document)
-        body = b'%b,"snapshot":%b}' % (told[:-1], to_json(snapshot))
+        body = b'%b,"snapshot":"%b"}' % (told[:-1], view.snapshot.encode())
         etag = f'W/"{sha256(told).hexdigest()[:32]}"'  # weak: the snapshot moves on, the answer stays
         hit = found.stored is not None
         super().__init__(body, 200 if hit else 404, _NO_CACHE, etag=etag if hit else None)

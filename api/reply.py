@@ -57,9 +57,12 @@ def _bare(etag: bytes) -> bytes:
     return etag.strip().removeprefix(b"W/").strip(b'"').removesuffix(b"-gzip")
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
 def to_json(document: Any) -> bytes:
     """One compact line, ASCII only: a name that is no text must not break the answer about it."""
-    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    return _encode(document).encode()
 
 
 def refusal(message: str, status: int, headers: Mapping[str, str] | None = None) -> Reply:

@@ -30,7 +30,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tuner import catalog
-from tuner.api.app import create_app
+from tuner.cli.serve import Served
 from tuner.db import schema
 from tuner.db.store import Store
 from tuner.kernels.spec import Problem
@@ -80,7 +80,7 @@ def fill(path: Path, count: int) -> None:
 
 
 def serve(path: Path, port: int) -> None:
-    served = create_app(Store.open(path, create=False), log=sys.stderr.write)
+    served = Served(path, None, {}, None, access_log=True).app()
     constant = b""
 
     async def bare(request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -30,7 +31,7 @@ _LEAVE_S = 10
 
 
 @dataclass(frozen=True)
-class _Served:
+class Served:
     """What every worker process makes its app of; it is sent to them pickled."""
 
     db: Path | None
@@ -44,9 +45,12 @@ class _Served:
         from tuner.api.app import create_app
 
         log = sys.stderr.write if self.access_log else None
-        return create_app(
-            open_to_read(self.db), device=self.device, signatures=self.signatures, token=self.token, log=log
-        )
+        store = open_to_read(self.db)
+        gc.disable()  # what is read now is never garbage: looking through 100,000 answers for some takes a second
+        app = create_app(store, device=self.device, signatures=self.signatures, token=self.token, log=log)
+        gc.freeze()
+        gc.enable()
+        return app
 
 
 def _serve(
@@ -69,7 +73,7 @@ def _serve(
     if device_id is not None:
         device_asked(device_id, here, store.devices())
     store.close()
-    served = _Served(db, device_id or here, known_signatures(db), _token(token_file), access_log)
+    served = Served(db, device_id or here, known_signatures(db), _token(token_file), access_log)
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -78,7 +82,7 @@ def _serve(
             raise UsageError(f"{host}:{port} cannot be served on: {error}") from error
         say(f"Serving http://{host}:{listening.getsockname()[1]}/best-config, described at /docs; Ctrl-C ends it.")
         config = uvicorn.Config(
-            partial(_Served.app, served),
+            partial(Served.app, served),
             factory=True,
             workers=workers,
             log_level="warning",
