@@ -2,119 +2,170 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
 from typing import Any
 
+from anyio import to_thread
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
 
 import tuner
-from tuner.api.schemas import BestConfig, Health, Miss, Refusal
+from tuner.api.describe import described
+from tuner.api.guard import Guard
+from tuner.api.lists import lists
+from tuner.api.lookups import Answering, BestConfigRoute, TableRoute, best_configs
+from tuner.api.metrics import Metrics
+from tuner.api.misses import Misses
+from tuner.api.reply import refusal
+from tuner.api.schemas import Health, Ready, Refusal
+from tuner.api.view import Watcher
 from tuner.db.store import Store
-from tuner.errors import TunerError, UnknownName, UsageError
+from tuner.errors import StoreError, TunerError
 from tuner.kernels.spec import Signature
-from tuner.lookup import Asked, Table, device_asked
 
-_QUESTION = ("op", "device", "triton", "source", "driver", "ptxas", "policy", "strict")
-"""Parameters that are not the problem's own."""
+_log = logging.getLogger("tuner.api")
+
+POLL_S = 0.5
+"""How often every worker asks the store for news; what is new is served within 2 s."""
+FLUSH_S = 5.0
+"""How often misses are written down."""
+OLD_S = 5.0
+"""A view that was not seen to be the newest for so long is not ready."""
 
 
 def create_app(
-    store: Store, *, device: str | None = None, signatures: Mapping[str, Signature] | None = None
+    store: Store,
+    *,
+    device: str | None = None,
+    signatures: Mapping[str, Signature] | None = None,
+    token: str | None = None,
+    log: Callable[[str], object] | None = None,
+    flush_s: float = FLUSH_S,
 ) -> FastAPI:
     """The service over `store`.
 
     Args:
-        store: is read, never written.
+        store: is read all the time; what was missed and what is asked to be tuned is written to it.
         device: id of the card that questions without a device are about: the server's own.
         signatures: ops that are known without having been searched; the store's are added.
+        token: what writers must send; without one nobody writes.
+        log: takes a line of JSON for every request; None: none are written.
+        flush_s: how often misses are written down.
     """
-    app = FastAPI(title="triton-tuner", version=tuner.__version__, description=tuner.__doc__ or "")
-    known = dict(signatures or {}) | store.signatures()
+    metrics = Metrics()
+    watcher = Watcher(store, dict(signatures or {}), lambda error: metrics.store_errors.inc())
+    misses = Misses(store, metrics.unlisted.inc)
+    answering = Answering(watcher, metrics, misses, device)
+    watcher.poll()
 
-    @app.exception_handler(TunerError)
-    def refuse(request: Request, error: TunerError) -> JSONResponse:
-        return JSONResponse({"error": str(error)}, error.http_status)
+    @asynccontextmanager
+    async def living(app: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(_watch(watcher, misses, metrics, flush_s))
+        yield
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        _flush(misses, metrics)
 
-    @app.get("/healthz", responses={503: {"model": Refusal}})
-    def healthz() -> Health:
-        """Whether the service can read its store."""
-        return Health(status="ok", version=tuner.__version__, snapshot=store.snapshot)
+    app = FastAPI(title="triton-tuner", version=tuner.__version__, lifespan=living)
+    _refuse_in_sentences(app, metrics)
+    listed = lists(store, answering)
+    app.include_router(listed)
+    _add_health(app, watcher, metrics)
 
-    @app.get(
-        "/best-config",
-        response_model=BestConfig,
-        responses={404: {"model": Miss}, 422: {"model": Refusal}, 503: {"model": Refusal}},
-        openapi_extra={"parameters": _parameters(known)},
-    )
-    def best_config(request: Request) -> JSONResponse:
-        """The best known config of a problem: `/best-config?op=gemm&M=4096`.
+    async def many(request: Request) -> Response:
+        return await best_configs(request, answering)  # type: ignore[return-value]
 
-        Dims, dtype and attributes describe the problem; what is left out takes the op's default. `triton`, `source`,
-        `driver`, `ptxas` and `policy` are compared where they are sent; with `strict=1` a difference is a miss.
-        """
-        given = _once(request.query_params.multi_items())
-        if "op" not in given:
-            raise UsageError(f"op is missing; it is one of {', '.join(sorted(known)) or 'none yet'}")
-        signature = _signature(store, known, given["op"])
-        asked, about = _asked(signature, given, device, store)
-        found = Table(about, store.answers(op=signature.op, device=about)).find(asked)
-        return JSONResponse(found.as_json(store.snapshot), 200 if found.stored is not None else 404)
-
+    app.router.routes[:0] = [  # the ones that must be fast are matched first
+        Route("/best-config", BestConfigRoute(answering), methods=["GET"]),
+        Route("/best-configs", many, methods=["POST"]),
+        Route("/table", TableRoute(answering), methods=["GET"]),
+    ]
+    _describe(app, watcher)
+    paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes))
+    app.add_middleware(Guard, token=token, metrics=metrics, paths=paths, log=log)
     return app
 
 
-def _once(items: list[tuple[str, str]]) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for name, value in items:
-        if name in given:
-            raise UsageError(f"{name[:40]} is given more than once")
-        given[name] = value
-    return given
+async def _watch(watcher: Watcher, misses: Misses, metrics: Metrics, flush_s: float) -> None:
+    flushed = monotonic()
+    while True:
+        await asyncio.sleep(POLL_S)
+        try:
+            await to_thread.run_sync(watcher.poll)
+            if monotonic() - flushed >= flush_s:
+                flushed = monotonic()
+                await to_thread.run_sync(_flush, misses, metrics)
+        except Exception:  # noqa: BLE001  a fault of ours: /readyz tells that the view grows old, and the log why
+            _log.exception("the store could not be followed")
 
 
-def _signature(store: Store, known: dict[str, Signature], op: str) -> Signature:
-    if op not in known:
-        known.update(store.signatures())  # it may have been searched since
-    if op not in known:
-        raise UnknownName(f"no op is called {op[:80]!r}; known are {', '.join(sorted(known)) or 'none yet'}")
-    return known[op]
+def _flush(misses: Misses, metrics: Metrics) -> None:
+    try:
+        misses.flush()
+    except StoreError as error:
+        metrics.store_errors.inc()
+        _log.warning("what was missed is not written down yet: %s", error)
 
 
-def _asked(signature: Signature, given: Mapping[str, str], own: str | None, store: Store) -> tuple[Asked, str]:
-    problem = signature.problem({name: value for name, value in given.items() if name not in _QUESTION})
-    strict = given.get("strict", "0")
-    if strict not in ("0", "1"):
-        raise UsageError(f"strict is 0 or 1, not {strict[:40]!r}")
-    if strict == "1" and "triton" not in given:
-        raise UsageError("strict=1 compares versions, so it needs triton")
-    compared = {name: given[name] for name in ("triton", "source", "driver", "ptxas", "policy") if name in given}
-    return Asked(problem, strict=strict == "1", **compared), device_asked(given.get("device"), own, store.devices())
+def _refuse_in_sentences(app: FastAPI, metrics: Metrics) -> None:
+    @app.exception_handler(TunerError)
+    async def refuse(request: Request, error: TunerError) -> Any:
+        if isinstance(error, StoreError):
+            metrics.store_errors.inc()
+        return refusal(str(error), error.http_status)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Any:
+        first = error.errors()[0]
+        return refusal(f"{str(first['loc'][-1])[:40]}: {first['msg']}", 422)
+
+    @app.exception_handler(HTTPException)
+    async def elsewhere(request: Request, error: HTTPException) -> Any:
+        here = "nothing is here; /docs lists what there is" if error.status_code == 404 else error.detail
+        return refusal(here, error.status_code, error.headers)
 
 
-def _parameters(known: Mapping[str, Signature]) -> list[dict[str, Any]]:
-    """The query parameters in OpenAPI's words: those of every known op, and those of the question."""
+def _describe(app: FastAPI, watcher: Watcher) -> None:
+    """The OpenAPI page is made when it is first asked for, and again once other ops are known."""
+    page: dict[str, Any] = {}
+    of: Mapping[str, Signature] | None = None
 
-    def parameter(name: str, schema: dict[str, Any], description: str, required: bool = False) -> dict[str, Any]:
-        return {"name": name, "in": "query", "required": required, "schema": schema, "description": description}
+    def openapi() -> dict[str, Any]:
+        nonlocal page, of
+        known = watcher.view.signatures
+        if of is not known:
+            page, of = described(app.routes, tuner.__version__, known), known
+        return page
 
-    whole = {"type": "integer", "minimum": 1}
-    found = {"op": parameter("op", {"type": "string", "enum": sorted(known)}, "The kernel.", required=True)}
-    for signature in known.values():
-        for dim in signature.dims:
-            found.setdefault(dim.name, parameter(dim.name, whole, f"{signature.op}: {dim.help}"))
-        for attribute in signature.attributes:
-            choices = {"type": "string", "enum": [str(choice) for choice in attribute.choices]}
-            found.setdefault(attribute.name, parameter(attribute.name, choices, f"{signature.op}: {attribute.help}"))
-    text = {"type": "string"}
-    return [
-        *found.values(),
-        parameter("dtype", text, "Of the inputs: bf16, fp16, fp32 ..., or torch's name; each op has a default."),
-        parameter("device", text, "A device id; without it the server's own card, or the only one stored."),
-        parameter("triton", text, "Triton version of the asker."),
-        parameter("source", text, "Hash of the asker's kernel code."),
-        parameter("driver", text, "Driver version of the asker."),
-        parameter("ptxas", text, "ptxas release of the asker."),
-        parameter("policy", text, "Timing policy that answers must have."),
-        parameter("strict", {"type": "string", "enum": ["0", "1"]}, "1: a stale answer is a miss; needs triton."),
-    ]
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics) -> None:
+    @app.get("/healthz", response_model=Health)
+    async def healthz() -> Any:
+        """Whether the process is up. It says nothing about the store."""
+        return {"status": "ok", "version": tuner.__version__}
+
+    @app.get("/readyz", response_model=Ready, responses={503: {"model": Refusal}})
+    async def readyz() -> Any:
+        """Whether questions are answered from what the store holds now."""
+        age_s = watcher.age_s
+        if age_s is None or age_s > OLD_S:
+            since = "ever" if age_s is None else f"for {age_s:.0f} s"
+            raise StoreError(f"the store could not be read {since}; what was read before is served")
+        view = watcher.view
+        return {"status": "ready", "snapshot": view.snapshot, "answers": view.answers, "age_s": round(age_s, 3)}
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics_text() -> Response:
+        """Counts, latencies and how far the view has come, for Prometheus."""
+        metrics.watch(watcher)
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Generic, Literal, TypeVar
+
 from pydantic import BaseModel, ConfigDict, Field
 
 Value = int | bool | str
@@ -135,8 +137,174 @@ class Refusal(BaseModel):
 
 
 class Health(BaseModel):
-    """The service is up and reads its store."""
+    """The process is up."""
 
-    status: str
+    status: Literal["ok"]
     version: str
+
+
+class Ready(BaseModel):
+    """The service has a view of its store, and it is young."""
+
+    status: Literal["ready"]
     snapshot: str
+    answers: int
+    age_s: float = Field(description="Since the store was last seen to have nothing newer.")
+
+
+class Problems(BaseModel):
+    """Many questions. Each has the names that `GET /best-config` takes as its query."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"problems": [{"op": "gemm", "M": 4096}, {"op": "softmax", "M": 8192}]}]},
+    )
+
+    problems: list[dict[str, Value]] = Field(min_length=1, max_length=1000)
+
+
+class Results(BaseModel):
+    """What each of many questions gets, in their order."""
+
+    snapshot: str
+    results: list[BestConfig | Miss | Refusal]
+
+
+class TableAnswer(BaseModel):
+    """One answer of a table: the fields of `BestConfig` that do not depend on who asks."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: int
+    problem: dict[str, Value]
+    config: dict[str, Value]
+    kind: str
+    latency_us: float
+    tuned_with: TunedWith
+    recorded: str | None
+    tuned_at: str
+
+
+class WholeTable(BaseModel):
+    """Everything that serves an op on a device. A problem may have several answers: of other versions, and older."""
+
+    op: str
+    device: str
+    snapshot: str
+    signature: dict[str, Any]
+    answers: list[TableAnswer]
+
+
+class Ladder(BaseModel):
+    """Configs by the first dim, all else fixed: what a server that buckets by M takes over."""
+
+    op: str
+    device: str
+    snapshot: str
+    over: str = Field(description="The dim that `configs` goes by.")
+    problem: dict[str, Value] = Field(description="The rest of the problem.")
+    configs: dict[str, dict[str, Value]]
+
+
+class Run(BaseModel):
+    """One search."""
+
+    run: int
+    op: str
+    problem: dict[str, Value]
+    device: str
+    recorded: str | None
+    status: str = Field(description="`running` (or killed), `done`, `failed` or `interrupted`.")
+    stopped: str | None
+    started_at: str
+    ended_at: str | None
+    measured: int
+    taken_over: int
+    answer_us: float | None
+
+
+class RunInFull(Run):
+    """One search, with what it was asked for and what it answered."""
+
+    settings: dict[str, Any]
+    seconds: dict[str, float] = Field(description="Wall time by stage.")
+    tuned_with: TunedWith
+    answers: list[TableAnswer]
+
+
+class StoredProblem(BaseModel):
+    """A problem that was ever searched."""
+
+    id: int
+    op: str
+    text: str = Field(description="Canonical.")
+    parameters: dict[str, Value]
+
+
+class StoredKernel(BaseModel):
+    """A kernel as it was when it was searched: its signature and the hash of its code, never the code."""
+
+    id: int
+    op: str
+    source: str
+    digest: str = Field(description="Of the signature.")
+    signature: dict[str, Any]
+    created_at: str
+
+
+class StoredDevice(BaseModel):
+    """A card that was ever searched on."""
+
+    id: int
+    slug: str = Field(description="What questions call it.")
+    facts: dict[str, Any]
+    ceilings: dict[str, Any] | None = Field(description="What it was seen to reach; null until it was measured.")
+
+
+class StoredRequest(BaseModel):
+    """A problem that was asked for and missed."""
+
+    id: int
+    op: str
+    problem: str
+    device: str
+    count: int
+    first_at: str
+    last_at: str
+
+
+class AskedJob(BaseModel):
+    """A problem that should be tuned: its op and dims, dtype and attributes where they matter."""
+
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"examples": [{"op": "gemm", "M": 4096, "device": "nvidia-h200"}]}
+    )
+
+    op: str
+    device: str | None = Field(None, description="Else the server's own card, or the only one stored.")
+    priority: int = Field(0, ge=-1000, le=1000, description="Higher ones are taken first.")
+
+
+class Job(BaseModel):
+    """A problem that somebody asked to have tuned."""
+
+    id: int
+    op: str
+    problem: str
+    device: str
+    priority: int
+    status: str = Field(description="`pending` until a worker takes it.")
+    worker: str | None
+    lease_until: str | None
+    run_id: int | None
+    created_at: str
+
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    """A part of a list."""
+
+    items: list[Item]
+    next: int | None = Field(description="Send it as `after` for the next part; null: this was the last.")

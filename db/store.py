@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -48,6 +48,23 @@ from tuner.records import (
 _LARGEST_ID = 2**31 - 1
 _TRIES = 2
 """A config that crashed, hung or ran out of memory is tried again in a later run, so many times in all."""
+
+_MOST_REQUESTS = 100_000
+"""Distinct problems that are kept count of."""
+
+
+@dataclass(frozen=True)
+class Tip:
+    """How far a store has come: its identity, and its highest ids."""
+
+    uuid: str
+    answer: int
+    kernel: int
+
+    @property
+    def snapshot(self) -> str:
+        """`<store uuid>:<highest answer id>`."""
+        return f"{self.uuid}:{self.answer}"
 
 
 def database_at(text: str | Path) -> Database:
@@ -323,6 +340,80 @@ class Store:
         with self._read() if dry_run else self._write() as connection:
             return upkeep.prune(connection, before, dry_run=dry_run)
 
+    def tip(self) -> Tip:
+        """How far the store has come; cheap enough to be asked twice a second."""
+        with self._read() as connection:
+            return Tip(
+                str(connection.scalar(select(schema.Store.uuid))),
+                connection.scalar(select(func.max(schema.Answer.id))) or 0,
+                connection.scalar(select(func.max(schema.Kernel.id))) or 0,
+            )
+
+    def answers_between(self, after: int, upto: int) -> tuple[list[StoredAnswer], frozenset[int]]:
+        """Answers that may serve with ids above `after` and up to `upto`; and which were taken out of service there."""
+        quarantined = select(schema.Answer.about_id).where(
+            schema.Answer.kind == "quarantine", schema.Answer.id > after, schema.Answer.id <= upto
+        )
+        query = _answers().where(schema.Answer.id > after, schema.Answer.id <= upto)
+        light = [column for column in query.selected_columns if column.key != "signature"]  # one for many answers
+        query = query.with_only_columns(*light, schema.Run.kernel_id, maintain_column_froms=True)
+        kernels = select(schema.Kernel.id, schema.Kernel.signature)
+        with self._read() as connection:
+            signatures = {row.id: Signature.from_json(row.signature) for row in connection.execute(kernels)}
+            rows = connection.execute(query)
+            answers = [_stored_answer(row, signatures[row.kernel_id]) for row in rows]
+            return answers, frozenset(id for id in connection.scalars(quarantined) if id is not None)
+
+    def older_runs(self, limit: int, before: int | None = None) -> list[StoredRun]:
+        """Runs with smaller numbers than `before`, the newest first."""
+        query = _runs().order_by(schema.Run.id.desc()).limit(limit)
+        with self._read() as connection:
+            rows = connection.execute(query if before is None else query.where(schema.Run.id < before))
+            return [_stored_run(row) for row in rows]
+
+    def rows(self, table: type[schema.Base], limit: int, after: int = 0) -> list[dict[str, Any]]:
+        """Rows of one table with ids above `after`, in order, as they are stored."""
+        id = table.id  # type: ignore[attr-defined]
+        with self._read() as connection:
+            found = connection.execute(select(table).where(id > after).order_by(id).limit(limit))
+            return [dict(row._mapping) for row in found]
+
+    def requests(self, limit: int, after: int = 0) -> list[dict[str, Any]]:
+        """What was asked and missed, the most frequent first; those that come after the one of that id."""
+        table = schema.Request
+        query = select(table).order_by(table.count.desc(), table.id).limit(limit)
+        with self._read() as connection:
+            if after:
+                seen = connection.scalar(select(table.count).where(table.id == after)) or 0
+                query = query.where((table.count < seen) | ((table.count == seen) & (table.id > after)))
+            return [dict(row._mapping) for row in connection.execute(query)]
+
+    def count_requests(self, missed: Mapping[tuple[str, str, str], int]) -> None:
+        """Adds to the counts of what was asked and missed, by op, problem text and device.
+
+        New ones are left out once very many are kept, since anybody may ask for anything.
+        """
+        table, now = schema.Request, _now()
+        with self._write() as connection:
+            room = _MOST_REQUESTS - (connection.scalar(select(func.count()).select_from(table)) or 0)
+            for (op, problem, device), count in missed.items():
+                known = update(table).where(table.problem == problem, table.device == device)
+                more = known.values(count=table.count + count, last_at=now)
+                if not connection.execute(more).rowcount and room > 0:
+                    asked = {"op": op, "problem": problem, "device": device}
+                    _insert(connection, table, **asked, count=count, first_at=now, last_at=now)
+                    room -= 1
+
+    def ask_for(self, problem: Problem, device: str, priority: int = 0) -> tuple[dict[str, Any], bool]:
+        """The job that will tune a problem on a device, and whether it is new: one that is pending is not doubled."""
+        asked = {"problem": problem.text, "device": device, "status": "pending"}
+        with self._write() as connection:
+            pending = connection.scalar(select(schema.Job.id).filter_by(**asked))
+            others = {"op": problem.op, "priority": priority, "created_at": _now()}
+            number = pending or _insert(connection, schema.Job, **asked, **others)
+            row = connection.execute(select(schema.Job).where(schema.Job.id == number)).one()
+            return dict(row._mapping), pending is None
+
     @contextmanager
     def _read(self) -> Iterator[Connection]:
         with self._database.errors("read"), self._engine.connect() as connection:
@@ -524,8 +615,8 @@ def _measurement(signature: Signature, row: Row[Any]) -> Measurement:
     )
 
 
-def _stored_answer(row: Row[Any]) -> StoredAnswer:
-    signature = Signature.from_json(row.signature)
+def _stored_answer(row: Row[Any], signature: Signature | None = None) -> StoredAnswer:
+    signature = signature or Signature.from_json(row.signature)
     return StoredAnswer(
         id=row.id,
         answer=Answer(

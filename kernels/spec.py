@@ -175,7 +175,7 @@ class Signature:
         if missing:
             raise UsageError(f"{self.op}: every config states {', '.join(sorted(missing))}; add the knob")
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[str, ...]:
         """The names that describe a problem, in the order they are shown."""
         return (*(dim.name for dim in self.dims), "dtype", *(attribute.name for attribute in self.attributes))

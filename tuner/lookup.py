@@ -6,8 +6,12 @@ Pure and standard library only. Where an answer is not exactly what was asked fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import chain, product
+from math import floor, log2
+from operator import sub
 from typing import Any
 
 from tuner.errors import UnknownName, UsageError
@@ -104,40 +108,49 @@ class Found:
                 "command": self.command,
                 "snapshot": snapshot,
             }
-        answer, provenance = self.stored.answer, self.stored.provenance
+        evidence = answer_json(self.stored)
         return {
             **head,
-            "config": dict(answer.config),
+            "config": evidence.pop("config"),
             "match": self.match,
-            "kind": answer.kind,
-            "latency_us": _round(answer.latency_us),
-            "interval_us": _rounds(answer.interval_us),
-            "speedup": _round(answer.speedup),
-            "speedup_interval": _rounds(answer.speedup_interval),
-            "tflops": _round(answer.tflops),
-            "gb_per_s": _round(answer.gb_per_s),
-            "default_latency_us": _round(answer.default_latency_us),
-            "vendor_latency_us": _round(answer.vendor_latency_us),
-            "ties": [{"config": dict(tie.config), "slowdown": _round(tie.slowdown)} for tie in answer.ties],
-            "unresolved": answer.unresolved,
-            "marks": list(answer.marks),
-            "recorded": provenance.recorded,
-            "max_error": answer.evidence.max_error,
-            "tolerance": answer.evidence.tolerance,
-            "checked": {"inputs": list(answer.evidence.inputs), "launches": answer.evidence.launches},
-            "tuned_with": {
-                "triton": provenance.environment.triton,
-                "ptxas": provenance.environment.ptxas,
-                "torch": provenance.environment.torch,
-                "driver": provenance.environment.driver,
-                "source": provenance.source,
-                "policy": provenance.policy,
-                "tuner": provenance.tuner,
-            },
+            **evidence,
             "stale": list(self.stale),
             "tuned_at": self.stored.created_at,
             "snapshot": snapshot,
         }
+
+
+def answer_json(stored: StoredAnswer) -> dict[str, Any]:
+    """What an answer says, whoever asked: its config, its numbers and where they come from."""
+    answer, provenance = stored.answer, stored.provenance
+    return {
+        "config": dict(answer.config),
+        "kind": answer.kind,
+        "latency_us": _round(answer.latency_us),
+        "interval_us": _rounds(answer.interval_us),
+        "speedup": _round(answer.speedup),
+        "speedup_interval": _rounds(answer.speedup_interval),
+        "tflops": _round(answer.tflops),
+        "gb_per_s": _round(answer.gb_per_s),
+        "default_latency_us": _round(answer.default_latency_us),
+        "vendor_latency_us": _round(answer.vendor_latency_us),
+        "ties": [{"config": dict(tie.config), "slowdown": _round(tie.slowdown)} for tie in answer.ties],
+        "unresolved": answer.unresolved,
+        "marks": list(answer.marks),
+        "recorded": provenance.recorded,
+        "max_error": answer.evidence.max_error,
+        "tolerance": answer.evidence.tolerance,
+        "checked": {"inputs": list(answer.evidence.inputs), "launches": answer.evidence.launches},
+        "tuned_with": {
+            "triton": provenance.environment.triton,
+            "ptxas": provenance.environment.ptxas,
+            "torch": provenance.environment.torch,
+            "driver": provenance.environment.driver,
+            "source": provenance.source,
+            "policy": provenance.policy,
+            "tuner": provenance.tuner,
+        },
+    }
 
 
 class Table:
@@ -145,19 +158,45 @@ class Table:
 
     def __init__(self, device: str, answers: Iterable[StoredAnswer]) -> None:
         self._device = device
-        self._answers: dict[str, list[StoredAnswer]] = {}
-        self._problems: dict[str, Problem] = {}
+        self._answers: dict[str, tuple[StoredAnswer, ...]] = {}
+        self._near: dict[_Cell, tuple[_Place, ...]] = {}
+        """The problems by the part of an octave that each dim is in."""
+        self._add(answers)
+
+    def __iter__(self) -> Iterator[StoredAnswer]:
+        return chain.from_iterable(self._answers.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._answers.values()))
+
+    def extended(self, answers: Iterable[StoredAnswer], without: Collection[int] = ()) -> Table:
+        """This table and some more answers, less those of these ids. This one stays as it is."""
+        if without:
+            return Table(self._device, chain((stored for stored in self if stored.id not in without), answers))
+        table = Table(self._device, ())
+        table._answers, table._near = self._answers.copy(), self._near.copy()
+        table._add(answers)
+        return table
+
+    def _add(self, answers: Iterable[StoredAnswer]) -> None:
+        added: dict[str, list[StoredAnswer]] = {}
         for stored in answers:
-            self._answers.setdefault(stored.answer.problem.text, []).append(stored)
-            self._problems[stored.answer.problem.text] = stored.answer.problem
+            added.setdefault(stored.answer.problem.text, []).append(stored)
+        near: dict[_Cell, list[_Place]] = {}
+        for text, several in added.items():
+            if text not in self._answers:
+                problem = several[-1].answer.problem
+                near.setdefault(_cell(problem), []).append((problem.sizes, problem.dtype, text))
+            self._answers[text] = (*self._answers.get(text, ()), *several)
+        for cell, places in near.items():
+            self._near[cell] = (*self._near.get(cell, ()), *places)
 
     def find(self, asked: Asked) -> Found:
         """The newest answer that is exactly what was asked for; else the best stale one; else none."""
-        best = max(
-            self._answers.get(asked.problem.text, []), key=lambda stored: _preference(stored, asked), default=None
-        )
-        if best is None:
+        stored = self._answers.get(asked.problem.text, ())
+        if not stored:
             return Found(asked.problem, self._device, "none", nearest=self._nearest(asked.problem))
+        best = stored[0] if len(stored) == 1 else max(stored, key=lambda one: _preference(one, asked))
         differences, recorded = _differences(best, asked), best.provenance.recorded
         exact = not differences and recorded is None
         if not _comparable(best, asked) or (asked.strict and not exact):
@@ -166,16 +205,64 @@ class Table:
         return Found(asked.problem, self._device, "exact" if exact else "stale", best, differences, recorded)
 
     def _nearest(self, problem: Problem) -> tuple[str, ...]:
-        def distance(other: Problem) -> tuple[float, str]:
-            ratios = [max(a, b) / min(a, b) for a, b in zip(problem.sizes, other.sizes, strict=True)]
-            return max(ratios) + (problem.dtype != other.dtype), other.text
+        sizes, found, seen = problem.sizes, list[tuple[float, str]](), 0
+        for nearer, cells in self._rings(_cell(problem)):
+            if len(found) == _NEAREST and (found[-1][0] < nearer or seen > _FAR):
+                break
+            others = [other for cell in cells for other in self._near[cell]]
+            if nearer > 2:
+                others = others[:_FAR]
+            seen += len(others)
+            found += [
+                (_distance(sizes, size) + (dtype != problem.dtype), text)
+                for size, dtype, text in others
+                if text != problem.text
+            ]
+            found = nsmallest(_NEAREST, found)
+        return tuple(text for _, text in found)
 
-        others = (
-            other
-            for text, other in self._problems.items()
-            if text != problem.text and len(other.sizes) == len(problem.sizes)  # its dims may have been others once
-        )
-        return tuple(other.text for other in sorted(others, key=distance)[:_NEAREST])
+    def _rings(self, middle: _Cell) -> Iterator[tuple[float, list[_Cell]]]:
+        """Cells that hold problems, ring by ring, each with what no problem in it or further out is nearer than."""
+        for ring in range(_RINGS):
+            if (2 * ring + 1) ** len(middle) > len(self._near):
+                break
+            around = product(*(range(place - ring, place + ring + 1) for place in middle))
+            yield (
+                2 ** ((ring - 1) / _CELLS_AN_OCTAVE),
+                [cell for cell in around if _apart(cell, middle) == ring and cell in self._near],
+            )
+        else:
+            ring = _RINGS
+        rest: dict[int, list[_Cell]] = {}
+        for cell in self._near:
+            if len(cell) == len(middle):  # its dims may have been others once
+                rest.setdefault(_apart(cell, middle), []).append(cell)
+        for further in sorted(rest):
+            if further >= ring:
+                yield 2 ** ((further - 1) / _CELLS_AN_OCTAVE), rest[further]
+
+
+_Cell = tuple[int, ...]
+_Place = tuple[tuple[int, ...], str, str]
+"""A problem's sizes, dtype and text."""
+_CELLS_AN_OCTAVE = 4
+_RINGS = 4
+"""So many are probed before all cells are looked through."""
+_FAR = 2000
+"""Of problems more than 2x off, no more are looked at: which of them is nearest helps nobody."""
+
+
+def _cell(problem: Problem) -> _Cell:
+    return tuple(floor(_CELLS_AN_OCTAVE * log2(size)) for size in problem.sizes)
+
+
+def _apart(cell: _Cell, other: _Cell) -> int:
+    return max(map(abs, map(sub, cell, other)), default=0)
+
+
+def _distance(sizes: tuple[int, ...], others: tuple[int, ...]) -> float:
+    """How many times one dim is the other's, of the dim where that is most."""
+    return max([a / b if a > b else b / a for a, b in zip(sizes, others, strict=True)], default=1.0)
 
 
 def device_asked(given: str | None, own: str | None, stored: Sequence[str]) -> str:

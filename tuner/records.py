@@ -351,6 +351,23 @@ class StoredRun:
     answer_us: float | None = None
     """Latency of its answer; None where it gave none."""
 
+    def as_json(self) -> dict[str, Any]:
+        """The run without what it measured, as `tuner show --json` and the service give it."""
+        return {
+            "run": self.id,
+            "op": self.problem.op,
+            "problem": self.problem.values,
+            "device": self.provenance.device.id,
+            "recorded": self.provenance.recorded,
+            "status": self.status,
+            "stopped": self.stopped,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "measured": self.trials,
+            "taken_over": self.settings.get("known", 0),
+            "answer_us": self.answer_us,
+        }
+
 
 def median(values: Sequence[float]) -> float:
     """The middle value, or the mean of the middle two."""

@@ -2,153 +2,152 @@
 
 from __future__ import annotations
 
-import threading
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
-from fastapi import FastAPI
-from helpers import A100, H200
+from helpers import A100, H200, until
+from served import GEMM, TOKEN, answer, problem, serving
 
 import tuner
-from tuner import catalog
 from tuner.api.app import create_app
 from tuner.db.store import Store
-from tuner.kernels.spec import Problem
 from tuner.measure import recorded
-from tuner.records import Answer, Device, Duel, Environment, Policy, Provenance
 
-GEMM = catalog.load("gemm")
 HUGE = "9" * 5000
 
 
-def problem(**values: object) -> Problem:
-    return GEMM.signature.problem(values)
-
-
-def answer(
-    store: Store, about: Problem, device: Device = H200, triton: str = "3.6.0", recorded: str | None = None
-) -> int:
-    config = GEMM.default_config(about, device.limits)
-    provenance = Provenance(
-        device, Environment(triton, "12.8", "2.11.0", "580.1"), GEMM.source, Policy().text, recorded, tuner.__version__
-    )
-    settings = {"trials": 10, "budget_s": None, "space": 100, "known": 0}
-    run = store.start_run(GEMM.signature, about, provenance, settings)
-    given = Answer(about, "tuned", config, 10.0, (9.9, 10.1), 1.2, (1.1, 1.3), 12.0, 11.0, flops=10**9, bytes=10**6)
-    return store.add_answer(run, given, provenance, "trials", {}, Duel((config.text, "vendor"), ((10.0, 11.0),)))
+def served(store: Store) -> Any:
+    return serving(create_app(store, signatures=recorded.signatures()))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.open(tmp_path / "tuner.db")
-
-
-@contextmanager
-def serving(app: FastAPI) -> Iterator[httpx.Client]:
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as made:
-        yield made
-    server.should_exit = True
-    thread.join()
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.open(tmp_path / "tuner.db")
+    yield made
+    made.close()
 
 
 @pytest.fixture
 def client(store: Store) -> Iterator[httpx.Client]:
-    with serving(create_app(store, signatures=recorded.signatures())) as made:
+    with serving(create_app(store, signatures=recorded.signatures(), token=TOKEN, flush_s=0.5)) as made:
         yield made
 
 
 def test_health(client: httpx.Client, store: Store) -> None:
-    assert client.get("/healthz").json() == {
-        "status": "ok",
-        "version": tuner.__version__,
-        "snapshot": store.snapshot,
-    }
+    assert client.get("/healthz").json() == {"status": "ok", "version": tuner.__version__}
+    ready = client.get("/readyz").json()
+    assert ready.pop("age_s") < 5
+    assert ready == {"status": "ready", "snapshot": store.snapshot, "answers": 0}
 
 
 class TestBestConfig:
-    def test_an_exact_answer_in_full(self, client: httpx.Client, store: Store) -> None:
+    def test_an_exact_answer_in_full(self, store: Store) -> None:
         answer(store, problem(M=4096))
-        got = client.get("/best-config", params={"op": "gemm", "M": 4096, "triton": "3.6.0", "source": GEMM.source})
-        assert got.status_code == 200
-        body = got.json()
-        assert body["match"] == "exact"
-        assert body["problem"] == {"M": 4096, "N": 4096, "K": 4096, "dtype": "bf16", "layout": "nn"}
-        assert body["config"] == dict(GEMM.default_config(problem(M=4096), H200.limits))
-        assert body["latency_us"] == 10.0
-        assert body["tflops"] == 100.0
-        assert body["gb_per_s"] == 100.0
-        assert body["stale"] == []
-        assert body["snapshot"] == store.snapshot
+        with served(store) as client:
+            got = client.get("/best-config", params={"op": "gemm", "M": 4096, "triton": "3.6.0", "source": GEMM.source})
+            assert got.status_code == 200
+            body = got.json()
+            assert body["match"] == "exact"
+            assert body["problem"] == {"M": 4096, "N": 4096, "K": 4096, "dtype": "bf16", "layout": "nn"}
+            assert body["config"] == dict(GEMM.default_config(problem(M=4096), H200.limits))
+            assert body["latency_us"] == 10.0
+            assert body["tflops"] == 100.0
+            assert body["gb_per_s"] == 100.0
+            assert body["stale"] == []
+            assert body["snapshot"] == store.snapshot
 
-    def test_the_problem_is_the_same_however_it_is_spelled(self, client: httpx.Client, store: Store) -> None:
+    def test_the_problem_is_the_same_however_it_is_spelled(self, store: Store) -> None:
         answer(store, problem(M=64, N=32, K=16, dtype="fp16", layout="nt"))
         spelled = "/best-config?layout=nt&K=16&dtype=torch.float16&N=32&op=gemm&M=64"
-        assert client.get(spelled).json()["match"] == "exact"
+        with served(store) as client:
+            assert client.get(spelled).json()["match"] == "exact"
 
-    def test_b09_another_triton_is_stale_and_strictly_a_miss(self, client: httpx.Client, store: Store) -> None:
+    def test_b09_another_triton_is_stale_and_strictly_a_miss(self, store: Store) -> None:
         answer(store, problem(M=64), triton="3.1.0")
         answer(store, problem(M=64), triton="3.2.0")
         asked: dict[str, str | int] = {"op": "gemm", "M": 64, "triton": "3.3.0"}
-        body = client.get("/best-config", params=asked).json()
-        assert body["match"] == "stale"
-        assert body["stale"] == ["triton: tuned with 3.2.0, asked for 3.3.0"]
-        strict = client.get("/best-config", params={**asked, "strict": 1})
-        assert strict.status_code == 404
-        assert strict.json()["match"] == "none"
+        with served(store) as client:
+            body = client.get("/best-config", params=asked).json()
+            assert body["match"] == "stale"
+            assert body["stale"] == ["triton: tuned with 3.2.0, asked for 3.3.0"]
+            strict = client.get("/best-config", params={**asked, "strict": 1})
+            assert strict.status_code == 404
+            assert strict.json()["match"] == "none"
 
-    def test_a_replayed_answer_says_so(self, client: httpx.Client, store: Store) -> None:
-        answer(store, problem(M=64), recorded="a-space")
-        body = client.get("/best-config", params={"op": "gemm", "M": 64}).json()
-        assert body["recorded"] == "a-space"
-        assert body["match"] == "stale"
+    def test_a_replayed_answer_says_so(self, store: Store) -> None:
+        answer(store, problem(M=64), replayed="a-space")
+        with served(store) as client:
+            body = client.get("/best-config", params={"op": "gemm", "M": 64}).json()
+            assert body["recorded"] == "a-space"
+            assert body["match"] == "stale"
 
-    def test_a_miss_is_404_with_the_command_that_would_tune_it(self, client: httpx.Client, store: Store) -> None:
+    def test_g01_a_miss_is_404_with_the_command_that_would_tune_it(self, store: Store) -> None:
         answer(store, problem(M=64))
-        got = client.get("/best-config", params={"op": "gemm", "M": 65})
-        assert got.status_code == 404
-        assert got.json() == {
-            "op": "gemm",
-            "problem": {"M": 65, "N": 65, "K": 65, "dtype": "bf16", "layout": "nn"},
-            "device": "nvidia-h200",
-            "match": "none",
-            "reason": "no answer is stored for gemm M=65 N=65 K=65 dtype=bf16 on nvidia-h200",
-            "nearest": ["gemm M=64 N=64 K=64 dtype=bf16"],
-            "command": "tuner search gemm --M 65 --N 65 --K 65 --dtype bf16 --layout nn",
-            "snapshot": store.snapshot,
-        }
+        with served(store) as client:
+            got = client.get("/best-config", params={"op": "gemm", "M": 65})
+            assert got.status_code == 404
+            assert got.json() == {
+                "op": "gemm",
+                "problem": {"M": 65, "N": 65, "K": 65, "dtype": "bf16", "layout": "nn"},
+                "device": "nvidia-h200",
+                "match": "none",
+                "reason": "no answer is stored for gemm M=65 N=65 K=65 dtype=bf16 on nvidia-h200",
+                "nearest": ["gemm M=64 N=64 K=64 dtype=bf16"],
+                "command": "tuner search gemm --M 65 --N 65 --K 65 --dtype bf16 --layout nn",
+                "snapshot": store.snapshot,
+            }
 
-    def test_a_new_answer_is_seen_at_once(self, client: httpx.Client, store: Store) -> None:
-        answer(store, problem(M=64))
+    def test_a_new_answer_is_seen_within_two_seconds(self, client: httpx.Client, store: Store) -> None:
         asked: dict[str, str | int] = {"op": "gemm", "M": 128, "device": "nvidia-h200"}
-        assert client.get("/best-config", params=asked).status_code == 404
+        assert "there are none" in client.get("/best-config", params=asked).json()["error"]
         answer(store, problem(M=128))
-        assert client.get("/best-config", params=asked).status_code == 200
+        until(lambda: client.get("/best-config", params=asked).status_code == 200, seconds=2)
+
+    def test_who_has_the_answer_already_gets_none(self, client: httpx.Client, store: Store) -> None:
+        answer(store, problem(M=64))
+        asked = "/best-config?op=gemm&M=64"
+        until(lambda: client.get(asked).status_code == 200)
+        first = client.get(asked)
+        assert first.headers["cache-control"] == "no-cache"
+        again = client.get(asked, headers={"if-none-match": first.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        answer(store, problem(M=65))  # another problem's: the snapshot moves on, this answer stays
+        until(lambda: client.get(asked).json()["snapshot"] == store.snapshot)
+        assert client.get(asked, headers={"if-none-match": f'"x", {first.headers["etag"]}'}).status_code == 304
+        answer(store, problem(M=64))
+        until(lambda: client.get(asked).headers["etag"] != first.headers["etag"])
+        assert client.get(asked, headers={"if-none-match": first.headers["etag"]}).status_code == 200
+
+    def test_b01_another_dtype_is_another_problem(self, client: httpx.Client, store: Store) -> None:
+        answer(store, problem(M=64, dtype="fp16"))
+        until(lambda: client.get("/best-config?op=gemm&M=64&dtype=fp16").status_code == 200)
+        for dtype in ("fp32", "bf16"):
+            got = client.get(f"/best-config?op=gemm&M=64&dtype={dtype}")
+            assert got.status_code == 404
+            assert got.json()["nearest"] == ["gemm M=64 N=64 K=64 dtype=fp16"]
+        assert client.get("/best-config?op=gemm&M=64&dtype=fp8e4m3").status_code == 422
 
 
 class TestDevice:
-    def test_the_only_one_stored_needs_no_name(self, client: httpx.Client, store: Store) -> None:
+    def test_the_only_one_stored_needs_no_name(self, store: Store) -> None:
         answer(store, problem(M=64), A100)
-        assert client.get("/best-config?op=gemm&M=64").json()["device"] == "nvidia-a100-sxm4-80gb"
+        with served(store) as client:
+            assert client.get("/best-config?op=gemm&M=64").json()["device"] == "nvidia-a100-sxm4-80gb"
 
-    def test_of_several_one_must_be_named(self, client: httpx.Client, store: Store) -> None:
+    def test_of_several_one_must_be_named(self, store: Store) -> None:
         answer(store, problem(M=64), A100)
         answer(store, problem(M=64), H200)
-        got = client.get("/best-config?op=gemm&M=64")
-        assert got.status_code == 422
-        assert got.json() == {"error": "device is missing; answers are stored for nvidia-a100-sxm4-80gb, nvidia-h200"}
-        assert client.get("/best-config?op=gemm&M=64&device=nvidia-h200").json()["device"] == "nvidia-h200"
+        with served(store) as client:
+            got = client.get("/best-config?op=gemm&M=64")
+            assert got.status_code == 422
+            assert got.json() == {
+                "error": "device is missing; answers are stored for nvidia-a100-sxm4-80gb, nvidia-h200"
+            }
+            assert client.get("/best-config?op=gemm&M=64&device=nvidia-h200").json()["device"] == "nvidia-h200"
 
     def test_the_servers_own_card_comes_first(self, store: Store) -> None:
         answer(store, problem(M=64), A100)
@@ -179,28 +178,87 @@ REFUSED: list[tuple[str, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("query", "status", "message"), REFUSED, ids=lambda value: str(value)[:40])
-def test_bad_input_is_refused_in_a_sentence(
-    client: httpx.Client, store: Store, query: str, status: int, message: str
-) -> None:
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    store = Store.open(tmp_path_factory.mktemp("asked") / "tuner.db")
     answer(store, problem(M=64))
-    got = client.get(f"/best-config?{query}")
+    with served(store) as client:
+        yield client
+    store.close()
+
+
+@pytest.mark.parametrize(("query", "status", "message"), REFUSED, ids=lambda value: str(value)[:40])
+def test_b04_bad_input_is_refused_in_a_sentence(asked: httpx.Client, query: str, status: int, message: str) -> None:
+    got = asked.get(f"/best-config?{query}")
     assert got.status_code == status
     assert message in got.json()["error"]
     assert len(got.json()["error"]) < 300
 
 
-def test_an_unreadable_store_is_503(tmp_path: Path) -> None:
-    path = tmp_path / "tuner.db"
-    store = Store.open(path)
-    app = create_app(store)
-    store.close()
-    for file in tmp_path.iterdir():
-        file.write_bytes(b"overwritten" * 100)
-    with serving(app) as client:
-        got = client.get("/healthz")
-    assert got.status_code == 503
-    assert "cannot be read" in got.json()["error"]
+class TestMany:
+    def test_each_is_answered_in_its_place(self, asked: httpx.Client) -> None:
+        tuned = {"op": "gemm", "M": 64}
+        given: list[object] = [
+            tuned,
+            {"op": "gemm", "M": 65},
+            {"op": "nope"},
+            7,
+            {"op": "gemm", "M": "64", "strict": 1},
+        ]
+        got = asked.post("/best-configs", json={"problems": given})
+        assert got.status_code == 200
+        hit, miss, unknown, number, strict = got.json()["results"]
+        assert hit == asked.get("/best-config", params={"op": "gemm", "M": 64}).json()
+        assert miss == asked.get("/best-config", params={"op": "gemm", "M": 65}).json()
+        assert unknown == {"error": "no op is called 'nope'; known are gemm, softmax, transpose"}
+        assert number == {"error": "a problem is an object with op and its dims, not int"}
+        assert strict == {"error": "strict=1 compares versions, so it needs triton"}
+
+    def test_a_thousand_and_no_more(self, asked: httpx.Client) -> None:
+        problems = [{"op": "gemm", "M": 1 + number} for number in range(1000)]
+        results = asked.post("/best-configs", json={"problems": problems}).json()["results"]
+        assert [result["match"] for result in results].count("exact") == 1
+        assert results[63]["match"] == "exact"
+        assert results[999]["problem"]["M"] == 1000
+        assert asked.post("/best-configs", json={"problems": [*problems, problems[0]]}).status_code == 422
+
+    @pytest.mark.parametrize(
+        ("body", "message"),
+        [
+            (b"", "cannot be read as one"),
+            (b"[]", "the body is one JSON object, not list"),
+            (b"[" * 100_000, "cannot be read as one"),
+            (b'{"problems": %s}' % (b"9" * 5000), "cannot be read as one"),
+            (b'{"problems": []}', "problems is a list of 1 to 1000 objects"),
+            (b'{"problems": [{}], "kernel": "import os"}', "the body has problems, not 'kernel'"),
+            (b'\xff\xfe{"problems": [{}]}', "cannot be read as one"),
+        ],
+        ids=lambda value: str(value)[:30],
+    )
+    def test_a_body_that_is_none_is_refused(self, asked: httpx.Client, body: bytes, message: str) -> None:
+        got = asked.post("/best-configs", content=body)
+        assert got.status_code == 422
+        assert message in got.json()["error"]
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"op": "__import__('os').system('touch i06')", "M": 1},
+            {"op": "gemm", "M": "__import__('os').getpid()"},
+            {"op": "gemm", "M": "1+1"},
+            {"op": "gemm", "M": {"py/object": "os.system"}},
+            {"op": "gemm", "M": 64, "dtype": "{0.__class__}"},
+            {"op": "gemm", "M": 64, "device": "${jndi:ldap://x}"},
+            {"op": "gemm", "M": 64, "device": ["nvidia-h200"]},
+            {"op": "gemm", "M": True},
+            {"op": "gemm", "M": 64.5},
+            {"op": "\ud800", "M": 64},
+        ],
+        ids=lambda given: str(given)[:40],
+    )
+    def test_i06_an_expression_is_a_name_that_nobody_knows(self, asked: httpx.Client, given: dict[str, object]) -> None:
+        (result,) = asked.post("/best-configs", content=json.dumps({"problems": [given]})).json()["results"]
+        assert result.keys() == {"error"}
 
 
 def test_openapi_lists_the_parameters_of_every_op(client: httpx.Client) -> None:
@@ -209,3 +267,18 @@ def test_openapi_lists_the_parameters_of_every_op(client: httpx.Client) -> None:
     assert {"op", "M", "N", "K", "dtype", "layout", "precision", "device", "triton", "strict"} <= parameters.keys()
     assert parameters["op"]["schema"]["enum"] == ["gemm", "softmax", "transpose"]
     assert "404" in page["paths"]["/best-config"]["get"]["responses"]
+    assert page["paths"]["/jobs"]["post"]["security"] == [{"token": []}]
+    for path, operations in page["paths"].items():
+        for operation in operations.values():
+            assert operation["description"], path
+
+
+def test_an_op_that_was_searched_since_is_described_too(store: Store) -> None:
+    with serving(create_app(store)) as client:
+        assert (
+            "enum" not in client.get("/openapi.json").json()["paths"]["/best-config"]["get"]["parameters"][0]["schema"]
+        )
+        answer(store, problem(M=64))
+        until(lambda: client.get("/best-config?op=gemm&M=64").status_code == 200, seconds=2)
+        parameters = client.get("/openapi.json").json()["paths"]["/best-config"]["get"]["parameters"]
+    assert parameters[0]["schema"]["enum"] == ["gemm"]

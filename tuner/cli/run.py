@@ -50,7 +50,7 @@ def _answer(store: Store, run: StoredRun) -> Found | None:
 
 def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
     if as_json:
-        print_json([_head(run) for run in runs])
+        print_json([run.as_json() for run in runs])
         return 0
     if not runs:
         click.echo("nothing was searched yet; tuner search OP does")
@@ -76,30 +76,11 @@ def _minute(moment: str) -> str:
     return moment[:16].replace("T", " ")
 
 
-def _head(run: StoredRun) -> dict[str, Any]:
-    """A run without what it measured."""
-    provenance = run.provenance
-    return {
-        "run": run.id,
-        "op": run.problem.op,
-        "problem": run.problem.values,
-        "device": provenance.device.id,
-        "recorded": provenance.recorded,
-        "status": run.status,
-        "stopped": run.stopped,
-        "started_at": run.started_at,
-        "ended_at": run.ended_at,
-        "measured": run.trials,
-        "taken_over": run.settings.get("known", 0),
-        "answer_us": run.answer_us,
-    }
-
-
 def _document(store: Store, run: StoredRun, measurements: Sequence[Measurement], answer: Found | None) -> Any:
     provenance = run.provenance
     environment = provenance.environment
     return {
-        **_head(run),
+        **run.as_json(),
         "settings": dict(run.settings),
         "measured_with": {
             "triton": environment.triton,

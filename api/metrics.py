@@ -1,0 +1,83 @@
+"""What the service counts, as Prometheus reads it."""
+
+from __future__ import annotations
+
+import os
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from tuner.api.view import Watcher
+
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+"""prometheus_client's variable: the folder where the workers of one service add up their numbers."""
+_BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+
+class Metrics:
+    """The numbers of one app, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._lookups = Counter(
+            "tuner_lookups", "Questions answered, by how well.", ("op", "match"), registry=self._registry
+        )
+        self._latency = Histogram(
+            "tuner_request_seconds",
+            "From the request's head to the answer's last byte, by path.",
+            ("path",),
+            buckets=_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._requests = Counter(
+            "tuner_requests", "Requests, by path and status.", ("path", "status"), registry=self._registry
+        )
+        self.store_errors = Counter(
+            "tuner_store_errors", "Times the store could not be read or written.", registry=self._registry
+        )
+        self.unlisted = Counter(
+            "tuner_misses_unlisted", "Misses left out of the list, since too many differ.", registry=self._registry
+        )
+        self._answers = Gauge(
+            "tuner_answers", "Answers that may serve.", registry=self._registry, multiprocess_mode="livemin"
+        )
+        self._snapshot = Gauge(
+            "tuner_snapshot_id", "Highest answer id seen.", registry=self._registry, multiprocess_mode="livemin"
+        )
+        self._age = Gauge(
+            "tuner_view_age_seconds",
+            "Since the store was last seen to have nothing newer; -1: never.",
+            registry=self._registry,
+            multiprocess_mode="livemax",
+        )
+        self._by_match: dict[tuple[str, str], Counter] = {}
+        self._by_path: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+    def lookup(self, op: str, match: str) -> None:
+        """One question about `op` was answered so well."""
+        counter = self._by_match.get((op, match))
+        if counter is None:  # labels are slow to look up
+            counter = self._by_match[op, match] = self._lookups.labels(op, match)
+        counter.inc()
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """One request was answered. `path` is one of few: every new one is kept for ever."""
+        found = self._by_path.get((path, status))
+        if found is None:
+            found = self._by_path[path, status] = (self._requests.labels(path, status), self._latency.labels(path))
+        found[0].inc()
+        found[1].observe(seconds)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Takes over how far the view has come."""
+        self._answers.set(watcher.view.answers)
+        self._snapshot.set(watcher.view.tip.answer)
+        self._age.set(-1 if watcher.age_s is None else watcher.age_s)
+
+    def text(self) -> bytes:
+        """All of them, and those of the other workers of this service."""
+        if os.environ.get(MULTIPROCESS) is None:
+            return generate_latest(self._registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]
+        return generate_latest(together)

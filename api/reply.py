@@ -1,0 +1,70 @@
+"""A whole answer to one request: bytes that are ready to be sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+
+class Reply:
+    """An ASGI app that sends the same bytes to whoever asks.
+
+    Args:
+        headers: besides length and type.
+        etag: names the body; who already has it gets 304 without one.
+    """
+
+    __slots__ = ("_body", "_etag", "_not_modified", "_start", "status")
+
+    def __init__(
+        self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None, *, etag: str | None = None
+    ) -> None:
+        self.status = status
+        named = {**(headers or {}), **({"etag": etag} if etag else {})}
+        kept = [(name.encode(), value.encode()) for name, value in named.items()]
+        sized = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+        self._start = {"type": "http.response.start", "status": status, "headers": [*sized, *kept]}
+        self._not_modified = {"type": "http.response.start", "status": 304, "headers": kept}
+        self._body = {"type": "http.response.body", "body": body}
+        self._etag = _bare(etag.encode()) if etag else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._etag is not None and _has(scope, self._etag):
+            await send(self._not_modified)
+            await send({"type": "http.response.body"})
+            return
+        await send(self._start)
+        await send(self._body)
+
+
+def has_already(scope: Scope, etag: str) -> bool:
+    """Whether the asker has the body of that name."""
+    return _has(scope, _bare(etag.encode()))
+
+
+def _has(scope: Scope, etag: bytes) -> bool:
+    for name, value in scope["headers"]:
+        if name == b"if-none-match":
+            return value == b"*" or etag in map(_bare, value.split(b","))
+    return False
+
+
+def _bare(etag: bytes) -> bytes:
+    """A validator without what is no matter when two are compared: weakness, and how the body was compressed."""
+    return etag.strip().removeprefix(b"W/").strip(b'"').removesuffix(b"-gzip")
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def to_json(document: Any) -> bytes:
+    """One compact line, ASCII only: a name that is no text must not break the answer about it."""
+    return _encode(document).encode()
+
+
+def refusal(message: str, status: int, headers: Mapping[str, str] | None = None) -> Reply:
+    """Why a request is not answered."""
+    return Reply(to_json({"error": message}), status, headers)

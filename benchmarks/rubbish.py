@@ -1,0 +1,89 @@
+"""Sends a service everything its OpenAPI page allows and much that it does not, and says what broke.
+
+schemathesis, without a token and then with one: no 5xx, no answer that the page does not describe, and without a
+token nothing written but the counts of what was missed.
+
+    python benchmarks/rubbish.py --seconds 300
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import monotonic, sleep
+from urllib.request import urlopen
+
+from tuner import catalog
+from tuner.db import schema
+from tuner.db.store import Store
+from tuner.records import COLD, Answer, Device, Duel, Environment, Provenance
+
+CARD = Device("NVIDIA H200", (9, 0), 132, 150_754_820_096, 62_914_560, 232_448, "10de:2335")
+TABLES: list[type[schema.Base]] = [schema.Answer, schema.Run, schema.Problem, schema.Kernel, schema.Device, schema.Job]
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,ignored_auth"
+TOKEN = "only-for-this-run"
+
+
+def filled(path: Path) -> Store:
+    store, kernel = Store.open(path), catalog.load("gemm")
+    for size in (1, 64, 4096):
+        problem = kernel.signature.problem({"M": size})
+        config = kernel.default_config(problem, CARD.limits)
+        provenance = Provenance(CARD, Environment("3.6.0", "12.8", "2.11.0", "580.1"), kernel.source, COLD.text)
+        run = store.start_run(kernel.signature, problem, provenance, {"trials": 10})
+        answer = Answer(problem, "tuned", config, 10.0, (9.9, 10.1), 1.2, (1.1, 1.3), 12.0, None, bytes=10**6)
+        store.add_answer(run, answer, provenance, "trials", {}, Duel((config.text,), ((10.0,),)))
+    return store
+
+
+def wait_for(url: str) -> None:
+    end = monotonic() + 60
+    while True:
+        try:
+            urlopen(url).close()
+            return
+        except OSError:
+            assert monotonic() < end, "the service does not come up"
+            sleep(0.2)
+
+
+def attack(url: str, seconds: int, folder: str, *options: str) -> int:
+    """What schemathesis exits with; it keeps its notes in `folder`."""
+    limits = ["--checks", CHECKS, "--max-time", str(seconds), "--warnings", "off", "--no-color"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = ["schemathesis", "run", f"{url}/openapi.json", *limits, *options]
+    return subprocess.run(command, env=os.environ | {"PATH": path}, cwd=folder, check=False).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=300)
+    seconds = parser.parse_args().seconds
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        store = filled(Path(folder) / "tuner.db")
+        before = {table: store.rows(table, 1000) for table in TABLES}
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        command = ["-m", "tuner", "serve", "--no-access-log", "--port", str(port), "--db", f"{folder}/tuner.db"]
+        with subprocess.Popen([sys.executable, "-P", *command], env=os.environ | {"TUNER_TOKEN": TOKEN}) as server:
+            try:
+                url = f"http://127.0.0.1:{port}"
+                wait_for(f"{url}/readyz")
+                broken = attack(url, seconds * 3 // 4, folder)
+                written = [table.__tablename__ for table in TABLES if store.rows(table, 1000) != before[table]]
+                broken |= attack(url, seconds // 4, folder, "--header", f"Authorization: Bearer {TOKEN}")
+            finally:
+                server.terminate()
+        store.close()
+    print(f"without a token {', '.join(written) or 'nothing'} was written")
+    return 1 if broken or written else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Many at once: parallel askers, several workers, a search that writes meanwhile, and rubbish."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+import httpx
+import pytest
+from helpers import until
+from served import TOKEN, answer, problem, serving
+
+from tuner.api.app import create_app
+from tuner.db.store import Store
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.open(tmp_path / "tuner.db")
+    answer(made, problem(M=64))
+    yield made
+    made.close()
+
+
+@contextmanager
+def writing(store: Store, every_s: float) -> Iterator[list[int]]:
+    """A search beside us: it stores answer after answer. What is given grows by the M of each."""
+    written: list[int] = []
+    over = threading.Event()
+
+    def write() -> None:
+        for size in range(1000, 100_000):
+            if over.wait(every_s):
+                return
+            answer(store, problem(M=size))
+            written.append(size)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield written
+    finally:
+        over.set()
+        writer.join()
+
+
+def test_i01_five_hundred_at_once_while_a_search_writes(store: Store, tmp_path: Path) -> None:
+    served = Store.open(tmp_path / "tuner.db")
+    assert served._engine.pool.size() == 5  # type: ignore[attr-defined]
+    paths = ["/best-config?op=gemm&M=64", "/best-config?op=gemm&M=65", "/runs?limit=10", "/table?op=gemm", "/problems"]
+
+    with serving(create_app(served, token=TOKEN)) as client:
+        askers = [httpx.Client(base_url=client.base_url, timeout=30, verify=False) for _ in range(50)]
+
+        def ask(share: int) -> list[tuple[int, float]]:
+            found = []
+            for number in range(10):
+                began = monotonic()
+                status = askers[share].get(paths[(share + number) % len(paths)]).status_code
+                found.append((status, monotonic() - began))
+            return found
+
+        with writing(store, 0.02), ThreadPoolExecutor(50) as threads:
+            answered = [one for share in threads.map(ask, range(50)) for one in share]
+        for asker in askers:
+            asker.close()
+        assert len(answered) == 500
+        assert {status for status, _ in answered} == {200, 404}
+        assert sorted(seconds for _, seconds in answered)[494] < 1.0
+        assert served._engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    served.close()
+
+
+@contextmanager
+def started(db: Path, *options: str, token: str = TOKEN) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
+    """`tuner serve` as a process: its address, itself, and where its stderr goes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    errors = db.parent / "stderr"
+    with errors.open("w") as stderr:
+        command = [sys.executable, "-P", "-m", "tuner", "serve", "--port", str(port), "--db", str(db), *options]
+        running = subprocess.Popen(command, stderr=stderr, text=True, env=os.environ | {"TUNER_TOKEN": token})
+    url = f"http://127.0.0.1:{port}"
+    try:
+        until(lambda: answers(url), seconds=60)
+        yield url, running, errors
+    finally:
+        running.terminate()
+        assert running.wait(20) in (0, -15)
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_i08_four_workers_and_a_writer(store: Store, tmp_path: Path) -> None:
+    """Every worker sees what is new within 2 s, and none fails meanwhile."""
+    statuses: set[int] = set()
+    late: list[str] = []
+    with started(tmp_path / "tuner.db", "--workers", "4", "--no-access-log") as (url, _, errors):
+
+        def ask(size: int) -> int:
+            with httpx.Client(
+                base_url=url, timeout=30, verify=False
+            ) as anew:  # a connection of its own: any worker may take it
+                status = anew.get(f"/best-config?op=gemm&M={size}").status_code
+            statuses.add(status)
+            return status
+
+        with writing(store, 0.02) as written, ThreadPoolExecutor(4) as askers:
+            end = monotonic() + 4
+            while monotonic() < end:
+                until(lambda: len(written) > 0)
+                size = written[-1]
+                list(askers.map(ask, [64] * 8))
+                sleep(2 - 0.5)
+                began = monotonic()
+                missed = [status for status in askers.map(ask, [size] * 12) if status != 200]
+                if missed:
+                    late.append(f"{size}: {len(missed)} of 12 after {monotonic() - began + 1.5:.1f} s")
+        together = httpx.get(f"{url}/metrics").text
+    assert statuses <= {200, 404}
+    assert not late
+    asked = next(line for line in together.splitlines() if line.startswith('tuner_lookups_total{match="exact"'))
+    assert float(asked.split()[1]) >= 40  # of all workers together
+    assert errors.read_text().count("\n") == 1, errors.read_text()
+
+
+def test_i05_it_listens_on_loopback_and_tells_no_token(store: Store, tmp_path: Path) -> None:
+    job = {"op": "gemm", "M": 64, "device": "nvidia-h200"}
+    with started(tmp_path / "tuner.db") as (url, running, errors):
+        for token in (TOKEN, "guess"):
+            httpx.post(f"{url}/jobs", json=job, headers={"authorization": f"Bearer {token}"})
+        sockets = Path(f"/proc/{running.pid}/net/tcp").read_text()
+        port = f"{int(url.rpartition(':')[2]):04X}"
+        listening = [line.split()[1] for line in sockets.splitlines() if f":{port} " in line and " 0A " in line]
+        assert listening == [f"0100007F:{port}"]
+        httpx.get(f"{url}/best-config?op=gemm&M=65")
+    told = errors.read_text()
+    assert '"path": "/jobs", "status": 201' in told
+    assert '"path": "/jobs", "status": 403' in told
+    assert TOKEN not in told
+    assert "guess" not in told
+    assert [asked["count"] for asked in store.requests(10)] == [1]  # written down on the way out
+
+
+def test_rubbish_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", str(ROOT / "benchmarks" / "rubbish.py"), "--seconds", "16"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    assert "nothing was written" in done.stdout
