@@ -101,9 +101,10 @@ class Store:
             ReadOnly: it can only be read: a newer version made it, or this user may not write it.
             StoreError: it is missing, unreadable, locked, of another schema, or another program's.
         """
-        store = Store._connected(database, writes=create)
+        store, found = Store._connected(database, writes=create)
         try:
-            store._check_schema(create)
+            if found != HEAD:
+                store._settle(found, create)
         except BaseException:
             store.close()
             raise
@@ -120,7 +121,8 @@ class Store:
             ReadOnly: a newer version made it, or this user may not write it.
             StoreError: as for `open`.
         """
-        with closing(Store._connected(database, writes=True)) as store:
+        store, _ = Store._connected(database, writes=True)
+        with closing(store):
             return store._upgrade()
 
     @staticmethod
@@ -130,7 +132,8 @@ class Store:
         Raises:
             StoreError: it is missing, unreadable, locked, or another program's.
         """
-        with closing(Store._connected(database, writes=False)) as store, store._read() as connection:
+        store, _ = Store._connected(database, writes=False)
+        with closing(store), store._read() as connection:
             return upkeep.info(connection, store._database)
 
     def close(self) -> None:
@@ -431,8 +434,8 @@ class Store:
             yield connection
 
     @staticmethod
-    def _connected(database: Database | Path | str, *, writes: bool) -> Store:
-        """A store whose tables are ours, of whatever schema."""
+    def _connected(database: Database | Path | str, *, writes: bool) -> tuple[Store, str | None]:
+        """A store whose tables are ours, and the revision of their schema."""
         if not isinstance(database, Database):
             database = database_at(database)
         store = Store(database.engine(writes=writes), database)
@@ -440,22 +443,19 @@ class Store:
             with store._read() as connection:
                 if revisions.foreign(connection):
                     raise StoreError(f"{database} is the database of another program; name another one with --db")
+                return store, revisions.found(connection)
         except BaseException:
             store.close()
             raise
-        return store
 
-    def _check_schema(self, create: bool) -> None:
-        """Makes sure that the schema can be used: as it is, by bringing it up to date, or for reading only."""
-        with self._read() as connection:
-            found = revisions.found(connection)
-            missing = [] if found == HEAD else revisions.lacking(connection)
-        if found == HEAD:
-            return
+    def _settle(self, found: str | None, create: bool) -> None:
+        """Makes sure that a schema other than today's can be used: by bringing it there, or for reading only."""
         if revisions.newer(found):
             only_read = self._newer(found)
             if create:
                 raise only_read
+            with self._read() as connection:
+                missing = revisions.lacking(connection)
             if missing:
                 raise StoreError(f"{only_read}, or to read it: there is no {', '.join(missing)} in it")
             self._only_read = str(only_read)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import postgres
 import pytest
-from stored import change
 
 from tuner.db import schema
 from tuner.db.database import Database
@@ -53,9 +52,10 @@ def database(request: pytest.FixtureRequest, migrated: Path, path: Path) -> Data
     if {*cluster.columns()} != {*_columns()}:  # the first test, or the one before changed the tables
         Store.upgrade(cluster.empty())
         return database
-    cluster.cleared()
-    change(database, f"INSERT INTO alembic_version VALUES ('{HEAD}')")
-    change(database, "INSERT INTO store VALUES ('a-b-c', '2026-11-28T00:00:00+00:00')")
+    cluster.cleared(
+        f"INSERT INTO alembic_version VALUES ('{HEAD}')",
+        "INSERT INTO store VALUES ('a-b-c', '2026-11-28T00:00:00+00:00')",
+    )
     return database
 
 

@@ -38,10 +38,10 @@ class Cluster:
         self._run("DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
         return self.url
 
-    def cleared(self) -> None:
-        """Removes all rows; the tables stay."""
+    def cleared(self, *statements: str) -> None:
+        """Removes all rows and runs the statements; the tables stay."""
         tables = "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables WHERE schemaname = 'public'"
-        self._run(f"TRUNCATE {self._run(tables)} RESTART IDENTITY")
+        self._run(f"TRUNCATE {self._run(tables)} RESTART IDENTITY", *statements)
 
     def columns(self) -> list[tuple[str, str]]:
         """Table and column, of all."""

@@ -14,6 +14,7 @@ from tuner.db.revisions import HEAD
 
 WRITER = """
 import os, sys
+import alembic.command, sqlalchemy.dialects.postgresql.psycopg, psycopg  # once, before it forks
 from concurrent.futures import ThreadPoolExecutor
 from tuner.db.store import Store
 from tuner.kernels.spec import Dim, Knob, Signature
@@ -34,7 +35,6 @@ def write(trials):
         print(run, config.text, flush=True)
 """
 EIGHT = """
-import alembic.command, psycopg  # before they part: only what they do then is in question
 gate, word = os.pipe()
 children = []
 for _ in range(8):

@@ -784,22 +784,17 @@ def test_ids_are_handed_out_in_the_order_in_which_they_are_seen(store: Store, da
 class TestB06Values:
     """What JSON and text may hold, written as the database allows."""
 
-    @pytest.mark.parametrize(
-        "value",
-        [
-            pytest.param(value, id=repr(value)[:40])
-            for value in (
-                True, False, None, 0, 1, 1.0, -0.0, 0.1 + 0.2, 5e-324, 1.7976931348623157e308, 2**63, -(2**70), 10**40,
-                inf, -inf, [inf, 1, -inf], "", "NaN", "Infinity", '"Infinity" -Infinity \"NaN', NASTY, "\x1a0\x1a\x001",
-                {"b": 1, "a": [True, 1, 1.0, None]}, {"Infinity": inf, NASTY: NASTY},
-            )
-        ],
-    )  # fmt: skip
-    def test_json_comes_back_as_it_was(self, store: Store, value: object) -> None:
-        number = store.start_run(SCALE, PROBLEM, HERE, {"known": 0, "value": value})
-        found = run_of(store, number).settings["value"]
-        assert repr(found) == repr(value)  # so 1, 1.0 and True are told apart, and -0.0 from 0.0
-        assert run_of(store, number).settings.keys() == {"known", "value"}
+    def test_json_comes_back_as_it_was(self, store: Store) -> None:
+        values = [
+            True, False, None, 0, 1, 1.0, -0.0, 0.1 + 0.2, 5e-324, 1.7976931348623157e308, 2**63, -(2**70), 10**40,
+            inf, -inf, [inf, 1, -inf], "", "NaN", "Infinity", '"Infinity" -Infinity \\"NaN', NASTY, "\x1a0\x1a\x001",
+            {"b": 1, "a": [True, 1, 1.0, None]}, {"Infinity": inf, NASTY: NASTY},
+        ]  # fmt: skip
+        for value in values:
+            found = run_of(store, store.start_run(SCALE, PROBLEM, HERE, {"known": 0, "value": value})).settings
+            assert repr(found) == repr(
+                {"known": 0, "value": value}
+            )  # 1, 1.0 and True are told apart, and -0.0 from 0.0
 
     def test_not_a_number_is_null(self, store: Store, database: Database) -> None:
         number = store.start_run(SCALE, PROBLEM, HERE, {"value": [nan, "NaN"]})
@@ -828,6 +823,5 @@ class TestB06Values:
         assert stored.answer == stated
 
 
-@pytest.mark.parametrize("number", [0, -1, 2**31, 2**63, 2**100])
-def test_there_is_no_run_of_a_number_that_no_run_can_have(store: Store, number: int) -> None:
-    assert store.run(number) is None
+def test_there_is_no_run_of_a_number_that_no_run_can_have(store: Store) -> None:
+    assert [store.run(number) for number in (0, -1, 2**31, 2**63, 2**100)] == [None] * 5
