@@ -16,9 +16,8 @@ from time import monotonic, sleep
 import httpx
 import pytest
 from helpers import until
-from served import TOKEN, answer, problem, serving
+from served import TOKEN, answer, problem
 
-from tuner.api.app import create_app
 from tuner.db.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -54,33 +53,6 @@ def writing(store: Store, every_s: float) -> Iterator[list[int]]:
         writer.join()
 
 
-def test_i01_five_hundred_at_once_while_a_search_writes(store: Store, tmp_path: Path) -> None:
-    served = Store.open(tmp_path / "tuner.db")
-    assert served._engine.pool.size() == 5  # type: ignore[attr-defined]
-    paths = ["/best-config?op=gemm&M=64", "/best-config?op=gemm&M=65", "/runs?limit=10", "/table?op=gemm", "/problems"]
-
-    with serving(create_app(served, token=TOKEN)) as client:
-        askers = [httpx.Client(base_url=client.base_url, timeout=30, verify=False) for _ in range(50)]
-
-        def ask(share: int) -> list[tuple[int, float]]:
-            found = []
-            for number in range(10):
-                began = monotonic()
-                status = askers[share].get(paths[(share + number) % len(paths)]).status_code
-                found.append((status, monotonic() - began))
-            return found
-
-        with writing(store, 0.02), ThreadPoolExecutor(50) as threads:
-            answered = [one for share in threads.map(ask, range(50)) for one in share]
-        for asker in askers:
-            asker.close()
-        assert len(answered) == 500
-        assert {status for status, _ in answered} == {200, 404}
-        assert sorted(seconds for _, seconds in answered)[494] < 1.0
-        assert served._engine.pool.checkedout() == 0  # type: ignore[attr-defined]
-    served.close()
-
-
 @contextmanager
 def started(db: Path, *options: str, token: str = TOKEN) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
     """`tuner serve` as a process: its address, itself, and where its stderr goes."""
@@ -105,6 +77,30 @@ def answers(url: str) -> bool:
         return httpx.get(f"{url}/readyz").status_code == 200
     except httpx.TransportError:
         return False
+
+
+def test_i01_five_hundred_at_once_while_a_search_writes(store: Store, tmp_path: Path) -> None:
+    assert store._engine.pool.size() == 5  # type: ignore[attr-defined]
+    paths = ["/best-config?op=gemm&M=64", "/best-config?op=gemm&M=65", "/runs?limit=10", "/table?op=gemm", "/problems"]
+    with started(tmp_path / "tuner.db", "--no-access-log") as (url, _, errors):
+        askers = [httpx.Client(base_url=url, timeout=30, verify=False) for _ in range(50)]
+
+        def ask(share: int) -> list[tuple[int, float]]:
+            found = []
+            for number in range(10):
+                began = monotonic()
+                status = askers[share].get(paths[(share + number) % len(paths)]).status_code
+                found.append((status, monotonic() - began))
+            return found
+
+        with writing(store, 0.02), ThreadPoolExecutor(50) as threads:
+            answered = [one for share in threads.map(ask, range(50)) for one in share]
+        for asker in askers:
+            asker.close()
+    assert len(answered) == 500
+    assert {status for status, _ in answered} == {200, 404}
+    assert sorted(seconds for _, seconds in answered)[494] < 1.0
+    assert errors.read_text().count("\n") == 1, errors.read_text()
 
 
 def test_i08_four_workers_and_a_writer(store: Store, tmp_path: Path) -> None:
