@@ -19,6 +19,7 @@ _COMMANDS = {
     "list": "List the answers that are stored.",
     "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",
+    "replay": "Compare samplers on spaces of which every config was measured.",
     "record": "Measure every config of a problem, and write the space to a file.",
 }
 """Told here so that `tuner --help` loads none of them."""
