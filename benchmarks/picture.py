@@ -16,6 +16,7 @@ from tuner.cli.show import print_found
 from tuner.cli.source import AUTO, replayed
 from tuner.db.store import Store
 from tuner.measure import recorded
+from tuner.sampler import DEFAULT
 from tuner.search import Budget
 
 
@@ -30,7 +31,7 @@ def main(out: Path) -> None:
             store,
             space.signature,
             space.problem,
-            sampler="tpe",
+            sampler=DEFAULT,
             seed=0,
             budget=Budget(TRIALS),
             reuse=lambda measurement: False,

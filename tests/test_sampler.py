@@ -78,9 +78,40 @@ def test_the_grid_goes_in_order() -> None:
     assert [proposer.ask() for _ in range(5)] == SPACE[:5]
 
 
-def test_known_results_guide_tpe() -> None:
+@pytest.mark.parametrize("guided", ["gp", "tpe"])
+def test_known_results_guide(guided: str) -> None:
     """Told that B = 3 is where it is fast, it proposes B = 3 more often than one time in four."""
     known = [_ok(config) for config in SPACE if config["num_warps"] == 1]
-    proposer = Proposer(SPACE, "tpe", seed=0, known=known)
+    proposer = Proposer(SPACE, guided, seed=0, known=known)
     proposed = [proposer.ask() for _ in range(8)]
     assert sum(config["B"] == 3 for config in proposed if config is not None) >= 4
+
+
+def test_the_default_goes_straight_to_the_best_of_a_bowl() -> None:
+    """Told half of the bowl, it names the best of all 60 at once."""
+    known = [_ok(config) for config in SPACE[::2] if config != BEST]
+    assert Proposer(SPACE, "gp", seed=0, known=known).ask() == BEST
+
+
+def test_failures_are_learnt_from() -> None:
+    """Every config with A > 4 crashes; the fastest of the others is B = 3, num_warps = 4."""
+    known = [
+        Measurement(config, Outcome.CRASHED) if config["A"] > 4 else _ok(config)
+        for config in SPACE
+        if config["num_warps"] < 4 and config["B"] < 4
+    ]
+    proposer = Proposer(SPACE, "gp", seed=0, known=known)
+    proposed = [proposer.ask() for _ in range(6)]
+    assert sum(config["A"] > 4 for config in proposed if config is not None) <= 2
+
+
+def test_a_taken_config_is_learnt_from() -> None:
+    """`take` asks the sampler for nothing, and what it took counts like any other."""
+    proposers = [Proposer(SPACE, "gp", seed=0) for _ in range(2)]
+    for proposer in proposers:
+        for config in SPACE[::3]:
+            proposer.take(config)
+    for config in SPACE[::3]:
+        proposers[0].tell(_ok(config))
+        proposers[1].tell(Measurement(config, Outcome.OK, (200.0 - bowl(config) / 10,)))
+    assert proposers[0].ask() != proposers[1].ask()

@@ -179,15 +179,15 @@ def test_a_duel_ends_with_the_rounds_that_there_are() -> None:
         search(configs, space.default, measurer, sampler="grid")
 
 
-def test_tpe_finds_the_best_of_a_bowl_sooner_than_random() -> None:
+def test_guided_samplers_find_the_best_of_a_bowl_sooner_than_random() -> None:
     def steps(sampler: str, seed: int) -> int:
         measurer = ScriptedMeasurer(bowl, capacity=1)
-        search(SPACE, None, measurer, sampler=sampler, seed=seed)
+        search(SPACE, None, measurer, sampler=sampler, seed=seed, stop=lambda: BEST in measurer.submitted)
         return measurer.submitted.index(BEST)
 
-    tpe = sum(steps("tpe", seed) for seed in range(8))
-    chance = sum(steps("random", seed) for seed in range(8))
+    gp, tpe, chance = (sum(steps(sampler, seed) for seed in range(8)) for sampler in ("gp", "tpe", "random"))
     assert tpe < 0.8 * chance
+    assert gp < 0.5 * chance
 
 
 def test_d09_on_a_flat_top_two_runs_name_the_same() -> None:

@@ -1,15 +1,15 @@
 """Optuna samplers over a feasible set: what to try next.
 
-Optuna's own samplers know the knobs' choices, not which combinations are feasible, and they repeat themselves: late in
-a search TPE asks for seen points thirty times in a row. `Feasible` wraps one and lets only unseen feasible configs
-through; after `_ASKS` proposals that are neither it takes a random unseen one. Nothing is ever moved to a neighbour.
-The study lives in memory: the truth is the list of measurements, from which it is rebuilt.
+Optuna's own samplers know the knobs' choices, not which combinations are feasible, and they repeat themselves. The ones
+here choose among the unseen configs of the enumerated set; nothing is ever moved to a neighbour. The study lives in
+memory: the truth is the list of measurements, from which it is rebuilt.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf, log
 from typing import Any
 
 import optuna
@@ -19,12 +19,13 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.kernels.spec import Config
+from tuner.model import Model
 from tuner.records import Measurement
 
 _ASKS = 25
-"""Proposals that may be infeasible or seen before a random one is taken. Each costs TPE 3 ms. After 200 configs of the
-recorded gemm 4096 space, 3, 10, 25 and 50 of them end at 0.973, 0.978, 0.991 and 0.997 of the optimum, in 1, 4, 7 and
-15 s of proposing (6 seeds, 2026-11-28)."""
+"""Proposals of TPE that may be infeasible or seen before a random one is taken. Each costs 3 ms. After 200 configs of
+the recorded gemm 4096 space, 3, 10, 25 and 50 of them end at 0.973, 0.978, 0.991 and 0.997 of the optimum, in 1, 4, 7
+and 15 s of proposing (6 seeds, 2026-11-28)."""
 
 
 class Proposer:
@@ -94,53 +95,92 @@ class Proposer:
 
 
 class Feasible(BaseSampler):
-    """Lets through what `inner` proposes if it is unseen and feasible; else takes a random unseen config."""
+    """Takes unseen configs at random. The samplers that know better inherit from it."""
 
-    def __init__(self, proposer: Proposer, inner: BaseSampler | None, seed: int) -> None:
-        self._proposer, self._inner, self._random = proposer, inner, random.Random(seed)
+    def __init__(self, proposer: Proposer, seed: int) -> None:
+        self._unseen, self._knobs = proposer.unseen, proposer.distributions
+        self._shuffled = list(self._unseen)
+        random.Random(seed).shuffle(self._shuffled)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self._proposer.distributions
+        return self._knobs
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        unseen = self._proposer.unseen
-        for _ in range(_ASKS if self._inner is not None else 0):
-            assert self._inner is not None
-            proposed = self._inner.sample_relative(study, trial, search_space)
-            if not proposed:  # it wants a random start
-                break
-            if Config(proposed, "") in unseen:
-                return proposed
-        return dict(self._random.choice(list(unseen)))
+        taken_by_somebody_else = "fixed_params" in trial.system_attrs
+        return {} if taken_by_somebody_else else dict(self._next(study, trial))
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         raise AssertionError("every knob is sampled together")
 
+    def _next(self, study: Study, trial: FrozenTrial) -> Config:
+        while self._shuffled[-1] not in self._unseen:
+            self._shuffled.pop()
+        return self._shuffled[-1]
+
 
 class InOrder(Feasible):
     """Takes the first unseen config of the space."""
 
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return dict(next(iter(self._proposer.unseen)))
+    def _next(self, study: Study, trial: FrozenTrial) -> Config:
+        return next(iter(self._unseen))
 
 
-def _tpe(proposer: Proposer, seed: int) -> BaseSampler:
-    return Feasible(proposer, TPESampler(seed=seed, multivariate=True, constant_liar=True), seed)
+class ByTPE(Feasible):
+    """Takes what Optuna's TPE proposes if it is unseen and feasible, else after `_ASKS` proposals a random config."""
+
+    def __init__(self, proposer: Proposer, seed: int) -> None:
+        super().__init__(proposer, seed)
+        self._tpe = TPESampler(seed=seed, multivariate=True, constant_liar=True)
+
+    def _next(self, study: Study, trial: FrozenTrial) -> Config:
+        for _ in range(_ASKS):
+            proposed = self._tpe.sample_relative(study, trial, self._knobs)
+            if not proposed:  # it wants a random start
+                break
+            if (config := Config(proposed, "")) in self._unseen:
+                return config
+        return super()._next(study, trial)
 
 
-def _random(proposer: Proposer, seed: int) -> BaseSampler:
-    return Feasible(proposer, None, seed)
+class ByModel(Feasible):
+    """Takes what a Gaussian process over the whole space finds the most promising."""
+
+    def __init__(self, proposer: Proposer, seed: int) -> None:
+        super().__init__(proposer, seed)
+        self._space = list(self._unseen)
+        self._number = {config: number for number, config in enumerate(self._space)}
+        self._model = Model(([config[name] for config in self._space] for name in self._knobs), seed)
+        self._heard = 0
+        self._on_the_way: list[int] = []
+
+    def _next(self, study: Study, trial: FrozenTrial) -> Config:
+        self._hear(study.get_trials(deepcopy=False)[: trial.number])
+        return self._space[self._model.propose()]
+
+    def _hear(self, trials: Sequence[FrozenTrial]) -> None:
+        """Tells the model what began and what ended since it was last asked."""
+        waited, self._on_the_way = [*self._on_the_way, *range(self._heard, len(trials))], []
+        self._heard = len(trials)
+        for trial in (trials[number] for number in waited):
+            config = self._number[Config(trial.params, "")]
+            if trial.state is TrialState.COMPLETE and trial.value is not None:
+                self._model.tell(config, log(trial.value))
+            elif trial.state.is_finished():
+                self._model.tell(config, inf)
+            else:
+                self._model.start(config)
+                self._on_the_way.append(trial.number)
 
 
-def _grid(proposer: Proposer, seed: int) -> BaseSampler:
-    return InOrder(proposer, None, seed)
-
-
-_SAMPLERS: dict[str, Callable[[Proposer, int], BaseSampler]] = {"tpe": _tpe, "random": _random, "grid": _grid}
+_SAMPLERS: dict[str, Callable[[Proposer, int], BaseSampler]] = {
+    "gp": ByModel,
+    "tpe": ByTPE,
+    "random": Feasible,
+    "grid": InOrder,
+}
 SAMPLERS = tuple(_SAMPLERS)
+DEFAULT = SAMPLERS[0]

@@ -15,7 +15,7 @@ from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Duel, Evidence, Measurement
-from tuner.sampler import Proposer
+from tuner.sampler import DEFAULT, Proposer
 from tuner.verdict import Verdict, decide, preference, rounds_wanted
 
 _RECHECK_SEED = 1_000_001
@@ -92,7 +92,7 @@ def search(
     default: Config | None,
     measurer: Measurer,
     *,
-    sampler: str = "tpe",
+    sampler: str = DEFAULT,
     seed: int = 0,
     budget: Budget = Budget(),
     known: Iterable[Measurement] = (),

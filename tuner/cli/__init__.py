@@ -20,6 +20,7 @@ _COMMANDS = {
     "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",
     "db": "Describe, upgrade, back up or prune the database.",
+    "replay": "Compare samplers on spaces of which every config was measured.",
     "record": "Measure every config of a problem, and write the space to a file.",
 }
 """Told here so that `tuner --help` loads none of them."""

@@ -21,7 +21,7 @@ from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found, Table
 from tuner.records import Answer, Measurement
-from tuner.sampler import SAMPLERS
+from tuner.sampler import DEFAULT, SAMPLERS
 from tuner.search import Budget, Result, close_to_best, search
 
 TRIALS = 200
@@ -249,7 +249,7 @@ command = OpCommands(
         click.Option(
             ["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."
         ),
-        click.Option(["--sampler"], type=click.Choice(SAMPLERS), default="tpe", show_default=True),
+        click.Option(["--sampler"], type=click.Choice(SAMPLERS), default=DEFAULT, show_default=True),
         gpu_option,
         click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
         policy_option,

@@ -1,0 +1,62 @@
+"""`tuner replay` as its users have it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOFTMAX = "softmax-8192x8192-fp32-nvidia-h200"
+
+
+def _tuner(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "tuner", "replay", *arguments]
+    done = subprocess.run(command, env=os.environ | {"COLUMNS": "120"}, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_a_table_of_samplers(tmp_path: Path) -> None:
+    done = _tuner(SOFTMAX, "--sampler", "gp,random", "--seeds", "2", "--trials", "50")
+    assert done.returncode == 0
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert ["space", "sampler", "10", "25", "50"] in rows
+    gp, random = (next(row for row in rows if row[:2] == [SOFTMAX, sampler]) for sampler in ("gp", "random"))
+    assert float(gp[-1]) > float(random[-1])
+    assert f"{SOFTMAX}: gp, " in done.stderr
+
+
+def test_a_strangers_file_as_one_json_document(tmp_path: Path) -> None:
+    file = tmp_path / "cache.json"
+    entries = {f"{x},{y}": {"x": x, "y": y, "time": 1.0 + abs(x - 3) + abs(y - 5)} for x in range(8) for y in range(8)}
+    file.write_text(json.dumps({"tune_params_keys": ["x", "y"], "cache": entries}))
+    done = _tuner(str(file), "--sampler", "gp", "--seeds", "3", "--trials", "40", "--json")
+    (score,) = json.loads(done.stdout)
+    assert score["space"] == str(file)
+    assert score["seeds"] == 3
+    assert set(score["at"]) == {"10", "25"}
+    assert score["at"]["25"] == {"share": 1.0, "share_p10": 1.0, "gap": 0.0}
+
+
+def test_a_plot_opens_offline(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    page = tmp_path / "page.html"
+    assert _tuner(SOFTMAX, "--seeds", "1", "--trials", "12", "--plot", str(page)).returncode == 0
+    assert "share of the optimum" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere"], "no file and no recorded space is 'nowhere'; there are gemm-16x4096x4096-bf16-nvidia-h200, "),
+        ([SOFTMAX, "--sampler", "magic"], "samplers are gp, tpe, random, grid, not 'magic'"),
+    ],
+)
+def test_what_it_does_not_know(arguments: list[str], says: str) -> None:
+    done = _tuner(*arguments)
+    assert done.returncode == 2
+    assert says in done.stderr

@@ -1,0 +1,73 @@
+"""Files as others write them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.errors import UsageError
+from tuner.measure import foreign, recorded
+from tuner.records import Outcome
+
+CACHE: dict[str, Any] = {  # cut from benchmark_hub's cachefiles/convolution_milo/A100.json.gz
+    "device_name": "NVIDIA A100-PCIE-40GB",
+    "tune_params_keys": ["block_size_x", "tile_size_x"],
+    "tune_params": {"block_size_x": [16, 32], "tile_size_x": [1, 2]},
+    "cache": {
+        "16,1": {"block_size_x": 16, "tile_size_x": 1, "time": 3.9, "times": [3.97, 3.88, 3.87]},
+        "16,2": {"block_size_x": 16, "tile_size_x": 2, "time": "CompilationFailedConfig"},
+        "32,1": {"block_size_x": 32, "tile_size_x": 1, "time": "RuntimeFailedConfig"},
+        "32,2": {"block_size_x": 32, "tile_size_x": 2, "time": 2.5},
+    },
+}
+
+
+def test_a_kernel_tuner_cache(tmp_path: Path) -> None:
+    file = tmp_path / "A100.json.gz"
+    file.write_bytes(gzip.compress(json.dumps(CACHE).encode()))
+    read = foreign.load(file)
+    assert [dict(m.config) for m in read[:2]] == [
+        {"block_size_x": 16, "tile_size_x": 1},
+        {"block_size_x": 16, "tile_size_x": 2},
+    ]
+    assert [m.outcome for m in read] == [Outcome.OK, Outcome.COMPILE_ERROR, Outcome.ERROR, Outcome.OK]
+    assert [m.latency_us for m in read if m.ok] == [3.88, 2.5]
+
+
+def test_a_cache_that_was_left_open(tmp_path: Path) -> None:
+    """Kernel Tuner closes the braces when a search ends, which an interrupted one never does."""
+    file = tmp_path / "cache.json"
+    file.write_text(json.dumps(CACHE)[:-2] + ",\n")
+    assert len(foreign.load(file)) == 4
+
+
+def test_our_own_files_are_t4(tmp_path: Path) -> None:
+    name = "softmax-8192x8192-fp32-nvidia-h200"
+    file = tmp_path / "ours.json.gz"
+    file.write_bytes((files("tuner") / "recorded" / f"{name}.json.gz").read_bytes())
+    ours = recorded.load(name).measurements
+    read = foreign.load(file)
+    assert [dict(m.config) for m in read] == [dict(m.config) for m in ours]
+    assert [m.ok for m in read] == [m.ok for m in ours]
+    assert [m.latency_us for m in read if m.ok] == pytest.approx([m.latency_us / 1000 for m in ours if m.ok])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "x.json is neither a Kernel Tuner cache nor a T4 file: JSONDecodeError"),
+        ('{"a": 1}', "x.json is neither a Kernel Tuner cache nor a T4 file: KeyError: 'results'"),
+        ("[]", "x.json is neither a Kernel Tuner cache nor a T4 file: JSONDecodeError"),
+        ('{"results": []}', "x.json has no config that ran right, so there is nothing to find"),
+    ],
+)
+def test_what_is_no_space_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=why):
+        foreign.load(file)

@@ -1,0 +1,101 @@
+"""The model behind the default sampler: what it knows of configs it has not seen, and that its work is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import inf, log
+from time import process_time
+
+import numpy as np
+import pytest
+
+from tuner.kernels.spec import Value
+from tuner.model import Model
+
+SIZES = (8, 6, 5, 5, 5, 3)
+GRID = list(product(*(range(1, 1 + size) for size in SIZES)))
+
+
+def _far(config: tuple[Value, ...]) -> float:
+    return log(1 + sum((float(value) - 2.3) ** 2 for value in config))
+
+
+def _run(model: Model, space: Sequence[tuple[Value, ...]], trials: int, on_the_way: int = 8) -> list[int]:
+    asked: list[int] = []
+    for told in range(-on_the_way, trials):
+        if told >= 0:
+            model.tell(asked[told], _far(space[asked[told]]))
+        if len(asked) < trials:
+            asked.append(model.propose())
+            model.start(asked[-1])
+    return asked
+
+
+def test_nothing_is_proposed_twice_until_nothing_is_left() -> None:
+    space = list(product((1, 2, 4), (1, 2, 3), (True, False)))
+    model = Model(zip(*space, strict=True), seed=0)
+    assert sorted(_run(model, space, len(space))) == list(range(len(space)))
+
+
+def test_the_best_of_18000_is_found_within_60() -> None:
+    best = GRID.index((2, 2, 2, 2, 2, 2))
+    assert best in _run(Model(zip(*GRID, strict=True), seed=0), GRID, 60)
+
+
+def test_a_batch_spreads() -> None:
+    """With nothing told between them, sixteen proposals try most choices of every knob."""
+    model = Model(zip(*GRID, strict=True), seed=0)
+    for number in np.random.default_rng(0).choice(len(GRID), 12, replace=False).tolist():
+        model.tell(number, _far(GRID[number]))
+    batch = []
+    for _ in range(16):
+        batch.append(GRID[model.propose()])
+        model.start(GRID.index(batch[-1]))
+    assert len(set(batch)) == 16
+    assert sum(len(set(column)) for column in zip(*batch, strict=True)) >= sum(SIZES) / 2
+
+
+def test_strings_have_no_order() -> None:
+    """Only "b" is fast. In an order, it would lie between the slow ones."""
+    space = list(product(("a", "b", "c"), range(6)))
+    model = Model(zip(*space, strict=True), seed=0)
+    for number, (letter, size) in enumerate(space):
+        if size < 3:
+            model.tell(number, 0.0 if letter == "b" else 1.0)
+    proposed = []
+    for _ in range(3):
+        proposed.append(space[model.propose()])
+        model.start(space.index(proposed[-1]))
+    assert {letter for letter, _ in proposed} == {"b"}
+
+
+@pytest.mark.parametrize("told", [inf, 0.0])
+def test_all_the_same_is_no_obstacle(told: float) -> None:
+    """All fail, or all are as fast."""
+    model = Model(zip(*GRID, strict=True), seed=0)
+    for _ in range(40):
+        config = model.propose()
+        model.start(config)
+        model.tell(config, told)
+
+
+def test_two_told_the_same_propose_the_same() -> None:
+    first, second, third = (_run(Model(zip(*GRID, strict=True), seed), GRID, 40) for seed in (1, 1, 2))
+    assert first == second
+    assert first != third
+
+
+def test_work_and_memory_stay_flat() -> None:
+    """Of 4,000 trials the last thousand takes no longer than the second, and the matrices stay as they are."""
+    model = Model(zip(*GRID, strict=True), seed=0)
+    seconds = []
+    for _ in range(4):
+        started = process_time()
+        for _ in range(1000):
+            config = model.propose()
+            model.start(config)
+            model.tell(config, _far(GRID[config]))
+        seconds.append(process_time() - started)
+    assert seconds[3] < 1.5 * seconds[1]
+    assert max(np.size(value) for value in vars(model._posterior).values()) < 500_000

@@ -1,0 +1,158 @@
+"""`tuner replay`: how samplers do on spaces of which every config was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from tuner.cli.ops import json_option
+from tuner.cli.show import print_json, say
+from tuner.errors import UnknownName, UsageError
+from tuner.measure import foreign, recorded
+from tuner.replay import AT, Score, Space, geometric_gap, replay
+from tuner.sampler import DEFAULT, SAMPLERS
+
+_ALL = "geometric mean"
+
+
+def _space(name: str) -> Space:
+    if name in recorded.names():
+        space = recorded.load(name)
+        return Space(name, space.measurements, space.default)
+    if not Path(name).is_file():
+        raise UnknownName(f"no file and no recorded space is {name[:120]!r}; there are {', '.join(recorded.names())}")
+    return Space(name, foreign.load(Path(name)))
+
+
+def _samplers(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in SAMPLERS]:
+        raise UsageError(f"samplers are {', '.join(SAMPLERS)}, not {unknown[0][:40]!r}")
+    return names
+
+
+def _replay(
+    spaces: tuple[str, ...],
+    sampler: list[str],
+    seeds: int,
+    trials: int,
+    batch: int,
+    default_first: bool,
+    plot: Path | None,
+    as_json: bool,
+) -> int:
+    scores: list[Score] = []
+    for space in map(_space, spaces or recorded.names()):
+        for name in sampler:
+            started = monotonic()
+            scores.append(replay(space, name, seeds=seeds, trials=trials, batch=batch, default_first=default_first))
+            say(f"{space.name}: {name}, {(monotonic() - started) / seeds:.2f} s a run")
+    budgets = [at for at in AT if at <= trials] or [trials]
+    if plot is not None:
+        _write_plot(plot, scores)
+    if as_json:
+        print_json([_as_json(score, budgets) for score in scores])
+    else:
+        Console(highlight=False).print(_table(scores, budgets))
+    return 0
+
+
+def _as_json(score: Score, budgets: Sequence[int]) -> dict[str, Any]:
+    at = {
+        str(budget): {
+            "share": score.share(budget),
+            "share_p10": score.tenth(budget),
+            "gap": score.gap(budget) if isfinite(score.gap(budget)) else None,
+        }
+        for budget in budgets
+    }
+    return {"space": score.space, "sampler": score.sampler, "seeds": len(score.shares), "at": at}
+
+
+def _table(scores: Sequence[Score], budgets: Sequence[int]) -> Table:
+    table = Table(
+        *("space", "sampler", ""),
+        *(str(budget) for budget in budgets),
+        box=SIMPLE,
+        title="share of the optimum's speed, and gap to its latency, after so many evaluations",
+    )
+    for score in scores:
+        name = score.space.rpartition("/")[2]
+        table.add_row(name, score.sampler, "mean", *(f"{score.share(budget):.3f}" for budget in budgets))
+        table.add_row("", "", "p10", *(f"{score.tenth(budget):.3f}" for budget in budgets))
+        table.add_row("", "", "gap", *(f"{score.gap(budget):.4f}" for budget in budgets))
+    if len({score.space for score in scores}) > 1:
+        table.add_section()
+        for sampler in dict.fromkeys(score.sampler for score in scores):
+            of_it = [score for score in scores if score.sampler == sampler]
+            table.add_row(_ALL, sampler, "gap", *(f"{geometric_gap(of_it, budget):.4f}" for budget in budgets))
+    return table
+
+
+def _write_plot(path: Path, scores: Sequence[Score]) -> None:
+    try:
+        from plotly.subplots import make_subplots
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--plot needs {error.name}; pip install 'triton-tuner[plot]'") from error
+    colours = dict(zip(SAMPLERS, ("#0072B2", "#E69F00", "#8C8C8C", "#009E73"), strict=True))
+    names = list(dict.fromkeys(score.space for score in scores))
+    figure = make_subplots(rows=len(names), subplot_titles=[name.rpartition("/")[2] for name in names])
+    for score in scores:
+        evaluations = list(range(1, 1 + max(map(len, score.shares))))
+        figure.add_scatter(
+            x=evaluations,
+            y=[score.share(count) for count in evaluations],
+            name=score.sampler,
+            legendgroup=score.sampler,
+            showlegend=score.space == names[0],
+            line={"color": colours[score.sampler]},
+            row=names.index(score.space) + 1,
+            col=1,
+        )
+    figure.update_layout(template="plotly_white", height=320 * len(names), hovermode="x unified")
+    figure.update_yaxes(title_text="share of the optimum")
+    figure.update_xaxes(title_text="evaluations", row=len(names))
+    try:
+        path.write_text(figure.to_html(include_plotlyjs=True))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+command = click.Command(
+    "replay",
+    callback=_replay,
+    params=[
+        click.Argument(["spaces"], nargs=-1, metavar="[SPACE]..."),
+        click.Option(
+            ["--sampler"],
+            type=_samplers,
+            default=f"{DEFAULT},random",
+            show_default=True,
+            metavar="NAME,...",
+            help=f"Any of {', '.join(SAMPLERS)}.",
+        ),
+        click.Option(["--seeds"], type=click.IntRange(1, 10_000), default=10, show_default=True),
+        click.Option(["--trials"], type=click.IntRange(1), default=AT[-1], show_default=True),
+        click.Option(
+            ["--batch"], type=click.IntRange(1), default=8, show_default=True, help="Configs on their way at a time."
+        ),
+        click.Option(["--default-first"], is_flag=True, help="As in a search. Else the sampler is on its own."),
+        click.Option(
+            ["--plot"],
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE.html",
+            help="Draw the mean share over evaluations.",
+        ),
+        json_option,
+    ],
+    help="Compare samplers on recorded spaces.\n\nSPACE is the name of one that ships with the package (all of them if "
+    "none is named), a Kernel Tuner cache file, or a file in the T4 schema.",
+)

@@ -1,0 +1,69 @@
+"""Search spaces that others measured: Kernel Tuner's cache files and files in the auto-tuning community's T4 schema.
+
+Latencies come out as they went in; which unit they have does not matter to a replay. Configs keep the file's order.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import UsageError
+from tuner.kernels.spec import Config
+from tuner.records import Measurement, Outcome
+
+_T4_OUTCOMES = {
+    "compile": Outcome.COMPILE_ERROR,
+    "timeout": Outcome.TIMEOUT,
+    "correctness": Outcome.WRONG_RESULT,
+    "constraints": Outcome.INFEASIBLE,
+}
+_CACHE_OUTCOMES = {
+    "CompilationFailedConfig": Outcome.COMPILE_ERROR,
+    "InvalidConfig": Outcome.INFEASIBLE,
+}
+
+
+def load(path: Path) -> tuple[Measurement, ...]:
+    """Every config of the file, gzipped or not.
+
+    Raises:
+        UsageError: the file cannot be read, or is in neither format.
+    """
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
+        document = json.loads(text if text.rstrip().endswith("}") else f"{text.rstrip().rstrip(',')}}}}}")
+        if "cache" in document:
+            names = document["tune_params_keys"]
+            measurements = tuple(_of_cache(names, entry) for entry in document["cache"].values())
+        else:
+            measurements = tuple(map(_of_t4, document["results"]))
+        if not any(measurement.ok for measurement in measurements):
+            raise UsageError(f"{path.name} has no config that ran right, so there is nothing to find")
+        return measurements
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        what = "neither a Kernel Tuner cache nor a T4 file"
+        raise UsageError(f"{path.name} is {what}: {type(error).__name__}: {str(error)[:100]}") from error
+
+
+def _of_cache(names: list[str], entry: dict[str, Any]) -> Measurement:
+    config = _config({name: entry[name] for name in names})
+    if isinstance(entry["time"], str):  # the name of what went wrong
+        return Measurement(config, _CACHE_OUTCOMES.get(entry["time"], Outcome.ERROR))
+    return Measurement(config, Outcome.OK, tuple(entry.get("times") or [entry["time"]]))
+
+
+def _of_t4(result: dict[str, Any]) -> Measurement:
+    config = _config(result["configuration"])
+    if result["invalidity"] != "correct":
+        return Measurement(config, _T4_OUTCOMES.get(result["invalidity"], Outcome.ERROR))
+    times = result["times"].get("runtimes") or [m["value"] for m in result["measurements"] if m["name"] == "time"]
+    return Measurement(config, Outcome.OK, tuple(map(float, times)))
+
+
+def _config(values: dict[str, Any]) -> Config:
+    return Config(values, " ".join(f"{name}={values[name]}" for name in sorted(values)))

@@ -1,0 +1,273 @@
+"""A Gaussian process of log latency over an enumerated set of configs, with numpy alone.
+
+All that may be proposed is known beforehand, so learning one more config is one more row of a matrix over the
+candidates; and a config on its way makes its neighbourhood known before its latency is (Desautels et al.,
+"Parallelizing Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization", JMLR 2014), which spreads a
+batch. Work and memory are bounded, however long it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.kernels.spec import Value
+
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+_START = 2
+"""Results before the model proposes; until then configs are taken far from each other."""
+_DRAWN = 64
+"""How far: the farthest of so many at random. Of all, it would be a corner of the space, where configs are bad."""
+_CURIOSITY = 1.5
+"""A candidate is as promising as its mean less so many standard deviations."""
+_CLOSELY = 3
+"""Every third proposal looks at the square root of how far behind the best a config is: where most are as fast, and
+some far slower, that tells the leaders apart."""
+_FAILED = 0.9
+"""A failed config counts as if it were this quantile of those that ran."""
+_GROWTH, _FEWEST_NEW, _MOST_NEW = 0.25, 4, 64
+"""Knobs are weighed again after so many more configs: a share of those known, within limits."""
+_MOST_KNOWN = 192
+"""Of more results it learns from the fastest half of so many and others at random; the weights stay."""
+_BATCH = 16
+"""So many proposals are made at once then."""
+_CELLS, _FEWEST_CANDIDATES = 300_000, 1000
+"""Size of the matrix of known configs x candidates. Of more candidates than fit, it looks at the leaders' neighbours
+and at others at random."""
+_LEADERS = 3
+_STEPS = 15
+_LOG_WEIGHT, _LOG_NOISE, _SPREAD = 0.0, float(np.log(1e-3)), 2.0
+"""What is thought of weights and noise before there are results: latency changes over a knob's whole range."""
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """Covariance of log latency between points: Matern 5/2 in a distance that weighs every knob by itself."""
+
+    log_weights: Floats
+    log_noise: float
+
+    @property
+    def noise(self) -> float:
+        """Variance of a result over that of the function, of which the configs' own quirks are a part."""
+        return float(np.exp(self.log_noise))
+
+    def covariance(self, some: Floats, others: Floats, starts: Numbers) -> Floats:
+        """Between rows of two matrices whose knobs' first columns are `starts`."""
+        widths = np.diff([*starts, some.shape[1]])
+        scale = np.repeat(np.exp(self.log_weights / 2), widths)
+        some, others = some * scale, others * scale
+        squares = (some**2).sum(1)[:, None] + (others**2).sum(1) - 2 * some @ others.T
+        return _matern(np.maximum(squares, 0))[0]
+
+
+class _Posterior:
+    """What is known of the candidates once some are. How sure one may be depends on which, not on their values."""
+
+    def __init__(self, kernel: _Kernel, points: Floats, starts: Numbers, known: int, room: int) -> None:
+        """The first `known` of `points` are known, and `room` more can be."""
+        self._kernel, self._points, self._starts = kernel, points, starts
+        covariance = kernel.covariance(points[:known], points, starts)
+        lower = np.linalg.cholesky(covariance[:, :known] + kernel.noise * np.eye(known))
+        self._lower = np.zeros((known + room, known + room))
+        self._lower[:known, :known] = lower
+        self._rows = np.empty((known + room, len(points)))
+        self._rows[:known] = np.linalg.inv(lower) @ covariance
+        self._variance = 1 - (self._rows[:known] ** 2).sum(0)
+        self._known = known
+
+    def add(self, place: int) -> None:
+        """One more is known."""
+        n = self._known
+        before = self._rows[:n, place].copy()
+        deviation = np.sqrt(max(1 - float(before @ before), 0.0) + self._kernel.noise)
+        covariance = self._kernel.covariance(self._points[place : place + 1], self._points, self._starts)[0]
+        self._rows[n] = (covariance - before @ self._rows[:n]) / deviation
+        self._variance -= self._rows[n] ** 2
+        self._lower[n, :n], self._lower[n, n] = before, deviation
+        self._known += 1
+
+    def predict(self, values: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of every candidate, given the values of the known ones; NaN if on its way.
+
+        One on its way is thought to become what those before it predict, which adds nothing to the mean.
+        """
+        surprises = np.zeros(self._known)
+        for n, value in enumerate(values):
+            if value == value:
+                surprises[n] = (value - self._lower[n, :n] @ surprises[:n]) / self._lower[n, n]
+        told = np.count_nonzero(~np.isnan(values))
+        scale = (surprises @ surprises + 2) / (told + 2)
+        return surprises @ self._rows[: self._known], np.sqrt(np.maximum(self._variance, 1e-12) * scale)
+
+
+class Model:
+    """Learns which configs of a space are fast, and names the one to try next.
+
+    Args:
+        knobs: the values of every knob, one for each config. Ints are told apart by rank, bools and strings as such.
+        seed: two models told the same propose the same.
+    """
+
+    def __init__(self, knobs: Iterable[Sequence[Value]], seed: int) -> None:
+        columns = [*map(_columns, knobs)]
+        blocks = [block for block in columns if block.shape[1]]
+        self._points: Floats = np.hstack(columns) if columns else np.zeros((0, 0))
+        self._starts: Numbers = np.cumsum([0, *(block.shape[1] for block in blocks)])[:-1]
+        self._kernel = _Kernel(np.full(len(blocks), _LOG_WEIGHT), _LOG_NOISE)
+        self._random = np.random.default_rng(seed)
+        self._told: dict[int, float] = {}
+        self._on_the_way: dict[int, None] = {}
+        self._new: dict[int, None] = {}
+        self._free = np.ones(len(self._points), np.bool_)
+        self._known: list[int] = []
+        self._pool: Numbers = np.zeros(0, np.int64)
+        self._place: dict[int, int] = {}
+        self._room = 0
+        self._queue: list[int] = []
+        self._posterior: _Posterior | None = None
+
+    def start(self, config: int) -> None:
+        """A config, by its number, is on its way."""
+        self._free[config] = False
+        self._on_the_way[config] = None
+        if config not in self._known:
+            self._new[config] = None
+
+    def tell(self, config: int, log_latency: float) -> None:
+        """How a config did; infinite where it failed."""
+        if config not in self._on_the_way:
+            self.start(config)
+        del self._on_the_way[config]
+        self._told[config] = log_latency
+
+    def propose(self) -> int:
+        """The number of a free config."""
+        if len(self._told) < _START or not self._starts.size:
+            return self._apart()
+        while self._queue:
+            if self._free[config := self._queue.pop()]:
+                return config
+        if (
+            len(self._new) > self._room
+            or not self._place.keys() >= self._new.keys()
+            or not self._free[self._pool].any()
+        ):
+            self._posterior = self._fit()
+        assert self._posterior is not None
+        for config in self._new:
+            self._posterior.add(self._place[config])
+        self._known += self._new
+        self._room -= len(self._new)
+        self._new.clear()
+        closely = len(self._told) % _CLOSELY == 0
+        mean, deviation = self._posterior.predict(self._values(closely))
+        promise = np.where(self._free[self._pool], _CURIOSITY * deviation - mean, -np.inf)
+        if len(self._told) > _MOST_KNOWN:
+            self._queue = self._pool[np.argsort(-promise)[1:_BATCH]][::-1].tolist()
+        return int(self._pool[np.argmax(promise)])
+
+    def _apart(self) -> int:
+        """Of some random free configs the one that is farthest from all that were taken."""
+        free, taken = np.flatnonzero(self._free), np.flatnonzero(~self._free)
+        drawn = self._random.choice(free, min(_DRAWN, len(free)), replace=False)
+        if not len(taken):
+            return int(drawn[0])
+        squares = ((self._points[drawn][:, None] - self._points[taken]) ** 2).sum(2)
+        return int(drawn[np.argmax(squares.min(1))])
+
+    def _fit(self) -> _Posterior:
+        """Weighs the knobs by what is known now, and draws candidates."""
+        ranked = sorted(self._told, key=self._told.__getitem__)
+        if len(ranked) > _MOST_KNOWN:
+            others = self._random.choice(ranked[_MOST_KNOWN // 2 :], _MOST_KNOWN // 2, replace=False)
+            ranked = [*ranked[: _MOST_KNOWN // 2], *others.tolist()]
+        if len(self._told) <= _MOST_KNOWN or self._posterior is None:
+            self._known = ranked
+            self._kernel = _weighed(self._kernel, self._distances(ranked), self._values())
+        self._known = [*ranked, *self._on_the_way]
+        self._new.clear()
+        self._pool = np.concatenate([self._known, self._candidates(ranked[:_LEADERS])])
+        self._place = {config: place for place, config in enumerate(self._pool.tolist())}
+        self._room = max(_FEWEST_NEW, min(_MOST_NEW, int(_GROWTH * len(self._known))))
+        return _Posterior(self._kernel, self._points[self._pool], self._starts, len(self._known), self._room)
+
+    def _candidates(self, leaders: Sequence[int]) -> Numbers:
+        free = np.flatnonzero(self._free)
+        most = max(_FEWEST_CANDIDATES, _CELLS // len(self._known))
+        if len(free) <= most:
+            return free
+        near = np.zeros(len(free), np.bool_)
+        for leader in leaders:
+            differs = np.logical_or.reduceat(self._points[free] != self._points[leader], self._starts, axis=1)
+            near |= differs.sum(1) == 1
+        drawn = self._random.choice(free[~near], min(most, int(np.count_nonzero(~near))), replace=False)
+        return np.concatenate([free[near], drawn])
+
+    def _values(self, closely: bool = False) -> Floats:
+        """Of the known ones: standardised log latencies, or roots of how far behind; NaN for those on their way."""
+        values = np.array([self._told.get(config, np.nan) for config in self._known])
+        ran = np.isfinite(values)
+        if not ran.any():
+            return np.where(np.isnan(values), values, 0.0)
+        values[np.isinf(values)] = np.quantile(values[ran], _FAILED)
+        if closely:
+            values = np.sqrt(values - np.nanmin(values))
+        return np.asarray((values - np.nanmean(values)) / (np.nanstd(values) + 1e-12))
+
+    def _distances(self, configs: Sequence[int]) -> Floats:
+        """Squared, by knob: (knobs, configs, configs)."""
+        points = self._points[list(configs)]
+        squares = (points[:, None] - points) ** 2
+        return np.asarray(np.moveaxis(np.add.reduceat(squares, self._starts, axis=2), 2, 0))
+
+
+def _columns(values: Sequence[Value]) -> Floats:
+    """A knob as columns, its lowest one apart from its highest; no columns where it never changes."""
+    choices = sorted(set(values), key=lambda value: (str(type(value)), value))
+    if len(choices) == 1:
+        return np.zeros((len(values), 0))
+    if any(isinstance(value, bool | str) for value in choices):
+        coded = np.fromiter(map(choices.index, values), np.int64, len(values))
+        return np.asarray(np.eye(len(choices))[coded] / np.sqrt(2))
+    rank = {choice: place / (len(choices) - 1) for place, choice in enumerate(choices)}
+    return np.fromiter(map(rank.__getitem__, values), np.float64, len(values))[:, None]
+
+
+def _matern(squares: Floats) -> tuple[Floats, Floats]:
+    """Matern 5/2 of squared distances, and its derivative."""
+    distance = np.sqrt(5 * squares)
+    decay = np.exp(-distance)
+    return (1 + distance + distance**2 / 3) * decay, -5 / 6 * (1 + distance) * decay
+
+
+def _weighed(kernel: _Kernel, distances: Floats, values: Floats) -> _Kernel:
+    """The likeliest weights and noise, from where `kernel` has them, by Riedmiller and Braun's RPROP."""
+    n, middle = len(values), np.append(np.full(len(distances), _LOG_WEIGHT), _LOG_NOISE)
+    logs = np.append(kernel.log_weights, kernel.log_noise)
+    steps, before = np.full(len(logs), 0.3), np.zeros(len(logs))
+    least, best = np.inf, logs
+    for _ in range(_STEPS if values.any() else 0):
+        weights, noise = np.exp(logs[:-1]), np.exp(logs[-1])
+        covariance, slope = _matern(np.tensordot(weights, distances, 1))
+        covariance += noise * np.eye(n)
+        inverse = np.linalg.inv(covariance)
+        pulled = inverse @ values
+        scale = values @ pulled / n
+        loss = (n * np.log(scale) + np.linalg.slogdet(covariance)[1] + (((logs - middle) / _SPREAD) ** 2).sum()) / 2
+        if loss < least:
+            least, best = loss, logs
+        inner = (inverse - np.outer(pulled, pulled) / scale) / 2
+        gradient = (logs - middle) / _SPREAD**2
+        gradient[:-1] += weights * np.einsum("ij,kij->k", inner * slope, distances)
+        gradient[-1] += noise * np.trace(inner)
+        same = gradient * before
+        steps = np.clip(np.where(same > 0, 1.3 * steps, np.where(same < 0, 0.5 * steps, steps)), 1e-3, 1.0)
+        before = np.where(same < 0, 0, gradient)
+        logs = np.clip(logs - steps * np.sign(gradient), -8, 8)
+    return _Kernel(best[:-1], float(best[-1]))
