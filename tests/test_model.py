@@ -88,14 +88,18 @@ def test_two_told_the_same_propose_the_same() -> None:
 
 def test_work_and_memory_stay_flat() -> None:
     """Of 4,000 trials the last thousand takes no longer than the second, and the matrices stay as they are."""
-    model = Model(zip(*GRID, strict=True), seed=0)
-    seconds = []
-    for _ in range(4):
-        started = process_time()
-        for _ in range(1000):
-            config = model.propose()
-            model.start(config)
-            model.tell(config, _far(GRID[config]))
-        seconds.append(process_time() - started)
-    assert seconds[3] < 1.5 * seconds[1]
-    assert max(np.size(value) for value in vars(model._posterior).values()) < 500_000
+
+    def growth() -> float:
+        model = Model(zip(*GRID, strict=True), seed=0)
+        seconds = []
+        for _ in range(4):
+            started = process_time()
+            for _ in range(1000):
+                config = model.propose()
+                model.start(config)
+                model.tell(config, _far(GRID[config]))
+            seconds.append(process_time() - started)
+        assert max(np.size(value) for value in vars(model._posterior).values()) < 500_000
+        return seconds[3] / seconds[1]
+
+    assert any(growth() < 1.5 for _ in range(3))  # others have the cores at times; work that grows gives 2.3

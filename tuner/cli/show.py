@@ -121,13 +121,14 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
     environment = provenance.environment
     versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
     told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    yield f"answered {stored.created_at[:16].replace('T', ' ')} UTC; timed by {provenance.policy} with {told}"
+    yield f"answered {stored.created_at[:16].replace('T', ' ')} UTC, timed by {provenance.policy}"
+    yield f"with {told}"
 
 
 def evidence_text(evidence: Evidence) -> str:
     """`largest error 0.0024, allowed 0.016, over 51 checked launches`; errors are shares of the largest value."""
     errors = f"largest error {evidence.max_error or 0.0:.2g}, allowed {evidence.tolerance or 0.0:.2g}"
-    return f"{errors}, over {evidence.launches} checked launches" if evidence.launches else errors
+    return f"{errors}, over {evidence.launches} checked launches" if evidence.launches > 1 else errors
 
 
 def _ties(answer: Answer) -> str:
