@@ -50,7 +50,7 @@ def test_info_is_for_people_too(store: Store, database: Database) -> None:
     change(database, "UPDATE alembic_version SET version_num = '0001'")
     done = tuner("db", "info", db=database)
     assert f"schema    0001; this version writes {HEAD}" in done.stdout
-    assert "holds     1 runs, 0 trials, 1 answers\n          1 runs, 0 trials, 1 answers of nvidia-h200" in done.stdout
+    assert "holds     1 run, 0 trials, 1 answer\n          1 run, 0 trials, 1 answer of nvidia-h200" in done.stdout
 
 
 def test_prune_says_what_went(store: Store, database: Database) -> None:

@@ -32,7 +32,8 @@ def _info(db: Database | None, as_json: bool) -> None:
 
 
 def _counted(counts: Counts) -> str:
-    return f"{counts.runs:,} runs, {counts.trials:,} trials, {counts.answers:,} answers"
+    named = {"run": counts.runs, "trial": counts.trials, "answer": counts.answers}
+    return ", ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in named.items())
 
 
 def _upgrade(db: Database | None) -> None:
