@@ -23,8 +23,8 @@ _HEAD_START = 5
 _GRAPH_LAUNCHES = 50
 """Launches in a graph: what the events cost, 2 us, is then 40 ns of each."""
 _GRAPH_SAMPLES = 3
-"""Samples of one graph, then it is captured anew: all samples of one may lie 5 to 15 % below what the same launches take
-in another (H100, 2026-11-28, kernels of 2 and 5 us)."""
+"""Samples of one graph, then it is captured anew: all samples of one may lie 5 to 15 % below what the same launches
+take in another (H100, 2026-11-28, kernels of 2 and 5 us)."""
 _COPIES_BYTES = 2**31
 """Memory that the operands of a graph's launches may take in all."""
 
