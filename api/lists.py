@@ -60,7 +60,7 @@ def lists(store: Store, answering: Answering) -> APIRouter:
     @router.get("/runs", response_model=schemas.Page[schemas.Run])
     async def runs(part: _Asked) -> Response:
         """Searches, the newest first."""
-        found = await done(store.older_runs, part.limit, part.after or None)
+        found = await done(store.runs, part.limit, part.after or None)
         return _page([run.as_json() for run in found], part, "run")
 
     @router.get("/runs/{id}", response_model=schemas.RunInFull, responses={404: {"model": schemas.Refusal}})
@@ -146,21 +146,11 @@ def lists(store: Store, answering: Answering) -> APIRouter:
 
 
 def _in_full(run: StoredRun) -> dict[str, Any]:
-    provenance = run.provenance
-    environment = provenance.environment
     return {
         **run.as_json(),
         "settings": dict(run.settings),
         "seconds": dict(run.seconds),
-        "tuned_with": {
-            "triton": environment.triton,
-            "ptxas": environment.ptxas,
-            "torch": environment.torch,
-            "driver": environment.driver,
-            "source": provenance.source,
-            "policy": provenance.policy,
-            "tuner": provenance.tuner,
-        },
+        "tuned_with": run.provenance.as_json(),
     }
 
 

@@ -143,9 +143,7 @@ class Store:
     @property
     def snapshot(self) -> str:
         """`<store uuid>:<highest answer id>`: names everything answered so far."""
-        with self._read() as connection:
-            uuid = connection.scalar(select(schema.Store.uuid))
-            return f"{uuid}:{connection.scalar(select(func.max(schema.Answer.id))) or 0}"
+        return self.tip().snapshot
 
     def start_run(
         self, signature: Signature, problem: Problem, provenance: Provenance, settings: Mapping[str, Any]
@@ -155,7 +153,6 @@ class Store:
             environment = asdict(provenance.environment)
             described = signature.as_json()
             kernel = {"op": signature.op, "source": provenance.source, "digest": _digest(described)}
-            known_as = {"slug": provenance.device.id, "fingerprint": _fingerprint(provenance.device)}
             return _insert(
                 connection,
                 schema.Run,
@@ -163,7 +160,7 @@ class Store:
                 problem_id=_id_of(
                     connection, schema.Problem, {"text": problem.text}, op=problem.op, parameters=problem.values
                 ),
-                device_id=_id_of(connection, schema.Device, known_as, facts=asdict(provenance.device), ceilings=None),
+                device_id=_device_id(connection, provenance.device),
                 environment_id=_id_of(connection, schema.Environment, environment),
                 policy=provenance.policy,
                 recorded=provenance.recorded,
@@ -260,11 +257,12 @@ class Store:
             row = connection.execute(_runs().where(schema.Run.id == number)).one_or_none()
         return None if row is None else _stored_run(row)
 
-    def runs(self, limit: int) -> list[StoredRun]:
-        """The newest runs, so many at most, the newest first."""
+    def runs(self, limit: int, before: int | None = None) -> list[StoredRun]:
+        """The newest runs, or the newest with smaller numbers than `before`, so many at most, the newest first."""
         query = _runs().order_by(schema.Run.id.desc()).limit(limit)
         with self._read() as connection:
-            return [_stored_run(row) for row in connection.execute(query)]
+            rows = connection.execute(query if before is None else query.where(schema.Run.id < before))
+            return [_stored_run(row) for row in rows]
 
     def known_to(self, run: StoredRun) -> list[Measurement]:
         """What a run knew in the end: what it took over from earlier runs, then what it measured, each in order."""
@@ -288,7 +286,7 @@ class Store:
         if not rows:
             return None
         contenders = tuple(rows[0].latencies)
-        states = tuple(_card_state(row.state) for row in rows if row.state is not None)
+        states = tuple(CardState.from_json(row.state) for row in rows if row.state is not None)
         return Duel(contenders, tuple(tuple(row.latencies[name] for name in contenders) for row in rows), states)
 
     def answers(self, *, op: str | None = None, device: str | None = None) -> list[StoredAnswer]:
@@ -332,10 +330,9 @@ class Store:
 
     def keep_ceilings(self, device: Device, ceilings: Ceilings) -> None:
         """Writes what the card was seen to reach, in place of what was written before."""
-        known_as = {"slug": device.id, "fingerprint": _fingerprint(device)}
         with self._write() as connection:
-            row = _id_of(connection, schema.Device, known_as, facts=asdict(device), ceilings=None)
-            connection.execute(update(schema.Device).filter_by(id=row).values(ceilings=asdict(ceilings)))
+            number = _device_id(connection, device)
+            connection.execute(update(schema.Device).filter_by(id=number).values(ceilings=asdict(ceilings)))
 
     def prune(self, older_than: timedelta, *, dry_run: bool = False) -> upkeep.Pruned:
         """Removes what old runs measured for nothing; see `upkeep.prune`."""
@@ -366,13 +363,6 @@ class Store:
             rows = connection.execute(query)
             answers = [_stored_answer(row, signatures[row.kernel_id]) for row in rows]
             return answers, frozenset(id for id in connection.scalars(quarantined) if id is not None)
-
-    def older_runs(self, limit: int, before: int | None = None) -> list[StoredRun]:
-        """Runs with smaller numbers than `before`, the newest first."""
-        query = _runs().order_by(schema.Run.id.desc()).limit(limit)
-        with self._read() as connection:
-            rows = connection.execute(query if before is None else query.where(schema.Run.id < before))
-            return [_stored_run(row) for row in rows]
 
     def rows(self, table: type[schema.Base], limit: int, after: int = 0) -> list[dict[str, Any]]:
         """Rows of one table with ids above `after`, in order, as they are stored."""
@@ -502,6 +492,11 @@ def _id_of(connection: Connection, table: type[schema.Base], unique: Mapping[str
     return _insert(connection, table, **unique, **others) if found is None else int(found)
 
 
+def _device_id(connection: Connection, device: Device) -> int:
+    known_as = {"slug": device.id, "fingerprint": _fingerprint(device)}
+    return _id_of(connection, schema.Device, known_as, facts=asdict(device), ceilings=None)
+
+
 def _end_run(
     connection: Connection, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None
 ) -> None:
@@ -516,21 +511,13 @@ def _end_run(
 
 
 def _trials(problem: Problem, provenance: Provenance) -> Any:
-    return (
-        select(schema.Trial)
-        .join(schema.Run, schema.Trial.run_id == schema.Run.id)
-        .join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
-        .join(schema.Problem, schema.Run.problem_id == schema.Problem.id)
-        .join(schema.Device, schema.Run.device_id == schema.Device.id)
-        .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
-        .where(
-            schema.Problem.text == problem.text,
-            schema.Device.fingerprint == _fingerprint(provenance.device),
-            schema.Kernel.source == provenance.source,
-            schema.Run.policy == provenance.policy,
-            schema.Run.recorded.is_not_distinct_from(provenance.recorded),
-            *(getattr(schema.Environment, name) == value for name, value in asdict(provenance.environment).items()),
-        )
+    return _with_context(select(schema.Trial).join(schema.Run, schema.Trial.run_id == schema.Run.id)).where(
+        schema.Problem.text == problem.text,
+        schema.Device.fingerprint == _fingerprint(provenance.device),
+        schema.Kernel.source == provenance.source,
+        schema.Run.policy == provenance.policy,
+        schema.Run.recorded.is_not_distinct_from(provenance.recorded),
+        *(getattr(schema.Environment, name) == value for name, value in asdict(provenance.environment).items()),
     )
 
 
@@ -550,25 +537,11 @@ def _settled(signature: Signature, rows: Iterable[Row[Any]]) -> list[Measurement
 def _answers() -> Any:
     quarantined = select(schema.Answer.about_id).where(schema.Answer.kind == "quarantine")
     return (
-        select(
-            schema.Answer,
-            schema.Run.settings,
-            schema.Run.recorded,
-            schema.Run.tuner,
-            schema.Kernel.signature,
-            schema.Problem.parameters,
-            schema.Device.facts,
-            schema.Environment.triton,
-            schema.Environment.ptxas,
-            schema.Environment.torch,
-            schema.Environment.driver,
-            select(func.count()).where(schema.Trial.run_id == schema.Run.id).scalar_subquery().label("trials"),
+        _with_context(
+            select(schema.Answer, schema.Run.settings, schema.Run.recorded, schema.Run.tuner, *_CONTEXT).join(
+                schema.Run, schema.Answer.run_id == schema.Run.id
+            )
         )
-        .join(schema.Run, schema.Answer.run_id == schema.Run.id)
-        .join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
-        .join(schema.Problem, schema.Run.problem_id == schema.Problem.id)
-        .join(schema.Device, schema.Run.device_id == schema.Device.id)
-        .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
         .where(schema.Answer.kind != "quarantine")
         .where(schema.Answer.id.not_in(quarantined.where(schema.Answer.about_id.is_not(None))))
         .order_by(schema.Answer.id)
@@ -577,21 +550,27 @@ def _answers() -> Any:
 
 def _runs() -> Any:
     answer = select(schema.Answer.latency_us).where(schema.Answer.run_id == schema.Run.id)
+    answer_us = answer.order_by(schema.Answer.id).limit(1).scalar_subquery().label("answer_us")
+    return _with_context(select(schema.Run, schema.Kernel.source, *_CONTEXT, answer_us))
+
+
+_CONTEXT = (
+    schema.Kernel.signature,
+    schema.Problem.parameters,
+    schema.Device.facts,
+    schema.Environment.triton,
+    schema.Environment.ptxas,
+    schema.Environment.torch,
+    schema.Environment.driver,
+    select(func.count()).where(schema.Trial.run_id == schema.Run.id).scalar_subquery().label("trials"),
+)
+"""What a run was about, where and with what, and how many configs it measured."""
+
+
+def _with_context(query: Any) -> Any:
+    """A query of runs, or of what belongs to them, with the tables that runs point to."""
     return (
-        select(
-            schema.Run,
-            schema.Kernel.source,
-            schema.Kernel.signature,
-            schema.Problem.parameters,
-            schema.Device.facts,
-            schema.Environment.triton,
-            schema.Environment.ptxas,
-            schema.Environment.torch,
-            schema.Environment.driver,
-            select(func.count()).where(schema.Trial.run_id == schema.Run.id).scalar_subquery().label("trials"),
-            answer.order_by(schema.Answer.id).limit(1).scalar_subquery().label("answer_us"),
-        )
-        .join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
+        query.join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
         .join(schema.Problem, schema.Run.problem_id == schema.Problem.id)
         .join(schema.Device, schema.Run.device_id == schema.Device.id)
         .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
@@ -671,11 +650,6 @@ def _provenance(row: Row[Any]) -> Provenance:
         recorded=row.recorded,
         tuner=row.tuner,
     )
-
-
-def _card_state(state: Mapping[str, Any]) -> CardState:
-    lists = {name: tuple(state.get(name, ())) for name in ("throttled", "foreign")}
-    return CardState(**{**state, **lists})
 
 
 def _fingerprint(device: Device) -> str:

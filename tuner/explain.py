@@ -22,6 +22,7 @@ from tuner.records import (
     Measurement,
     StoredAnswer,
     StoredRun,
+    marks_of,
     median,
 )
 from tuner.verdict import interval_of_median, ratio
@@ -281,7 +282,7 @@ def _card(states: Sequence[CardState]) -> CardRange | None:
         temperature_c=max((s.temperature_c for s in states if s.temperature_c is not None), default=None),
         power_w=max((state.power_w for state in states if state.power_w is not None), default=None),
         throttled=tuple(sorted({reason for state in states for reason in state.throttled})),
-        marks=Duel((), (), tuple(states)).marks,
+        marks=marks_of(states),
     )
 
 

@@ -141,15 +141,7 @@ def answer_json(stored: StoredAnswer) -> dict[str, Any]:
         "max_error": answer.evidence.max_error,
         "tolerance": answer.evidence.tolerance,
         "checked": {"inputs": list(answer.evidence.inputs), "launches": answer.evidence.launches},
-        "tuned_with": {
-            "triton": provenance.environment.triton,
-            "ptxas": provenance.environment.ptxas,
-            "torch": provenance.environment.torch,
-            "driver": provenance.environment.driver,
-            "source": provenance.source,
-            "policy": provenance.policy,
-            "tuner": provenance.tuner,
-        },
+        "tuned_with": provenance.as_json(),
     }
 
 

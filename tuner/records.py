@@ -6,7 +6,7 @@ Plain frozen values shared by measuring, storing and looking up. Standard librar
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -166,7 +166,7 @@ class CardState:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> CardState:
         """The state whose `asdict` went through JSON."""
-        lists = {name: tuple(data[name]) for name in ("throttled", "foreign")}
+        lists = {name: tuple(data.get(name, ())) for name in ("throttled", "foreign")}
         return CardState(**{**data, **lists})
 
 
@@ -224,7 +224,12 @@ class Duel:
     @property
     def marks(self) -> tuple[str, ...]:
         """What disturbed any of its rounds."""
-        return tuple(sorted({mark for state in self.states for mark in state.marks}))
+        return marks_of(self.states)
+
+
+def marks_of(states: Iterable[CardState]) -> tuple[str, ...]:
+    """What was wrong in any of these states."""
+    return tuple(sorted({mark for state in states for mark in state.marks}))
 
 
 FEWEST_SAMPLES = 10
@@ -309,6 +314,19 @@ class Provenance:
     recorded: str | None = None
     """The recorded space it was replayed from; None: measured here."""
     tuner: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Versions, source and policy: what documents give as `tuned_with`."""
+        environment = self.environment
+        return {
+            "triton": environment.triton,
+            "ptxas": environment.ptxas,
+            "torch": environment.torch,
+            "driver": environment.driver,
+            "source": self.source,
+            "policy": self.policy,
+            "tuner": self.tuner,
+        }
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import click
 
 from tuner import catalog, device
 from tuner.cli.ops import OpCommands, db_option, json_option, open_to_read
-from tuner.cli.show import print_found, print_json, print_partial
+from tuner.cli.show import give, print_partial
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
@@ -34,10 +34,7 @@ def _best(
     if strict and triton is None and (here is None or device_id is not None):
         raise UsageError("--strict compares versions, so it needs --triton, or a GPU here that the question is about")
     found = find(store, reference, problem, here=here, device_id=device_id, triton=triton, strict=strict)
-    if as_json:
-        print_json(found.as_json(store.snapshot))
-    else:
-        print_found(found)
+    give(found, store.snapshot, as_json)
     return 0 if found.stored is not None else 1
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from tuner import device
 from tuner.cli.best import find
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
-from tuner.cli.show import config_text, first_line, print_found, print_json, say, seconds_text
+from tuner.cli.show import config_text, first_line, give, print_found, print_json, say, seconds_text
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
@@ -38,18 +38,15 @@ def _explain(
 ) -> int:
     store = open_to_read(db)
     found = find(store, reference, problem, here=device.choose(gpu), device_id=device_id)
-    document = found.as_json(store.snapshot)
+    snapshot = store.snapshot
     if found.stored is None:
-        if as_json:
-            print_json(document)
-        else:
-            print_found(found)
+        give(found, snapshot, as_json)
         return 1
     report, measurements, ceilings = _report(store, found.stored)
     if plot is not None:
         _write_page(plot, report, measurements, ceilings)
     if as_json:
-        print_json(document | report.as_json())
+        print_json(found.as_json(snapshot) | report.as_json())
     else:
         console = Console(highlight=False, soft_wrap=True)
         print_found(found, console)

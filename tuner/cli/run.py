@@ -77,20 +77,10 @@ def _minute(moment: str) -> str:
 
 
 def _document(store: Store, run: StoredRun, measurements: Sequence[Measurement], answer: Found | None) -> Any:
-    provenance = run.provenance
-    environment = provenance.environment
     return {
         **run.as_json(),
         "settings": dict(run.settings),
-        "measured_with": {
-            "triton": environment.triton,
-            "ptxas": environment.ptxas,
-            "torch": environment.torch,
-            "driver": environment.driver,
-            "source": provenance.source,
-            "policy": provenance.policy,
-            "tuner": provenance.tuner,
-        },
+        "measured_with": run.provenance.as_json(),
         "seconds": dict(run.seconds),
         "outcomes": Counter(str(measurement.outcome) for measurement in measurements),
         "failures": [

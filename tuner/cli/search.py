@@ -13,7 +13,7 @@ import click
 
 from tuner.cli import INTERRUPTED
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, policy_option, shared_option
-from tuner.cli.show import SearchProgress, failures_text, print_found, print_json, print_partial, say
+from tuner.cli.show import SearchProgress, failures_text, give, print_partial, say
 from tuner.cli.source import Source, choose
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
@@ -178,10 +178,7 @@ def _search(
             say(f"Failed: {failures_text(result.failures)}.")
         say(_compiled_by(result))
         found = stored_answer(store, source, problem)
-    if as_json:
-        print_json(found.as_json(store.snapshot))
-    else:
-        print_found(found)
+    give(found, store.snapshot, as_json)
     return 0
 
 

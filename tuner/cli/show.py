@@ -61,6 +61,14 @@ def first_line(text: str, longest: int = 100) -> str:
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
+def give(found: Found, snapshot: str, as_json: bool) -> None:
+    """An answer, or what is known in its place, as one JSON document or for a reader."""
+    if as_json:
+        print_json(found.as_json(snapshot))
+    else:
+        print_found(found)
+
+
 def print_partial(best: Measurement | None, as_json: bool) -> None:
     """The fastest single measurement of a search that gave no answer."""
     if as_json:

@@ -11,7 +11,7 @@ from tuner import device
 from tuner.cli import CHANGED
 from tuner.cli.best import find
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read, shared_option
-from tuner.cli.show import evidence_text, print_found, print_json
+from tuner.cli.show import evidence_text, give, print_json
 from tuner.cli.source import on_gpu
 from tuner.db.database import Database
 from tuner.errors import NoDevice, NothingFound
@@ -39,10 +39,7 @@ def _verify(
     store = open_to_read(db)
     found = find(store, reference, problem, here=index, device_id=None)
     if found.stored is None:
-        if as_json:
-            print_json(found.as_json(store.snapshot))
-        else:
-            print_found(found)
+        give(found, store.snapshot, as_json)
         return 1
     source = on_gpu(reference, problem, store, index, policy=_policy(found.stored), shared=shared)
     answer = found.stored.answer
