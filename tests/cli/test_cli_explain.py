@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from helpers import H200
 from scripted import BEST, DEFAULT, SPACE, TOY, bowl
 
+from tuner import catalog
 from tuner.cli.plot import knobs_drawn, landscape_figure, limits_figure, page, search_figure
 from tuner.db.store import Store
 from tuner.explain import Report, explain
@@ -274,6 +276,13 @@ class TestPlot:
         assert answer["y"] == [pytest.approx(20.0)]
         assert default["y"] == [pytest.approx(8.0)]
         assert torch["name"] == "torch: 21.05 TFLOP/s"
+
+    def test_tf32_products_are_held_against_the_cards_tf32(self, tmp_path: Path) -> None:
+        report, _ = drawn(tmp_path / "tuner.db")
+        gemm = catalog.load("gemm").signature.problem({"M": 64, "dtype": "fp32", "precision": "tf32"})
+        report = replace(report, answer=replace(report.answer, problem=gemm))
+        card, *_ = traces(limits_figure(report, replace(CEILINGS, tflops={"fp32": 25.0, "tf32": 200.0})))
+        assert card["y"][1:] == [200.0, 200.0]
 
     def test_a_kernel_that_only_moves_data_has_bars_against_the_cards_copy(self, tmp_path: Path) -> None:
         report, _ = drawn(tmp_path / "tuner.db", flops=0)

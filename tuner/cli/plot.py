@@ -144,8 +144,9 @@ def landscape_figure(report: Report, measurements: Sequence[Measurement]) -> go.
 def limits_figure(report: Report, ceilings: Ceilings | None) -> go.Figure:
     """A roofline where the problem computes; else bars of bandwidth against the card's own copy."""
     answer = report.answer
-    if answer.flops and ceilings is not None and answer.problem.dtype in ceilings.tflops:
-        return _roofline(report, ceilings, ceilings.tflops[answer.problem.dtype])
+    peak = None if ceilings is None else ceilings.tflops.get(ceilings.arithmetic(answer.problem))
+    if answer.flops and ceilings is not None and peak is not None:
+        return _roofline(report, ceilings, peak)
     work, unit = (answer.flops / 1e6, "TFLOP/s") if answer.flops else (answer.bytes / 1e3, "GB/s")
     shown = _drawn(report)
     figure = _figure(unit, "")

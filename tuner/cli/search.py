@@ -75,56 +75,63 @@ def run_search(
 
     `reuse`: which measurements of earlier runs are good enough not to be repeated.
     """
-    space = set(source.space)
-    known = [m for m in store.known(signature, problem, source.provenance) if m.config in space and reuse(m)]
-    settings: Mapping[str, Any] = {
-        "sampler": sampler,
-        "seed": seed,
-        "trials": budget.trials,
-        "budget_s": budget.seconds,
-        "space": len(source.space),
-        "known": len(known),
-        "default": None if source.default is None else source.default.text,
-    }
-    run = store.start_run(signature, problem, source.provenance, settings)
-    total = min(budget.trials or len(source.space), len(source.space))
-    measurer = source.measurer()
-    with SearchProgress(total) as progress, _Interrupt() as interrupt:
-        progress.known(len(known))
+    measurer = source.measurer()  # the first, since it may wait for others or refuse
+    try:
+        space = set(source.space)
+        known = [m for m in store.known(signature, problem, source.provenance) if m.config in space and reuse(m)]
+        settings: Mapping[str, Any] = {
+            "sampler": sampler,
+            "seed": seed,
+            "trials": budget.trials,
+            "budget_s": budget.seconds,
+            "space": len(source.space),
+            "known": len(known),
+            "default": None if source.default is None else source.default.text,
+        }
+        run = store.start_run(signature, problem, source.provenance, settings)
+        total = min(budget.trials or len(source.space), len(source.space))
+        with SearchProgress(total) as progress, _Interrupt() as interrupt:
+            progress.known(len(known))
 
-        def on_trial(measurement: Measurement) -> None:
-            store.add_trial(run, measurement)
-            progress.trial(measurement)
+            def on_trial(measurement: Measurement) -> None:
+                store.add_trial(run, measurement)
+                progress.trial(measurement)
 
-        try:
-            result = search(
-                source.space,
-                source.default,
-                measurer,
-                sampler=sampler,
-                seed=seed,
-                budget=budget,
-                known=known,
-                on_trial=on_trial,
-                finalists=finalists,
-                race=race,
-                stop=interrupt.asked,
-            )
-        except BaseException:
-            store.end_run(run, "failed", "error", {})
-            raise
-        finally:
-            measurer.close()
+            try:
+                result = search(
+                    source.space,
+                    source.default,
+                    measurer,
+                    sampler=sampler,
+                    seed=seed,
+                    budget=budget,
+                    known=known,
+                    on_trial=on_trial,
+                    finalists=finalists,
+                    race=race,
+                    stop=interrupt.asked,
+                )
+            except BaseException:
+                store.end_run(run, "failed", "error", {})
+                raise
+    finally:
+        measurer.close()
     if result.verdict is None or result.duel is None:
         status = "interrupted" if result.stopped == "interrupted" else "failed"
         store.end_run(run, status, result.stopped, result.seconds)
-    elif "contended" in result.duel.marks and stored_answer(store, source, problem).match == "exact":
+    elif "contended" in result.duel.marks and _undisturbed(stored_answer(store, source, problem)):
         say("Others used the card meanwhile, and there is an answer from when nobody did: it stays.")
         store.end_run(run, "done", "contended", result.seconds, result.duel)
     else:
         answer = _answer(problem, source, result)
         store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel)
     return result
+
+
+def _undisturbed(found: Found) -> bool:
+    """Whether there is an answer already that is today's and was measured alone."""
+    stored = found.stored
+    return stored is not None and not found.differences and "contended" not in stored.answer.marks
 
 
 def stored_answer(store: Store, source: Source, problem: Problem) -> Found:
