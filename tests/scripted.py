@@ -52,11 +52,12 @@ class ScriptedMeasurer:
         outcome: Callable[[Config], Outcome] = lambda config: Outcome.OK,
         wrong_again: Sequence[Config] = (),
         dies_in_duel: Sequence[Config] = (),
+        luck: Callable[[Config], float] = lambda config: 1.0,
         vendor_us: float = 120.0,
         capacity: int = 4,
     ) -> None:
         self._latency, self._noise, self._random = latency_us, noise, random.Random(seed)
-        self._outcome = outcome
+        self._outcome, self._luck = outcome, luck
         self._dies_in_duel = set(dies_in_duel)
         self._wrong_again, self._vendor_us, self._capacity = set(wrong_again), vendor_us, capacity
         self._waiting: deque[Config] = deque()
@@ -86,7 +87,7 @@ class ScriptedMeasurer:
         outcome = self._outcome(config)
         if outcome is not Outcome.OK:
             return Measurement(config, outcome, stage="check", error="as scripted")
-        samples = tuple(self._once(config) for _ in range(12))
+        samples = tuple(self._once(config) * self._luck(config) for _ in range(12))
         return Measurement(config, Outcome.OK, samples, shared_bytes=1024 * config["A"], max_error=0.0, tolerance=0.1)
 
     def settle(self, timeout_s: float) -> Sequence[Measurement]:

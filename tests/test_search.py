@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 from contracts import SearchContract, Subject
-from scripted import BEST, DEFAULT, SPACE, ScriptedMeasurer, bowl, only
+from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Dim, Knob, Signature
@@ -212,6 +212,22 @@ def test_d09_on_a_flat_top_two_runs_name_the_same() -> None:
     winners = [found(seed) for seed in range(4)]
     assert len(set(winners)) == 1
     assert winners[0]["A"] == 1  # which takes the least shared memory here
+
+
+def test_one_lucky_measurement_does_not_keep_the_others_out_of_the_duel() -> None:
+    """Half of the space is within 10 % of the best. One of it reads 15 % less than it takes, but for the duel."""
+    lucky = TOY.config({"A": 16, "B": 1, "num_warps": 1, "num_stages": 1})
+
+    def latency_us(config: Config) -> float:
+        return 100.0 + (0.1 if config["num_warps"] == 4 else 5.0) * float(config["B"]) + float(config["A"]) / 100
+
+    measurer = ScriptedMeasurer(latency_us, noise=0.01, luck=lambda config: 0.85 if config == lucky else 1.0)
+    result = search(SPACE, None, measurer, sampler="grid")
+    assert result.best is not None
+    assert result.best.config == lucky
+    assert result.verdict is not None
+    assert {tie.config["num_warps"] for tie in result.verdict.ties} == {4}
+    assert len(result.verdict.ties) == 19
 
 
 def test_finalists_are_few_where_launches_are_long() -> None:

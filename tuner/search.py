@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
 
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
-from tuner.records import VENDOR, Duel, Evidence, Measurement
+from tuner.records import VENDOR, Duel, Evidence, Measurement, median
 from tuner.sampler import DEFAULT, Proposer
 from tuner.verdict import Verdict, decide, preference, rounds_wanted
 
@@ -26,6 +26,9 @@ _FEWEST_FINALISTS, _MOST_FINALISTS = 8, 64
 measured, one after the other, decides who is in: the first rounds send most of them home. Where that are too many, half
 the places go to the fastest, and half to those of the near ones that the verdict's rule prefers: two runs then bring
 the same ones."""
+_CONFIRMED = 1.05
+"""A duel whose fastest is slower than this times the fastest measurement has shown that one to be luck (graphs of 2 us
+kernels read 15 % less now and then, H200, 2026-11-28). Who is close to the best is then asked again, without it."""
 _FIRST_ROUNDS_US = 2e6
 """Longest that the first rounds shall take with all of them, which leaves fewer of slow ones."""
 _LAUNCHES_OF_A_FINALIST = 80
@@ -40,6 +43,9 @@ _SETTLE_S = 1.0
 """How long the config that is being measured may take to end when time is up."""
 _RESERVED_SHARE, _RESERVED_S = 0.1, 3.0
 """Of a time budget, what is kept for the duel: this share, at most so many seconds."""
+
+Finalists = Callable[[Sequence[Measurement]], Sequence[Measurement]]
+"""Picks who meets in the duel, from the measurements that are ok, fastest first."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ def search(
     budget: Budget = Budget(),
     known: Iterable[Measurement] = (),
     on_trial: Callable[[Measurement], None] = lambda measurement: None,
-    finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = close_to_best,
+    finalists: Finalists = close_to_best,
     race: bool = True,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
@@ -109,7 +115,7 @@ def search(
         measurer: measures configs; stays open.
         known: measurements of earlier runs, not repeated; they count towards `budget.trials`.
         on_trial: called with every measurement the moment it ends, and again if a re-check overrules it.
-        finalists: picks who meets in the duel, from the measurements that are ok, fastest first.
+        finalists: picks who meets in the duel.
         race: whether finalists leave the duel as soon as they are shown to be beaten.
         stop: asked now and then; True ends the search without a duel, as interrupted.
     """
@@ -130,6 +136,8 @@ class _Run:
         stop: Callable[[], bool],
     ) -> None:
         self.found: dict[Config, Measurement] = {}
+        self._met: dict[Config, float] = {}
+        """Latencies, in us, of those that met in a duel which did not confirm the fastest of them."""
         self._evidence: dict[Config, Evidence] = {}
         self._default, self._measurer, self._proposer = default, measurer, proposer
         self._on_trial, self._stop = on_trial, stop
@@ -160,17 +168,15 @@ class _Run:
                 self._told(measurement)
         return "interrupted"
 
-    def finish(
-        self, finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]], race: bool, seed: int, stopped: str
-    ) -> Result:
+    def finish(self, finalists: Finalists, race: bool, seed: int, stopped: str) -> Result:
         """The duel of those that are right again on fresh inputs, and its verdict."""
         measured = monotonic()
         if self._on_the_way and not self._stop():
             for measurement in self._measurer.settle(_SETTLE_S):
                 self._told(measurement)
         duel = verdict = None
-        while duel is None and not self._stop() and (contenders := self._contenders(finalists)):
-            duel = self._fought(contenders, race, seed)
+        while duel is None and not self._stop() and self._contenders(finalists):
+            duel = self._fought(finalists, race, seed)
         if duel is not None:
             verdict = self._verdict(duel)
         elif self._stop():
@@ -192,19 +198,26 @@ class _Run:
         self.found[measurement.config] = measurement
         self._on_trial(measurement)
 
-    def _contenders(self, finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]]) -> list[Config]:
-        ranked = sorted((m for m in self.found.values() if m.ok), key=lambda m: m.latency_us)
+    def _ranked(self) -> list[Measurement]:
+        """What ran right, the fastest first; those that met already by what was seen there."""
+        right = [m for m in self.found.values() if m.ok]
+        seen = [replace(m, samples=(self._met[m.config],)) if m.config in self._met else m for m in right]
+        return sorted(seen, key=lambda m: m.latency_us)
+
+    def _contenders(self, finalists: Finalists) -> list[Config]:
+        ranked = self._ranked()
         left = self._end - monotonic()
         most = None if left == inf else max(_FEWEST_IN_HASTE, int(left / _FINALIST_S))
         chosen = {measurement.config for measurement in finalists(ranked)[:most]}
         return [m.config for m in ranked if m.config in chosen or m.config == self._default]
 
-    def _fought(self, contenders: Sequence[Config], race: bool, seed: int) -> Duel | None:
-        """As many rounds as it takes to tell the contenders apart, within limits; None if one of them fails.
+    def _fought(self, finalists: Finalists, race: bool, seed: int) -> Duel | None:
+        """As many rounds as it takes to tell the finalists apart, within limits; None if one of them fails.
 
         Those that are shown to be beaten leave the field; those that stay must be right again and again.
         """
         end = min(self._end, monotonic() + _DUEL_S)
+        contenders = self._contenders(finalists)
         duel: Duel | None = None
         verdict: Verdict | None = None
         while (wanted := rounds_wanted(verdict)) and not self._stop():
@@ -215,6 +228,9 @@ class _Run:
                 return None
             if not more.rounds:  # a recording is used up
                 break
+            if duel is None and monotonic() < end and (others := self._contenders_after(more, finalists)):
+                contenders = others
+                continue
             duel = more if duel is None else duel.extended(more)
             verdict = self._verdict(duel)
             if race:
@@ -228,6 +244,15 @@ class _Run:
         if duel is None and not self._stop():
             raise MeasureError("a duel has at least one round, and this measurer gave none")
         return None if self._stop() else duel
+
+    def _contenders_after(self, duel: Duel, finalists: Finalists) -> list[Config]:
+        """Who shall meet instead, where the first rounds show that the fastest measurement was luck; [] else."""
+        met = {config: median(duel.of(config.text)) for config in self.found if config.text in duel.contenders}
+        if min(met.values()) <= _CONFIRMED * self._ranked()[0].latency_us:
+            return []
+        self._met |= met
+        others = self._contenders(finalists)
+        return others if set(others) - set(met) else []
 
     def _right_again(self, contenders: Sequence[Config]) -> bool:
         """Whether all are, as far as was not seen before; one that is not becomes a failed measurement."""

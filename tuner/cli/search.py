@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -22,7 +22,7 @@ from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found, Table
 from tuner.records import Answer, Measurement
 from tuner.sampler import DEFAULT, SAMPLERS
-from tuner.search import Budget, Result, close_to_best, search
+from tuner.search import Budget, Finalists, Result, close_to_best, search
 
 TRIALS = 200
 
@@ -68,7 +68,7 @@ def run_search(
     seed: int,
     budget: Budget,
     reuse: Callable[[Measurement], bool] = lambda measurement: True,
-    finalists: Callable[[Sequence[Measurement]], Sequence[Measurement]] = close_to_best,
+    finalists: Finalists = close_to_best,
     race: bool = True,
 ) -> Result:
     """One search, written to the store as it goes; its answer too, if there is one.

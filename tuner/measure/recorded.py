@@ -215,7 +215,7 @@ class RecordedMeasurer:
     def __init__(self, space: Space) -> None:
         self._known = {measurement.config: measurement for measurement in space.measurements}
         self._duel = space.duel
-        self._rounds_given = 0
+        self._rounds_given: dict[Config, int] = {}
         self._waiting: deque[Measurement] = deque()
 
     @property
@@ -239,7 +239,7 @@ class RecordedMeasurer:
         return Evidence(known.max_error, known.tolerance, ("normal",), 1)
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel:
-        """The recorded rounds, in order; fewer than asked for, or none, when they are used up.
+        """The recorded rounds, in order; fewer than asked for, or none, when all of these had them all.
 
         A config that was too slow for the recorded duel brings the samples of its own visit.
         """
@@ -247,8 +247,9 @@ class RecordedMeasurer:
         columns = {config.text: self._latencies(config) for config in configs}
         columns |= {name: self._duel.of(name) for name in vendor}
         available = min(map(len, columns.values()))
-        start, end = self._rounds_given, min(self._rounds_given + rounds, available)
-        self._rounds_given = max(start, end)
+        start = min(self._rounds_given.get(config, 0) for config in configs)
+        end = max(start, min(start + rounds, available))
+        self._rounds_given |= dict.fromkeys(configs, end)
         return Duel(tuple(columns), tuple(zip(*(column[start:end] for column in columns.values()), strict=True)))
 
     def close(self) -> None:
