@@ -357,6 +357,12 @@ class Kernel:
     """What a user would call otherwise, writing to the same operands."""
     default: Callable[[Problem, Limits], Mapping[str, Value]]
     """A rule over dims and limits that names no particular shape; what runs where nothing was tuned."""
+    workspace: Callable[[Problem, Config], Mapping[str, Operand]] = lambda problem, config: {}
+    """Tensors that a config needs beside the operands, such as partial sums; `launch` finds them under their names.
+
+    Integers are 0 when it first gets them, and it leaves them 0; floats hold anything. Launches that follow each other
+    on one stream may share them.
+    """
     valid: Callable[[Problem, Config, Limits], bool] = _anything
     """The single statement of what may be tried, and the reason why each line is there."""
     flops: Callable[[Problem], int] = lambda problem: 0
@@ -380,6 +386,10 @@ class Kernel:
     def default_config(self, problem: Problem, limits: Limits) -> Config:
         """The default as a `Config`."""
         return self.signature.config(self.default(problem, limits))
+
+    def tensors(self, problem: Problem, config: Config) -> Mapping[str, Operand]:
+        """All that `launch` is given: the operands and the config's workspace."""
+        return {**self.operands(problem), **self.workspace(problem, config)}
 
     def bytes(self, problem: Problem) -> int:
         """Fewest bytes the problem moves: each input read once, each output written once."""

@@ -48,7 +48,8 @@ def wrongness(kernel: Kernel, problem: Problem, config: Config, device: str, see
     kernel.vendor(problem, values)
     allowed = check.tolerance(kernel, problem, check.error(kernel, problem, values, tensors.written(operands, values)))
     tensors.poison(operands, values)
-    for launch in kernel.launch(problem, config, values):
+    work = tensors.workspace(kernel.workspace(problem, config), device)
+    for launch in kernel.launch(problem, config, {**values, **work}):
         launch()
     return check.error(kernel, problem, values, tensors.written(operands, values)), allowed
 

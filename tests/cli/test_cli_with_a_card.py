@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,14 @@ PROBLEM = ("--N", "4096")
 
 
 class Busy(Unseen):
-    """A card that somebody uses."""
+    """A card that somebody uses, for as many looks as told."""
+
+    def __init__(self, looks: float = inf) -> None:
+        self._looks = looks
 
     def state(self) -> CardState:  # type: ignore[override]
-        return CardState(foreign=(4711,))
+        self._looks -= 1
+        return CardState(foreign=(4711,) if self._looks >= 0 else ())
 
 
 class Machine:
@@ -158,6 +163,12 @@ def test_d08_a_card_that_others_use_is_not_measured_on_unasked(machine: Machine)
     assert done.exit_code != 0 or done.exception is not None
     assert str(done.exception) == ("GPU 0 is in use by process 4711; wait for it, or measure beside it with --shared")
     assert machine("search", "--trials", "6", "--shared").return_value == 0
+
+
+def test_a_process_that_is_on_the_card_for_a_moment_stops_nobody(machine: Machine) -> None:
+    """Such as a worker that makes its context while it waits for its turn."""
+    machine.card(lambda address: Busy(looks=2))
+    assert machine("search", "--trials", "6").return_value == 0
 
 
 class TestVerify:

@@ -73,6 +73,24 @@ def test_a_change_of_what_is_only_read_is_noticed(values: dict[str, torch.Tensor
     assert tensors.sums(OPERANDS, values) != before
 
 
+@pytest.mark.parametrize(("shape", "strides"), [((8200, 8200), (1, 8200)), ((5, 7), (8, 1)), ((5, 7), (0, 1))])
+def test_a_sum_is_of_all_elements_in_whatever_order(shape: tuple[int, int], strides: tuple[int, int]) -> None:
+    """The large one is added up in two pieces."""
+    operands = {"x": Operand(shape, "int8", strides=strides)}
+    values = {
+        "x": torch.full(shape, 100, dtype=torch.int8).as_strided(shape, strides)
+        if 0 in strides
+        else torch.empty_strided(shape, strides, dtype=torch.int8).fill_(100)
+    }
+    assert tensors.sums(operands, values) == {"x": 100 * shape[0] * shape[1]}
+
+
+def test_a_workspace_is_zero_where_it_counts_and_nothing_where_it_does_not() -> None:
+    work = tensors.workspace({"partials": Operand((2, 3), "fp32"), "arrived": Operand((4,), "int32")}, "cpu")
+    assert bool(work["partials"].isnan().all())
+    assert work["arrived"].tolist() == [0, 0, 0, 0]
+
+
 @pytest.mark.parametrize("strides", [(0, 1), (1, 1), (6, 1)])
 def test_outputs_that_overlap_themselves_are_refused(strides: tuple[int, int]) -> None:
     with pytest.raises(MeasureError, match=r"^elements of out share memory"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import monotonic, sleep
 
 import tuner
 from tuner import catalog, device
@@ -13,7 +14,7 @@ from tuner.errors import MeasureError, NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Asked
 from tuner.measure import recorded
-from tuner.measure.card import look
+from tuner.measure.card import Card, look
 from tuner.measure.gpu import GpuMeasurer, start_worker, survey
 from tuner.measure.lock import Lock, lock_path
 from tuner.measure.measurer import Measurer
@@ -24,6 +25,8 @@ from tuner.space import feasible
 AUTO = "auto"
 _SHORT_US = 5.0
 """A problem that the card could do in less is timed in a graph: events alone cost 2 us, and vary by 0.3."""
+_MOMENT_S = 2.0
+"""Who is still on the card after this is there to stay."""
 _LAUNCH_BOUND = 2.0
 """An answer below this many times an empty kernel's latency is launching more than anything else."""
 
@@ -156,6 +159,15 @@ def _automatic(roofline_us: float) -> str:
     return "graph" if roofline_us < _SHORT_US else "cold"
 
 
+def _foreign(card: Card) -> tuple[int, ...]:
+    """Who keeps computing on it. A worker that another search leaves, or that waits its turn as ours does, is there for
+    a moment: it makes its context and is still."""
+    until = monotonic() + _MOMENT_S
+    while (state := card.state()) is not None and state.foreign and monotonic() < until:
+        sleep(_MOMENT_S / 10)
+    return state.foreign if state is not None else ()
+
+
 class _Gpu:
     """A card that is held from the first measurement on, with a worker that was started for it."""
 
@@ -175,11 +187,11 @@ class _Gpu:
         self.spare = start_worker(self._index)  # it gets ready while we wait
         address = device.bus_id(self._index)
         self.lock = Lock(lock_path(address), self._what, on_wait=say)
-        state = look(address).state()
-        if state is not None and state.foreign and not self._shared:
+        foreign = () if self._shared else _foreign(look(address))
+        if foreign:
             self._let_go()
             raise NoDevice(
-                f"GPU {self._index} is in use by process {', '.join(map(str, state.foreign))}; wait for it, "
+                f"GPU {self._index} is in use by process {', '.join(map(str, foreign))}; wait for it, "
                 "or measure beside it with --shared"
             )
 

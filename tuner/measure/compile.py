@@ -59,7 +59,7 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, target: Tar
     hits: list[bool] = []
     triton.knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
     started = monotonic()
-    stand_ins = {name: StandIn(operand) for name, operand in kernel.operands(problem).items()}
+    stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config).items()}
     try:
         shared = [
             launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs).metadata.shared

@@ -14,6 +14,8 @@ _POISON = 0x5A5A5A5A5A5A5A5A
 """What outputs that know no NaN are filled with, as many of its bytes as an element has."""
 _BAND, _BAND_BYTES = 0xA5, 4096
 """What stands on either side of a tensor that is written, and how much of it."""
+_PIECE = 2**26
+"""Elements that are added up at once: half a gigabyte in 64 bits."""
 _WITHOUT_INFINITY = (torch.float8_e4m3fn,)
 
 
@@ -33,6 +35,17 @@ def allocate(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Te
         MeasureError: elements of an operand that is written share memory.
     """
     return {name: _allocated(name, operand, device, _BAND_BYTES) for name, operand in operands.items()}
+
+
+def workspace(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tensor]:
+    """A kernel's workspace as a config first gets it: integers 0, floats NaN."""
+    blank = {
+        name: torch.empty_strided(o.shape, o.element_strides, dtype=dtype_of(o.dtype), device=device)
+        for name, o in operands.items()
+    }
+    for tensor in blank.values():
+        tensor.fill_(nan if tensor.is_floating_point() else 0)
+    return blank
 
 
 def elsewhere(
@@ -65,11 +78,7 @@ def intact(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor])
 
 def sums(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     """A number for each tensor that is only read, by which a change of its contents is noticed."""
-    return {
-        name: int(bits(tensors[name]).sum(dtype=torch.int64))
-        for name, operand in operands.items()
-        if operand.role == "in"
-    }
+    return {name: _sum(bits(tensors[name])) for name, operand in operands.items() if operand.role == "in"}
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -140,6 +149,13 @@ def restorer(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor
 def written(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors that hold results."""
     return {name: tensors[name] for name, operand in operands.items() if operand.role != "in"}
+
+
+def _sum(integers: torch.Tensor) -> int:
+    """Of all elements, piece by piece: torch widens what it adds up, which takes eight times an int8's memory."""
+    by_stride = sorted(range(integers.ndim), key=integers.stride, reverse=True)
+    flat = integers.permute(by_stride).reshape(-1)  # a view, unless the tensor has gaps
+    return sum(int(piece.sum(dtype=torch.int64)) for piece in flat.split(_PIECE))
 
 
 def _allocated(name: str, operand: Operand, device: str, offset: int) -> torch.Tensor:

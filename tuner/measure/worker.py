@@ -100,7 +100,7 @@ class Worker:
         stage = "launch"
         try:
             self._enter(stage)
-            launches = self._launches(config)
+            (launches,) = self._launches(config, self._tensors)
             facts |= self._first_launch(launches)
             stage = "check"
             self._enter(stage)
@@ -170,17 +170,18 @@ class Worker:
         special = kind == "special" and not self._kernel.finite_only
         tensors.draw(self._operands, self._tensors, seed, special=special)
 
-    def _launches(self, config: Config, values: Mapping[str, torch.Tensor] | None = None) -> tuple[Launch, ...]:
-        return self._kernel.launch(self._problem, config, self._tensors if values is None else values)
+    def _launches(self, config: Config, *sets: Mapping[str, torch.Tensor]) -> list[tuple[Launch, ...]]:
+        """What to launch on each set of operands; they follow each other and share the config's workspace."""
+        work = tensors.workspace(self._kernel.workspace(self._problem, config), self._device)
+        return [self._kernel.launch(self._problem, config, {**values, **work}) for values in sets]
 
     def _timer(self, config: Config | None) -> Timer:
         """What times a config, or the vendor's kernel, on all sets of operands."""
-        runs: list[Run] = [
-            partial(self._kernel.vendor, self._problem, values)
+        runs: list[Run] = (
+            [partial(self._kernel.vendor, self._problem, values) for values in self._sets]
             if config is None
-            else _run(self._launches(config, values))
-            for values in self._sets
-        ]
+            else list(map(_run, self._launches(config, *self._sets)))
+        )
         restores = [tensors.restorer(self._operands, values) for values in self._sets]
         return self._clock.timer(runs, _all([restore for restore in restores if restore is not None]))
 
@@ -203,7 +204,7 @@ class Worker:
         if elsewhere:
             values = tensors.elsewhere(self._operands, self._tensors, _ALIGNMENT)
         before = tensors.sums(self._operands, values)
-        run = _run(self._launches(config, values))
+        run = _run(*self._launches(config, values))
         error, outputs = self._checked(run, values)
         self._refuse_changed(values, before)
         restore = tensors.restorer(self._operands, values)
