@@ -70,7 +70,9 @@ def over(latencies: dict[str, list[float]], a: str, b: str) -> float:
 
 def runner(kernel: Kernel, problem: Problem, config: Config, values: dict[str, Any]) -> Callable[[], object]:
     """What launches one config; compiled and warm."""
-    launches = kernel.launch(problem, config, values)
+    limits = device.describe(0).limits
+    work = tensors.workspace(kernel.workspace(problem, config, limits), "cuda:0")
+    launches = kernel.launch(problem, config, {**values, **work})
 
     def run() -> None:
         for launch in launches:

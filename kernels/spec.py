@@ -279,7 +279,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Limits:
-    """What `valid` and `default` may ask of a card."""
+    """What a kernel may ask of a card."""
 
     capability: tuple[int, int]
     sm_count: int
@@ -357,7 +357,7 @@ class Kernel:
     """What a user would call otherwise, writing to the same operands."""
     default: Callable[[Problem, Limits], Mapping[str, Value]]
     """A rule over dims and limits that names no particular shape; what runs where nothing was tuned."""
-    workspace: Callable[[Problem, Config], Mapping[str, Operand]] = lambda problem, config: {}
+    workspace: Callable[[Problem, Config, Limits], Mapping[str, Operand]] = lambda problem, config, limits: {}
     """Tensors that a config needs beside the operands, such as partial sums; `launch` finds them under their names.
 
     Integers are 0 when it first gets them, and it leaves them 0; floats hold anything. Launches that follow each other
@@ -387,9 +387,9 @@ class Kernel:
         """The default as a `Config`."""
         return self.signature.config(self.default(problem, limits))
 
-    def tensors(self, problem: Problem, config: Config) -> Mapping[str, Operand]:
+    def tensors(self, problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
         """All that `launch` is given: the operands and the config's workspace."""
-        return {**self.operands(problem), **self.workspace(problem, config)}
+        return {**self.operands(problem), **self.workspace(problem, config, limits)}
 
     def bytes(self, problem: Problem) -> int:
         """Fewest bytes the problem moves: each input read once, each output written once."""

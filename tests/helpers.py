@@ -38,17 +38,19 @@ def drawn(kernel: Kernel, problem: Problem, limits: Limits, count: int, seed: in
     return random.Random(seed).sample(space, min(count, len(space)))
 
 
-def wrongness(kernel: Kernel, problem: Problem, config: Config, device: str, seed: int = 1) -> tuple[float, float]:
+def wrongness(
+    kernel: Kernel, problem: Problem, config: Config, device: str, limits: Limits = H200.limits
+) -> tuple[float, float]:
     """Runs a config on fresh inputs and poisoned outputs: its error, and the error that would pass."""
     from tuner.measure import check, tensors
 
     operands = kernel.operands(problem)
     values: dict[str, Any] = tensors.allocate(operands, device)
-    tensors.draw(operands, values, seed)
+    tensors.draw(operands, values, seed=1)
     kernel.vendor(problem, values)
     allowed = check.tolerance(kernel, problem, check.error(kernel, problem, values, tensors.written(operands, values)))
     tensors.poison(operands, values)
-    work = tensors.workspace(kernel.workspace(problem, config), device)
+    work = tensors.workspace(kernel.workspace(problem, config, limits), device)
     for launch in kernel.launch(problem, config, {**values, **work}):
         launch()
     return check.error(kernel, problem, values, tensors.written(operands, values)), allowed

@@ -10,7 +10,7 @@ import torch
 from helpers import OURS, drawn, problems, wrongness
 
 from tuner import catalog
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Config, Limits, Problem
 from tuner.measure.check import error
 from tuner.measure.tensors import allocate, draw, written
 
@@ -23,10 +23,14 @@ EXTRA: dict[str, list[dict[str, object]]] = {
 }
 
 
-def _pairs(op: str) -> Iterator[tuple[Problem, Config]]:
-    """40 seeded configs, each at an odd problem; every dtype, layout and precision comes up."""
+def limits() -> Limits:
     from tuner.device import describe
 
+    return describe(0).limits
+
+
+def _pairs(op: str) -> Iterator[tuple[Problem, Config]]:
+    """40 seeded configs, each at an odd problem; every dtype, layout and precision comes up."""
     kernel = catalog.load(op)
     signature = kernel.signature
     found = [*problems(op), *(signature.problem(values) for values in EXTRA[op])]
@@ -34,7 +38,7 @@ def _pairs(op: str) -> Iterator[tuple[Problem, Config]]:
     while len(found) < 40:
         found += found
     for index, problem in enumerate(found[: max(40, len(list(problems(op))))]):
-        yield problem, drawn(kernel, problem, describe(0).limits, count=1, seed=index)[0]
+        yield problem, drawn(kernel, problem, limits(), count=1, seed=index)[0]
 
 
 @pytest.mark.parametrize("op", OURS)
@@ -43,7 +47,7 @@ def test_seeded_configs_are_right_at_odd_sizes(op: str) -> None:
     tried = 0
     wrong = []
     for problem, config in _pairs(op):
-        found, allowed = wrongness(kernel, problem, config, "cuda")
+        found, allowed = wrongness(kernel, problem, config, "cuda", limits())
         tried += 1
         if not found <= allowed:
             wrong.append((problem.text, config, found, allowed))
@@ -53,12 +57,10 @@ def test_seeded_configs_are_right_at_odd_sizes(op: str) -> None:
 
 @pytest.mark.parametrize("N", [1, 3, 1000, 131_072, 150_000, 1_048_577, 2_000_003])
 def test_f07_softmax_rows_of_any_length(N: int) -> None:
-    from tuner.device import describe
-
     kernel = catalog.load("softmax")
     problem = kernel.signature.problem({"M": 3, "N": N})
-    for config in [kernel.default_config(problem, describe(0).limits), *drawn(kernel, problem, describe(0).limits, 2)]:
-        found, allowed = wrongness(kernel, problem, config, "cuda")
+    for config in [kernel.default_config(problem, limits()), *drawn(kernel, problem, limits(), 2)]:
+        found, allowed = wrongness(kernel, problem, config, "cuda", limits())
         assert found <= allowed, config
 
 
@@ -70,7 +72,7 @@ def test_j01_ieee_products_are_not_tf32() -> None:
         config = kernel.signature.config(
             {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 8, "num_warps": 4, "num_stages": 3}
         )
-        errors[precision], allowed = wrongness(kernel, problem, config, "cuda")
+        errors[precision], allowed = wrongness(kernel, problem, config, "cuda", limits())
         assert errors[precision] <= allowed
     assert errors["ieee"] < 5e-6  # 1.3e-6 on an H200: 1024 additions in fp32
     assert errors["tf32"] > 10 * errors["ieee"]
@@ -84,8 +86,6 @@ def test_f04_more_than_2_to_the_31_elements(op: str) -> None:
     operands = kernel.operands(problem)
     tensors = allocate(operands, "cuda")
     draw(operands, tensors, seed=1)
-    from tuner.device import describe
-
-    for launch in kernel.launch(problem, kernel.default_config(problem, describe(0).limits), tensors):
+    for launch in kernel.launch(problem, kernel.default_config(problem, limits()), tensors):
         launch()
     assert error(kernel, problem, tensors, written(operands, tensors)) <= 2 * torch.finfo(torch.float16).eps

@@ -15,7 +15,7 @@ from helpers import A100, H200, OURS, RTX_4090, alive, drawn, toy, until
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Problem
-from tuner.measure.messages import Compiled, Pool, Target
+from tuner.measure.messages import Compiled, Pool
 from tuner.measure.processes import Child
 from tuner.records import Device, Outcome
 
@@ -30,8 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @contextmanager
 def pool(kernel: str, problem: Problem, card: Device, deadline_s: float = 60.0) -> Iterator[Child]:
     child = Child("tuner.measure.compile")
-    major, minor = card.capability
-    child.send(Pool(kernel, problem, Target(10 * major + minor, card.shared_bytes), jobs=2, deadline_s=deadline_s))
+    child.send(Pool(kernel, problem, card.limits, jobs=2, deadline_s=deadline_s))
     try:
         yield child
     finally:
@@ -155,11 +154,12 @@ def test_killing_the_caller_ends_the_pool_its_forks_and_their_children(
     story = f"""
 import time
 from tuner import catalog
-from tuner.measure.messages import Pool, Target
+from tuner.kernels.spec import Limits
+from tuner.measure.messages import Pool
 from tuner.measure.processes import Child
 signature = catalog.resolve({toy("faulty")!r}).signature
 child = Child("tuner.measure.compile")
-child.send(Pool({toy("faulty")!r}, signature.problem({{"N": 1000}}), Target(90, 232448), 2, 600.0))
+child.send(Pool({toy("faulty")!r}, signature.problem({{"N": 1000}}), Limits((9, 0), 132, 232448), 2, 600.0))
 child.send(signature.config({{"BLOCK": 256, "FAULT": "sleeps", "num_warps": 1, "num_stages": 1}}))
 print(child.pid, flush=True)
 time.sleep(600)

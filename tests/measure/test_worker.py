@@ -41,7 +41,7 @@ def told() -> list[Any]:
 
 @pytest.fixture
 def worker(told: list[Any]) -> Worker:
-    return on_cpu(Task(toy("on_torch"), PROBLEM), told.append)
+    return on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), told.append)
 
 
 class TestMeasure:
@@ -110,7 +110,7 @@ class TestRecheck:
 
     def test_a_kernel_that_promises_nothing_for_nan_is_not_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(catalog, "resolve", lambda reference: replace(KERNEL, finite_only=True))
-        worker = on_cpu(Task(toy("on_torch"), PROBLEM), lambda message: None)
+        worker = on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None)
         assert isinstance(worker.recheck(Recheck(config("denies NaN"), seed=1)), Evidence)
 
     def test_a09_one_that_is_wrong_at_times_is_found_every_time(self, worker: Worker) -> None:
@@ -143,7 +143,7 @@ class TestDuelOnADisturbedCard:
         monkeypatch.setattr("tuner.measure.worker._PAUSE_S", 0.0)
 
     def fought(self, card: Hot) -> Duel:
-        worker = on_cpu(Task(toy("on_torch"), PROBLEM), lambda message: None, card)
+        worker = on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, card)
         duel = worker.duel(Rounds((config(),), rounds=5, seconds=60.0, seed=0))
         assert isinstance(duel, Duel)
         return duel
@@ -198,14 +198,16 @@ def test_a_vendor_that_writes_elsewhere_is_refused() -> None:
     """Its outputs stay poisoned: with such a tolerance everything would pass."""
     problem = KERNEL.signature.problem({"N": 64, "vendor": "elsewhere"})
     with pytest.raises(MeasureError, match="the vendor's own result of on_torch is wrong, or it is not written to out"):
-        on_cpu(Task(toy("on_torch"), problem), lambda message: None)
+        on_cpu(Task(toy("on_torch"), problem, H200.limits), lambda message: None)
 
 
 class InProcess:
     """The real worker as a measurer, without the processes: for many small searches."""
 
     def __init__(self) -> None:
-        self._worker = on_cpu(Task(toy("on_torch"), KERNEL.signature.problem({"N": 64})), lambda message: None)
+        self._worker = on_cpu(
+            Task(toy("on_torch"), KERNEL.signature.problem({"N": 64}), H200.limits), lambda message: None
+        )
         self._waiting: deque[Config] = deque()
         self._seed = 0
 
@@ -253,7 +255,7 @@ class TestRoles:
     @pytest.fixture
     def worker(self) -> Worker:
         problem = catalog.resolve(toy("roles")).signature.problem({"N": 120})
-        return on_cpu(Task(toy("roles"), problem), lambda message: None)
+        return on_cpu(Task(toy("roles"), problem, H200.limits), lambda message: None)
 
     def config(self, warps: int) -> Config:
         return catalog.resolve(toy("roles")).signature.config({"num_warps": warps, "num_stages": 1})
@@ -293,7 +295,7 @@ class Scripted(HostClock):
 @pytest.mark.parametrize(("latency_us", "launches"), [(6.0, 3 + 40), (180.0, 3 + 40), (1000.0, 3 + 10), (200_000.0, 3)])
 def test_d11_a_slow_config_keeps_to_its_time(latency_us: float, launches: int) -> None:
     clock = Scripted(latency_us)
-    worker = Worker(Task(toy("on_torch"), PROBLEM), lambda message: None, device="cpu", clock=clock)
+    worker = Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
     assert worker.measure(Measure(config(), None, seed=1)).latency_us == latency_us
     assert clock.taken == launches
     assert clock.taken * latency_us < 1e6
@@ -302,7 +304,7 @@ def test_d11_a_slow_config_keeps_to_its_time(latency_us: float, launches: int) -
 def test_every_set_of_operands_is_launched_on() -> None:
     """A graph's launches go round sets of operands, which all hold the inputs."""
     clock = HostClock(copies=3)
-    worker = Worker(Task(toy("on_torch"), PROBLEM), lambda message: None, device="cpu", clock=clock)
+    worker = Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
     assert len({values["x"].data_ptr() for values in worker._sets}) == 3
     assert all(torch.equal(values["x"], worker._sets[0]["x"]) for values in worker._sets)
     assert worker.measure(Measure(config(), None, seed=1)).ok

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import toy
+from helpers import H200, toy
 
 from tuner import catalog
 from tuner.kernels.spec import Operand
@@ -32,7 +32,7 @@ def test_a08_a_huge_input_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None
     config = halve.signature.config({"BLOCK": 256, "num_warps": 4, "num_stages": 1})
     clock = EventClock("cuda:0")
     before = torch.cuda.memory_allocated()
-    worker = Worker(Task(toy("halve"), problem), lambda message: None, clock=clock)
+    worker = Worker(Task(toy("halve"), problem, H200.limits), lambda message: None, clock=clock)
     torch.cuda.reset_peak_memory_stats()
     assert worker.measure(Measure(config, None, seed=1)).ok
     assert isinstance(worker.recheck(Recheck(config, seed=1)), Evidence)

@@ -24,8 +24,8 @@ from time import monotonic
 from typing import Any
 
 from tuner import catalog
-from tuner.kernels.spec import Config, Kernel, Operand, Problem, torch_dtype
-from tuner.measure.messages import Compiled, Drop, Pool, Target
+from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem, torch_dtype
+from tuner.measure.messages import Compiled, Drop, Pool
 from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
 
@@ -47,7 +47,7 @@ class StandIn:
         return 0
 
 
-def compile_config(kernel: Kernel, problem: Problem, config: Config, target: Target) -> Compiled:
+def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> Compiled:
     """Compiles one config in this process, for a target that need not be here.
 
     Triton's exceptions are told apart by name; any other is reported as `error`, never raised: a config that breaks
@@ -55,11 +55,11 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, target: Tar
     """
     import triton
 
-    set_target(target)
+    set_target(limits)
     hits: list[bool] = []
     triton.knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
     started = monotonic()
-    stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config).items()}
+    stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
     try:
         shared = [
             launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs).metadata.shared
@@ -70,18 +70,19 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, target: Tar
         return Compiled(config, outcome, describe_error(error), monotonic() - started)
     seconds = monotonic() - started
     most = max(shared, default=0)
-    if most > target.shared_bytes:
-        text = f"needs {most} bytes of shared memory, a block has {target.shared_bytes}"
+    if most > limits.shared_bytes:
+        text = f"needs {most} bytes of shared memory, a block has {limits.shared_bytes}"
         return Compiled(config, Outcome.INFEASIBLE, text, seconds, most)
     return Compiled(config, Outcome.OK, "", None if all(hits) else seconds, most)
 
 
-def set_target(target: Target) -> None:
-    """Makes Triton compile for `target` in this process, which then cannot launch."""
+def set_target(limits: Limits) -> None:
+    """Makes Triton compile for such a card in this process, which then cannot launch."""
     import triton
     from triton.backends.compiler import GPUTarget
 
-    named = GPUTarget("cuda", target.capability, target.warp_size)
+    major, minor = limits.capability
+    named = GPUTarget("cuda", 10 * major + minor, limits.warp_size)
 
     class NamesTheTarget:
         def get_current_device(self) -> int:
@@ -190,7 +191,7 @@ class _Server:
                 die_with(parent)
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
-                result = compile_config(self._kernel, self._pool.problem, config, self._pool.target)
+                result = compile_config(self._kernel, self._pool.problem, config, self._pool.limits)
                 os.write(theirs, pickle.dumps(result))
             except BaseException:  # noqa: BLE001  whatever it is, it ends this fork and is quoted by the server
                 traceback.print_exc()

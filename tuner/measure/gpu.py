@@ -28,7 +28,6 @@ from tuner.measure.messages import (
     Rounds,
     Stage,
     Survey,
-    Target,
     Task,
     Unable,
 )
@@ -93,7 +92,7 @@ class GpuMeasurer:
         worker: str = _WORKER,
     ) -> None:
         self._jobs = jobs or os.cpu_count() or 1
-        self._task = Task(kernel, problem, policy)
+        self._task = Task(kernel, problem, limits, policy)
         self._gpu = gpu
         self._measure_s = measure_s
         self._stop_beaten = stop_beaten
@@ -106,10 +105,8 @@ class GpuMeasurer:
         self._done: deque[Measurement] = deque()
         self._in_hand: Compiled | None = None
         self._dropping = False
-        major, minor = limits.capability
-        target = Target(10 * major + minor, limits.shared_bytes, limits.warp_size)
         self._pool = Child("tuner.measure.compile")
-        self._pool.send(Pool(kernel, problem, target, self._jobs, compile_s))
+        self._pool.send(Pool(kernel, problem, limits, self._jobs, compile_s))
         self._spare = spare
         self._worker = self._next_worker()
 

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Config, Limits, Problem
 from tuner.records import COLD, Outcome, Policy
-
-
-@dataclass(frozen=True)
-class Target:
-    """What to compile for: `capability` 90 is sm_90; `shared_bytes` is what a block of that card can have."""
-
-    capability: int
-    shared_bytes: int
-    warp_size: int = 32
 
 
 @dataclass(frozen=True)
@@ -23,7 +14,7 @@ class Pool:
 
     kernel: str
     problem: Problem
-    target: Target
+    limits: Limits
     jobs: int
     deadline_s: float
 
@@ -52,10 +43,11 @@ class Survey:
 
 @dataclass(frozen=True)
 class Task:
-    """Tells the worker what it serves from now on: a problem, timed by a policy."""
+    """Tells the worker what it serves from now on: a problem on a card, timed by a policy."""
 
     kernel: str
     problem: Problem
+    limits: Limits
     policy: Policy = COLD
 
 

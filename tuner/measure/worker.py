@@ -72,7 +72,7 @@ class Worker:
         clock: Clock | None = None,
     ) -> None:
         self._kernel: Kernel = catalog.resolve(task.kernel)
-        self._problem = task.problem
+        self._problem, self._limits = task.problem, task.limits
         self._tell = tell
         self._card = card or Unseen()
         self._operands = self._kernel.operands(task.problem)
@@ -172,7 +172,7 @@ class Worker:
 
     def _launches(self, config: Config, *sets: Mapping[str, torch.Tensor]) -> list[tuple[Launch, ...]]:
         """What to launch on each set of operands; they follow each other and share the config's workspace."""
-        work = tensors.workspace(self._kernel.workspace(self._problem, config), self._device)
+        work = tensors.workspace(self._kernel.workspace(self._problem, config, self._limits), self._device)
         return [self._kernel.launch(self._problem, config, {**values, **work}) for values in sets]
 
     def _timer(self, config: Config | None) -> Timer:
