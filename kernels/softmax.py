@@ -114,7 +114,7 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
     return torch.softmax(tensors["x"], dim=1, out=tensors["out"])
 
 
-def valid(problem: Problem, config: Config, limits: Limits) -> bool:
+def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     M, N = problem.sizes
     block_n, rows = config["BLOCK_N"], config["ROWS"]
     threads = config["num_warps"] * limits.warp_size

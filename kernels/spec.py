@@ -117,13 +117,13 @@ class Problem:
         """The value of a dim, of an attribute, or of `dtype`."""
         return self.values[name]
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The dims' values, in the signature's order."""
         return tuple(size for _, size in self.dims)
 
-    @property
-    def values(self) -> dict[str, Value]:
+    @cached_property
+    def values(self) -> Mapping[str, Value]:
         """Everything in full: dims, `dtype`, attributes."""
         return {**dict(self.dims), "dtype": self.dtype, **dict(self.attributes)}
 
@@ -334,7 +334,7 @@ class Launch:
         return self.fn[self.grid](*self.args, **self.kwargs)
 
 
-def _anything(problem: Problem, config: Config, limits: Limits) -> bool:
+def _anything(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     return True
 
 
@@ -361,9 +361,9 @@ class Kernel:
     """Tensors that a config needs beside the operands, such as partial sums; `launch` finds them under their names.
 
     Integers are 0 when it first gets them, and it leaves them 0; floats hold anything. Launches that follow each other
-    on one stream may share them.
+    on one stream may share them. Their shapes may tell `launch` of the card, such as how many multiprocessors it has.
     """
-    valid: Callable[[Problem, Config, Limits], bool] = _anything
+    valid: Callable[[Problem, Mapping[str, Any], Limits], bool] = _anything
     """The single statement of what may be tried, and the reason why each line is there."""
     flops: Callable[[Problem], int] = lambda problem: 0
     """Floating-point operations of the problem; 0 for a kernel that only moves data."""

@@ -100,7 +100,7 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
     return tensors["out"].copy_(tensors["x"].t())
 
 
-def valid(problem: Problem, config: Config, limits: Limits) -> bool:
+def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     M, N = problem.sizes
     tile_m, tile_n, pad, vec = (config[name] for name in ("TILE_M", "TILE_N", "PAD", "VEC"))
     threads = config["num_warps"] * limits.warp_size

@@ -57,10 +57,10 @@ def wrongness(
 
 
 def problems(op: str, *, dtypes: tuple[str, ...] | None = None) -> Iterator[Problem]:
-    """Odd problems of an op: every dtype and attribute, sizes that no tile divides."""
+    """Odd problems of an op, sizes that no tile divides: every dtype at every size and with every set of attributes."""
     signature = catalog.load(op).signature
     by_op: dict[str, list[tuple[int, ...]]] = {
-        "gemm": [(1, 1, 1), (3, 129, 127), (127, 129, 65), (128, 256, 64), (1, 300, 17), (100, 3, 130)],
+        "gemm": [(1, 1, 1), (3, 129, 127), (127, 129, 65), (128, 256, 64), (1, 300, 17), (100, 3, 130), (33, 48, 1032)],
         "softmax": [(1, 1), (3, 127), (129, 3), (127, 129), (5, 1000), (2, 4097)],
         "transpose": [(1, 1), (3, 127), (129, 3), (127, 129), (64, 128), (1, 300)],
     }
@@ -69,10 +69,12 @@ def problems(op: str, *, dtypes: tuple[str, ...] | None = None) -> Iterator[Prob
         for attribute in signature.attributes:
             if not attribute.dtypes or dtype in attribute.dtypes:
                 attributes = [{**given, attribute.name: choice} for given in attributes for choice in attribute.choices]
-        for size in by_op[op]:
-            for given in attributes:
-                dims = {dim.name: value for dim, value in zip(signature.dims, size, strict=True)}
-                yield signature.problem({**dims, "dtype": dtype, **given})
+        sizes = by_op[op]
+        pairs = [(size, attributes[0]) for size in sizes]
+        pairs += [(sizes[index % len(sizes)], given) for index, given in enumerate(attributes[1:])]
+        for size, given in pairs:
+            dims = {dim.name: value for dim, value in zip(signature.dims, size, strict=True)}
+            yield signature.problem({**dims, "dtype": dtype, **given})
 
 
 def alive(pid: int) -> bool:

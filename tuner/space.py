@@ -10,8 +10,8 @@ from tuner.kernels.spec import Config, Kernel, Limits, Problem
 
 def feasible(kernel: Kernel, problem: Problem, limits: Limits) -> Iterator[Config]:
     """Configs in the order of the signature's choices, constraints checked one by one."""
-    knobs = kernel.signature.knobs
-    for choice in product(*(knob.choices for knob in knobs)):
-        config = kernel.signature.config({knob.name: value for knob, value in zip(knobs, choice, strict=True)})
-        if kernel.valid(problem, config, limits):
-            yield config
+    names = [knob.name for knob in kernel.signature.knobs]
+    for choice in product(*(knob.choices for knob in kernel.signature.knobs)):
+        values = dict(zip(names, choice, strict=True))
+        if kernel.valid(problem, values, limits):
+            yield kernel.signature.config(values)

@@ -93,7 +93,8 @@ def test_the_gemm_space_is_wide() -> None:
     space = list(feasible(kernel, problem, H200.limits))
     assert len(space) > 1000
     known_good = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 3}
-    assert known_good in space
+    assert kernel.signature.config(known_good) in space
+    assert kernel.signature.config(known_good | {"VARIANT": "persistent"}) in space
 
 
 @pytest.mark.parametrize("op", OURS)
@@ -118,6 +119,7 @@ INTERPRETED = [
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # rows past the end, never stored
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")  # silu of large negatives: x / inf
 @pytest.mark.parametrize(("reference", "problem"), INTERPRETED)
 def test_configs_are_right_under_the_interpreter(reference: str, problem: Problem) -> None:
     """fp32 and fp16: the interpreter computes bf16 products wrongly. Gluon has no interpreter."""

@@ -24,10 +24,16 @@ from time import monotonic
 from typing import Any
 
 from tuner import catalog
-from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem, torch_dtype
+from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem, itemsize, torch_dtype
 from tuner.measure.messages import Compiled, Drop, Pool
 from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
+
+
+class _Dtype(str):
+    """torch's name of a dtype, and how long an element is."""
+
+    itemsize: int
 
 
 class StandIn:
@@ -35,7 +41,8 @@ class StandIn:
 
     def __init__(self, operand: Operand) -> None:
         self.shape = operand.shape
-        self.dtype = f"torch.{torch_dtype(operand.dtype)}"
+        self.dtype = _Dtype(f"torch.{torch_dtype(operand.dtype)}")
+        self.dtype.itemsize = itemsize(operand.dtype)
         self._strides = operand.element_strides
 
     def stride(self, dim: int) -> int:
