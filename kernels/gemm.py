@@ -63,9 +63,12 @@ def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.cons
     if last:
         tl.debug_barrier()
         slices = partials + (slot // SPLIT_K * SPLIT_K).to(tl.int64) * (BLOCK_M * BLOCK_N) + within
-        acc = tl.load(slices, cache_modifier=".cg")
-        for nth in range(1, SPLIT_K):
-            acc += tl.load(slices + nth * (BLOCK_M * BLOCK_N), cache_modifier=".cg")
+        if SPLIT_K == 2:  # a + b is b + a
+            acc += tl.load(slices + (1 - slot % 2) * (BLOCK_M * BLOCK_N), cache_modifier=".cg")
+        else:
+            acc = tl.load(slices, cache_modifier=".cg")
+            for nth in range(1, SPLIT_K):
+                acc += tl.load(slices + nth * (BLOCK_M * BLOCK_N), cache_modifier=".cg")
         tl.store(counter, 0)
     return acc, last
 

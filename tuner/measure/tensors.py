@@ -14,8 +14,6 @@ _POISON = 0x5A5A5A5A5A5A5A5A
 """What outputs that know no NaN are filled with, as many of its bytes as an element has."""
 _BAND, _BAND_BYTES = 0xA5, 4096
 """What stands on either side of a tensor that is written, and how much of it."""
-_PIECE = 2**26
-"""Elements that are added up at once: half a gigabyte in 64 bits."""
 _WITHOUT_INFINITY = (torch.float8_e4m3fn,)
 
 
@@ -152,10 +150,12 @@ def written(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]
 
 
 def _sum(integers: torch.Tensor) -> int:
-    """Of all elements, piece by piece: torch widens what it adds up, which takes eight times an int8's memory."""
+    """Of all bits, taken as 64-bit numbers: torch would widen shorter ones first, in eight times an int8's memory."""
     by_stride = sorted(range(integers.ndim), key=integers.stride, reverse=True)
     flat = integers.permute(by_stride).reshape(-1)  # a view, unless the tensor has gaps
-    return sum(int(piece.sum(dtype=torch.int64)) for piece in flat.split(_PIECE))
+    rest = flat.numel() % (8 // flat.element_size())
+    longs, last = flat[: flat.numel() - rest], flat[flat.numel() - rest :]
+    return int(longs.view(torch.int64).sum()) + int(last.sum(dtype=torch.int64))
 
 
 def _allocated(name: str, operand: Operand, device: str, offset: int) -> torch.Tensor:
