@@ -9,7 +9,8 @@ the latency of those reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import triton
@@ -408,33 +409,75 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     return tiles <= limits.sm_count and slices <= 8 * limits.sm_count
 
 
-def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """The largest tile that still gives every multiprocessor one, and up to 5 steps of about 24 KB in flight.
+_TILES = {
+    (128, 256): 1.0, (128, 128): 0.956, (256, 128): 0.952, (64, 256): 0.95, (256, 64): 0.846, (64, 128): 0.814,
+    (128, 64): 0.687, (64, 64): 0.578, (256, 32): 0.527, (128, 32): 0.451, (64, 32): 0.338,
+}  # fmt: skip
+"""How fast the tensor cores are with a tile, over the fastest: the best config of each in the recorded space of 4096^3
+bf16 (H200, 2026-11-28), where all fill the card alike."""
 
-    Measured on an H200, 2026-11-27: 0.995 of the best of 3,048 configs at 4096^3 bf16 and 0.896 of the best of 248 at
-    16 x 4096 x 4096, where a rule of 64-deep steps had 0.93 and 0.58.
+
+def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Of the tiles the one whose waves over the multiprocessors take least, persistent where that can be.
+
+    Few rows: the widest tile that still gives every multiprocessor one, for the bytes of b are what takes the time.
+
+    Measured on an H200, 2026-11-28, bf16: the best of all configs at 1024 x 6144 x 4096, at 256 x 4096 x 14336 (nt) and
+    at 16 x 4096 x 4096, and 0.996 of it at 4096^3.
     """
-    M, N, K = problem.sizes
+    M, N, _ = problem.sizes
+    if min(M, N) < 64:
+        return few_rows(problem, limits)
+
+    def waves(tile: tuple[int, int]) -> float:
+        block_m, block_n = tile
+        return cdiv(cdiv(M, block_m) * cdiv(N, block_n), limits.sm_count) * block_m * block_n / _TILES[tile]
+
+    for block_m, block_n in sorted(_TILES, key=waves):
+        config = {
+            "BLOCK_M": block_m,
+            "BLOCK_N": block_n,
+            "GROUP_M": max(rows for rows in (1, 4, 8) if rows <= next_power_of_2(cdiv(M, block_m))),
+            "num_warps": 8 if block_m * block_n > 128 * 128 else 4,
+        }
+        for found in filled(problem, config, limits, most_bytes=48 * 1024):
+            return found
+    return few_rows(problem, limits)
+
+
+def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """The default where a tile has fewer than 64 rows or columns."""
+    M, N, _ = problem.sizes
     block_m = min(128, max(16, next_power_of_2(M)))
     block_n = min(256, max(16, next_power_of_2(N)))
-    while cdiv(M, block_m) * cdiv(N, block_n) < limits.sm_count and max(block_m, block_n) > 32:
-        block_m, block_n = (block_m // 2, block_n) if block_m > block_n else (block_m, block_n // 2)
-    block_k = 256
-    while block_k > 32 and (
-        (block_m + block_n) * block_k * itemsize(problem.dtype) > 24 * 1024 or block_k * max(M, N) >= 2**31
-    ):
-        block_k //= 2
+    narrowest = 32 if transposed(problem)[1] else 64  # b's rows, 128 bytes of each at least
+    while cdiv(M, block_m) * cdiv(N, block_n) < limits.sm_count and max(block_m, block_n // 2) > 32:
+        if block_m > block_n:
+            block_m //= 2
+        elif block_n > narrowest:
+            block_n //= 2
+        else:
+            break
     config = {
         "BLOCK_M": block_m,
         "BLOCK_N": block_n,
-        "BLOCK_K": min(block_k, max(32, next_power_of_2(K))),
         "GROUP_M": max(rows for rows in (1, 4, 8) if rows <= next_power_of_2(cdiv(M, block_m))),
-        "num_warps": 8 if block_m * block_n > 128 * 128 else 4 if block_m * block_n > 16 * 16 else 2,
-        "VARIANT": "tiles",
-        "SPLIT_K": 1,
-        "STORES": 1,
+        "num_warps": 4 if block_m * block_n > 16 * 16 else 2,
     }
-    return {**config, "num_stages": min(5, max(2, limits.shared_bytes // stage_bytes(problem, config)))}
+    return next(filled(problem, config, limits, most_bytes=40 * 1024))
+
+
+def filled(
+    problem: Problem, config: Mapping[str, Value], limits: Limits, most_bytes: int
+) -> Iterator[Mapping[str, Value]]:
+    """A tile with its variant, and the deepest steps and the most stages that fit."""
+    for variant in ("persistent", "tiles"):
+        for block_k in (256, 128, 64, 32):
+            for stages, stores in product((6, 5, 4, 3, 2), (1, 2)):
+                more = {"BLOCK_K": block_k, "VARIANT": variant, "SPLIT_K": 1, "STORES": stores, "num_stages": stages}
+                full = {**config, **more}
+                if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
+                    yield full
 
 
 def rounding(problem: Problem) -> float:

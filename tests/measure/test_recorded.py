@@ -96,7 +96,7 @@ def test_signatures_need_no_kernel_code() -> None:
 
 
 def test_an_unknown_space_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match=r"no recorded space is called '../x'; there are gemm-16x4096x4096"):
+    with pytest.raises(UnknownName, match=r"no recorded space is called '../x'; there are gemm-1024x6144x4096"):
         recorded.load("../x")
 
 
