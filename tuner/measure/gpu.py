@@ -106,10 +106,8 @@ class GpuMeasurer:
         self._done: deque[Measurement] = deque()
         self._in_hand: Compiled | None = None
         self._dropping = False
-        major, minor = limits.capability
-        target = Target(10 * major + minor, limits.shared_bytes, limits.warp_size)
         self._pool = Child("tuner.measure.compile")
-        self._pool.send(Pool(kernel, problem, target, self._jobs, compile_s))
+        self._pool.send(Pool(kernel, problem, Target.of(limits), self._jobs, compile_s))
         self._spare = spare
         self._worker = self._next_worker()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Config, Limits, Problem
 from tuner.records import COLD, Outcome, Policy
 
 
@@ -16,16 +16,33 @@ class Target:
     shared_bytes: int
     warp_size: int = 32
 
+    @staticmethod
+    def of(limits: Limits) -> Target:
+        """The card that these are the limits of."""
+        major, minor = limits.capability
+        return Target(10 * major + minor, limits.shared_bytes, limits.warp_size)
+
 
 @dataclass(frozen=True)
 class Pool:
-    """First message to the pool: what it compiles, for what, how many at once, how long each may take."""
+    """First message to the pool: what it compiles, for what, how many at once, how long each may take.
+
+    The configs that follow are of `problem`, or come as a `Compile` with a problem of their own.
+    """
 
     kernel: str
     problem: Problem
     target: Target
     jobs: int
     deadline_s: float
+
+
+@dataclass(frozen=True)
+class Compile:
+    """Asks for a config of another problem of the pool's kernel."""
+
+    problem: Problem
+    config: Config
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,8 @@ class Compiled:
     compile_s: float | None = None
     """None where Triton's cache had it already."""
     shared_bytes: int | None = None
+    problem: Problem | None = None
+    """Told by the pool, which may compile for several."""
 
 
 @dataclass(frozen=True)
