@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from operator import itemgetter
 from typing import Any
 
@@ -26,7 +27,7 @@ def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
     A tensor becomes its address, which Triton then need not ask for.
 
     Raises:
-        UsageError: the launch has a tensor that is none of these.
+        UsageError: the launch has a tensor that is none of these, or several in a tuple.
     """
     order: list[int] = []
     constants: list[Any] = []
@@ -35,6 +36,8 @@ def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
         if hasattr(value, "data_ptr"):
             order.append(_which(value, tensors))
             continue
+        if isinstance(value, tuple | list) and any(hasattr(item, "data_ptr") for item in value):
+            raise UsageError("a kernel that is prepared takes its tensors one by one, not in a tuple; name each")
         if isinstance(value, TensorDescriptor):
             described[place] = value, _which(value.base, tensors)
         order.append(len(tensors) + len(constants))
@@ -73,8 +76,9 @@ def _picker(order: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
 
 def _bound(launch: Launch) -> tuple[Any, ...]:
     """The kernel's parameters in its own order, as Triton binds them; of options like `num_warps` only its own."""
-    own = {name: value for name, value in launch.kwargs.items() if name in launch.fn.arg_names}
-    bound = launch.fn.signature.bind(*launch.args, **own)
+    parameters = signature(launch.fn.fn)
+    own = {name: value for name, value in launch.kwargs.items() if name in parameters.parameters}
+    bound = parameters.bind(*launch.args, **own)
     bound.apply_defaults()
     return tuple(bound.arguments.values())
 

@@ -18,6 +18,7 @@ from triton.backends.nvidia.driver import CudaLauncher
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.arguments import Arguments, Pointers, arranged, expanded, make_room
+from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Kernel, Launch, Operand, Problem
 from tuner.measure.tensors import dtype_of
 
@@ -37,8 +38,11 @@ def prepare(kernel: Kernel, problem: Problem, config: Config, tensors: Mapping[s
     It serves all tensors that are described as these are: shapes, strides, dtypes, and which are aligned to 16 bytes.
 
     Raises:
+        UsageError: Triton was told to interpret kernels, not to compile them.
         Triton's own errors: the config cannot be compiled, or the card refuses it.
     """
+    if knobs.runtime.interpret:
+        raise UsageError("what is prepared is a compiled kernel, and TRITON_INTERPRET=1 makes none; unset it")
     work = kernel.workspace(problem, config)
     given = {**tensors, **_blank(work)}
     steps = [_step(launch, list(given.values())) for launch in kernel.launch(problem, config, given)]

@@ -32,7 +32,9 @@ _MOST = 8192
 """Kinds of calls that stay prepared, a few KB each. Then the oldest goes, and is prepared anew when it comes again."""
 
 _prepared: dict[object, Call] = {}
-os.register_at_fork(after_in_child=_prepared.clear)  # a child has no card: torch says so where a call is prepared
+_devices: set[int] = set()
+"""On which something was prepared."""
+os.register_at_fork(after_in_child=_prepared.clear)  # a child has not the card that its parent has
 
 _PLAIN = {Tensor, torch.nn.Parameter}
 """Tensors with memory. What becomes of others, such as the fake ones of tracing, is for torch to decide."""
@@ -75,7 +77,7 @@ def softmax(x: Tensor, out: Tensor | None = None) -> Tensor:
     Raises:
         UsageError: as `gemm`.
     """
-    return _unary(softmax, _torch_softmax, x, x.shape, out)
+    return _unary(softmax, _torch_softmax, x, out)
 
 
 def transpose(x: Tensor, out: Tensor | None = None) -> Tensor:
@@ -84,24 +86,26 @@ def transpose(x: Tensor, out: Tensor | None = None) -> Tensor:
     Raises:
         UsageError: as `gemm`.
     """
-    return _unary(transpose, _torch_transpose, x, x.shape[::-1], out)
+    return _unary(transpose, _torch_transpose, x, out)
 
 
 def refresh() -> None:
     """Takes up what was tuned since this process first asked. It is compiled first, while other threads go on.
 
     Graphs that are captured already keep what they have.
+
+    Raises:
+        as `precompile`; then everything goes on as before.
     """
     client.refresh()
-    for index in range(torch.cuda.device_count()):
+    for index in list(_devices):
         precompile(device=index)
     _prepared.clear()
 
 
-def _unary(
-    op: Callable[..., Tensor], in_torch: Callable[..., None], x: Tensor, shape: torch.Size, out: Tensor | None
-) -> Tensor:
+def _unary(op: Callable[..., Tensor], in_torch: Callable[..., None], x: Tensor, out: Tensor | None) -> Tensor:
     if out is None:
+        shape = x.shape[::-1] if op is transpose else x.shape
         out = torch.empty(shape, dtype=x.dtype, device=x.device)
     gradient = (x.requires_grad or out.requires_grad) and _recording()
     if _tracing() or not (type(x) in _PLAIN and type(out) in _PLAIN):
@@ -138,10 +142,12 @@ def _prepare(op: Callable[..., Tensor], key: object, tensors: calls.Tensors, gra
     if not all(calls.fits(name, operand, tensor) for operand, tensor in tensors.items()):
         return lambda at: _by_copies(op, tensors)
     operands = calls.operands(name, tensors)
+    torch.cuda.init()  # refuses, in torch's words, in a child of a process that has the card
     with torch.cuda.device(out.device):
         call = _with_best(calls.kernel(name), calls.problem(name, operands), operands)
     make_room(_prepared, _MOST)
     _prepared[key] = call
+    _devices.add(out.get_device())
     return call
 
 

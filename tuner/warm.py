@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
@@ -67,9 +67,9 @@ def precompile(*ops: str, device: int | str = 0, jobs: int | None = None, compil
         wanted, limits = _wanted(op, device)
         if wanted and limits is not None:
             results += _compile(op, wanted, Target.of(limits), jobs or os.cpu_count() or 1, compile_s)
+    if isinstance(device, int):
+        results = [_loaded(result, device) if result.outcome is Outcome.OK else result for result in results]
     usable = [result for result in results if result.outcome is Outcome.OK]
-    if isinstance(device, int) and usable:
-        _load(usable, device)
     cached = sum(result.compile_s is None for result in usable)
     failed = tuple(result for result in results if result.outcome is not Outcome.OK)
     return Precompiled(name, len(usable) - cached, cached, failed, monotonic() - started)
@@ -104,17 +104,22 @@ def _compile(op: str, wanted: Sequence[Compile], target: Target, jobs: int, comp
         pool.kill(grace_s=2.0)
 
 
-def _load(results: Sequence[Compiled], index: int) -> None:
-    """Takes what is in Triton's cache into this process and onto the card."""
+def _loaded(result: Compiled, index: int) -> Compiled:
+    """Takes a config from Triton's cache into this process and onto the card; how that failed, if it did."""
     import torch
 
-    from tuner.measure.compile import compiled_launches
+    from tuner.measure.compile import compiled_launches, describe_error, is_compile_error
 
-    with torch.cuda.device(index):
-        for result in results:
-            assert result.problem is not None
+    assert result.problem is not None
+    try:
+        with torch.cuda.device(index):
             for code in compiled_launches(catalog.load(result.problem.op), result.problem, result.config):
                 code.run  # noqa: B018  loads it
+    except Exception as error:
+        if not is_compile_error(error):
+            raise
+        return replace(result, outcome=Outcome.OUT_OF_RESOURCES, error=describe_error(error))
+    return result
 
 
 def _failure(result: Compiled) -> dict[str, Any]:
