@@ -20,6 +20,7 @@ from torch import Tensor
 from tuner import best_config, catalog, client, device, ops, precompile
 from tuner.db.store import Store
 from tuner.errors import UsageError
+from tuner.kernels.softmax import softmax_one_pass
 from tuner.kernels.spec import Config, Value
 from tuner.launcher import Call, prepare
 from tuner.records import Answer, Duel, Provenance
@@ -228,6 +229,10 @@ class TestWhichPath:
         with caplog.at_level(logging.DEBUG, "tuner"):
             assert right(ops.softmax(x), x.double().softmax(1))
         assert caplog.messages == [f"softmax M=64 N=1000 dtype=fp32: launched with {config.text} (exact)"]
+        (seen,) = self.launched(lambda: ops.softmax(x))
+        loaded = softmax_one_pass.device_caches[0][0].values()
+        (ran,) = [code for code in loaded if code.function == seen["function"]]
+        assert ran.metadata.num_warps == 1
 
     def test_the_default_is_what_runs_where_nothing_is_tuned(self, caplog: pytest.LogCaptureFixture) -> None:
         kernel = catalog.load("softmax")
