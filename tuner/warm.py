@@ -13,7 +13,6 @@ from tuner import device as cards
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Limits
 from tuner.measure.messages import Compile, Compiled, Pool, Target
-from tuner.measure.processes import Child
 from tuner.records import Outcome
 
 _AHEAD = 4
@@ -90,6 +89,8 @@ def _wanted(op: str, device: int | str) -> tuple[list[Compile], Limits | None]:
 
 
 def _compile(op: str, wanted: Sequence[Compile], target: Target, jobs: int, compile_s: float) -> Iterator[Compiled]:
+    from tuner.measure.processes import Child
+
     pool = Child("tuner.measure.compile")
     try:
         pool.send(Pool(op, wanted[0].problem, target, jobs, compile_s))
