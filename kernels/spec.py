@@ -127,6 +127,11 @@ class Problem:
         """Everything in full: dims, `dtype`, attributes."""
         return {**dict(self.dims), "dtype": self.dtype, **dict(self.attributes)}
 
+    @property
+    def stated(self) -> Mapping[str, Value]:
+        """What tells it from others of its op: dims, `dtype`, and the attributes that are not at their default."""
+        return _stated(self.values, self.text)
+
 
 class Config(Mapping[str, Value]):
     """One choice for every knob; made by `Signature.config`. `text` is canonical: sorted, defaults left out."""
@@ -148,6 +153,11 @@ class Config(Mapping[str, Value]):
 
     def __hash__(self) -> int:
         return hash(frozenset(self._values.items()))
+
+    @property
+    def stated(self) -> Mapping[str, Value]:
+        """The knobs that are not at a default of theirs."""
+        return _stated(self._values, self.text)
 
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={value}' for name, value in self.items())})"
@@ -399,6 +409,12 @@ class Kernel:
 def _text(values: Mapping[str, Value], *, ordered: bool = False) -> str:
     names = values if ordered else sorted(values)
     return " ".join(f"{name}={values[name]}" for name in names)
+
+
+def _stated(values: Mapping[str, Value], text: str) -> Mapping[str, Value]:
+    """Those of `values` that a canonical text names."""
+    names = {part.partition("=")[0] for part in text.split()}
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _shown(value: object) -> str:

@@ -140,7 +140,7 @@ class TestAnswers:
         assert (best.config, best.match, best.stale) == (block(128), "stale", (reason,))
         assert messages(caplog) == [
             f"scale M=4096 N=4096 dtype=bf16: the config is stale ({reason}); "
-            "tuner search scale --M 4096 --N 4096 --dtype bf16 --layout nn"
+            "tuner search scale --M 4096 --N 4096 --dtype bf16"
         ]
 
     def test_a_kernel_of_ours_is_looked_up_by_its_own_signature(self, path: Path) -> None:
@@ -265,7 +265,7 @@ class TestG01NeverRaises:
             assert best_config("scale", device=DEVICE, M=64) == Best(None, "none")
         assert messages(caplog) == [
             "scale M=64 N=64 dtype=bf16: there is no default here either, since nothing is tuned on nvidia-h200; "
-            "tuner search scale --M 64 --N 64 --dtype bf16 --layout nn"
+            "tuner search scale --M 64 --N 64 --dtype bf16"
         ]
 
     def test_each_key_has_a_warning_of_its_own(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -287,7 +287,7 @@ class TestG01NeverRaises:
             assert best_config("gemm", device=DEVICE, M=64) == Best(None, "none")
         assert messages(caplog) == [
             "gemm M=64 N=64 K=64 dtype=bf16: there is no default here either, since nothing is tuned on nvidia-h200; "
-            "tuner search gemm --M 64 --N 64 --K 64 --dtype bf16 --layout nn"
+            "tuner search gemm --M 64 --N 64 --K 64 --dtype bf16"
         ]
         assert not path.exists()
 

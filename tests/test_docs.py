@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner import device
 from tuner.measure import recorded
 from tuner.records import VENDOR, median
 
@@ -44,6 +45,13 @@ def test_the_readmes_commands_and_python_run(environment: dict[str, str]) -> Non
     assert match == "stale"
     assert int(block_m) >= 64
     assert int(warps) >= 4
+
+
+def test_the_commands_of_the_ops_page_run_as_far_as_there_is_a_card(environment: dict[str, str]) -> None:
+    commands = [line.removeprefix("$ ") for line in "".join(blocks(ROOT / "docs" / "ops.md", "console")).splitlines()]
+    here, elsewhere = commands
+    assert subprocess.run(elsewhere.split(), env=environment, check=False).returncode == 0
+    assert subprocess.run(here.split(), env=environment, check=False).returncode == (0 if device.count() else 3)
 
 
 def test_every_command_is_in_the_readme() -> None:

@@ -335,7 +335,7 @@ class TestDeviceAsked:
 class TestG01Command:
     def test_it_says_the_problem_in_full(self) -> None:
         problem = MATMUL.problem({"M": 16, "N": 4096, "dtype": "fp16", "out_dtype": "fp32"})
-        command = "tuner search matmul --M 16 --N 4096 --K 16 --dtype fp16 --layout nn --out_dtype fp32"
+        command = "tuner search matmul --M 16 --N 4096 --K 16 --dtype fp16 --out_dtype fp32"
         assert find([], Asked(problem)).command == command
 
     @pytest.mark.parametrize("op", OURS)
@@ -416,6 +416,6 @@ class TestJson:
             "match": "none",
             "reason": "no answer is stored for matmul M=4096 N=4096 K=4096 dtype=bf16 on nvidia-h200",
             "nearest": ["matmul M=2048 N=2048 K=2048 dtype=fp16"],
-            "command": "tuner search matmul --M 4096 --N 4096 --K 4096 --dtype bf16 --layout nn --out_dtype same",
+            "command": "tuner search matmul --M 4096 --N 4096 --K 4096 --dtype bf16",
             "snapshot": "uuid:1",
         }

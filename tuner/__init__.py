@@ -16,6 +16,7 @@ from tuner.kernels.spec import (
     Problem,
     Signature,
 )
+from tuner.warm import Precompiled, precompile
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,8 +29,10 @@ __all__ = [
     "Launch",
     "Limits",
     "Operand",
+    "Precompiled",
     "Problem",
     "Signature",
     "__version__",
     "best_config",
+    "precompile",
 ]

@@ -19,7 +19,7 @@ from tuner import catalog, device
 from tuner.errors import TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.lookup import Asked, Table
-from tuner.records import Answer
+from tuner.records import Answer, StoredAnswer
 
 if TYPE_CHECKING:
     from tuner.db.store import Store
@@ -67,6 +67,22 @@ def best_config(op: str, /, *, device: int | str = 0, **problem: object) -> Best
     if best is None:
         best = _answered[key] = _answer(op, device, problem)
     return best
+
+
+def refresh() -> None:
+    """Forgets what was read and answered: whoever asks next is answered from what is stored then."""
+    _table.cache_clear()
+    _signature.cache_clear()
+    _answered.clear()
+
+
+def answered(op: str, device: int | str = 0) -> list[StoredAnswer]:
+    """The answers of an op on a device, of which `best_config` gives the one that serves a problem.
+
+    Raises:
+        TunerError: they cannot be read, or there is no such device.
+    """
+    return list(_table(op, _device_id(device)))
 
 
 def _answer(op: str, asked_device: int | str, values: dict[str, object]) -> Best:

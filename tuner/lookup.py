@@ -86,7 +86,7 @@ class Found:
     @property
     def command(self) -> str:
         """What would tune the problem."""
-        options = " ".join(f"--{name} {value}" for name, value in self.problem.values.items())
+        options = " ".join(f"--{name} {value}" for name, value in self.problem.stated.items())
         return f"tuner search {self.problem.op} {options}"
 
     @property

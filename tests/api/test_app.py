@@ -37,6 +37,10 @@ def client(store: Store) -> Iterator[httpx.Client]:
         yield made
 
 
+PLAIN = {"layout": "nn", "bias": False, "activation": "none"}
+"""gemm's attributes at their defaults."""
+
+
 def test_health(client: httpx.Client, store: Store) -> None:
     assert client.get("/healthz").json() == {"status": "ok", "version": tuner.__version__}
     ready = client.get("/readyz").json()
@@ -52,7 +56,7 @@ class TestBestConfig:
             assert got.status_code == 200
             body = got.json()
             assert body["match"] == "exact"
-            assert body["problem"] == {"M": 4096, "N": 4096, "K": 4096, "dtype": "bf16", "layout": "nn"}
+            assert body["problem"] == {"M": 4096, "N": 4096, "K": 4096, "dtype": "bf16", **PLAIN}
             assert body["config"] == dict(GEMM.default_config(problem(M=4096), H200.limits))
             assert body["latency_us"] == 10.0
             assert body["tflops"] == 100.0
@@ -92,12 +96,12 @@ class TestBestConfig:
             assert got.status_code == 404
             assert got.json() == {
                 "op": "gemm",
-                "problem": {"M": 65, "N": 65, "K": 65, "dtype": "bf16", "layout": "nn"},
+                "problem": {"M": 65, "N": 65, "K": 65, "dtype": "bf16", **PLAIN},
                 "device": "nvidia-h200",
                 "match": "none",
                 "reason": "no answer is stored for gemm M=65 N=65 K=65 dtype=bf16 on nvidia-h200",
                 "nearest": ["gemm M=64 N=64 K=64 dtype=bf16"],
-                "command": "tuner search gemm --M 65 --N 65 --K 65 --dtype bf16 --layout nn",
+                "command": "tuner search gemm --M 65 --N 65 --K 65 --dtype bf16",
                 "snapshot": store.snapshot,
             }
 
@@ -169,7 +173,7 @@ REFUSED: list[tuple[str, int, str]] = [
     (f"op=gemm&M={HUGE}", 422, "gemm: M is a whole number from 1 to 2147483647, not '999"),
     ("op=gemm&M=4%D9%A3", 422, "gemm: M is a whole number"),
     ("op=gemm&M=64&M=65", 422, "M is given more than once"),
-    ("op=gemm&M=64&Q=1", 422, "gemm is described by M, N, K, dtype, layout, precision, not by 'Q'"),
+    ("op=gemm&M=64&Q=1", 422, "gemm is described by M, N, K, dtype, layout, bias, activation, precision, not by 'Q'"),
     ("op=gemm&M=64&dtype=int4", 422, "or torch's name for it, not 'int4'"),
     ("op=gemm&M=64&dtype=", 422, "or torch's name for it, not ''"),
     ("op=gemm&M=64&strict=yes", 422, "strict is 0 or 1, not 'yes'"),

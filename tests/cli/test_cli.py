@@ -89,11 +89,20 @@ class TestSearch:
         answer = json.loads(done.stdout)
         assert answer.keys() == FIELDS
         assert answer["op"] == "gemm"
-        assert answer["problem"] == {"M": 4096, "N": 4096, "K": 4096, "dtype": "bf16", "layout": "nn"}
+        assert answer["problem"] == {
+            "M": 4096,
+            "N": 4096,
+            "K": 4096,
+            "dtype": "bf16",
+            "layout": "nn",
+            "bias": False,
+            "activation": "none",
+        }
         assert answer["recorded"] == GEMM
         assert answer["match"] == "stale"
         assert answer["stale"] == [f"recorded: replayed from {GEMM}, not measured here"]
-        assert answer["config"].keys() == {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages"}
+        tile = {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages"}
+        assert answer["config"].keys() == tile | {"VARIANT", "SPLIT_K", "STORES"}
         assert answer["interval_us"][0] <= answer["latency_us"] <= answer["interval_us"][1]
 
     def test_the_same_command_again_answers_from_the_store(self, tuned: Tuner) -> None:
@@ -180,7 +189,7 @@ class TestBestAndList:
     def test_a_miss_says_what_is_near_and_what_would_tune_it(self, tuned: Tuner) -> None:
         done = tuned("best", "gemm", "--M", "4097")
         assert done.returncode == 1
-        assert "tuner search gemm --M 4097 --N 4097 --K 4097 --dtype bf16 --layout nn" in done.stdout
+        assert "tuner search gemm --M 4097 --N 4097 --K 4097 --dtype bf16" in done.stdout
         assert "gemm M=4096 N=4096 K=4096 dtype=bf16" in done.stdout
         missed = json.loads(tuned("best", "gemm", "--M", "4097", "--json").stdout)
         assert missed["match"] == "none"
@@ -221,7 +230,7 @@ REFUSED = [
     (["search", "gemm", "--M", "64", "--Q", "1"], 2, "No such option"),
     (["search", "gemm", "--M", "64", "--dtype", "fp7"], 2, "or torch's name for it, not 'fp7'"),
     (["search", "gemm", "--M", "64", "--dtype", "int8"], 2, "gemm knows dtype bf16, fp16, fp32, not int8"),
-    (["search", "gemm", "--M", "64", "--layout", "zz"], 2, "gemm: layout is one of nn, nt, tn, not 'zz'"),
+    (["search", "gemm", "--M", "64", "--layout", "zz"], 2, "gemm: layout is one of nn, nt, tn, tt, not 'zz'"),
     (["search", "gemm", "--M", "64", "--precision", "tf32"], 2, "gemm: precision applies to dtype fp32, not to bf16"),
     (
         ["search", "gemm", "--M", "64", "--replay", "nothing"],

@@ -149,7 +149,8 @@ def _candidates(candidates: Candidates) -> Iterator[str]:
     yield f"{candidates.beaten:7,}  far behind at a first look"
     for failure in candidates.failures:
         stage = f" ({failure.stage})" if failure.stage else ""
-        yield f"{failure.count:7,}  {failure.outcome}{stage}{escape(f': {first_line(failure.example)}')}"
+        head = f"{failure.count:7,}  {failure.outcome}{stage}: "
+        yield f"{head}{escape(first_line(failure.example, 80 - len(head)))}"
     if candidates.not_tried is not None:
         yield f"{candidates.not_tried:7,}  not tried"
     if candidates.outside:

@@ -115,7 +115,8 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: Found | 
     yield f"{sum(m.ok for m in measurements):7,}  ok"
     for failure in failures(measurements):
         stage = f" ({failure.stage})" if failure.stage else ""
-        yield f"{failure.count:7,}  {failure.outcome}{stage}{escape(f': {first_line(failure.example)}')}"
+        head = f"{failure.count:7,}  {failure.outcome}{stage}: "
+        yield f"{head}{escape(first_line(failure.example, 80 - len(head)))}"
     best = _best(measurements)
     if best:
         yield "\n[bold]Fastest[/]  [dim]of single measurements; the duel may prefer another[/]"

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from tuner.kernels.spec import Problem, Value
+from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Found
 from tuner.records import Answer, Evidence, Measurement, StoredAnswer
 
@@ -36,13 +36,13 @@ def say(line: str) -> None:
 
 
 def problem_text(problem: Problem) -> str:
-    """A problem in full: `gemm  M=4096 N=4096 K=4096 dtype=bf16 layout=nn`."""
-    return f"{problem.op}  {' '.join(f'{name}={value}' for name, value in problem.values.items())}"
+    """A problem, attributes at their default left out: `gemm  M=4096 N=4096 K=4096 dtype=bf16`."""
+    return f"{problem.op}  {' '.join(f'{name}={value}' for name, value in problem.stated.items())}"
 
 
-def config_text(config: Mapping[str, Value]) -> str:
-    """A config on one line."""
-    return "  ".join(f"{name}={value}" for name, value in config.items())
+def config_text(config: Config) -> str:
+    """A config on one line, knobs at a default of theirs left out."""
+    return "  ".join(f"{name}={value}" for name, value in config.stated.items())
 
 
 def failures_text(failures: Mapping[str, int]) -> str:

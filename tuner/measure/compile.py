@@ -17,7 +17,7 @@ import sys
 import traceback
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from tempfile import TemporaryFile
 from time import monotonic
@@ -25,7 +25,7 @@ from typing import Any
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem, itemsize, torch_dtype
-from tuner.measure.messages import Compiled, Drop, Pool
+from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
 
@@ -66,12 +66,8 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
     hits: list[bool] = []
     triton.knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
     started = monotonic()
-    stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
     try:
-        shared = [
-            launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs).metadata.shared
-            for launch in kernel.launch(problem, config, stand_ins)
-        ]
+        shared = [code.metadata.shared for code in compiled_launches(kernel, problem, config, limits)]
     except Exception as error:  # noqa: BLE001  a compiler may raise anything
         outcome = Outcome.COMPILE_ERROR if is_compile_error(error) else Outcome.ERROR
         return Compiled(config, outcome, describe_error(error), monotonic() - started)
@@ -81,6 +77,15 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
         text = f"needs {most} bytes of shared memory, a block has {limits.shared_bytes}"
         return Compiled(config, Outcome.INFEASIBLE, text, seconds, most)
     return Compiled(config, Outcome.OK, "", None if all(hits) else seconds, most)
+
+
+def compiled_launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
+    """What Triton makes, or has in its cache, of each launch of a config on tensors as the problem describes them."""
+    stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
+    return [
+        launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
+        for launch in kernel.launch(problem, config, stand_ins)
+    ]
 
 
 def set_target(limits: Limits) -> None:
@@ -136,12 +141,16 @@ def describe_error(error: BaseException) -> str:
 class _Job:
     """One fork at work."""
 
-    config: Config
+    asked: Compile
     pid: int
     pipe: int
     log: Any
     started: float
     received: bytearray = field(default_factory=bytearray)
+
+    @property
+    def config(self) -> Config:
+        return self.asked.config
 
 
 class _Server:
@@ -151,7 +160,7 @@ class _Server:
         self._pool, self._parent = pool, parent
         self._kernel = catalog.resolve(pool.kernel)
         _do_once()
-        self._waiting: deque[Config] = deque()
+        self._waiting: deque[Compile] = deque()
         self._running: dict[int, _Job] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(parent.fileno(), selectors.EVENT_READ)
@@ -178,27 +187,28 @@ class _Server:
                 text = f"the compiler was still at work after {self._pool.deadline_s:g} s"
                 self._end(job, Compiled(job.config, Outcome.TIMEOUT, text, monotonic() - job.started))
 
-    def _take(self, message: Config | Drop) -> None:
-        if isinstance(message, Config):
-            self._waiting.append(message)
+    def _take(self, message: Config | Compile | Drop) -> None:
+        if not isinstance(message, Drop):
+            self._waiting.append(Compile(self._pool.problem, message) if isinstance(message, Config) else message)
             return
         self._waiting.clear()
         for job in list(self._running.values()):
             self._forget(job)
         self._parent.send(message)
 
-    def _start(self, config: Config) -> None:
+    def _start(self, asked: Compile) -> None:
         ours, theirs = os.pipe()
         log = TemporaryFile()
         parent = os.getpid()
-        pid = os.fork()
+        job = _Job(asked, 0, ours, log, monotonic())
+        job.pid = pid = os.fork()
         if pid == 0:
             try:
                 os.setsid()
                 die_with(parent)
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
-                result = compile_config(self._kernel, self._pool.problem, config, self._pool.limits)
+                result = compile_config(self._kernel, asked.problem, asked.config, self._pool.limits)
                 os.write(theirs, pickle.dumps(result))
             except BaseException:  # noqa: BLE001  whatever it is, it ends this fork and is quoted by the server
                 traceback.print_exc()
@@ -206,7 +216,7 @@ class _Server:
                 sys.stderr.flush()
                 os._exit(0)
         os.close(theirs)
-        self._running[ours] = _Job(config, pid, ours, log, monotonic())
+        self._running[ours] = job
         self._selector.register(ours, selectors.EVENT_READ)
 
     def _read(self, job: _Job) -> None:
@@ -221,7 +231,8 @@ class _Server:
 
     def _end(self, job: _Job, result: Compiled | None) -> None:
         words = self._forget(job)
-        self._parent.send(result or Compiled(job.config, Outcome.CRASHED, words, monotonic() - job.started))
+        result = result or Compiled(job.config, Outcome.CRASHED, words, monotonic() - job.started)
+        self._parent.send(replace(result, problem=job.asked.problem))
 
     def _forget(self, job: _Job) -> str:
         """Ends a job; what it had to say for itself."""

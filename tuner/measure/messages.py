@@ -10,13 +10,24 @@ from tuner.records import COLD, Outcome, Policy
 
 @dataclass(frozen=True)
 class Pool:
-    """First message to the pool: what it compiles, for what, how many at once, how long each may take."""
+    """First message to the pool: what it compiles, for what, how many at once, how long each may take.
+
+    The configs that follow are of `problem`, or come as a `Compile` with a problem of their own.
+    """
 
     kernel: str
     problem: Problem
     limits: Limits
     jobs: int
     deadline_s: float
+
+
+@dataclass(frozen=True)
+class Compile:
+    """Asks for a config of another problem of the pool's kernel."""
+
+    problem: Problem
+    config: Config
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,8 @@ class Compiled:
     compile_s: float | None = None
     """None where Triton's cache had it already."""
     shared_bytes: int | None = None
+    problem: Problem | None = None
+    """Told by the pool, which may compile for several."""
 
 
 @dataclass(frozen=True)

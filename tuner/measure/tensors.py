@@ -162,7 +162,7 @@ def _allocated(name: str, operand: Operand, device: str, offset: int) -> torch.T
     dtype, strides = dtype_of(operand.dtype), operand.element_strides
     if operand.role == "in":
         return torch.empty_strided(operand.shape, strides, dtype=dtype, device=device)
-    if _overlaps(operand.shape, strides):
+    if overlaps(operand.shape, strides):
         raise MeasureError(f"elements of {name} share memory, by strides {strides}; what is written may not")
     buffer = torch.full(
         (offset + _span(operand.shape, strides) * dtype.itemsize + _BAND_BYTES,),
@@ -187,7 +187,7 @@ def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
 
 
-def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+def overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether two elements may have one place: each stride must step over all that the smaller ones reach."""
     reached = 0
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):

@@ -1,0 +1,128 @@
+"""What launching costs the host: our ops, the same kernels through Triton and its autotuner, and torch's own.
+
+In one process, on problems so small that the card is never behind: each way takes its turn in every round, and the
+card is waited for between turns, outside the time that counts. Told are the medians of the rounds, in us a launch. All
+write to a given `out`, with the same arguments again. Besides: what `best_config` takes for what it answered before.
+
+    python benchmarks/launch.py --out launch.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+import triton
+
+from tuner import best_config, calls, catalog, device, ops
+
+ROUNDS, LAUNCHES = 200, 50
+SIZES: dict[str, dict[str, object]] = {
+    "softmax": {"M": 64, "N": 128},
+    "gemm": {"M": 64, "N": 64, "K": 64, "dtype": "bf16"},
+}
+BARS = {"Triton": 0.7, "triton.autotune": 0.4}
+"""What an op may cost at most, as a share of these."""
+
+
+def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], object]]:
+    """The same result by each way, all of them with the same config of the same kernel but for torch."""
+    kernel, problem = catalog.load(op), calls.problem(op, tensors)
+    config = best_config(op, **problem.values).config
+    assert config is not None
+    (launch,) = kernel.launch(problem, config, tensors)
+    fn, grid, args = launch.fn, launch.grid, launch.args
+    own = {name: value for name, value in launch.kwargs.items() if name not in ("num_warps", "num_stages")}
+    options = {name: launch.kwargs[name] for name in ("num_warps", "num_stages")}
+    names = fn.arg_names
+    key = [name for name in names if name in ("M", "N", "K")]
+    tuned = triton.autotune(configs=[triton.Config(own, **options)] * 2, key=key)(fn)  # of one, it looks nothing up
+    in_torch: dict[str, Callable[[], object]] = {
+        "softmax": lambda: torch.softmax(tensors["x"], dim=1, out=tensors["out"]),
+        "gemm": lambda: torch.matmul(tensors["a"], tensors["b"], out=tensors["out"]),
+    }
+    ours: Callable[..., torch.Tensor] = getattr(ops, op)
+    *inputs, out = tensors.values()
+    return {
+        f"tuner.ops.{op}": lambda: ours(*inputs, out=out),
+        "Triton": lambda: fn[grid](*args, **launch.kwargs),
+        "triton.autotune": lambda: tuned[grid](*args),
+        "torch": in_torch[op],
+    }
+
+
+def measured(ways: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Host time of a launch by each way, in us."""
+    for way in ways.values():
+        for _ in range(LAUNCHES):
+            way()
+    seen: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(ROUNDS):
+        names = list(ways)
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            way = ways[name]
+            torch.cuda.synchronize()
+            started = perf_counter_ns()
+            for _ in range(LAUNCHES):
+                way()
+            seen[name].append((perf_counter_ns() - started) / LAUNCHES / 1000)
+    torch.cuda.synchronize()
+    return {name: median(values) for name, values in seen.items()}
+
+
+def answered() -> dict[str, float]:
+    """p50 and p99 of a `best_config` that was asked before, in us; a clock's own reading is taken off."""
+    best_config("gemm", M=4096, N=4096, K=4096, dtype="bf16")
+    seen, clock = [], []
+    for _ in range(100_000):
+        started = perf_counter_ns()
+        best_config("gemm", M=4096, N=4096, K=4096, dtype="bf16")
+        seen.append(perf_counter_ns() - started)
+        started = perf_counter_ns()
+        clock.append(perf_counter_ns() - started)
+    percentiles = quantiles(seen, n=100)
+    return {f"p{p}": (percentiles[p - 1] - median(clock)) / 1000 for p in (50, 99)}
+
+
+def tensors(op: str) -> dict[str, torch.Tensor]:
+    kernel = catalog.load(op)
+    problem = kernel.signature.problem(SIZES[op])
+    dtype = torch.bfloat16 if problem.dtype == "bf16" else torch.float32
+    shapes = {name: operand.shape for name, operand in kernel.operands(problem).items()}
+    return {name: torch.randn(shape, device="cuda").to(dtype) for name, shape in shapes.items()}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--out", type=Path, help="write what was measured as JSON")
+    given = options.parse_args()
+    card = device.describe(0)
+    report: dict[str, Any] = {
+        "card": card.name,
+        "host": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "launch_us": {op: measured(ways(op, tensors(op))) for op in SIZES},
+        "best_config_us": answered(),
+    }
+    print(f"{card.name}, Triton {triton.__version__}, PyTorch {torch.__version__}; us a launch on the host")
+    for op, costs in report["launch_us"].items():
+        own = costs[f"tuner.ops.{op}"]
+        for name, cost in costs.items():
+            bar = f"  (at most {BARS[name]})" if name in BARS else ""
+            print(f"  {name:18} {cost:7.2f}   ours is {own / cost:.2f} of it{bar}")
+    print(f"  best_config, again: p50 {report['best_config_us']['p50']:.2f}, p99 {report['best_config_us']['p99']:.2f}")
+    if given.out is not None:
+        given.out.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""`tuner warm`: everything that was answered for a card is compiled before a server asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from tuner import device, precompile
+from tuner.cli.ops import gpu_option, json_option
+from tuner.cli.show import config_text, first_line, print_json, problem_text
+from tuner.errors import NoDevice, UsageError
+from tuner.warm import Precompiled
+
+
+def _warm(ops: tuple[str, ...], gpu: str, device_id: str | None, jobs: int | None, as_json: bool) -> int:
+    if device_id is not None and gpu != "auto":
+        raise UsageError("--gpu names a card here and --device one elsewhere; give one of them")
+    card = device.choose(gpu) if device_id is None else device_id
+    if card is None:
+        raise NoDevice("there is no GPU here; --device ID compiles for a card elsewhere that has answers")
+    done = precompile(*ops, device=card, jobs=jobs)
+    if as_json:
+        print_json(done.as_json())
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for line in _lines(done):
+            console.print(line)
+    return 1 if done.failed else 0
+
+
+def _lines(done: Precompiled) -> Iterator[str]:
+    yield (
+        f"[bold]{done.device}[/]  {done.compiled} compiled, {done.cached} were there already, "
+        f"{len(done.failed)} failed; {done.seconds:,.1f} s"
+    )
+    if not (done.compiled or done.cached or done.failed):
+        yield "  nothing is tuned for it yet; tuner search OP does that"
+    for result in done.failed:
+        assert result.problem is not None
+        yield f"  [yellow]{problem_text(result.problem)}[/]  {escape(config_text(result.config))}"
+        yield f"    {result.outcome}: {escape(first_line(result.error))}"
+
+
+command = click.Command(
+    "warm",
+    callback=_warm,
+    params=[
+        click.Argument(["ops"], metavar="[OP]...", nargs=-1),
+        gpu_option,
+        click.Option(["--device", "device_id"], metavar="ID", help="A card elsewhere: only Triton's cache is filled."),
+        click.Option(["--jobs"], type=click.IntRange(1), help="Compiles at once  [default: one a core]"),
+        json_option,
+    ],
+    help="Compile what was answered for a card, before a server asks.\n\n"
+    "Reads the answers that the server's process would read: those of TUNER_DB, else of your data folder.",
+)
