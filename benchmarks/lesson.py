@@ -26,7 +26,7 @@ from ladder import gemm, softmax, transpose
 from ladder.step import Ladder, Run, Tensors, with_config
 
 from tuner import device
-from tuner.errors import MeasureError, TunerError
+from tuner.errors import MeasureError, NothingFound, TunerError
 from tuner.kernels.spec import Kernel, Problem, Value
 from tuner.measure import check, tensors
 from tuner.records import median
@@ -37,12 +37,19 @@ RIVALS = {TORCH: "what a user would call otherwise", COPY: "a device copy of as 
 
 
 def tuned(problem: Problem, seconds: int, db: Path | None) -> dict[str, Any]:
-    """What `tuner search` answers, at the latest after so many seconds of search."""
+    """What `tuner search` answers, at the latest after so many seconds of search.
+
+    Raises:
+        NothingFound: it does not; it has said why on stderr.
+    """
     options = [f"--{name}={value}" for name, value in problem.values.items()]
     options += [f"--budget={seconds}s", *([f"--db={db}"] if db is not None else [])]
     command = [sys.executable, "-P", "-m", "tuner", "search", problem.op, *options, "--json"]
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return found
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE)
+    if done.returncode != 0:
+        raise NothingFound(f"a ladder ends in a tuned config, and {' '.join(command[3:])} ended with {done.returncode}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def contenders(ladder: Ladder, problem: Problem, values: Tensors, config: Mapping[str, Value]) -> dict[str, Run]:
@@ -151,8 +158,8 @@ def report(found: Mapping[str, Any], *, markdown: bool) -> Iterator[str]:
         yield from (as_markdown if markdown else as_text)([*rows(measured)])
 
 
-def main() -> None:
-    """Measures every ladder asked for, and prints the tables."""
+def parsed() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ops", nargs="*", metavar="op", help=f"of {', '.join(LADDERS)}; all, if none is named")
     parser.add_argument("--seconds", type=int, default=60, help="of a search for the tuned config")
@@ -163,21 +170,34 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.ops) - set(LADDERS):
         parser.error(f"the ops of the lesson are {', '.join(LADDERS)}, not {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def climbed(ops: Sequence[str], seconds: int, db: Path | None, seed: int) -> dict[str, Any]:
+    """All that is measured of these ops, and on what."""
+    card, environment = device.describe(0), device.environment(0)
+    asked = [(LADDERS[op], problem) for op in ops for problem in LADDERS[op].problems]
+    # First all searches, which want the card to themselves: once this process has measured, it is on the card too.
+    answers = [tuned(problem, seconds, db) for _, problem in asked]
+    return {
+        "card": card.name,
+        "date": date.today().isoformat(),
+        "environment": asdict(environment),
+        "measured": [measure(*each, answer, seed) for each, answer in zip(asked, answers, strict=True)],
+    }
+
+
+def main() -> None:
+    """Measures, prints the tables, keeps the numbers."""
+    arguments = parsed()
     try:
-        card, environment = device.describe(0), device.environment(0)
-        asked = [LADDERS[op] for op in arguments.ops or LADDERS]
-        measured = [
-            measure(ladder, problem, tuned(problem, arguments.seconds, arguments.db), arguments.seed)
-            for ladder in asked
-            for problem in ladder.problems
-        ]
+        found = climbed(arguments.ops or [*LADDERS], arguments.seconds, arguments.db, arguments.seed)
     except TunerError as error:
         print(f"lesson: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    found = {"card": card.name, "date": f"{date.today()}", "environment": asdict(environment), "measured": measured}
+    print("\n".join(report(found, markdown=arguments.markdown)))
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(found, indent=1))
-    print("\n".join(report(found, markdown=arguments.markdown)))
 
 
 if __name__ == "__main__":
