@@ -17,17 +17,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from headline import duel, over
 from ladder import gemm, softmax, transpose
-from ladder.step import Ladder, Run, Tensors, with_config
+from ladder.step import Ladder, Run, Step, Tensors, configured
 
 from tuner import device
 from tuner.errors import MeasureError, NothingFound, TunerError
-from tuner.kernels.spec import Kernel, Problem, Value
+from tuner.kernels.spec import Kernel, Limits, Problem, Value
 from tuner.measure import check, tensors
 from tuner.records import median
 
@@ -52,11 +53,22 @@ def tuned(problem: Problem, seconds: int, db: Path | None) -> dict[str, Any]:
     return answer
 
 
-def contenders(ladder: Ladder, problem: Problem, values: Tensors, config: Mapping[str, Value]) -> dict[str, Run]:
-    """What launches each step, the tuned kernel and torch, all on the same tensors."""
-    steps = {step.name: step.runs for step in ladder.steps} | {TUNED: with_config(ladder.kernel, **config)}
-    runs: dict[str, Run] = {name: partial(_all, made(problem, values)) for name, made in steps.items()}
-    return {**runs, TORCH: partial(ladder.kernel.vendor, problem, values)}
+def steps_to(ladder: Ladder, config: Mapping[str, Value], limits: Limits) -> list[Step]:
+    """The ladder's steps that such a card can take, and the tuned config."""
+    knobs = " ".join(f"{name}={value}" for name, value in config.items())
+    possible = [step for step in ladder.steps if step.since <= limits.capability]
+    return [*possible, configured(TUNED, knobs, ladder.kernel, config)]
+
+
+def contenders(
+    kernel: Kernel, problem: Problem, values: Tensors, steps: Sequence[Step], limits: Limits
+) -> dict[str, Run]:
+    """What launches each step and torch, all on the same tensors."""
+    runs: dict[str, Run] = {}
+    for step in steps:
+        work = tensors.workspace(step.workspace(problem, limits), str(values["out"].device))
+        runs[step.name] = partial(_all, step.runs(problem, {**values, **work}))
+    return {**runs, TORCH: partial(kernel.vendor, problem, values)}
 
 
 def _all(runs: Sequence[Run]) -> None:
@@ -87,11 +99,12 @@ def prove(kernel: Kernel, problem: Problem, values: dict[str, Any], runs: Mappin
 
 def measure(ladder: Ladder, problem: Problem, answer: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Proves and times all contenders of one problem."""
-    kernel = ladder.kernel
+    kernel, limits = ladder.kernel, device.describe(0).limits
     operands = kernel.operands(problem)
     values: dict[str, Any] = dict(tensors.allocate(operands, "cuda:0"))
     tensors.draw(operands, values, seed)
-    runs = contenders(ladder, problem, values, answer["config"])
+    steps = steps_to(ladder, answer["config"], limits)
+    runs = contenders(kernel, problem, values, steps, limits)
     prove(kernel, problem, values, runs)
     if ladder.unit == "GB/s":
         half = torch.empty(kernel.bytes(problem) // 2, dtype=torch.uint8, device="cuda:0")
@@ -100,26 +113,23 @@ def measure(ladder: Ladder, problem: Problem, answer: Mapping[str, Any], seed: i
         "problem": problem.text,
         "unit": ladder.unit,
         "answer": answer,
-        "steps": list(compared(ladder, problem, answer["config"], duel(runs, seed))),
+        "steps": list(compared(ladder, problem, steps, duel(runs, seed))),
     }
 
 
 def compared(
-    ladder: Ladder, problem: Problem, config: Mapping[str, Value], latencies: dict[str, list[float]]
+    ladder: Ladder, problem: Problem, steps: Sequence[Step], latencies: dict[str, list[float]]
 ) -> Iterator[dict[str, Any]]:
     """What the table says of each contender. Ratios are of speeds, round by round: above 1, it is faster."""
-    knobs = " ".join(f"{name}={value}" for name, value in config.items())
-    changes = {step.name: step.change for step in ladder.steps} | {TUNED: knobs} | RIVALS
-    names = [*latencies]
-    for name, before in zip(names, ["", *names], strict=False):
-        climbs = before != "" and name not in RIVALS
-        latency = median(latencies[name])
+    changes = {step.name: step.change for step in steps} | RIVALS
+    before = dict(pairwise(reversed([step.name for step in steps])))
+    for name, samples in latencies.items():
         yield {
             "name": name,
             "change": changes[name],
-            "latency_us": latency,
-            "rate": ladder.rate(problem, latency),
-            "over_step_before": over(latencies, before, name) if climbs else None,
+            "latency_us": median(samples),
+            "rate": ladder.rate(problem, median(samples)),
+            "over_step_before": over(latencies, before[name], name) if name in before else None,
             "over_torch": over(latencies, TORCH, name),
             "over_copy": over(latencies, COPY, name) if COPY in latencies else None,
         }

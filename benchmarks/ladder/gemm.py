@@ -12,9 +12,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ladder.step import Ladder, Run, Step, Tensors, with_config
+from ladder.step import Ladder, Run, Step, Tensors, configured
 from tuner.kernels.gemm import KERNEL
-from tuner.kernels.spec import Launch, Problem, cdiv
+from tuner.kernels.spec import Launch, Problem, Value, cdiv
 
 BLOCK = 32
 
@@ -47,26 +47,26 @@ def simple(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
     return (Launch(outer_products, (cdiv(M, BLOCK), cdiv(N, BLOCK)), args, kwargs),)
 
 
-SMALL = {"BLOCK_M": BLOCK, "BLOCK_N": BLOCK, "BLOCK_K": 32, "num_warps": 4}
-LARGE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8}
-WIDE = LARGE | {"BLOCK_N": 256}
+SMALL = {"BLOCK_M": BLOCK, "BLOCK_N": BLOCK, "BLOCK_K": 32, "num_warps": 4, "GROUP_M": 1, "num_stages": 1}
+TILED = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "GROUP_M": 1, "num_stages": 1}
+GROUPED = TILED | {"GROUP_M": 8}
+PIPELINED = GROUPED | {"num_stages": 4}
+WIDE = GROUPED | {"BLOCK_N": 256, "num_stages": 3}
+PERSISTENT: dict[str, Value] = WIDE | {"VARIANT": "persistent"}
 
 LADDER = Ladder(
     kernel=KERNEL,
     problems=(KERNEL.signature.problem({"M": 4096}),),
     steps=(
         Step("simple", "32 x 32 tiles, one k a step, on the CUDA cores", simple),
-        Step(
-            "tensor cores", "32 k a step, multiplied by tl.dot", with_config(KERNEL, GROUP_M=1, num_stages=1, **SMALL)
+        configured("tensor cores", "32 k a step, multiplied by tl.dot", KERNEL, SMALL),
+        configured("tiled", "128 x 128 x 64 tiles: a quarter of the reads", KERNEL, TILED),
+        configured("grouped", "8 rows of tiles walked together", KERNEL, GROUPED),
+        configured("pipelined", "the next 3 steps on their way", KERNEL, PIPELINED),
+        configured("wide", "128 x 256 tiles, 2 steps on their way", KERNEL, WIDE),
+        configured(
+            "persistent", "a program a multiprocessor, fed by the copy engine", KERNEL, PERSISTENT, since=(9, 0)
         ),
-        Step(
-            "tiled",
-            "128 x 128 x 64 tiles: a quarter of the reads",
-            with_config(KERNEL, GROUP_M=1, num_stages=1, **LARGE),
-        ),
-        Step("grouped", "8 rows of tiles walked together", with_config(KERNEL, GROUP_M=8, num_stages=1, **LARGE)),
-        Step("pipelined", "the next 3 steps on their way", with_config(KERNEL, GROUP_M=8, num_stages=4, **LARGE)),
-        Step("wide", "128 x 256 tiles, 2 steps on their way", with_config(KERNEL, GROUP_M=8, num_stages=3, **WIDE)),
     ),
     unit="TFLOP/s",
 )

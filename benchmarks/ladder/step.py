@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner.kernels.spec import Kernel, Problem, Value
+from tuner.kernels.spec import Kernel, Limits, Operand, Problem, Value
 
 Run = Callable[[], object]
 Tensors = Mapping[str, Any]
@@ -21,6 +21,10 @@ class Step:
     """What it does that the step before does not, for a line of the table."""
     runs: Callable[[Problem, Tensors], Sequence[Run]]
     """What to call, in order: a `Launch` each, or torch's operations."""
+    workspace: Callable[[Problem, Limits], Mapping[str, Operand]] = lambda problem, limits: {}
+    """Tensors that it needs beside the operands, as `Kernel.workspace`."""
+    since: tuple[int, int] = (0, 0)
+    """The first compute capability that has what it uses."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,15 @@ class Ladder:
         return self.kernel.flops(problem) / latency_us / 1e6
 
 
-def with_config(kernel: Kernel, **knobs: Value) -> Callable[[Problem, Tensors], Sequence[Run]]:
-    """The runs of a step that is only a config of the op's kernel."""
+def configured(
+    name: str, change: str, kernel: Kernel, knobs: Mapping[str, Value], since: tuple[int, int] = (0, 0)
+) -> Step:
+    """A step that is only a config of the op's kernel."""
     config = kernel.signature.config(knobs)
-    return lambda problem, tensors: kernel.launch(problem, config, tensors)
+    return Step(
+        name,
+        change,
+        runs=lambda problem, tensors: kernel.launch(problem, config, tensors),
+        workspace=lambda problem, limits: kernel.workspace(problem, config, limits),
+        since=since,
+    )

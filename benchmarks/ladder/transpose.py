@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ladder.step import Ladder, Run, Step, Tensors, with_config
+from ladder.step import Ladder, Run, Step, Tensors, configured
 from tuner.kernels.spec import Launch, Problem, cdiv
 from tuner.kernels.transpose import KERNEL
 
@@ -82,12 +82,8 @@ LADDER = Ladder(
     steps=(
         Step("row-wise", "reads rows of x in order, writes with a stride", rows),
         Step("coalesced", "writes rows of out in order, reads with a stride", columns),
-        Step(
-            "tiled",
-            "both in order, turned in shared memory: 32-way bank conflicts",
-            with_config(KERNEL, PAD=0, **GLUON),
-        ),
-        Step("padded", "one word more in every row of the tile: no conflicts", with_config(KERNEL, PAD=1, **GLUON)),
+        configured("tiled", "both in order, turned in shared memory: bank conflicts", KERNEL, GLUON | {"PAD": 0}),
+        configured("padded", "one word more in every row of the tile: no conflicts", KERNEL, GLUON | {"PAD": 1}),
         Step("by the compiler", "a tile in plain Triton, which swizzles it and moves 16 bytes at once", tiles),
     ),
     unit="GB/s",
