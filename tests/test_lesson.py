@@ -1,0 +1,229 @@
+"""The lesson: its steps are right and take the path that the page says, its tables are the page's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import lesson
+import pytest
+from helpers import A100, H200
+from ladder.step import Ladder
+
+from tuner.errors import MeasureError
+from tuner.measure import recorded, tensors
+from tuner.records import Device
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "lesson.md").read_text()
+GLUON = {"transpose": {"tiled", "padded", "tuned"}}
+"""What has no interpreter: compiled here, run on a card."""
+
+SIZES: dict[str, list[tuple[int, ...]]] = {
+    "transpose": [(1, 1), (3, 1311), (1311, 3), (127, 129)],
+    "gemm": [(1, 1, 1), (129, 257, 37), (40, 264, 72)],
+    "softmax": [(1, 1), (3, 127), (19, 781)],
+}
+INTERPRETED = [
+    pytest.param(ladder, size, dtype, id=f"{op}-{'x'.join(map(str, size))}-{dtype}")
+    for op, ladder in lesson.LADDERS.items()
+    for size, dtype in zip(SIZES[op], cycle(("fp32", "fp16")), strict=False)
+]
+
+
+def made(ladder: Ladder, size: tuple[int, ...], dtype: str) -> tuple[Any, dict[str, Any]]:
+    """A problem and its tensors on the host."""
+    dims = dict(zip("MNK", size, strict=False))
+    problem = ladder.kernel.signature.problem({**dims, "dtype": dtype})
+    operands = ladder.kernel.operands(problem)
+    values: dict[str, Any] = dict(tensors.allocate(operands, "cpu"))
+    tensors.draw(operands, values, seed=1)
+    return problem, values
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # rows past the end, never stored
+@pytest.mark.parametrize(("ladder", "size", "dtype"), INTERPRETED)
+def test_every_step_in_plain_triton_is_right_at_odd_sizes(ladder: Ladder, size: tuple[int, ...], dtype: str) -> None:
+    problem, values = made(ladder, size, dtype)
+    config = ladder.kernel.default_config(problem, H200.limits)
+    steps = lesson.steps_to(ladder, config, H200.limits)
+    runs = lesson.contenders(ladder.kernel, problem, values, steps, H200.limits)
+    assert [*runs] == [*(step.name for step in ladder.steps), "tuned", "torch"]
+    runs = {name: run for name, run in runs.items() if name not in GLUON.get(ladder.kernel.op, ())}
+    assert len(runs) >= 3
+    lesson.prove(ladder.kernel, problem, values, runs)
+    assert tensors.intact(ladder.kernel.operands(problem), values)
+
+
+def test_a_step_that_is_wrong_is_not_timed() -> None:
+    ladder = lesson.LADDERS["transpose"]
+    problem, values = made(ladder, (5, 7), "fp32")
+    with pytest.raises(MeasureError, match="'lazy' of transpose is off by inf, allowed are 0; nothing was timed"):
+        lesson.prove(ladder.kernel, problem, values, {"lazy": lambda: None})
+
+
+COMPILES = """
+import json, sys
+import lesson
+from tuner.kernels.spec import Launch, Limits
+from tuner.measure.compile import StandIn, set_target
+
+major, minor, sm_count, shared_bytes = map(int, sys.argv[1:])
+limits = Limits((major, minor), sm_count, shared_bytes)
+set_target(limits)
+found = []
+for op, ladder in lesson.LADDERS.items():
+    for problem in ladder.problems:
+        default = ladder.kernel.default_config(problem, limits)
+        for step in lesson.steps_to(ladder, default, limits):
+            operands = {**ladder.kernel.operands(problem), **step.workspace(problem, limits)}
+            stand_ins = {name: StandIn(operand) for name, operand in operands.items()}
+            for launch in step.runs(problem, stand_ins):
+                if isinstance(launch, Launch):
+                    kernel = launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
+                    found.append((op, step.name, kernel.metadata.shared, kernel.asm["ptx"]))
+print(json.dumps(found))
+"""
+
+
+class Compiled:
+    """Every step as the compiler makes it for a card, in a process of its own: in this one kernels are interpreted."""
+
+    def __init__(self, card: Device, cache: Path) -> None:
+        self.card = card
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        environment |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}", "TRITON_CACHE_DIR": str(cache)}
+        described = map(str, (*card.capability, card.sm_count, card.shared_bytes))
+        command = [sys.executable, "-P", "-c", COMPILES, *described]
+        self.found = json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
+
+    def ptx(self, op: str, step: str) -> str:
+        (text,) = (ptx for found_op, name, _, ptx in self.found if (found_op, name) == (op, step))
+        return str(text)
+
+    def accesses(self, step: str) -> set[str]:
+        """How a transpose touches device memory."""
+        return set(re.findall(r"(?:ld|st)\.global\.(?:v\d\.)?b\d+", self.ptx("transpose", step)))
+
+
+@pytest.mark.parametrize("card", [A100, H200], ids=lambda card: card.id)
+def test_every_step_compiles_to_what_the_page_says_of_it(card: Device, tmp_path: Path) -> None:
+    compiled = Compiled(card, tmp_path)
+    assert_all_fit(compiled)
+    assert_transposes_touch_memory_as_told(compiled)
+    assert_gemms_use_the_units_told(compiled)
+
+
+def assert_all_fit(compiled: Compiled) -> None:
+    launched = {(op, step.name) for op, ladder in lesson.LADDERS.items() for step in ladder.steps}
+    launched |= {(op, "tuned") for op in lesson.LADDERS}
+    launched -= {("softmax", "operations")}  # torch's
+    launched -= {("gemm", "persistent")} if compiled.card is A100 else set()  # it has no copy engine
+    assert {(op, name) for op, name, _, _ in compiled.found} == launched
+    assert all(shared <= compiled.card.shared_bytes for _, _, shared, _ in compiled.found)
+
+
+def assert_transposes_touch_memory_as_told(compiled: Compiled) -> None:
+    assert compiled.accesses("row-wise") == {"ld.global.v4.b32", "st.global.b32"}
+    assert compiled.accesses("coalesced") == {"ld.global.b32", "st.global.v4.b32"}
+    assert compiled.accesses("tiled") == compiled.accesses("padded") == {"ld.global.b32", "st.global.b32"}
+    assert compiled.accesses("by the compiler") == {"ld.global.v4.b32", "st.global.v4.b32"}
+    shared = {name: shared for op, name, shared, _ in compiled.found if op == "transpose"}
+    assert shared["by the compiler"] == shared["tiled"] == 64 * 64 * 4
+    assert shared["padded"] > shared["tiled"]
+
+
+def assert_gemms_use_the_units_told(compiled: Compiled) -> None:
+    assert "mma" not in compiled.ptx("gemm", "simple")
+    assert "mma.sync" in compiled.ptx("gemm", "tensor cores")
+    for step in ("tiled", "grouped", "pipelined", "wide"):
+        assert ("wgmma" if compiled.card is H200 else "mma.sync") in compiled.ptx("gemm", step)
+        assert ("cp.async" in compiled.ptx("gemm", step)) == (step in ("pipelined", "wide"))
+    if compiled.card is H200:
+        assert "cp.async.bulk.tensor" in compiled.ptx("gemm", "persistent")
+
+
+def measured(op: str) -> dict[str, Any]:
+    """As if every contender took 100 us less than the one before; a copy and torch come last."""
+    ladder = lesson.LADDERS[op]
+    (problem, *_) = ladder.problems
+    names = [*(step.name for step in ladder.steps), "tuned", "torch", *(["copy"] if ladder.unit == "GB/s" else [])]
+    latencies = {name: [1000.0 - 100 * index] * 3 for index, name in enumerate(names)}
+    steps = lesson.steps_to(ladder, ladder.kernel.default(problem, H200.limits), H200.limits)
+    compared = lesson.compared(ladder, problem, steps, latencies)
+    return {"problem": problem.text, "unit": ladder.unit, "steps": list(compared)}
+
+
+def test_the_table_compares_with_the_step_before_with_torch_and_with_a_copy() -> None:
+    head, first, second, *_, tuned, torch, copy = lesson.rows(measured("transpose"))
+    assert head == ("step", "us", "GB/s", "x step before", "x torch", "x copy", "what it does")
+    assert first[:6] == ("row-wise", "1,000.0", "537", "", "0.40", "0.30")
+    assert second[:6] == ("coalesced", "900.0", "597", "1.11", "0.44", "0.33")
+    assert tuned[:6] == ("tuned", "500.0", "1,074", "1.20", "0.80", "0.60")
+    assert tuned[6] == "TILE_M=64 TILE_N=64 PAD=1 VEC=1 num_warps=4 num_stages=1"
+    assert torch[:6] == ("torch", "400.0", "1,342", "", "1.00", "0.75")
+    assert copy[:6] == ("copy", "300.0", "1,790", "", "1.33", "1.00")
+    (head, simple, *_) = lesson.rows(measured("gemm"))
+    assert head == ("step", "us", "TFLOP/s", "x step before", "x torch", "what it does")
+    assert simple[:5] == ("simple", "1,000.0", "137", "", "0.20")
+
+
+def test_markdown_is_a_table_under_the_pages_anchor() -> None:
+    found = {
+        "card": "NVIDIA H200",
+        "date": "2026-11-28",
+        "environment": {"triton": "3.6.0", "torch": "2.11.0", "driver": "580.1"},
+        "measured": [measured("gemm")],
+    }
+    lines = [*lesson.report(found, markdown=True)]
+    assert lines[1] == "<!-- lesson table: gemm M=4096 N=4096 K=4096 dtype=bf16 -->"
+    assert lines[1] in PAGE
+    assert lines[2] == "NVIDIA H200, 2026-11-28; triton 3.6.0, torch 2.11.0, driver 580.1."
+    assert lines[5] == "|---|---|---|---|---|---|"
+    assert {line.count("|") for line in lines[4:]} == {7}
+    assert "|" not in "".join(lesson.report(found, markdown=False))
+
+
+def test_the_page_tells_of_every_step_in_order_and_has_a_place_for_every_table() -> None:
+    ladders = lesson.LADDERS.values()
+    steps = [name for ladder in ladders for name in (*(step.name for step in ladder.steps), "tuned")]
+    assert re.findall(r"^\*\*(.+?)\*\*:", PAGE, re.MULTILINE) == steps
+    problems = [problem.text for ladder in ladders for problem in ladder.problems]
+    assert re.findall(r"<!-- lesson table: (.+) -->", PAGE) == problems
+
+
+def test_the_page_names_the_best_of_the_recorded_spaces() -> None:
+    text = " ".join(PAGE.split())
+    transpose = recorded.load("transpose-8192x8192-fp32-nvidia-h200")
+    assert (transpose.best["VEC"], transpose.best["PAD"], transpose.best["num_warps"]) == (2, 2, 16)
+    assert f"{len(transpose.measurements):,} configs on an H200 moved 2 elements at once with a pad of 2, by 16" in text
+    gemm = recorded.load("gemm-4096x4096x4096-bf16-nvidia-h200")
+    assert (gemm.best["VARIANT"], gemm.best["STORES"], gemm.best["num_stages"]) == ("persistent", 2, 4)
+    assert f"{len(gemm.measurements):,} configs on an H200 is persistent and stores a tile in two halves" in text
+
+
+def test_the_pages_commands_are_understood() -> None:
+    (block,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines():
+        script, *arguments = line.removeprefix("$ python ").split()
+        assert script == "benchmarks/lesson.py"
+        done = run_without_a_card(*arguments)
+        assert (done.returncode, done.stderr) == (3, "lesson: the driver shows no GPU 0\n")
+
+
+def test_an_op_without_a_lesson_is_refused() -> None:
+    done = run_without_a_card("gemm", "conv")
+    assert done.returncode == 2
+    assert "the ops of the lesson are transpose, gemm, softmax, not conv" in done.stderr
+
+
+def run_without_a_card(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "benchmarks" / "lesson.py"), *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
