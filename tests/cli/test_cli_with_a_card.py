@@ -46,7 +46,7 @@ class Machine:
         self.surveys = 0
         self._patch = patch
         patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         patch.setenv("TUNER_DB", str(self.db))
         patch.setattr("tuner.device.count", lambda: 1)
         patch.setattr("tuner.device.describe", lambda index: H200)
@@ -54,8 +54,7 @@ class Machine:
         patch.setattr("tuner.device.bus_id", lambda index: "0000:1b:00.0")
         patch.setattr("tuner.cli.source.lock_path", lambda address: folder / "card.lock")
         patch.setattr("tuner.cli.source.look", lambda address: Unseen())
-        for room in ("tuner.cli.source", "tuner.measure.gpu"):
-            patch.setattr(f"{room}.start_worker", lambda gpu, module="": Child("cpu_worker"))
+        patch.setattr("tuner.measure.gpu.start_worker", lambda gpu, module="": Child("cpu_worker"))
         patch.setattr("tuner.cli.source.survey", self._survey)
 
     def _survey(self, worker: Child) -> Ceilings:

@@ -6,6 +6,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from types import FrameType
 from typing import Any
 
@@ -42,12 +43,10 @@ class _Interrupt:
     def __init__(self) -> None:
         self._asked = False
 
-    def asked(self) -> bool:
-        return self._asked
-
-    def __enter__(self) -> _Interrupt:
+    def __enter__(self) -> Callable[[], bool]:
+        """What tells whether it was asked to."""
         self._before = signal.signal(signal.SIGINT, self._on_signal)
-        return self
+        return lambda: self._asked
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
@@ -70,10 +69,14 @@ def run_search(
     reuse: Callable[[Measurement], bool] = lambda measurement: True,
     finalists: Finalists = close_to_best,
     race: bool = True,
+    stop: Callable[[], bool] | None = None,
 ) -> Result:
     """One search, written to the store as it goes; its answer too, if there is one.
 
-    `reuse`: which measurements of earlier runs are good enough not to be repeated.
+    Args:
+        reuse: which measurements of earlier runs are good enough not to be repeated.
+        stop: asked now and then, where the search is one of several: it then neither listens to Ctrl-C nor shows its
+            progress.
     """
     measurer = source.measurer()  # the first, since it may wait for others or refuse
     try:
@@ -90,7 +93,10 @@ def run_search(
         }
         run = store.start_run(signature, problem, source.provenance, settings)
         total = min(budget.trials or len(source.space), len(source.space))
-        with SearchProgress(total) as progress, _Interrupt() as interrupt:
+        with (
+            SearchProgress(total, shown=stop is None) as progress,
+            _Interrupt() if stop is None else nullcontext(stop) as asked,
+        ):
             progress.known(len(known))
 
             def on_trial(measurement: Measurement) -> None:
@@ -109,7 +115,7 @@ def run_search(
                     on_trial=on_trial,
                     finalists=finalists,
                     race=race,
-                    stop=interrupt.asked,
+                    stop=asked,
                 )
             except BaseException:
                 store.end_run(run, "failed", "error", {})
