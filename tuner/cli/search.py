@@ -28,7 +28,7 @@ from tuner.search import Budget, Finalists, Result, close_to_best, search
 TRIALS = 200
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
     """Seconds of `30s`, `5m`, `1h` or `30`."""
     given = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)(s|m|h)?", text)
     seconds = float(given[1]) * {"s": 1, "m": 60, "h": 3600}[given[2] or "s"] if given else 0.0
@@ -255,7 +255,7 @@ command = OpCommands(
             show_default=True,
             help="Configs to try, those of earlier runs included.",
         ),
-        click.Option(["--budget"], type=_duration, metavar="TIME", help="Time to take, such as 30s or 5m."),
+        click.Option(["--budget"], type=duration, metavar="TIME", help="Time to take, such as 30s or 5m."),
         click.Option(
             ["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."
         ),
