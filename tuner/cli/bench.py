@@ -19,9 +19,9 @@ from tuner.cli import INTERRUPTED
 from tuner.cli.kept import Kept
 from tuner.cli.lanes import Stop, spread
 from tuner.cli.ops import OpCommands, db_option, json_option, known_signatures, policy_option, shared_option
-from tuner.cli.rows import line, print_rows
+from tuner.cli.rows import line, print_rows, short
 from tuner.cli.search import TRIALS, duration, run_search, stored_answer
-from tuner.cli.show import print_json, say
+from tuner.cli.show import failures_text, print_json, say
 from tuner.cli.source import Gpu, Source, on_gpu, replayed
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
@@ -85,7 +85,7 @@ class _Session:
         )
 
     def _search(self, lane: _Lane, entry: Entry, seconds: float, stop: Stop) -> None:
-        run_search(
+        result = run_search(
             lane.source(entry, True),
             self.store,
             entry.signature,
@@ -95,6 +95,10 @@ class _Session:
             budget=Budget(TRIALS, seconds),
             stop=stop,
         )
+        if result.verdict is None and not stop():
+            say(
+                f"{short(entry.problem)}: no answer in {seconds:g} s; {failures_text(result.failures) or 'none failed'}"
+            )
 
 
 def _bench(
@@ -163,7 +167,7 @@ def _held(gpus: Sequence[int], what: str, store: Store, policy: str, shared: boo
         cards = [Gpu(index, what, shared, jobs) for index in gpus]
         for card in cards:
             stack.callback(card.close)
-            card.workers.prepare()  # all of them get ready while we hold one after the other
+            card.prepare()  # all of them get ready while we hold one after the other
         for card in cards:
             card.hold()
         cards[0].ceilings(store)  # once for all, as they are of one model

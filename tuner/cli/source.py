@@ -186,6 +186,14 @@ class Gpu:
         self.workers = Workers(index)
         self._what, self._shared = what, shared
         self._lock: Lock | None = None
+        self._card: Card | None = None
+
+    def prepare(self) -> Card:
+        """Lets a worker get ready; the card as it was before, where that is none of the others."""
+        if self._card is None:
+            self._card = look(device.bus_id(self.index))
+            self.workers.prepare()
+        return self._card
 
     def hold(self) -> None:
         """Waits until no other search measures on it.
@@ -195,10 +203,9 @@ class Gpu:
         """
         if self._lock is not None:
             return
-        self.workers.prepare()  # one gets ready while we wait
-        address = device.bus_id(self.index)
-        self._lock = Lock(lock_path(address), self._what, on_wait=say)
-        foreign = () if self._shared else _foreign(look(address))
+        card = self.prepare()  # a worker gets ready while we wait
+        self._lock = Lock(lock_path(device.bus_id(self.index)), self._what, on_wait=say)
+        foreign = () if self._shared else _foreign(card)
         if foreign:
             self.close()
             raise NoDevice(
@@ -230,4 +237,4 @@ class Gpu:
         self.workers.close()
         if self._lock is not None:
             self._lock.release()
-        self._lock = None
+        self._lock = self._card = None
