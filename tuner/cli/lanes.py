@@ -8,6 +8,8 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Generic, TypeVar
 
+from tuner.cli.interrupt import Interrupt
+
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 Stop = Callable[[], bool]
@@ -39,41 +41,38 @@ def spread(
     """
     todo: SimpleQueue[Work] = SimpleQueue()
     done: SimpleQueue[_Done[Result]] = SimpleQueue()
-    stop = Event()
+    over = Event()
     for piece in work:
         todo.put(piece)
 
-    def run(lane: Callable[[Work, Stop], Result | None]) -> None:
+    def run(lane: Callable[[Work, Stop], Result | None], stop: Stop) -> None:
         try:
-            while not stop.is_set():
+            while not stop():
                 try:
                     piece = todo.get_nowait()
                 except Empty:
                     break
-                done.put(_Done(lane(piece, stop.is_set)))
+                done.put(_Done(lane(piece, stop)))
         except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
             done.put(_Done(error=error))
         finally:
             done.put(_Done(last=True))
 
-    for lane in lanes:
-        # The helpers that a lane starts die with its thread, and its thread dies with this process.
-        Thread(target=run, args=[lane], daemon=True).start()
-    running, errors, interrupted = len(lanes), list[BaseException](), False
-    while running:
+    running, errors = len(lanes), list[BaseException]()
+    with Interrupt() as interrupted:
+        for lane in lanes:
+            # The helpers that a lane starts die with its thread, and its thread dies with this process.
+            Thread(target=run, args=[lane, lambda: interrupted() or over.is_set()], daemon=True).start()
         try:
-            ended = done.get()
-        except KeyboardInterrupt:
-            if interrupted:
-                raise
-            interrupted = True
-            stop.set()
-            continue
-        running -= ended.last
-        if ended.error is not None:
-            errors.append(ended.error)
-            stop.set()
-        elif ended.result is not None:
-            on_result(ended.result)
+            while running:
+                ended = done.get()
+                running -= ended.last
+                if ended.error is not None:
+                    errors.append(ended.error)
+                    over.set()
+                elif ended.result is not None:
+                    on_result(ended.result)
+        finally:
+            over.set()
     if errors:
         raise errors[0]

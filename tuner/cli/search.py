@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from types import FrameType
 from typing import Any
 
 import click
 
 from tuner.cli import INTERRUPTED
+from tuner.cli.interrupt import Interrupt
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, policy_option, shared_option
 from tuner.cli.show import SearchProgress, failures_text, give, print_partial, say
 from tuner.cli.source import Source, choose
@@ -35,26 +34,6 @@ def duration(text: str) -> float:
     if not seconds:
         raise UsageError(f"a duration is a number with s, m or h, such as 30s, not {text[:40]!r}")
     return seconds
-
-
-class _Interrupt:
-    """The first Ctrl-C asks the search to stop, and keeps what it found; the second ends the program at once."""
-
-    def __init__(self) -> None:
-        self._asked = False
-
-    def __enter__(self) -> Callable[[], bool]:
-        """What tells whether it was asked to."""
-        self._before = signal.signal(signal.SIGINT, self._on_signal)
-        return lambda: self._asked
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
 
 
 def run_search(
@@ -95,7 +74,7 @@ def run_search(
         total = min(budget.trials or len(source.space), len(source.space))
         with (
             SearchProgress(total, shown=stop is None) as progress,
-            _Interrupt() if stop is None else nullcontext(stop) as asked,
+            Interrupt() if stop is None else nullcontext(stop) as asked,
         ):
             progress.known(len(known))
 
