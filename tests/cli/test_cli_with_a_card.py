@@ -285,6 +285,10 @@ class TestBench:
         assert str(done.exception).startswith("GPU 1 is in use by process 4711")
         assert machine.surveys == 0
 
+    def test_a_card_named_twice_is_one(self, machine: Machine, suite: str) -> None:
+        assert self.bench("--suite", suite, "--only", "N=64", "--gpu", "0,auto,0").return_value == 0
+        assert machine.started == [0]
+
     def test_it_leaves_no_process(self, machine: Machine, suite: str) -> None:
         children = Path(f"/proc/self/task/{os.getpid()}/children")
         before = set(children.read_text().split())

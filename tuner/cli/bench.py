@@ -2,103 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import click
 
 from tuner import catalog, device
-from tuner.bench import Row, Subject, bench, summary
+from tuner.bench import Row, summary
 from tuner.cli import INTERRUPTED
 from tuner.cli.kept import Kept
-from tuner.cli.lanes import Stop, spread
+from tuner.cli.lanes import spread
 from tuner.cli.ops import OpCommands, db_option, json_option, known_signatures, policy_option, shared_option
-from tuner.cli.rows import line, print_rows, short
-from tuner.cli.search import TRIALS, duration, run_search, stored_answer
-from tuner.cli.show import failures_text, print_json, say
-from tuner.cli.source import Gpu, Source, on_gpu, replayed
+from tuner.cli.rows import line, print_rows
+from tuner.cli.search import duration
+from tuner.cli.session import Lane, Session, on_cards, on_recorded
+from tuner.cli.show import print_json, say
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
-from tuner.errors import MeasureError, NoDevice, NothingFound, UsageError
+from tuner.errors import NoDevice, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.measure import recorded
-from tuner.sampler import DEFAULT
-from tuner.search import Budget
 from tuner.suite import Entry, Suite, load, names
-
-
-@dataclass(frozen=True)
-class _Lane:
-    """Where problems are measured, one after the other: a card that is held, or the recorded spaces."""
-
-    device: str
-    source: Callable[[Entry, bool], Source]
-    """Of a problem; the flag says whether for a search, in which workers may be lost."""
-
-
-@dataclass(frozen=True)
-class _Session:
-    """What the problems of a suite share."""
-
-    store: Store
-    kept: Kept
-    search_s: float | None
-
-    def row(self, lane: _Lane, entry: Entry, stop: Stop) -> Row | None:
-        """Of one problem: searched first if it is untuned and that was asked for; None if it was stopped."""
-        started = monotonic()
-        try:
-            source = lane.source(entry, False)
-            subject = self._subject(entry, source)
-            if subject.answer is None and self.search_s is not None:
-                self._search(lane, entry, self.search_s, stop)
-                subject = self._subject(entry, source)
-            row = self.kept.row(subject)
-            if row is not None:
-                return row
-            measurer = source.measurer()
-            try:
-                row = bench(subject, measurer, stop=stop)
-            finally:
-                measurer.close()
-        except (NothingFound, MeasureError) as error:
-            row = Row(entry.problem, lane.device, "failed", error=str(error))
-        return row and replace(row, seconds=monotonic() - started)
-
-    def _subject(self, entry: Entry, source: Source) -> Subject:
-        found = stored_answer(self.store, source, entry.problem)
-        exact = found.stored is not None and not found.differences
-        return Subject(
-            entry.problem,
-            source.provenance,
-            answer=found.stored.answer.config if found.stored is not None and exact else None,
-            default=source.default,
-            flops=source.flops,
-            bytes=source.bytes,
-            ceilings=source.ceilings or self.store.ceilings(source.provenance.device),
-        )
-
-    def _search(self, lane: _Lane, entry: Entry, seconds: float, stop: Stop) -> None:
-        result = run_search(
-            lane.source(entry, True),
-            self.store,
-            entry.signature,
-            entry.problem,
-            sampler=DEFAULT,
-            seed=0,
-            budget=Budget(TRIALS, seconds),
-            stop=stop,
-        )
-        if result.verdict is None and not stop():
-            say(
-                f"{short(entry.problem)}: no answer in {seconds:g} s; {failures_text(result.failures) or 'none failed'}"
-            )
 
 
 def _bench(
@@ -115,13 +40,13 @@ def _bench(
     as_json: bool,
 ) -> int:
     draw = None if plot is None else _drawing(plot)
-    session = _Session(Store.open(db or default_database()), Kept(out), search)
+    session = Session(Store.open(db or default_database()), Kept(out), search)
     gpus = [] if replay is not None else _gpus(gpu)
     if gpus:
-        with _held(gpus, suite.name, session.store, policy, shared) as lanes:
+        with on_cards(gpus, suite.name, session.store, policy, shared) as lanes:
             rows = _measured(session, suite, lanes)
     else:
-        suite, lane = _replaying(suite, replay, policy)
+        suite, lane = on_recorded(suite, replay, policy)
         rows = _measured(session, suite, [lane])
     interrupted = len(rows) < len(suite.entries)
     if interrupted:
@@ -133,7 +58,7 @@ def _bench(
     return INTERRUPTED if interrupted else 0 if all(row.ok for row in rows) else 1
 
 
-def _measured(session: _Session, suite: Suite, lanes: Sequence[_Lane]) -> list[Row]:
+def _measured(session: Session, suite: Suite, lanes: Sequence[Lane]) -> list[Row]:
     """The rows in the suite's order; fewer than there are problems where it was interrupted."""
     rows: dict[str, Row] = {}
     total = len(suite.entries)
@@ -152,55 +77,11 @@ def _gpus(chosen: str) -> list[int]:
     words = [str(index) for index in range(device.count())] if chosen == "all" else chosen.split(",")
     if not words:
         raise NoDevice("--gpu all was asked for, and the driver shows none")
-    gpus = [index for word in dict.fromkeys(words) if (index := device.choose(word)) is not None]
+    gpus = list(dict.fromkeys(index for word in words if (index := device.choose(word)) is not None))
     models = sorted({device.describe(index).id for index in gpus})
     if len(models) > 1:
         raise UsageError(f"a suite is measured on cards of one model, not on {', '.join(models)}; name some with --gpu")
     return gpus
-
-
-@contextmanager
-def _held(gpus: Sequence[int], what: str, store: Store, policy: str, shared: bool) -> Iterator[list[_Lane]]:
-    """The cards, held for the whole suite; their compile pools share the cores."""
-    jobs = max(1, (os.cpu_count() or 1) // len(gpus))
-    with ExitStack() as stack:
-        cards = [Gpu(index, what, shared, jobs) for index in gpus]
-        for card in cards:
-            stack.callback(card.close)
-            card.prepare()  # all of them get ready while we hold one after the other
-        for card in cards:
-            card.hold()
-        cards[0].ceilings(store)  # once for all, as they are of one model
-        yield [_on_card(card, store, policy) for card in cards]
-
-
-def _on_card(card: Gpu, store: Store, policy: str) -> _Lane:
-    def source(entry: Entry, searching: bool) -> Source:
-        return on_gpu(entry.reference, entry.problem, store, card, policy=policy, spare=searching)
-
-    return _Lane(device.describe(card.index).id, source)
-
-
-def _replaying(suite: Suite, replay: str | None, policy: str) -> tuple[Suite, _Lane]:
-    """The problems that were recorded, and where they are replayed."""
-    spaces: dict[str, recorded.Space] = {}
-    for entry in suite.entries:
-        found = [recorded.load(replay)] if replay is not None else recorded.of_problem(entry.problem)
-        if found:
-            spaces[entry.problem.text] = found[0]
-    entries = [entry for entry in suite.entries if entry.problem.text in spaces]
-    if not entries:
-        raise NoDevice(
-            f"there is no GPU here and no recorded space of {suite.name}; "
-            f"what can be replayed: {', '.join(recorded.names()) or 'nothing'}"
-        )
-    if replay is None:
-        left_out = len(suite.entries) - len(entries)
-        also = f"; {left_out} that were not recorded are left out" if left_out else ""
-        say(f"No GPU here: replaying {', '.join(sorted(space.name for space in spaces.values()))}{also}.")
-    return Suite(suite.name, tuple(entries)), _Lane(
-        "", lambda entry, searching: replayed(spaces[entry.problem.text], entry.problem, policy)
-    )
 
 
 def _give(suite: Suite, rows: Sequence[Row], as_json: bool) -> None:
@@ -268,7 +149,7 @@ _OPTIONS: list[click.Parameter] = [
         ["--gpu"],
         default="auto",
         show_default=True,
-        help="Number of a GPU here, several such as 0,1, all, or auto: the first.",
+        help="GPUs here: their numbers, such as 0,1, or all; auto: the first.",
     ),
     click.Option(["--replay"], metavar="NAME", help="Take a recorded space instead of a GPU."),
     policy_option,
