@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.kernels.spec import Config
-from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Unable
+from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Task, Unable
 from tuner.measure.processes import connect
 from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
 
@@ -61,6 +61,9 @@ def main() -> None:
     with suppress(EOFError):
         while True:
             request = pipe.recv()
+            if isinstance(request, Task):
+                pipe.send(Ready())
+                continue
             pipe.send(Stage("launch"))
             if isinstance(request, Measure):
                 pipe.send(_measure(request.config))

@@ -54,6 +54,14 @@ def test_the_commands_of_the_ops_page_run_as_far_as_there_is_a_card(environment:
     assert subprocess.run(here.split(), env=environment, check=False).returncode == (0 if device.count() else 3)
 
 
+def test_the_commands_on_comparing_run(environment: dict[str, str], tmp_path: Path) -> None:
+    (block,) = blocks(ROOT / "docs" / "bench.md", "console")
+    for line in block.splitlines():
+        command = line.removeprefix("$ ")
+        subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, capture_output=True)
+    assert {file.name for file in tmp_path.iterdir()} == {"llama.json", "llama.html"}
+
+
 def test_every_command_is_in_the_readme() -> None:
     import click
 

@@ -85,6 +85,7 @@ def test_the_wheel_works_in_an_empty_folder_beside_another_kernels_package(elsew
 
     answer = json.loads(run(str(binaries / "tuner"), "search", "gemm", "--M", "4096", "--trials", "20", "--json"))
     assert answer["recorded"].startswith("gemm-4096x4096x4096-bf16-")
+    assert "llama-3-8b     48 problems" in run(str(binaries / "tuner"), "bench", "--list")
     both = "import kernels, tuner.kernels, tuner.db.migrations; print(kernels.__file__); print(tuner.kernels.__file__)"
     theirs, ours = run(str(binaries / "python"), "-c", both).splitlines()
     assert theirs.endswith("site-packages/kernels/__init__.py")

@@ -128,6 +128,11 @@ def rounds_wanted(verdict: Verdict | None) -> int:
     done = 0 if verdict is None else verdict.rounds
     if verdict is not None and done >= _FEWEST_ROUNDS and not verdict.unresolved:
         return 0
+    return until_next_look(done)
+
+
+def until_next_look(done: int) -> int:
+    """Rounds until the next look at a duel that has had so many; 0 when it has had enough."""
     return max(0, min(max(_FEWEST_ROUNDS - done, int(_GROWTH * done)), _MOST_ROUNDS - done))
 
 

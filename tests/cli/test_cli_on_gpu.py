@@ -98,6 +98,41 @@ def test_a_time_budget_is_kept(tuner: Tuner) -> None:
     assert answer["match"] == "exact"
 
 
+def test_a_suite_pays_for_one_worker(tuner: Tuner, tmp_path: Path) -> None:
+    """No row after the first waits for a process to start on the card, and none sees ours as another's."""
+    suite = tmp_path / "short.json"
+    suite.write_text(json.dumps([{"op": "softmax", "M": 512, "N": 128 * n} for n in range(1, 9)]))
+    tuner("bench", "--suite", str(suite))  # compiles
+    rows = tuner("bench", "--suite", str(suite))["rows"]
+    assert [row["problem"]["N"] for row in rows] == [128 * n for n in range(1, 9)]
+    assert all(row["seconds"] < 4 for row in rows[1:]), [row["seconds"] for row in rows]
+    assert [row["marks"] for row in rows] == [[]] * 8
+    assert all(0 < row["roofline_share"] < 1.05 for row in rows)
+
+
+def test_a_suite_searches_what_is_untuned_and_measures_it_as_well(tuner: Tuner, tmp_path: Path) -> None:
+    suite = tmp_path / "two.json"
+    suite.write_text(json.dumps([{"op": "gemm", "M": 16, "N": 4096, "K": 4096}, {"op": "softmax", "M": 1024}]))
+    document = tuner("bench", "--suite", str(suite), "--search", "20s", "--out", str(tmp_path / "rows.json"))
+    assert document["summary"]["untuned"] == 0
+    for row in document["rows"]:
+        answer = tuner("best", row["op"], *[f"--{name}={value}" for name, value in row["problem"].items()])
+        assert row["config"] == answer["config"]
+        assert row["latency_us"] == pytest.approx(answer["latency_us"], rel=0.15)
+    again = tuner("bench", "--suite", str(suite), "--out", str(tmp_path / "rows.json"))
+    assert again == document
+
+
+def test_cards_share_a_suite(tuner: Tuner, tmp_path: Path) -> None:
+    from tuner import device
+
+    if device.count() < 2:
+        pytest.skip("takes two GPUs")
+    document = tuner("bench", "--suite", "softmax", "--gpu", "0,1")
+    assert document["summary"]["rows"] == 16
+    assert document["summary"]["failed"] == 0
+
+
 def _descendants(pid: int) -> list[int]:
     found: list[int] = []
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():

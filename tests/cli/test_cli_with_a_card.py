@@ -44,9 +44,10 @@ class Machine:
         self.db = folder / "tuner.db"
         self.ceilings = SLOW
         self.surveys = 0
+        self.started: list[int] = []
         self._patch = patch
         patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         patch.setenv("TUNER_DB", str(self.db))
         patch.setattr("tuner.device.count", lambda: 1)
         patch.setattr("tuner.device.describe", lambda index: H200)
@@ -54,13 +55,21 @@ class Machine:
         patch.setattr("tuner.device.bus_id", lambda index: "0000:1b:00.0")
         patch.setattr("tuner.cli.source.lock_path", lambda address: folder / "card.lock")
         patch.setattr("tuner.cli.source.look", lambda address: Unseen())
-        for room in ("tuner.cli.source", "tuner.measure.gpu"):
-            patch.setattr(f"{room}.start_worker", lambda gpu, module="": Child("cpu_worker"))
+        patch.setattr("tuner.measure.gpu.start_worker", self._start)
         patch.setattr("tuner.cli.source.survey", self._survey)
+
+    def _start(self, gpu: int, module: str = "") -> Child:
+        self.started.append(gpu)
+        return Child("cpu_worker")
 
     def _survey(self, worker: Child) -> Ceilings:
         self.surveys += 1
         return self.ceilings
+
+    def cards(self, folder: Path, count: int) -> None:
+        self._patch.setattr("tuner.device.count", lambda: count)
+        self._patch.setattr("tuner.device.bus_id", lambda index: f"0000:0{index}:00.0")
+        self._patch.setattr("tuner.cli.source.lock_path", lambda address: folder / f"{address}.lock")
 
     def card(self, look: Callable[[str], Any]) -> None:
         self._patch.setattr("tuner.cli.source.look", look)
@@ -197,3 +206,91 @@ class TestVerify:
         done = CliRunner().invoke(cli, ["verify", toy("on_torch"), "--N", "1"], standalone_mode=False)
         assert done.return_value == 1
         assert "no answer is stored for on_torch N=1" in done.stdout
+
+
+class TestBench:
+    @pytest.fixture
+    def suite(self, tmp_path: Path) -> str:
+        file = tmp_path / "toys.json"
+        file.write_text(json.dumps([{"op": toy("on_torch"), "N": N} for N in (64, 1000, 4096, 8192)]))
+        return str(file)
+
+    def bench(self, *options: str) -> Result:
+        return CliRunner().invoke(cli, ["bench", *options], standalone_mode=False)
+
+    def test_one_worker_serves_a_suite(self, machine: Machine, suite: str) -> None:
+        done = self.bench("--suite", suite, "--json")
+        assert done.return_value == 0, done.stderr
+        document = json.loads(done.stdout)
+        assert document["suite"] == "toys"
+        assert [row["problem"]["N"] for row in document["rows"]] == [64, 1000, 4096, 8192]
+        for row in document["rows"]:
+            assert row["kind"] == "untuned"
+            assert row["rounds"] >= 20
+            assert row["vendor"]["ratio"] > 0
+            assert row["roofline_share"] > 0
+            assert row["device"] == "nvidia-h200"
+        assert document["summary"]["rows"] == document["summary"]["untuned"] == 4
+        assert machine.started == [0]
+        assert [line.split()[0] for line in done.stderr.splitlines()[-4:]] == ["1/4", "2/4", "3/4", "4/4"]
+
+    def test_what_is_tuned_meets_its_default(self, searched: Machine, suite: str) -> None:
+        """The stored answer is not the default: with another config's knobs, whatever this machine's clock said."""
+        searched.write("UPDATE answers SET config = json_set(config, '$.BLOCK', 512), kind = 'tuned'")
+        (row,) = json.loads(self.bench(toy("on_torch"), *PROBLEM, "--json").stdout)["rows"]
+        assert row["kind"] == "tuned"
+        assert row["config"]["BLOCK"] == 512
+        assert row["default"]["latency_us"] != row["latency_us"]
+
+    def test_what_is_untuned_is_searched_first_and_kept(self, machine: Machine, suite: str, tmp_path: Path) -> None:
+        out = tmp_path / "rows.json"
+        command = ("--suite", suite, "--only", "N=64", "--search", "20s", "--out", str(out), "--json")
+        first = self.bench(*command)
+        assert first.return_value == 0, first.stderr
+        (row,) = json.loads(first.stdout)["rows"]
+        assert row["kind"] in ("tuned", "default")
+        store = Store.open(machine.db)
+        (stored,) = store.answers()
+        store.close()
+        assert dict(stored.answer.config) == row["config"]
+        before = out.read_text()
+        again = self.bench(*command)
+        assert json.loads(again.stdout) == json.loads(first.stdout)
+        assert out.read_text() == before
+
+    def test_cards_share_the_work(self, machine: Machine, suite: str, tmp_path: Path) -> None:
+        machine.cards(tmp_path, 2)
+        done = self.bench("--suite", suite, "--gpu", "all", "--json")
+        assert done.return_value == 0, done.stderr
+        assert [row["problem"]["N"] for row in json.loads(done.stdout)["rows"]] == [64, 1000, 4096, 8192]
+        assert sorted(machine.started) == [0, 1]
+        assert machine.surveys == 1
+
+    def test_a_problem_that_cannot_be_measured_costs_its_row(self, machine: Machine, tmp_path: Path) -> None:
+        suite, out = tmp_path / "toys.json", tmp_path / "rows.json"
+        problems = [{"op": toy("on_torch"), "N": 64, "vendor": "elsewhere"}, {"op": toy("on_torch"), "N": 1000}]
+        suite.write_text(json.dumps(problems))
+        done = self.bench("--suite", str(suite), "--out", str(out))
+        assert done.return_value == 1
+        assert "failed           on_torch 64 fp32 vendor=elsewhere: the vendor's own result of on_torch" in done.stdout
+        assert "on_torch 1000 fp32" in done.stdout
+        assert [row["kind"] for row in json.loads(out.read_text())["rows"]] == ["failed", "untuned"]
+        again = self.bench("--suite", str(suite), "--out", str(out), "--json")
+        assert [row["kind"] for row in json.loads(again.stdout)["rows"]] == ["failed", "untuned"]
+
+    def test_d08_a_card_that_others_use_is_not_measured_on(self, machine: Machine, suite: str, tmp_path: Path) -> None:
+        machine.cards(tmp_path, 2)
+        machine.card(lambda address: Busy() if "01" in address else Unseen())
+        done = self.bench("--suite", suite, "--gpu", "0,1")
+        assert str(done.exception).startswith("GPU 1 is in use by process 4711")
+        assert machine.surveys == 0
+
+    def test_a_card_named_twice_is_one(self, machine: Machine, suite: str) -> None:
+        assert self.bench("--suite", suite, "--only", "N=64", "--gpu", "0,auto,0").return_value == 0
+        assert machine.started == [0]
+
+    def test_it_leaves_no_process(self, machine: Machine, suite: str) -> None:
+        children = Path(f"/proc/self/task/{os.getpid()}/children")
+        before = set(children.read_text().split())
+        assert self.bench("--suite", suite, "--only", "N=64").return_value == 0
+        assert set(children.read_text().split()) <= before

@@ -19,7 +19,7 @@ from scripted_worker import latency_us
 from tuner import catalog
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
-from tuner.measure.gpu import GpuMeasurer
+from tuner.measure.gpu import GpuMeasurer, Workers
 from tuner.measure.lock import Lock
 from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
 
@@ -31,7 +31,7 @@ RIGHT = Evidence(0.0, 0.0, ("normal",), 17)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("FAULTY_PIDS", str(tmp_path / "pids"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
 
 
 @contextmanager
@@ -122,20 +122,20 @@ def test_c03_a_crash_goes_on_with_the_spare() -> None:
     """The spare has imported all it needs when it is called upon."""
     with measurer() as gpu:
         measured(gpu, [config("none")])
-        spare = gpu._spare
+        spare = gpu._workers.waiting
         assert spare is not None
         measured(gpu, [config("wild")])
         assert gpu._worker is spare
         assert measured(gpu, [config("none", block=512)])[config("none", block=512)].ok
-        assert gpu._spare not in (None, spare)
+        assert gpu._workers.waiting not in (None, spare)
 
 
 def test_a_spare_that_died_meanwhile_is_not_called_upon() -> None:
     with measurer() as gpu:
         measured(gpu, [config("none")])
-        assert gpu._spare is not None
-        os.kill(gpu._spare.pid, signal.SIGKILL)
-        until(lambda: gpu._spare is None or not gpu._spare.runs)
+        assert gpu._workers.waiting is not None
+        os.kill(gpu._workers.waiting.pid, signal.SIGKILL)
+        until(lambda: gpu._workers.waiting is None or not gpu._workers.waiting.runs)
         found = measured(gpu, [config("wild"), config("none", block=512)])
         assert found[config("none", block=512)].ok
 
@@ -261,11 +261,36 @@ time.sleep(600)
     assert said == []
 
 
+def test_a_worker_that_did_nothing_wrong_serves_the_next_problem() -> None:
+    """So a suite of problems does not wait for a new one each time."""
+    workers = Workers(0, "scripted_worker")
+    served = []
+    for fault in ("none", "wild", "none"):
+        with measurer(workers=workers, spare=False) as gpu:
+            served.append(gpu._worker.pid)
+            measured(gpu, [config(fault)])
+            gpu.duel([config("none")], rounds=1, seconds=1.0, seed=0)
+    assert served[0] == served[1] != served[2]
+    assert workers.waiting is not None
+    assert alive(served[2])
+    workers.close()
+    assert not alive(served[2])
+
+
+def test_a_fresh_worker_is_kept_rather_than_one_that_served() -> None:
+    workers = Workers(0, "scripted_worker")
+    with measurer(workers=workers) as gpu:
+        measured(gpu, [config("none")])
+        fresh = workers.waiting
+    assert workers.take() is fresh is not None
+    fresh.kill()
+
+
 def test_closing_leaves_no_process() -> None:
     with measurer() as gpu:
         measured(gpu, [config("none")])
-        assert gpu._spare is not None
-        children = [gpu._pool.pid, gpu._worker.pid, gpu._spare.pid]
+        assert gpu._workers.waiting is not None
+        children = [gpu._pool.pid, gpu._worker.pid, gpu._workers.waiting.pid]
     for pid in children:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

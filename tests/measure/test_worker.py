@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from tuner.kernels.spec import Config
 from tuner.measure.clock import Run, Timer
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.messages import Measure, Recheck, Rounds, Stage, Task
-from tuner.measure.worker import Worker
+from tuner.measure.worker import Worker, serve
 from tuner.records import VENDOR, CardState, Duel, Evidence, Measurement, Outcome
 from tuner.search import search
 from tuner.space import feasible
@@ -201,6 +204,26 @@ def test_a_vendor_that_writes_elsewhere_is_refused() -> None:
         on_cpu(Task(toy("on_torch"), problem, H200.limits), lambda message: None)
 
 
+def test_the_next_task_finds_the_memory_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = Pipe()
+    made: list[weakref.ref[Worker]] = []
+    alive_when_made = []
+
+    def make(task: Task, tell: Callable[[Any], None]) -> Worker:
+        alive_when_made.append(sum(worker() is not None for worker in made))
+        if len(made) == 2:
+            raise MeasureError("enough")
+        worker = on_cpu(task, tell)
+        made.append(weakref.ref(worker))
+        return worker
+
+    for N in (4096, 64, 1):
+        ours.send(Task(toy("on_torch"), KERNEL.signature.problem({"N": N}), H200.limits))
+        ours.send(Measure(config(), None, seed=1))
+    serve(theirs, make)
+    assert alive_when_made == [0, 0, 0]
+
+
 class InProcess:
     """The real worker as a measurer, without the processes: for many small searches."""
 
@@ -329,7 +352,7 @@ class TestSearchOnCpu(SearchContract):
 
     @pytest.fixture
     def subject(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
-        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
         space = [c for c in feasible(KERNEL, PROBLEM, H200.limits) if c["FAULT"] in ("none", "wrong", "raises")]
         return Subject(
@@ -341,7 +364,7 @@ class TestSearchOnCpu(SearchContract):
     def test_a_vendor_that_writes_elsewhere_ends_the_search_in_a_sentence(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         problem = KERNEL.signature.problem({"N": 64, "vendor": "elsewhere"})
         measurer = GpuMeasurer(toy("on_torch"), problem, H200.limits, jobs=1, worker="cpu_worker")
         try:

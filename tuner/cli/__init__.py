@@ -16,6 +16,7 @@ _COMMANDS = {
     "best": "Show the stored best config of a problem.",
     "explain": "Show why the stored best config is the best.",
     "verify": "Measure a stored answer again, and say whether it holds.",
+    "bench": "Measure answers beside the default and torch: one problem, or a suite.",
     "list": "List the answers that are stored.",
     "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",

@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import accumulate
-from typing import Any
 
 import plotly.graph_objects as go
 
+from tuner.cli.page import BLUE, GREEN, GREY, ORANGE, RED, blank, html
 from tuner.cli.show import config_text, first_line, problem_text
 from tuner.explain import Contender, Report
 from tuner.kernels.spec import Config, Value
 from tuner.records import Ceilings, Measurement
 
-_BLUE, _ORANGE, _GREEN, _RED, _GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#8C8C8C"
-"""Told apart by colour-blind readers too: Okabe and Ito, "Color Universal Design", 2008."""
-_ROLES = {"answer": _BLUE, "default": _ORANGE, "torch": _GREEN}
-_FONT = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif"
+_ROLES = {"answer": BLUE, "default": ORANGE, "torch": GREEN}
 _LEAST_SPAN, _MOST_SPAN = 1.2, 3.0
 """The landscape's colours end at so many times the best: noise is not coloured, and what is slower is merely slow."""
 _NARROW = 6.0
 """A logarithmic axis that spans less than this is labelled at every digit, else at 1, 2 and 5."""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font-family: {font}; color: #222; max-width: 62rem; margin: 2.5rem auto; padding: 0 1.5rem; line-height: 1.5; }}
-h1 {{ font-size: 1.5rem; margin: 0 0 .2rem; }}
-h2 {{ font-size: 1.15rem; margin: 2.5rem 0 0; }}
-p {{ margin: .2rem 0; color: #555; }}
-code {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 1rem; color: #222; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{lead}
-{sections}
-</body>
-</html>
-"""
 
 
 def page(report: Report, measurements: Sequence[Measurement], ceilings: Ceilings | None) -> str:
@@ -53,12 +28,8 @@ def page(report: Report, measurements: Sequence[Measurement], ceilings: Ceilings
         "The landscape": (_landscape_words(report), landscape_figure(report, measurements)),
         "The card's limits": (_limits_words(report, ceilings), limits_figure(report, ceilings)),
     }
-    sections: list[str] = []
-    for head, (words, figure) in figures.items():
-        drawn = figure.to_html(full_html=False, include_plotlyjs=not sections, config={"displayModeBar": False})
-        sections.append(f"<h2>{head}</h2>\n<p>{escape(words)}</p>\n{drawn}")
-    title = escape(f"{problem_text(report.answer.problem)}  on {report.run.provenance.device.name}")
-    return _PAGE.format(title=title, font=_FONT, lead=_lead(report), sections="\n".join(sections))
+    title = f"{problem_text(report.answer.problem)}  on {report.run.provenance.device.name}"
+    return html(title, _lead(report), figures)
 
 
 def search_figure(report: Report, measurements: Sequence[Measurement]) -> go.Figure:
@@ -66,13 +37,13 @@ def search_figure(report: Report, measurements: Sequence[Measurement]) -> go.Fig
     numbered = list(enumerate(measurements, 1))
     ran = [(number, measurement) for number, measurement in numbered if measurement.ok]
     failed = [(number, measurement) for number, measurement in numbered if not measurement.ok]
-    figure = _figure("config, in the order of measuring", "latency, us")
+    figure = blank("config, in the order of measuring", "latency, us")
     figure.add_scatter(
         x=[number for number, _ in ran],
         y=[measurement.latency_us for _, measurement in ran],
         mode="markers",
         name="a config",
-        marker={"color": _GREY, "size": 6, "opacity": 0.6},
+        marker={"color": GREY, "size": 6, "opacity": 0.6},
         text=[_knobs(measurement.config) for _, measurement in ran],
         hovertemplate="%{y:,.2f} us<br>%{text}<extra></extra>",
     )
@@ -83,7 +54,7 @@ def search_figure(report: Report, measurements: Sequence[Measurement]) -> go.Fig
         y=best[first:],
         mode="lines",
         name="best so far",
-        line={"color": _BLUE, "width": 3, "shape": "hv"},
+        line={"color": BLUE, "width": 3, "shape": "hv"},
         hovertemplate="best of %{x}: %{y:,.2f} us<extra></extra>",
     )
     if failed:
@@ -93,14 +64,14 @@ def search_figure(report: Report, measurements: Sequence[Measurement]) -> go.Fig
             y=[1.15 * slowest] * len(failed),
             mode="markers",
             name="failed",
-            marker={"color": _RED, "size": 8, "symbol": "x"},
+            marker={"color": RED, "size": 8, "symbol": "x"},
             text=[f"{m.outcome}: {escape(first_line(m.error))}<br>{_knobs(m.config)}" for _, m in failed],
             hovertemplate="%{text}<extra></extra>",
         )
     taken_over = len(measurements) - report.run.trials
     if 0 < taken_over < len(measurements):
         figure.add_vline(
-            x=taken_over + 0.5, line={"color": _GREY, "dash": "dot"}, annotation_text="this run's own from here"
+            x=taken_over + 0.5, line={"color": GREY, "dash": "dot"}, annotation_text="this run's own from here"
         )
     latencies = [measurement.latency_us for _, measurement in ran]
     narrow = not latencies or max(latencies) < _NARROW * min(latencies)
@@ -118,7 +89,7 @@ def landscape_figure(report: Report, measurements: Sequence[Measurement]) -> go.
     fastest = min((measurement.latency_us for measurement in best.values()), default=1.0)
     slownesses = [measurement.latency_us / fastest for measurement in best.values()]
     found = [[best.get((column, row)) for column in columns] for row in rows]
-    figure = _figure(across, down)
+    figure = blank(across, down)
     figure.add_heatmap(
         x=list(map(str, columns)),
         y=list(map(str, rows)),
@@ -149,7 +120,7 @@ def limits_figure(report: Report, ceilings: Ceilings | None) -> go.Figure:
         return _roofline(report, ceilings, peak)
     work, unit = (answer.flops / 1e6, "TFLOP/s") if answer.flops else (answer.bytes / 1e3, "GB/s")
     shown = _drawn(report)
-    figure = _figure(unit, "")
+    figure = blank(unit, "")
     figure.add_bar(
         x=[work / contender.latency_us for contender in shown.values()],
         y=[*shown],
@@ -183,7 +154,7 @@ def _roofline(report: Report, ceilings: Ceilings, peak: float) -> go.Figure:
     answer = report.answer
     intensity, ridge = answer.flops / answer.bytes, 1e3 * peak / ceilings.copy_gb_per_s
     left, right = min(intensity, ridge) / 4, max(intensity, ridge) * 4
-    figure = _figure("arithmetic intensity, FLOP per byte", "TFLOP/s")
+    figure = blank("arithmetic intensity, FLOP per byte", "TFLOP/s")
     figure.add_scatter(
         x=[left, ridge, right],
         y=[left * ceilings.copy_gb_per_s / 1e3, peak, peak],
@@ -215,21 +186,6 @@ def _drawn(report: Report) -> dict[str, Contender]:
             if role in contender.roles and contender not in named.values():
                 named[role] = contender
     return named
-
-
-def _figure(across: str, down: str) -> go.Figure:
-    axis: Mapping[str, Any] = {"gridcolor": "#E8E8E8", "zeroline": False, "linecolor": "#BBB", "ticks": ""}
-    return go.Figure(
-        layout={
-            "template": "plotly_white",
-            "font": {"family": _FONT, "size": 14, "color": "#222"},
-            "height": 420,
-            "margin": {"l": 80, "r": 30, "t": 50, "b": 60},
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-            "xaxis": {**axis, "title": {"text": across}},
-            "yaxis": {**axis, "title": {"text": down}},
-        }
-    )
 
 
 def _lead(report: Report) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
-from types import FrameType
+from contextlib import nullcontext
 from typing import Any
 
 import click
 
 from tuner.cli import INTERRUPTED
+from tuner.cli.interrupt import Interrupt
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, policy_option, shared_option
 from tuner.cli.show import SearchProgress, failures_text, give, print_partial, say
 from tuner.cli.source import Source, choose
@@ -27,35 +27,13 @@ from tuner.search import Budget, Finalists, Result, close_to_best, search
 TRIALS = 200
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
     """Seconds of `30s`, `5m`, `1h` or `30`."""
     given = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)(s|m|h)?", text)
     seconds = float(given[1]) * {"s": 1, "m": 60, "h": 3600}[given[2] or "s"] if given else 0.0
     if not seconds:
         raise UsageError(f"a duration is a number with s, m or h, such as 30s, not {text[:40]!r}")
     return seconds
-
-
-class _Interrupt:
-    """The first Ctrl-C asks the search to stop, and keeps what it found; the second ends the program at once."""
-
-    def __init__(self) -> None:
-        self._asked = False
-
-    def asked(self) -> bool:
-        return self._asked
-
-    def __enter__(self) -> _Interrupt:
-        self._before = signal.signal(signal.SIGINT, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
 
 
 def run_search(
@@ -70,10 +48,14 @@ def run_search(
     reuse: Callable[[Measurement], bool] = lambda measurement: True,
     finalists: Finalists = close_to_best,
     race: bool = True,
+    stop: Callable[[], bool] | None = None,
 ) -> Result:
     """One search, written to the store as it goes; its answer too, if there is one.
 
-    `reuse`: which measurements of earlier runs are good enough not to be repeated.
+    Args:
+        reuse: which measurements of earlier runs are good enough not to be repeated.
+        stop: asked now and then, where the search is one of several: it then neither listens to Ctrl-C nor shows its
+            progress.
     """
     measurer = source.measurer()  # the first, since it may wait for others or refuse
     try:
@@ -90,7 +72,10 @@ def run_search(
         }
         run = store.start_run(signature, problem, source.provenance, settings)
         total = min(budget.trials or len(source.space), len(source.space))
-        with SearchProgress(total) as progress, _Interrupt() as interrupt:
+        with (
+            SearchProgress(total, shown=stop is None) as progress,
+            Interrupt() if stop is None else nullcontext(stop) as asked,
+        ):
             progress.known(len(known))
 
             def on_trial(measurement: Measurement) -> None:
@@ -109,7 +94,7 @@ def run_search(
                     on_trial=on_trial,
                     finalists=finalists,
                     race=race,
-                    stop=interrupt.asked,
+                    stop=asked,
                 )
             except BaseException:
                 store.end_run(run, "failed", "error", {})
@@ -249,7 +234,7 @@ command = OpCommands(
             show_default=True,
             help="Configs to try, those of earlier runs included.",
         ),
-        click.Option(["--budget"], type=_duration, metavar="TIME", help="Time to take, such as 30s or 5m."),
+        click.Option(["--budget"], type=duration, metavar="TIME", help="Time to take, such as 30s or 5m."),
         click.Option(
             ["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."
         ),

@@ -157,7 +157,7 @@ def _interval(interval: tuple[float, float] | None, decimals: int) -> str:
 class SearchProgress:
     """Trials, best so far, failures by kind and time left, on one line of stderr; nothing where that is no terminal."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, *, shown: bool = True) -> None:
         self._best_us = float("inf")
         self._failures: Counter[str] = Counter()
         self._progress = Progress(
@@ -170,7 +170,7 @@ class SearchProgress:
             console=Console(stderr=True),
             transient=True,
         )
-        self._progress.disable = not self._progress.console.is_terminal
+        self._progress.disable = not (shown and self._progress.console.is_terminal)
         self._task = self._progress.add_task("", total=total, best="starting", failures="")
 
     def __enter__(self) -> SearchProgress:

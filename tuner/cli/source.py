@@ -15,10 +15,9 @@ from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Asked
 from tuner.measure import recorded
 from tuner.measure.card import Card, look
-from tuner.measure.gpu import GpuMeasurer, start_worker, survey
+from tuner.measure.gpu import GpuMeasurer, Workers, survey
 from tuner.measure.lock import Lock, lock_path
 from tuner.measure.measurer import Measurer
-from tuner.measure.processes import Child
 from tuner.records import POLICIES, Ceilings, Duel, Policy, Provenance
 from tuner.space import feasible
 
@@ -102,51 +101,56 @@ def on_gpu(
     reference: str,
     problem: Problem,
     store: Store,
-    index: int,
+    gpu: int | Gpu,
     *,
     policy: str = AUTO,
     shared: bool = False,
     stop_beaten: bool = True,
+    spare: bool = True,
 ) -> Source:
     """A GPU of this machine as a source. Its ceilings are measured if the store does not have them.
+
+    Args:
+        gpu: one that is held, and stays so when the measurer is closed; or the index of one that is held from the first
+            measurement until then.
+        shared: of a GPU that is not held yet.
+        spare: as for `GpuMeasurer`.
 
     Raises:
         NothingFound: no config is valid.
         NoDevice: others compute on the card, and it was not said that it may be `shared`.
     """
+    held = gpu if isinstance(gpu, Gpu) else Gpu(gpu, problem.text, shared)
     kernel = catalog.resolve(reference)
-    card = device.describe(index)
+    card = device.describe(held.index)
     space = list(feasible(kernel, problem, card.limits))
     if not space:
         raise NothingFound(f"no config of {problem.op} is valid for {problem.text} on {card.name}")
     default = kernel.default_config(problem, card.limits)
     if default not in set(space):
         say(f"The kernel's default is not valid for {problem.text} on {card.name}, and is left out.")
-    gpu = _Gpu(index, problem.text, shared)
-    ceilings = store.ceilings(card)
-    if ceilings is None:
-        ceilings = gpu.survey()
-        store.keep_ceilings(card, ceilings)
+    ceilings = held.ceilings(store)
     flops, bytes = kernel.flops(problem), kernel.bytes(problem)
     timed = POLICIES[_automatic(ceilings.roofline_us(problem, flops, bytes)) if policy == AUTO else policy]
 
     def measurer() -> Measurer:
-        gpu.hold()
+        held.hold()
         return GpuMeasurer(
             reference,
             problem,
             card.limits,
-            gpu=index,
+            jobs=held.jobs,
             policy=timed,
             stop_beaten=stop_beaten,
-            lock=gpu.lock,
-            spare=gpu.spare,
+            workers=held.workers,
+            spare=spare,
+            on_close=None if held is gpu else held.close,
         )
 
     return Source(
         space=space,
         default=default if default in set(space) else None,
-        provenance=Provenance(card, device.environment(index), kernel.source, timed.text, None, tuner.__version__),
+        provenance=Provenance(card, device.environment(held.index), kernel.source, timed.text, None, tuner.__version__),
         policy=timed,
         flops=flops,
         bytes=bytes,
@@ -168,13 +172,28 @@ def _foreign(card: Card) -> tuple[int, ...]:
     return state.foreign if state is not None else ()
 
 
-class _Gpu:
-    """A card that is held from the first measurement on, with a worker that was started for it."""
+class Gpu:
+    """A card that is held until it is closed, and the workers for it.
 
-    def __init__(self, index: int, what: str, shared: bool) -> None:
-        self._index, self._what, self._shared = index, what, shared
-        self.lock: Lock | None = None
-        self.spare: Child | None = None
+    Args:
+        what: it is held for, told to those who wait.
+        shared: whether others may compute on it meanwhile.
+        jobs: compiles at once for it; None is one a core.
+    """
+
+    def __init__(self, index: int, what: str, shared: bool, jobs: int | None = None) -> None:
+        self.index, self.jobs = index, jobs
+        self.workers = Workers(index)
+        self._what, self._shared = what, shared
+        self._lock: Lock | None = None
+        self._card: Card | None = None
+
+    def prepare(self) -> Card:
+        """Lets a worker get ready; the card as it was before, where that is none of the others."""
+        if self._card is None:
+            self._card = look(device.bus_id(self.index))
+            self.workers.prepare()
+        return self._card
 
     def hold(self) -> None:
         """Waits until no other search measures on it.
@@ -182,33 +201,40 @@ class _Gpu:
         Raises:
             NoDevice: others compute on it all the same.
         """
-        if self.lock is not None:
+        if self._lock is not None:
             return
-        self.spare = start_worker(self._index)  # it gets ready while we wait
-        address = device.bus_id(self._index)
-        self.lock = Lock(lock_path(address), self._what, on_wait=say)
-        foreign = () if self._shared else _foreign(look(address))
+        card = self.prepare()  # a worker gets ready while we wait
+        self._lock = Lock(lock_path(device.bus_id(self.index)), self._what, on_wait=say)
+        foreign = () if self._shared else _foreign(card)
         if foreign:
-            self._let_go()
+            self.close()
             raise NoDevice(
-                f"GPU {self._index} is in use by process {', '.join(map(str, foreign))}; wait for it, "
+                f"GPU {self.index} is in use by process {', '.join(map(str, foreign))}; wait for it, "
                 "or measure beside it with --shared"
             )
 
-    def survey(self) -> Ceilings:
-        """What it reaches at best."""
+    def ceilings(self, store: Store) -> Ceilings:
+        """What it reaches at best, measured if the store does not have it."""
+        card = device.describe(self.index)
+        known = store.ceilings(card)
+        if known is not None:
+            return known
         self.hold()
         say("Measuring what this card reaches at best, once.")
-        assert self.spare is not None
+        worker = self.workers.take()
         try:
-            return survey(self.spare)
+            measured = survey(worker)
         except MeasureError:
-            self._let_go()
+            worker.kill()
+            self.close()
             raise
+        self.workers.give_back(worker)
+        store.keep_ceilings(card, measured)
+        return measured
 
-    def _let_go(self) -> None:
-        if self.spare is not None:
-            self.spare.kill()
-        if self.lock is not None:
-            self.lock.release()
-        self.spare = self.lock = None
+    def close(self) -> None:
+        """Lets the next one in."""
+        self.workers.close()
+        if self._lock is not None:
+            self._lock.release()
+        self._lock = self._card = None

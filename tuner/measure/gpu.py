@@ -1,14 +1,15 @@
 """Measuring on a GPU of this machine: a compile pool that runs ahead and a worker that launches.
 
 This process never touches CUDA. It hands configs to the pool, hands what compiled to the worker, one at a time, holds
-every stage of a request to a deadline, and goes on with a spare worker when a config took the old one along.
+every stage of a request to a deadline, and goes on with a spare worker when a config took the old one along. A worker
+that is idle in the end can serve another problem, which saves the 5 s that a new one takes to start.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
 from time import monotonic
@@ -17,7 +18,6 @@ from typing import Any
 from tuner.device import bus_id
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Limits, Problem
-from tuner.measure.lock import Lock
 from tuner.measure.messages import (
     Compiled,
     Drop,
@@ -70,9 +70,11 @@ class GpuMeasurer:
         measure_s: seconds that each of launching, checking and timing one config may take.
         policy: how to time.
         stop_beaten: whether configs that a first look shows to be far behind the best get no more than that look.
-        lock: is released when the measurer is closed.
-        spare: a worker that waits for a task already.
-        worker: the module to run as worker.
+        workers: of that GPU; they are left to the caller, and get back the one in use if it can serve again.
+        spare: whether a second worker gets ready while the first works, for when a config takes that along. Its start
+            can be seen in what is measured meanwhile.
+        on_close: called when all is closed.
+        worker: the module to run as worker, where no `workers` are given.
     """
 
     def __init__(
@@ -87,17 +89,18 @@ class GpuMeasurer:
         measure_s: float = 10.0,
         policy: Policy = COLD,
         stop_beaten: bool = True,
-        lock: Lock | None = None,
-        spare: Child | None = None,
+        workers: Workers | None = None,
+        spare: bool = True,
+        on_close: Callable[[], None] | None = None,
         worker: str = _WORKER,
     ) -> None:
         self._jobs = jobs or os.cpu_count() or 1
         self._task = Task(kernel, problem, limits, policy)
-        self._gpu = gpu
         self._measure_s = measure_s
         self._stop_beaten = stop_beaten
-        self._lock = lock
-        self._worker_module = worker
+        self._workers = workers or Workers(gpu, worker)
+        self._spare = spare
+        self._on_close = on_close or (self._workers.close if workers is None else lambda: None)
         self._best_us: float | None = None
         self._seed = 0
         self._compiled: deque[Compiled] = deque()
@@ -107,7 +110,6 @@ class GpuMeasurer:
         self._dropping = False
         self._pool = Child("tuner.measure.compile")
         self._pool.send(Pool(kernel, problem, limits, self._jobs, compile_s))
-        self._spare = spare
         self._worker = self._next_worker()
 
     @property
@@ -164,19 +166,15 @@ class GpuMeasurer:
 
     def close(self) -> None:
         self._pool.kill(grace_s=2.0)  # it ends its compilers, which are in sessions of their own
-        self._worker.kill()
-        if self._spare is not None:
-            self._spare.kill()
-        if self._lock is not None:
-            self._lock.release()
+        if self._stage is _IDLE:
+            self._workers.give_back(self._worker)
+        else:
+            self._worker.kill()
+        self._on_close()
 
     def _next_worker(self) -> Child:
-        """The spare, or a new one; it has still to take up the task."""
-        worker, self._spare = self._spare, None
-        if worker is not None and not worker.runs:
-            worker.kill()
-            worker = None
-        worker = worker or start_worker(self._gpu, self._worker_module)
+        """One that has still to take up the task."""
+        worker = self._workers.take()
         worker.send(self._task)
         self._stage = _STARTING
         self._deadline = monotonic() + _START_S
@@ -258,8 +256,8 @@ class GpuMeasurer:
             return None
         if isinstance(message, Ready):
             self._stage = _IDLE
-            if self._spare is None:  # not before, so that it does not hold up this one
-                self._spare = start_worker(self._gpu, self._worker_module)
+            if self._spare:  # not before, so that it does not hold up this one
+                self._workers.prepare()
             return None
         return message
 
@@ -308,6 +306,40 @@ class GpuMeasurer:
             self._best_us = min(measurement.latency_us, self._best_us or measurement.latency_us)
         self._done.append(replace(measurement, compile_s=self._in_hand.compile_s))
         self._in_hand = None
+
+
+class Workers:
+    """The workers of one GPU: at most one is in use, and at most one waits for a task."""
+
+    def __init__(self, gpu: int, module: str = _WORKER) -> None:
+        self._gpu, self._module = gpu, module
+        self.waiting: Child | None = None
+
+    def prepare(self) -> None:
+        """Sees to it that one waits, or is on its way to."""
+        if self.waiting is None:
+            self.waiting = start_worker(self._gpu, self._module)
+
+    def take(self) -> Child:
+        """The one that waits, or a new one."""
+        worker, self.waiting = self.waiting, None
+        if worker is not None and not worker.runs:
+            worker.kill()
+            worker = None
+        return worker or start_worker(self._gpu, self._module)
+
+    def give_back(self, worker: Child) -> None:
+        """Keeps one that is idle for the next task, unless a fresh one waits."""
+        if self.waiting is None:
+            self.waiting = worker
+        else:
+            worker.kill()
+
+    def close(self) -> None:
+        """Ends the one that waits."""
+        if self.waiting is not None:
+            self.waiting.kill()
+        self.waiting = None
 
 
 def start_worker(gpu: int, module: str = _WORKER) -> Child:

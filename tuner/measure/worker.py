@@ -1,11 +1,13 @@
 """The process that owns the GPU: launches, checks and times one config after another.
 
-`python -m tuner.measure.worker` serves one problem. It may be killed at any time, and ends itself when a config has
-ruined its CUDA context. It tells its parent which stage it has reached, so that a death or a hang can be placed.
+`python -m tuner.measure.worker` serves one problem at a time. It may be killed at any time, and ends itself when a
+config has ruined its CUDA context. It tells its parent which stage it has reached, so that a death or a hang can be
+placed.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +80,6 @@ class Worker:
         self._operands = self._kernel.operands(task.problem)
         self._device = device
         self._clock = clock or clock_of(task.policy, device)
-        self._card.claim()
         self._tensors = tensors.allocate(self._operands, device)
         self._compiled_here = False
         triton.knobs.compilation.listener = self._on_compile
@@ -298,29 +299,55 @@ def _all(runs: Sequence[Run]) -> Run | None:
 
 
 def serve(pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None]], Worker]) -> None:
-    """Answers requests until the pipe closes or the context is lost."""
-    task: Survey | Task = pipe.recv()
-    try:
-        while isinstance(task, Survey):
-            pipe.send(ceilings.measure("cuda:0"))
-            torch.cuda.empty_cache()
-            task = pipe.recv()
-        worker = _made(task, pipe.send, make)
-    except torch.cuda.OutOfMemoryError:
-        what = f"the tensors of {task.problem.text}" if isinstance(task, Task) else "two tensors of 1 GB"
-        pipe.send(Unable(f"{what} do not fit the memory of the card"))
-        return
-    except TunerError as error:
-        pipe.send(Unable(str(error)))
-        return
-    answer: dict[type, Callable[[Any], Any]] = {Measure: worker.measure, Recheck: worker.recheck, Rounds: worker.duel}
-    pipe.send(Ready())
+    """Answers requests until the pipe closes or the context is lost. A task takes the place of the one before."""
+    worker: Worker | None = None
     while True:
-        request = pipe.recv()
-        result: Any = answer[type(request)](request)
-        pipe.send(result)
-        if isinstance(result, Measurement) and result.outcome is Outcome.CRASHED:
-            return
+        request: Survey | Task | Measure | Recheck | Rounds = pipe.recv()
+        if isinstance(request, Survey | Task):
+            worker = None
+            _make_room()
+            try:
+                worker = _begun(request, pipe, make)
+            except torch.cuda.OutOfMemoryError:
+                what = (
+                    "two tensors of 1 GB" if isinstance(request, Survey) else f"the tensors of {request.problem.text}"
+                )
+                pipe.send(Unable(f"{what} do not fit the memory of the card"))
+                return
+            except TunerError as error:
+                pipe.send(Unable(str(error)))
+                return
+        else:
+            assert worker is not None
+            result = _answered(worker, request)
+            pipe.send(result)
+            if isinstance(result, Measurement) and result.outcome is Outcome.CRASHED:
+                return
+
+
+def _make_room() -> None:
+    """Gives back the memory of what was measured before."""
+    triton.knobs.compilation.listener = None  # it knows the worker
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def _begun(
+    request: Survey | Task, pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None]], Worker]
+) -> Worker | None:
+    """Answers a survey, or makes the worker of a task."""
+    if isinstance(request, Survey):
+        pipe.send(ceilings.measure("cuda:0"))
+        return None
+    worker = _made(request, pipe.send, make)
+    pipe.send(Ready())
+    return worker
+
+
+def _answered(worker: Worker, request: Measure | Recheck | Rounds) -> Measurement | Evidence | Duel:
+    if isinstance(request, Measure):
+        return worker.measure(request)
+    return worker.recheck(request) if isinstance(request, Recheck) else worker.duel(request)
 
 
 def _made(task: Task, tell: Callable[[Any], None], make: Callable[[Task, Callable[[Any], None]], Worker]) -> Worker:
@@ -339,6 +366,7 @@ def main() -> None:
     card = look(os.environ.get(CARD, ""))
     if torch.cuda.is_available():
         torch.ones(2, device="cuda:0").normal_().sum().item()
+    card.claim()  # before others come
     with suppress(EOFError):
         serve(connect(), lambda task, tell: Worker(task, tell, card=card))
 

@@ -1,0 +1,64 @@
+"""What a browser is given to draw of a suite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers import H200
+from scripted import BEST, DEFAULT, TOY, ScriptedMeasurer
+
+from tuner.bench import Row, Subject, bench
+from tuner.kernels.spec import Config
+from tuner.records import COLD, Ceilings, Environment, Provenance
+
+pytest.importorskip("plotly")
+
+from tuner.cli.bench_plot import bandwidth_figure, beside_figure, page, roofline_figure
+
+HERE = Provenance(H200, Environment("3.6.0", "12.8", "2.11.0", "580.1"), "9f2c", COLD.text)
+
+
+def row(size: int, answer: Config | None, *, flops: int = 0, vendor_us: float = 120.0) -> Row:
+    ceilings = Ceilings(4000.0, {"fp32": 50.0}, {})
+    subject = Subject(TOY.problem({"N": size}), HERE, answer, DEFAULT, flops, bytes=200_000_000, ceilings=ceilings)
+    made = bench(subject, ScriptedMeasurer(vendor_us=vendor_us))
+    assert made is not None
+    return made
+
+
+def drawn(figure: Any) -> dict[str, Any]:
+    return {trace.name: trace for trace in figure.data}
+
+
+def test_bars_are_ratios_to_torch_by_what_the_answer_is() -> None:
+    bars = drawn(beside_figure([row(1, BEST), row(2, None), row(3, BEST, vendor_us=90.0)]))
+    assert bars.keys() == {"tuned", "untuned"}
+    assert list(bars["tuned"].x) == pytest.approx([1.2, 0.9])
+    assert list(bars["tuned"].y) == ["toy 1 fp32", "toy 3 fp32"]
+    assert list(bars["untuned"].x) == pytest.approx([120 / 250])
+
+
+def test_a_roofline_bends_where_arithmetic_takes_over() -> None:
+    marks = drawn(roofline_figure([row(1, BEST, flops=2_000_000_000), row(2, None, flops=4_000_000_000)]))
+    roof = marks.pop("fp32: 50 TFLOP/s, 4,000 GB/s")
+    assert roof.x[1] == 12.5
+    assert list(roof.y[1:]) == [50.0, 50.0]
+    assert roof.y[0] == roof.x[0] * 4
+    assert list(marks["answer"].x) == [10.0, 20.0]
+    assert list(marks["answer"].y) == pytest.approx([20.0, 16.0])
+    assert list(marks["torch"].y) == pytest.approx([2000 / 120, 4000 / 120])
+    assert list(marks["default"].y) == pytest.approx([8.0])  # where it is not the answer
+
+
+def test_what_only_moves_data_is_drawn_by_bandwidth() -> None:
+    figure = bandwidth_figure([row(1, BEST)])
+    assert list(drawn(figure)["answer"].y) == pytest.approx([2000.0])
+    assert figure.layout.annotations[0].text == "device copy, 4,000 GB/s"
+
+
+def test_a_page_has_what_its_rows_have() -> None:
+    moving, computing = row(1, BEST), row(2, BEST, flops=1_000_000)
+    assert "Roofline" not in page("toys", [moving])
+    assert "Bandwidth" not in page("toys", [computing])
+    assert "The geometric mean is 1.200, over the default 2.500." in page("toys", [moving, computing])

@@ -1,0 +1,126 @@
+"""`tuner bench` without a GPU, as its users have it: recorded spaces, suites, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ON_H200 = "gemm-16x4096x4096-bf16-nvidia-h200"
+
+
+class Tuner:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._environment = os.environ | {"TUNER_DB": str(folder / "tuner.db"), "COLUMNS": "80"}
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "tuner", *arguments]
+        done = subprocess.run(
+            command, env=self._environment, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert "Traceback" not in done.stderr
+        return done
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self(*arguments, "--json").stdout)
+        return document
+
+
+@pytest.fixture
+def tuner(tmp_path: Path) -> Tuner:
+    return Tuner(tmp_path)
+
+
+def test_one_problem_is_replayed_and_says_so(tuner: Tuner) -> None:
+    done = tuner("bench", "gemm", "--M", "4096")
+    assert done.returncode == 0
+    assert done.stderr.startswith("No GPU here: replaying gemm-4096x4096x4096-bf16-nvidia-h200.\n1/1  gemm 4096 x 4096")
+    title, _, head, _, row, *_, last = done.stdout.splitlines()
+    assert title.startswith("gemm M=4096 N=4096 K=4096 dtype=bf16 on nvidia-h200; ratios are speeds")
+    assert " ".join(head.split()) == "problem timed answer us ± % x torch ± % x default TFLOP/s GB/s roofline"
+    assert row.split()[:7] == ["gemm", "4096", "x", "4096", "x", "4096", "bf16"]
+    assert row.split()[7:9] == ["cold", "untuned"]
+    assert last == "replayed: measured on nvidia-h200, not here"
+
+
+def test_what_a_search_found_is_what_is_measured(tuner: Tuner) -> None:
+    problem = ("gemm", "--M", "16", "--N", "4096", "--K", "4096")
+    answer = json.loads(tuner("search", *problem, "--trials", "60", "--json").stdout)
+    (row,) = tuner.json("bench", *problem)["rows"]
+    assert row["kind"] == "tuned"
+    assert row["config"] == answer["config"]
+    assert row["default"]["ratio"] > 1.05
+    assert row["recorded"] == ON_H200
+    assert row["measured_with"] == answer["tuned_with"]
+
+
+def test_a_suite_replays_what_was_recorded_searches_and_goes_on(tuner: Tuner) -> None:
+    command = ("bench", "--suite", "llama-3-8b", "--only", "layout=nn", "--out", "rows.json")
+    untuned = tuner.json(*command)
+    assert untuned["summary"]["untuned"] == untuned["summary"]["rows"] == 2
+    done = tuner(*command, "--search", "30s")
+    assert done.returncode == 0
+    assert "; 22 that were not recorded are left out." in done.stderr
+    assert "geometric mean" in done.stdout
+    assert "beside torch     of 2: " in done.stdout
+    tuned = tuner.json(*command)
+    assert [row["kind"] for row in tuned["rows"]] == ["tuned", "default"]
+    kept = json.loads((tuner.folder / "rows.json").read_text())
+    assert kept == {"format": 1, "rows": tuned["rows"]}
+    other = tuner.json("bench", "--suite", "lecture", "--out", "rows.json")
+    assert json.loads((tuner.folder / "rows.json").read_text())["rows"] == [*tuned["rows"], *other["rows"]]
+
+
+def test_a_page_opens_offline(tuner: Tuner) -> None:
+    pytest.importorskip("plotly")
+    done = tuner("bench", "--suite", "lecture", "--plot", "page.html")
+    assert done.returncode == 0
+    assert "Drawn in page.html" in done.stderr
+    page = (tuner.folder / "page.html").read_text()
+    assert "Beside torch" in page
+    assert "Bandwidth" in page
+    assert "transpose 8192 x 8192 fp32" in page
+    assert "measured there, not here" in page
+
+
+def test_the_suites_are_listed(tuner: Tuner) -> None:
+    lines = tuner("bench", "--list").stdout.splitlines()
+    assert lines[:2] == ["lecture         2 problems", "llama-3-8b     48 problems"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (
+            [],
+            2,
+            "name an OP, or a suite with --suite: lecture, llama-3-8b, odd, softmax, squares, transpose, or a file",
+        ),
+        (["--suite", "none"], 2, "no suite is called 'none'"),
+        (["--suite", "lecture", "--dtype", "fp99"], 2, "lecture, problem 1: a dtype is one of"),
+        (["--suite", "lecture", "--only", "gemm"], 2, "--only takes NAME=VALUE, such as op=gemm or M=16, not 'gemm'"),
+        (["--json", "gemm", "--M", "1"], 2, "options of bench come after OP; --suite takes the place of OP"),
+        (["--suite", "lecture", "--replay", ON_H200], 2, "--replay names the space of one problem, and lecture has 2"),
+        (["gemm", "--M", "16", "--replay", ON_H200], 2, f"{ON_H200} records gemm M=16 N=4096 K=4096"),
+        (
+            ["gemm", "--M", "17"],
+            3,
+            "no recorded space of gemm M=17 N=17 K=17 dtype=bf16; what can be replayed: gemm-16",
+        ),
+        (["gemm", "--M", "16", "--gpu", "0,1"], 3, "GPU 0 was asked for and the driver shows 0"),
+        (["gemm", "--M", "16", "--gpu", "all"], 3, "--gpu all was asked for, and the driver shows none"),
+        (["--suite", "lecture", "--out", "there.json"], 2, "there.json is not what tuner bench --out wrote: KeyError"),
+    ],
+)
+def test_what_it_refuses(tuner: Tuner, arguments: list[str], code: int, says: str) -> None:
+    (tuner.folder / "there.json").write_text("{}")
+    done = tuner("bench", *arguments)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert says in done.stderr

@@ -1,0 +1,139 @@
+"""The page that `tuner bench --plot` writes: a suite beside torch, and beside what the card reaches at best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+import plotly.graph_objects as go
+
+from tuner.bench import Row, summary
+from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
+from tuner.cli.rows import short
+
+
+def _default_us(row: Row) -> float | None:
+    """Of a default that is not the answer."""
+    return row.default.latency_us if row.default is not None and row.kind == "tuned" else None
+
+
+_KINDS = {"tuned": BLUE, "default": ORANGE, "untuned": GREY}
+_CONTENDERS: dict[str, tuple[str, str, Callable[[Row], float | None]]] = {
+    "torch": (GREEN, "diamond-open", lambda row: row.vendor.latency_us if row.vendor else None),
+    "default": (ORANGE, "circle-open", _default_us),
+    "answer": (BLUE, "circle", lambda row: row.latency_us),
+}
+"""How each is drawn, and its latency; the last is drawn over the others."""
+
+
+def page(name: str, rows: Sequence[Row]) -> str:
+    """One HTML page that needs no network."""
+    ran = [row for row in rows if row.ok]
+    computing = [row for row in ran if row.flops]
+    moving = [row for row in ran if not row.flops]
+    figures = {"Beside torch": (_beside_words(ran), beside_figure(ran))}
+    if computing:
+        words = (
+            "Each problem's answer, default and torch under the card's roof: a copy's bandwidth, a large matmul's rate."
+        )
+        figures["Roofline"] = (words, roofline_figure(computing))
+    if moving:
+        figures["Bandwidth"] = ("Fewest bytes that the problem moves, by the time it took.", bandwidth_figure(moving))
+    devices = ", ".join(sorted({row.device for row in ran}))
+    return html(f"{name}  on {devices}", _lead(ran), figures)
+
+
+def beside_figure(rows: Sequence[Row]) -> go.Figure:
+    """A bar for every problem: how many times as fast as torch the answer is."""
+    figure = blank("times as fast as torch", "")
+    for kind, colour in _KINDS.items():
+        of_kind = [(row, row.vendor) for row in rows if row.kind == kind and row.vendor is not None]
+        if not of_kind:
+            continue
+        figure.add_bar(
+            x=[vendor.ratio for _, vendor in of_kind],
+            y=[short(row.problem) for row, _ in of_kind],
+            orientation="h",
+            name=kind,
+            marker={"color": colour},
+            text=[f"{vendor.ratio:.3f}" for _, vendor in of_kind],
+            textposition="inside",
+            insidetextanchor="start",
+            textfont={"color": "white"},
+            customdata=[vendor.interval for _, vendor in of_kind],
+            hovertemplate="%{y}<br>%{x:.3f} (%{customdata[0]:.3f} to %{customdata[1]:.3f})<extra></extra>",
+        )
+    figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 1})
+    names = [short(row.problem) for row in rows]
+    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], showgrid=False, automargin=True)
+    figure.update_layout(height=150 + 24 * len(rows), showlegend=True, bargap=0.3)
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def roofline_figure(rows: Sequence[Row]) -> go.Figure:
+    """Operations a second over operations a byte, on logarithmic axes."""
+    figure = blank("arithmetic intensity, FLOP per byte", "TFLOP/s")
+    intensities = [row.flops / row.bytes for row in rows]
+    for row in {(row.roof.gb_per_s, row.roof.tflops): row for row in rows if row.roof is not None}.values():
+        assert row.roof is not None
+        peak, gb_per_s = row.roof.tflops, row.roof.gb_per_s
+        ridge = max(intensities) if peak is None else 1e3 * peak / gb_per_s
+        corners = [min([ridge, *intensities]) / 2, ridge, max([ridge, *intensities]) * 2]
+        figure.add_scatter(
+            x=corners,
+            y=[least * gb_per_s / 1e3 for least in (corners[0], ridge, ridge)],
+            mode="lines",
+            name=f"{row.problem.dtype}: {'' if peak is None else f'{peak:,.0f} TFLOP/s, '}{gb_per_s:,.0f} GB/s",
+            line={"color": INK, "width": 2},
+            hoverinfo="skip",
+        )
+    _add_contenders(figure, rows, intensities, lambda row: row.flops / 1e6, "TFLOP/s")
+    figure.update_xaxes(type="log", tickformat=",")
+    figure.update_yaxes(type="log", tickformat=",")
+    return figure
+
+
+def bandwidth_figure(rows: Sequence[Row]) -> go.Figure:
+    """Bytes a second over the bytes that a problem moves, for kernels that only move data."""
+    figure = blank("MB moved", "GB/s")
+    _add_contenders(figure, rows, [row.bytes / 1e6 for row in rows], lambda row: row.bytes / 1e3, "GB/s")
+    for gb_per_s in {row.roof.gb_per_s for row in rows if row.roof is not None}:
+        figure.add_hline(
+            y=gb_per_s, line={"color": INK, "dash": "dash"}, annotation_text=f"device copy, {gb_per_s:,.0f} GB/s"
+        )
+    figure.update_xaxes(type="log", tickformat=",")
+    figure.update_yaxes(rangemode="tozero", tickformat=",")
+    return figure
+
+
+def _add_contenders(
+    figure: go.Figure, rows: Sequence[Row], across: Sequence[float], work: Callable[[Row], float], unit: str
+) -> None:
+    """Marks for all that ran, at their `work` by their latency in us."""
+    for name, (colour, symbol, latency_us) in _CONTENDERS.items():
+        drawn = [(x, row, taken) for x, row in zip(across, rows, strict=True) if (taken := latency_us(row))]
+        figure.add_scatter(
+            x=[x for x, _, _ in drawn],
+            y=[work(row) / taken for _, row, taken in drawn],
+            mode="markers",
+            name=name,
+            marker={"color": colour, "symbol": symbol, "size": 9, "line": {"color": colour, "width": 2}},
+            text=[f"{escape(short(row.problem))}<br>{taken:,.2f} us" for _, row, taken in drawn],
+            hovertemplate=f"{name}: %{{text}}, %{{y:,.4g}} {unit}<extra></extra>",
+        )
+
+
+def _beside_words(rows: Sequence[Row]) -> str:
+    told = summary(rows)
+    if told.over_vendor is None:
+        return "Torch was not measured."
+    return f"Longer is faster. The geometric mean is {told.over_vendor:.3f}, over the default {told.over_default:.3f}."
+
+
+def _lead(rows: Sequence[Row]) -> str:
+    made = [row.measured_with for row in rows]
+    lines = sorted({f"triton {m['triton']}, torch {m['torch']}, driver {m['driver']}" for m in made})
+    if replayed := sorted({row.recorded for row in rows if row.recorded is not None}):
+        lines.append(f"replayed from {', '.join(replayed)}: measured there, not here")
+    return "\n".join(f"<p>{escape(line)}</p>" for line in lines)

@@ -1,0 +1,136 @@
+"""Measuring the problems of a suite, one after the other: on cards that are held meanwhile, or on recorded spaces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from tuner import device
+from tuner.bench import Row, Subject, bench
+from tuner.cli.kept import Kept
+from tuner.cli.lanes import Stop
+from tuner.cli.rows import short
+from tuner.cli.search import TRIALS, run_search, stored_answer
+from tuner.cli.show import failures_text, say
+from tuner.cli.source import Gpu, Source, on_gpu, replayed
+from tuner.db.store import Store
+from tuner.errors import MeasureError, NoDevice, NothingFound
+from tuner.measure import recorded
+from tuner.sampler import DEFAULT
+from tuner.search import Budget
+from tuner.suite import Entry, Suite
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Where problems are measured, one after the other: a card that is held, or the recorded spaces."""
+
+    device: str
+    source: Callable[[Entry, bool], Source]
+    """Of a problem; the flag says whether for a search, in which workers may be lost."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the problems of a suite share."""
+
+    store: Store
+    kept: Kept
+    search_s: float | None
+
+    def row(self, lane: Lane, entry: Entry, stop: Stop) -> Row | None:
+        """Of one problem: searched first if it is untuned and that was asked for; None if it was stopped."""
+        started = monotonic()
+        try:
+            source = lane.source(entry, False)
+            subject = self._subject(entry, source)
+            if subject.answer is None and self.search_s is not None:
+                self._search(lane, entry, self.search_s, stop)
+                subject = self._subject(entry, source)
+            row = self.kept.row(subject)
+            if row is not None:
+                return row
+            measurer = source.measurer()
+            try:
+                row = bench(subject, measurer, stop=stop)
+            finally:
+                measurer.close()
+        except (NothingFound, MeasureError) as error:
+            row = Row(entry.problem, lane.device, "failed", error=str(error))
+        return row and replace(row, seconds=monotonic() - started)
+
+    def _subject(self, entry: Entry, source: Source) -> Subject:
+        found = stored_answer(self.store, source, entry.problem)
+        exact = found.stored is not None and not found.differences
+        return Subject(
+            entry.problem,
+            source.provenance,
+            answer=found.stored.answer.config if found.stored is not None and exact else None,
+            default=source.default,
+            flops=source.flops,
+            bytes=source.bytes,
+            ceilings=source.ceilings or self.store.ceilings(source.provenance.device),
+        )
+
+    def _search(self, lane: Lane, entry: Entry, seconds: float, stop: Stop) -> None:
+        result = run_search(
+            lane.source(entry, True),
+            self.store,
+            entry.signature,
+            entry.problem,
+            sampler=DEFAULT,
+            seed=0,
+            budget=Budget(TRIALS, seconds),
+            stop=stop,
+        )
+        if result.verdict is None and not stop():
+            say(
+                f"{short(entry.problem)}: no answer in {seconds:g} s; {failures_text(result.failures) or 'none failed'}"
+            )
+
+
+@contextmanager
+def on_cards(gpus: Sequence[int], what: str, store: Store, policy: str, shared: bool) -> Iterator[list[Lane]]:
+    """The cards, held for the whole suite; their compile pools share the cores."""
+    jobs = max(1, (os.cpu_count() or 1) // len(gpus))
+    with ExitStack() as stack:
+        cards = [Gpu(index, what, shared, jobs) for index in gpus]
+        for card in cards:
+            stack.callback(card.close)
+            card.prepare()  # all of them get ready while we hold one after the other
+        for card in cards:
+            card.hold()
+        cards[0].ceilings(store)  # once for all, as they are of one model
+        yield [_on_card(card, store, policy) for card in cards]
+
+
+def _on_card(card: Gpu, store: Store, policy: str) -> Lane:
+    def source(entry: Entry, searching: bool) -> Source:
+        return on_gpu(entry.reference, entry.problem, store, card, policy=policy, spare=searching)
+
+    return Lane(device.describe(card.index).id, source)
+
+
+def on_recorded(suite: Suite, replay: str | None, policy: str) -> tuple[Suite, Lane]:
+    """The problems that were recorded, and where they are replayed."""
+    spaces: dict[str, recorded.Space] = {}
+    for entry in suite.entries:
+        found = [recorded.load(replay)] if replay is not None else recorded.of_problem(entry.problem)
+        if found:
+            spaces[entry.problem.text] = found[0]
+    entries = [entry for entry in suite.entries if entry.problem.text in spaces]
+    if not entries:
+        raise NoDevice(
+            f"there is no GPU here and no recorded space of {suite.name}; "
+            f"what can be replayed: {', '.join(recorded.names()) or 'nothing'}"
+        )
+    if replay is None:
+        left_out = len(suite.entries) - len(entries)
+        also = f"; {left_out} that were not recorded are left out" if left_out else ""
+        say(f"No GPU here: replaying {', '.join(sorted(space.name for space in spaces.values()))}{also}.")
+    return Suite(suite.name, tuple(entries)), Lane(
+        "", lambda entry, searching: replayed(spaces[entry.problem.text], entry.problem, policy)
+    )

@@ -1,0 +1,109 @@
+"""Suites: lists of problems that are measured together. Some ship with the package; any JSON file can be one.
+
+A file is a list of objects: `op`, a kernel's name or file, and what describes the problem, as on the command line:
+`[{"op": "gemm", "M": 4096, "layout": "nt"}, ...]`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import UnknownName, UsageError
+from tuner.kernels.spec import Problem, Signature
+
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One problem of a suite, and what names its kernel to the catalog."""
+
+    reference: str
+    signature: Signature
+    problem: Problem
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Problems under a name, none of them twice."""
+
+    name: str
+    entries: tuple[Entry, ...]
+
+    def only(self, wanted: Mapping[str, str]) -> Suite:
+        """Those of its problems that have all these values, `op` being one.
+
+        Raises:
+            UsageError: none has.
+        """
+        left = [entry for entry in self.entries if _has(entry.problem, wanted)]
+        if not left:
+            told = " ".join(f"{name}={value}" for name, value in wanted.items())
+            raise UsageError(f"no problem of {self.name} has {told[:80]}; the first is {self.entries[0].problem.text}")
+        return Suite(self.name, tuple(left))
+
+
+def names() -> list[str]:
+    """The suites that ship with this package."""
+    return sorted(
+        file.name.removesuffix(_SUFFIX) for file in (files("tuner") / "suites").iterdir() if file.name.endswith(_SUFFIX)
+    )
+
+
+def load(name: str, signature: Callable[[str], Signature], dtype: str | None = None) -> Suite:
+    """The shipped suite called `name`, or the one in the file `name`.
+
+    Args:
+        signature: of the kernel that a reference names.
+        dtype: of all its problems, in place of what the suite says.
+
+    Raises:
+        UnknownName: there is no such suite, or it names no kernel.
+        UsageError: the file is none, or a problem of it does not fit its signature.
+    """
+    text = _text(name)
+    try:
+        items = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"the suite {name} is not JSON: {error}") from error
+    if not (isinstance(items, list) and items and all(isinstance(item, dict) and "op" in item for item in items)):
+        raise UsageError(f'a suite is a list of objects such as {{"op": "gemm", "M": 4096}}, and {name} is not')
+    entries = {entry.problem.text: entry for entry in _entries(name, items, signature, dtype)}
+    return Suite(Path(name).name.removesuffix(_SUFFIX), tuple(entries.values()))
+
+
+def _text(name: str) -> str:
+    if name in names():
+        return (files("tuner") / "suites" / f"{name}{_SUFFIX}").read_text()
+    if not name.endswith(_SUFFIX) or not Path(name).is_file():
+        raise UnknownName(f"no suite is called {name[:120]!r}; there are {', '.join(names())}, or give a file.json")
+    try:
+        return Path(name).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the suite {name} cannot be read: {error}") from error
+
+
+def _entries(
+    name: str, items: list[dict[str, Any]], signature: Callable[[str], Signature], dtype: str | None
+) -> Iterator[Entry]:
+    known: dict[str, Signature] = {}
+    for number, item in enumerate(items, 1):
+        reference = str(item["op"])
+        if reference not in known:
+            known[reference] = signature(reference)
+        values = {key: value for key, value in item.items() if key != "op"}
+        try:
+            problem = known[reference].problem(values if dtype is None else {**values, "dtype": dtype})
+        except UsageError as error:
+            raise UsageError(f"{name}, problem {number}: {error}") from error
+        yield Entry(reference, known[reference], problem)
+
+
+def _has(problem: Problem, wanted: Mapping[str, str]) -> bool:
+    values = {"op": problem.op, **problem.values}
+    return all(str(values.get(name)) == value for name, value in wanted.items())
