@@ -22,12 +22,14 @@ import torch
 import triton
 
 from tuner import best_config, calls, catalog, device, ops
+from tuner.measure.tensors import allocate, draw, workspace
 
 ROUNDS, LAUNCHES = 200, 50
-SIZES: dict[str, dict[str, object]] = {
-    "softmax": {"M": 64, "N": 128},
-    "gemm": {"M": 64, "N": 64, "K": 64, "dtype": "bf16"},
-}
+PROBLEMS: list[tuple[str, dict[str, object]]] = [
+    ("softmax", {"M": 64, "N": 128}),
+    ("gemm", {"M": 64, "N": 64, "K": 64, "dtype": "bf16"}),  # through tensor descriptors
+    ("gemm", {"M": 64, "N": 64, "K": 64, "dtype": "fp32"}),  # through pointers
+]
 BARS = {"Triton": 0.7, "triton.autotune": 0.4}
 """What an op may cost at most, as a share of these."""
 
@@ -37,7 +39,8 @@ def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], ob
     kernel, problem = catalog.load(op), calls.problem(op, tensors)
     config = best_config(op, **problem.values).config
     assert config is not None
-    (launch,) = kernel.launch(problem, config, tensors)
+    work = workspace(kernel.workspace(problem, config, device.describe(0).limits), "cuda")
+    (launch,) = kernel.launch(problem, config, {**tensors, **work})
     fn, grid, args = launch.fn, launch.grid, launch.args
     own = {name: value for name, value in launch.kwargs.items() if name not in ("num_warps", "num_stages")}
     options = {name: launch.kwargs[name] for name in ("num_warps", "num_stages")}
@@ -91,12 +94,12 @@ def answered() -> dict[str, float]:
     return {f"p{p}": (percentiles[p - 1] - median(clock)) / 1000 for p in (50, 99)}
 
 
-def tensors(op: str) -> dict[str, torch.Tensor]:
+def operands(op: str, given: dict[str, object]) -> dict[str, torch.Tensor]:
     kernel = catalog.load(op)
-    problem = kernel.signature.problem(SIZES[op])
-    dtype = torch.bfloat16 if problem.dtype == "bf16" else torch.float32
-    shapes = {name: operand.shape for name, operand in kernel.operands(problem).items()}
-    return {name: torch.randn(shape, device="cuda").to(dtype) for name, shape in shapes.items()}
+    described = kernel.operands(kernel.signature.problem(given))
+    tensors = allocate(described, "cuda")
+    draw(described, tensors, seed=1)
+    return tensors
 
 
 def main() -> None:
@@ -110,12 +113,15 @@ def main() -> None:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": triton.__version__,
-        "launch_us": {op: measured(ways(op, tensors(op))) for op in SIZES},
+        "launch_us": {
+            f"{op} {given.get('dtype', '')}": measured(ways(op, operands(op, given))) for op, given in PROBLEMS
+        },
         "best_config_us": answered(),
     }
     print(f"{card.name}, Triton {triton.__version__}, PyTorch {torch.__version__}; us a launch on the host")
-    for op, costs in report["launch_us"].items():
-        own = costs[f"tuner.ops.{op}"]
+    for what, costs in report["launch_us"].items():
+        print(f" {what}")
+        own = next(iter(costs.values()))
         for name, cost in costs.items():
             bar = f"  (at most {BARS[name]})" if name in BARS else ""
             print(f"  {name:18} {cost:7.2f}   ours is {own / cost:.2f} of it{bar}")
