@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from time import sleep
 
 import pytest
 from contracts import SearchContract, Subject
@@ -13,7 +15,7 @@ from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Dim, Knob, Signature
 from tuner.measure import recorded
 from tuner.measure.recorded import RecordedMeasurer
-from tuner.records import Measurement, Outcome
+from tuner.records import Duel, Measurement, Outcome
 from tuner.search import Budget, Result, close_to_best, search
 
 
@@ -149,10 +151,39 @@ def test_h11_measurements_outside_todays_choices_are_no_obstacle() -> None:
 def test_a_time_budget_ends_a_search_that_gets_no_answers() -> None:
     measurer = ScriptedMeasurer()
     measurer.never_answers = True
-    result = search(SPACE, DEFAULT, measurer, budget=Budget(seconds=0.2))
+    result = search(SPACE, None, measurer, budget=Budget(seconds=0.2))
     assert result.stopped == "budget"
     assert result.verdict is None
     assert result.seconds["measure"] < 1
+
+
+def test_the_default_is_waited_for_when_time_is_up() -> None:
+    """Compilers may end in any order. An answer that was never held against the default would be worth nothing."""
+
+    class Late(ScriptedMeasurer):
+        def next(self, timeout_s: float) -> Measurement | None:
+            sleep(0.05)
+            self._waiting.rotate(-1)  # the default comes last of those on their way
+            return super().next(timeout_s)
+
+    measurer = Late(capacity=16)
+    result = search(SPACE, DEFAULT, measurer, budget=Budget(seconds=0.2))
+    assert result.stopped == "budget"
+    assert len(measurer.submitted) < 30
+    assert result.verdict is not None
+    assert result.verdict.default_latency_us is not None
+    assert result.duel is not None
+    assert len(result.duel.rounds) == 20
+
+
+def test_when_time_is_up_the_duel_still_has_a_few_rounds() -> None:
+    class Slow(ScriptedMeasurer):
+        def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+            return super().duel(configs, min(rounds, int(seconds / 0.05)), seconds, seed)
+
+    result = search(SPACE, DEFAULT, Slow(), budget=Budget(seconds=0.01))
+    assert result.verdict is not None
+    assert result.verdict.rounds >= 8
 
 
 def test_an_unresolved_duel_goes_on_and_stops() -> None:

@@ -35,10 +35,13 @@ _LAUNCHES_OF_A_FINALIST = 80
 """Twenty rounds of three launches and one that is dropped."""
 _LOOK_S = 0.2
 """How often a search that waits looks whether it shall stop."""
-_DUEL_S = 30.0
-"""Longest that the rounds may take in all, without a budget."""
+_DUEL_S, _LEAST_DUEL_S = 30.0, 1.0
+"""Longest that the rounds may take in all, without a budget; and what they may take when the budget is spent, since
+without a few rounds nothing is shown."""
 _FINALIST_S, _FEWEST_IN_HASTE = 0.15, 5
 """What a finalist takes to be timed and checked again; with a time budget, as many are taken as there is time for."""
+_DEFAULT_S = 60.0
+"""How long the default is waited for when time is up."""
 _SETTLE_S = 1.0
 """How long the config that is being measured may take to end when time is up."""
 _RESERVED_SHARE, _RESERVED_S = 0.1, 3.0
@@ -152,18 +155,14 @@ class _Run:
     def measure(self) -> str:
         """Keeps the measurer busy until a limit is met; which one it was."""
         while not self._stop():
-            while self._on_the_way < self._measurer.capacity and len(self.found) + self._on_the_way < self._trials:
-                config = self._next_config()
-                if config is None:
-                    break
-                self._measurer.submit(config)
-                self._on_the_way += 1
+            left = self._until - monotonic()
+            if left > 0:
+                self._submit()
             if self._on_the_way == 0:
                 return "trials" if self._proposer.unseen else "exhausted"
-            left = min(_LOOK_S, self._until - monotonic())
-            if left <= 0:
+            if left <= 0 and not (self._waits_for_default and left > -_DEFAULT_S):
                 return "budget"
-            measurement = self._measurer.next(left)
+            measurement = self._measurer.next(min(_LOOK_S, max(left, _LOOK_S / 10)))
             if measurement is not None:
                 self._told(measurement)
         return "interrupted"
@@ -183,6 +182,19 @@ class _Run:
             stopped = "interrupted"
         seconds = {"measure": measured - self._started, "duel": monotonic() - measured}
         return Result(tuple(self.found.values()), stopped, duel, verdict, self._evidence, seconds)
+
+    def _submit(self) -> None:
+        while self._on_the_way < self._measurer.capacity and len(self.found) + self._on_the_way < self._trials:
+            config = self._next_config()
+            if config is None:
+                break
+            self._measurer.submit(config)
+            self._on_the_way += 1
+
+    @property
+    def _waits_for_default(self) -> bool:
+        """Whether it is on its way: without it nobody knows what an answer is worth."""
+        return self._default is not None and self._default not in self.found
 
     def _told(self, measurement: Measurement) -> None:
         self._on_the_way -= 1
@@ -216,7 +228,7 @@ class _Run:
 
         Those that are shown to be beaten leave the field; those that stay must be right again and again.
         """
-        end = min(self._end, monotonic() + _DUEL_S)
+        end = max(monotonic() + _LEAST_DUEL_S, min(self._end, monotonic() + _DUEL_S))
         contenders = self._contenders(finalists)
         duel: Duel | None = None
         verdict: Verdict | None = None

@@ -36,7 +36,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 20, 200
 _GROWTH = 0.5
 """New rounds between two looks, by those there are: few looks, and few rounds more than it took."""
 _FEWEST_SHOWING = 8
-"""With fewer rounds not even the whole range is a 99 % interval, and nothing is shown."""
+"""With fewer rounds not even the whole range is a 99 % interval, and nothing is shown: the default wins."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def decide(
     as_good, equivalents = [], []
     for config in configs:
         _, (lower, upper) = slowdown(config, leader)
-        if lower <= EQUIVALENT:
+        if lower <= EQUIVALENT or not shown:
             as_good.append(config)
         if config == leader or (shown and upper <= EQUIVALENT):
             equivalents.append(config)

@@ -111,7 +111,7 @@ def test_the_suites_are_listed(tuner: Tuner) -> None:
         (
             ["gemm", "--M", "17"],
             3,
-            "no recorded space of gemm M=17 N=17 K=17 dtype=bf16; what can be replayed: gemm-16",
+            "no recorded space of gemm M=17 N=17 K=17 dtype=bf16; what can be replayed: gemm-1024",
         ),
         (["gemm", "--M", "16", "--gpu", "0,1"], 3, "GPU 0 was asked for and the driver shows 0"),
         (["gemm", "--M", "16", "--gpu", "all"], 3, "--gpu all was asked for, and the driver shows none"),

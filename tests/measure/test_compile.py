@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from helpers import A100, H200, OURS, RTX_4090, alive, drawn, toy, until
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Problem
-from tuner.measure.messages import Compiled, Pool
+from tuner.measure.messages import Compiled, Drop, Pool
 from tuner.measure.processes import Child
 from tuner.records import Device, Outcome
 
@@ -35,6 +36,26 @@ def pool(kernel: str, problem: Problem, card: Device, deadline_s: float = 60.0) 
         yield child
     finally:
         child.kill(grace_s=5.0)
+
+
+def test_a_compile_that_ends_while_it_is_dropped_harms_nobody() -> None:
+    """The pool finds both at once: a request to drop what is at work, and what it had to say."""
+    kernel = catalog.load("gemm")
+    problem = kernel.signature.problem({"M": 512, "dtype": "fp16"})
+    configs = drawn(kernel, problem, H200.limits, count=3)
+    with pool("gemm", problem, H200) as child:
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+        for config in configs[:2]:
+            child.send(config)
+        until(lambda: len(children.read_text().split()) == 2)
+        at_work = [int(pid) for pid in children.read_text().split()]
+        os.kill(child.pid, signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        child.send(Drop())
+        until(lambda: not any(map(alive, at_work)))
+        os.kill(child.pid, signal.SIGCONT)
+        assert isinstance(child.receive(), Drop)
+        assert compiled(child, configs[2:])[configs[2]].outcome is Outcome.OK
 
 
 def compiled(child: Child, configs: list[Config]) -> dict[Config, Compiled]:

@@ -181,8 +181,8 @@ class _Server:
             for key, _ in self._selector.select(self._until_next_deadline()):
                 if key.fd == self._parent.fileno():
                     self._take(self._parent.recv())
-                else:
-                    self._read(self._running[key.fd])
+                elif (job := self._running.get(key.fd)) is not None:  # or it was dropped a moment ago
+                    self._read(job)
             for job in [job for job in self._running.values() if self._left(job) <= 0]:
                 text = f"the compiler was still at work after {self._pool.deadline_s:g} s"
                 self._end(job, Compiled(job.config, Outcome.TIMEOUT, text, monotonic() - job.started))
