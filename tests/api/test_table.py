@@ -54,7 +54,8 @@ def test_a_table_holds_every_answer_and_the_signature_that_reads_them(client: ht
 def test_a_ladder_leads_from_the_first_dim_to_configs(client: httpx.Client) -> None:
     ladder = client.get(f"{TABLE}&N=32&K=16").json()
     assert ladder["over"] == "M"
-    assert ladder["problem"] == {"N": 32, "K": 16, "dtype": "bf16", "layout": "nn"}
+    attributes = {"layout": "nn", "bias": False, "activation": "none"}
+    assert ladder["problem"] == {"N": 32, "K": 16, "dtype": "bf16", **attributes}
     assert list(ladder["configs"]) == ["8", "64"]
     single = client.get("/best-config?op=gemm&device=nvidia-h200&M=64&N=32&K=16").json()
     assert ladder["configs"]["64"] == single["config"]

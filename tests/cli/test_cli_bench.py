@@ -50,27 +50,27 @@ def test_one_problem_is_replayed_and_says_so(tuner: Tuner) -> None:
 
 
 def test_what_a_search_found_is_what_is_measured(tuner: Tuner) -> None:
-    problem = ("gemm", "--M", "16", "--N", "4096", "--K", "4096")
-    answer = json.loads(tuner("search", *problem, "--trials", "60", "--json").stdout)
+    problem = ("transpose", "--M", "8192")
+    answer = json.loads(tuner("search", *problem, "--trials", "100", "--json").stdout)
     (row,) = tuner.json("bench", *problem)["rows"]
     assert row["kind"] == "tuned"
     assert row["config"] == answer["config"]
-    assert row["default"]["ratio"] > 1.05
-    assert row["recorded"] == ON_H200
+    assert row["default"]["ratio"] > 1.01
+    assert row["recorded"] == "transpose-8192x8192-fp32-nvidia-h200"
     assert row["measured_with"] == answer["tuned_with"]
 
 
 def test_a_suite_replays_what_was_recorded_searches_and_goes_on(tuner: Tuner) -> None:
     command = ("bench", "--suite", "llama-3-8b", "--only", "layout=nn", "--out", "rows.json")
     untuned = tuner.json(*command)
-    assert untuned["summary"]["untuned"] == untuned["summary"]["rows"] == 2
+    assert untuned["summary"]["untuned"] == untuned["summary"]["rows"] == 3
     done = tuner(*command, "--search", "30s")
     assert done.returncode == 0
-    assert "; 22 that were not recorded are left out." in done.stderr
+    assert "; 21 that were not recorded are left out." in done.stderr
     assert "geometric mean" in done.stdout
-    assert "beside torch     of 2: " in done.stdout
+    assert "beside torch     of 3: " in done.stdout
     tuned = tuner.json(*command)
-    assert [row["kind"] for row in tuned["rows"]] == ["tuned", "default"]
+    assert [row["kind"] for row in tuned["rows"]] == ["default"] * 3
     kept = json.loads((tuner.folder / "rows.json").read_text())
     assert kept == {"format": 1, "rows": tuned["rows"]}
     other = tuner.json("bench", "--suite", "lecture", "--out", "rows.json")
