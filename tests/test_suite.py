@@ -74,7 +74,10 @@ def test_only_keeps_what_has_all_the_values() -> None:
         ([], "a suite is a list of objects"),
         ([{"M": 1}], "a suite is a list of objects"),
         ([{"op": "gemm", "M": 1}, {"op": "gemm"}], "mine.json, problem 2: gemm needs M; give M=SIZE"),
-        ([{"op": "gemm", "M": 1, "P": 2}], "problem 1: gemm is described by M, N, K, dtype, layout, bias, activation, precision"),
+        (
+            [{"op": "gemm", "M": 1, "P": 2}],
+            "problem 1: gemm is described by M, N, K, dtype, layout, bias, activation, precision",
+        ),
         ([{"op": "nonsense"}], "no kernel is called 'nonsense'"),
     ],
 )
