@@ -281,7 +281,8 @@ class Signature:
 
     def _choice(self, attribute: Attribute, given: object) -> Value:
         for choice in attribute.choices:
-            if str(choice) == str(given):
+            told = str(given).capitalize() if isinstance(choice, bool) else str(given)  # JSON and URLs say true
+            if str(choice) == told:
                 return choice
         choices = ", ".join(map(str, attribute.choices))
         raise UsageError(f"{self.op}: {attribute.name} is one of {choices}, not {_shown(given)}")

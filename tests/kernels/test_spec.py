@@ -176,3 +176,12 @@ def test_operands_are_contiguous_unless_they_say_otherwise() -> None:
 def test_rounding_up() -> None:
     assert [cdiv(n, 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
     assert [next_power_of_2(n) for n in (0, 1, 2, 3, 127, 128, 129)] == [1, 1, 2, 4, 128, 128, 256]
+
+
+@pytest.mark.parametrize("given", [True, "True", "true"])
+def test_a_yes_may_come_from_python_json_or_a_url(given: object) -> None:
+    knobs = (Knob("num_warps", (4,)), Knob("num_stages", (1,)))
+    signature = Signature("op", (Dim("M"),), ("bf16",), knobs, (Attribute("bias", (False, True), False),))
+    assert signature.problem({"M": 64, "bias": given}).text == "op M=64 dtype=bf16 bias=True"
+    with pytest.raises(UsageError, match="bias is one of False, True, not 'yes'"):
+        signature.problem({"M": 64, "bias": "yes"})
