@@ -437,7 +437,6 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         config = {
             "BLOCK_M": block_m,
             "BLOCK_N": block_n,
-            "GROUP_M": max(rows for rows in (1, 4, 8) if rows <= next_power_of_2(cdiv(M, block_m))),
             "num_warps": 8 if block_m * block_n > 128 * 128 else 4,
         }
         for found in filled(problem, config, limits, most_bytes=48 * 1024):
@@ -461,21 +460,22 @@ def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     config = {
         "BLOCK_M": block_m,
         "BLOCK_N": block_n,
-        "GROUP_M": max(rows for rows in (1, 4, 8) if rows <= next_power_of_2(cdiv(M, block_m))),
         "num_warps": 4 if block_m * block_n > 16 * 16 else 2,
     }
     return next(filled(problem, config, limits, most_bytes=40 * 1024))
 
 
 def filled(
-    problem: Problem, config: Mapping[str, Value], limits: Limits, most_bytes: int
+    problem: Problem, config: Mapping[str, int], limits: Limits, most_bytes: int
 ) -> Iterator[Mapping[str, Value]]:
-    """A tile with its variant, and the deepest steps and the most stages that fit."""
+    """A tile with its order, its variant, and the deepest steps and the most stages that fit."""
+    grouped = next_power_of_2(cdiv(problem["M"], config["BLOCK_M"]))
+    group_m = max(rows for rows in (1, 4, 8) if rows <= grouped)
     for variant in ("persistent", "tiles"):
         for block_k in (256, 128, 64, 32):
             for stages, stores in product((6, 5, 4, 3, 2), (1, 2)):
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "SPLIT_K": 1, "STORES": stores, "num_stages": stages}
-                full = {**config, **more}
+                full = {**config, "GROUP_M": group_m, **more}
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full
 

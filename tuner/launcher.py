@@ -20,7 +20,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from tuner.arguments import Arguments, Pointers, arranged, expanded, make_room
 from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
-from tuner.measure.tensors import dtype_of
+from tuner.measure.tensors import blank
 
 Call = Callable[[Pointers], None]
 """Launches on the current stream, given the operands' addresses in their order."""
@@ -46,7 +46,7 @@ def prepare(
     if knobs.runtime.interpret:
         raise UsageError("what is prepared is a compiled kernel, and TRITON_INTERPRET=1 makes none; unset it")
     work = kernel.workspace(problem, config, limits)
-    given = {**tensors, **_blank(work)}
+    given = {**tensors, **blank(work, "cuda")}
     steps = [_step(launch, list(given.values())) for launch in kernel.launch(problem, config, given)]
     run = steps[0] if len(steps) == 1 else _in_order(steps)
     return _on_device(torch.cuda.current_device(), _with_workspace(work, run) if work else run)
@@ -84,29 +84,17 @@ def _with_workspace(operands: Mapping[str, Operand], run: _Step) -> _Step:
 
     def on_stream(stream: int, pointers: Pointers) -> None:
         if torch.cuda.is_current_stream_capturing():
-            blank = _blank(operands)
-            run(stream, pointers + _addresses(blank))
+            made = blank(operands, "cuda")
+            run(stream, pointers + _addresses(made))
             return
         with one_at_a_time:
             if stream not in kept:
-                blank = _blank(operands)
+                made = blank(operands, "cuda")
                 make_room(kept, _MOST_STREAMS)
-                kept[stream] = blank, _addresses(blank)
+                kept[stream] = made, _addresses(made)
             run(stream, pointers + kept[stream][1])
 
     return on_stream
-
-
-def _blank(operands: Mapping[str, Operand]) -> dict[str, torch.Tensor]:
-    """A workspace on the current stream: integers 0, floats whatever was there."""
-    blank = {
-        name: torch.empty_strided(o.shape, o.element_strides, dtype=dtype_of(o.dtype), device="cuda")
-        for name, o in operands.items()
-    }
-    for tensor in blank.values():
-        if not tensor.is_floating_point():
-            tensor.zero_()
-    return blank
 
 
 def _addresses(tensors: Mapping[str, torch.Tensor]) -> Pointers:

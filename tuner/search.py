@@ -174,8 +174,8 @@ class _Run:
             for measurement in self._measurer.settle(_SETTLE_S):
                 self._told(measurement)
         duel = verdict = None
-        while duel is None and not self._stop() and self._contenders(finalists):
-            duel = self._fought(finalists, race, seed)
+        while duel is None and not self._stop() and (contenders := self._contenders(finalists)):
+            duel = self._fought(contenders, finalists, race, seed)
         if duel is not None:
             verdict = self._verdict(duel)
         elif self._stop():
@@ -223,13 +223,12 @@ class _Run:
         chosen = {measurement.config for measurement in finalists(ranked)[:most]}
         return [m.config for m in ranked if m.config in chosen or m.config == self._default]
 
-    def _fought(self, finalists: Finalists, race: bool, seed: int) -> Duel | None:
-        """As many rounds as it takes to tell the finalists apart, within limits; None if one of them fails.
+    def _fought(self, contenders: Sequence[Config], finalists: Finalists, race: bool, seed: int) -> Duel | None:
+        """As many rounds as it takes to tell the contenders apart, within limits; None if one of them fails.
 
         Those that are shown to be beaten leave the field; those that stay must be right again and again.
         """
         end = max(monotonic() + _LEAST_DUEL_S, min(self._end, monotonic() + _DUEL_S))
-        contenders = self._contenders(finalists)
         duel: Duel | None = None
         verdict: Verdict | None = None
         while (wanted := rounds_wanted(verdict)) and not self._stop():

@@ -12,6 +12,7 @@ import click
 from tuner import catalog, device
 from tuner.bench import Row, summary
 from tuner.cli import INTERRUPTED
+from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.kept import Kept
 from tuner.cli.lanes import spread
 from tuner.cli.ops import OpCommands, db_option, json_option, known_signatures, policy_option, shared_option
@@ -94,19 +95,9 @@ def _give(suite: Suite, rows: Sequence[Row], as_json: bool) -> None:
 
 def _drawing(file: Path) -> Callable[[str, Sequence[Row]], None]:
     """What writes the page; found before anything is measured."""
-    try:
+    with needs_plotly():
         from tuner.cli.bench_plot import page
-    except ModuleNotFoundError as error:
-        raise UsageError(f"--plot needs {error.name}; pip install 'triton-tuner[plot]'") from error
-
-    def draw(name: str, rows: Sequence[Row]) -> None:
-        try:
-            file.write_text(page(name, rows), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"the page {file} cannot be written: {error.strerror}") from error
-        say(f"Drawn in {file}; it opens in any browser, without a network.")
-
-    return draw
+    return lambda name, rows: write_page(file, page(name, rows))
 
 
 def _bench_one(reference: str, signature: Signature, problem: Problem, **options: Any) -> int:
@@ -163,12 +154,7 @@ _OPTIONS: list[click.Parameter] = [
         metavar="FILE.json",
         help="Keep the rows, and measure no row again that it has.",
     ),
-    click.Option(
-        ["--plot"],
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE.html",
-        help="Draw it too, as one page that opens without a network.",
-    ),
+    plot_option(),
     db_option,
     json_option,
 ]

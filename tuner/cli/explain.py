@@ -11,11 +11,12 @@ from rich.markup import escape
 
 from tuner import device
 from tuner.cli.best import find
+from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
-from tuner.cli.show import config_text, first_line, give, print_found, print_json, say, seconds_text
+from tuner.cli.show import config_text, first_line, give, print_found, print_json, seconds_text
 from tuner.db.database import Database
 from tuner.db.store import Store
-from tuner.errors import NothingFound, UsageError
+from tuner.errors import NothingFound
 from tuner.explain import Candidates, CardRange, Contender, Report, Roofline, explain
 from tuner.kernels.spec import Problem, Signature
 from tuner.occupancy import Occupancy
@@ -78,16 +79,9 @@ def _importance(measurements: Sequence[Measurement]) -> tuple[dict[str, float], 
 
 
 def _write_page(file: Path, report: Report, measurements: Sequence[Measurement], ceilings: Ceilings | None) -> None:
-    try:
+    with needs_plotly():
         from tuner.cli.plot import page
-    except ModuleNotFoundError as error:
-        raise UsageError(f"--plot needs {error.name}; pip install 'triton-tuner[plot]'") from error
-    text = page(report, measurements, ceilings)
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"the page {file} cannot be written: {error.strerror}") from error
-    say(f"Drawn in {file}; it opens in any browser, without a network.")
+    write_page(file, page(report, measurements, ceilings))
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -206,12 +200,7 @@ command = OpCommands(
     [
         click.Option(["--device", "device_id"], metavar="ID", help="Device id; else the GPU here, else the only one."),
         gpu_option,
-        click.Option(
-            ["--plot"],
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE.html",
-            help="Draw it too, as one page that opens without a network.",
-        ),
+        plot_option(),
         db_option,
         json_option,
     ],

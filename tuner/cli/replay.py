@@ -13,6 +13,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from tuner.cli.drawing import needs_plotly, plot_option
 from tuner.cli.ops import json_option
 from tuner.cli.show import print_json, say
 from tuner.errors import UnknownName, UsageError
@@ -98,10 +99,8 @@ def _table(scores: Sequence[Score], budgets: Sequence[int]) -> Table:
 
 
 def _write_plot(path: Path, scores: Sequence[Score]) -> None:
-    try:
+    with needs_plotly():
         from plotly.subplots import make_subplots
-    except ModuleNotFoundError as error:
-        raise UsageError(f"--plot needs {error.name}; pip install 'triton-tuner[plot]'") from error
     colours = dict(zip(SAMPLERS, ("#0072B2", "#E69F00", "#8C8C8C", "#009E73"), strict=True))
     names = list(dict.fromkeys(score.space for score in scores))
     figure = make_subplots(rows=len(names), subplot_titles=[name.rpartition("/")[2] for name in names])
@@ -145,12 +144,7 @@ command = click.Command(
             ["--batch"], type=click.IntRange(1), default=8, show_default=True, help="Configs on their way at a time."
         ),
         click.Option(["--default-first"], is_flag=True, help="As in a search. Else the sampler is on its own."),
-        click.Option(
-            ["--plot"],
-            type=click.Path(path_type=Path, dir_okay=False),
-            metavar="FILE.html",
-            help="Draw the mean share over evaluations.",
-        ),
+        plot_option("Draw the mean share over evaluations."),
         json_option,
     ],
     help="Compare samplers on recorded spaces.\n\nSPACE is the name of one that ships with the package (all of them if "

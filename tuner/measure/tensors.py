@@ -36,14 +36,24 @@ def allocate(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Te
 
 
 def workspace(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tensor]:
-    """A kernel's workspace as a config first gets it: integers 0, floats NaN."""
-    blank = {
+    """A kernel's workspace as a config first gets it, with NaN for the floats that may hold anything."""
+    made = blank(operands, device)
+    for tensor in made.values():
+        if tensor.is_floating_point():
+            tensor.fill_(nan)
+    return made
+
+
+def blank(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tensor]:
+    """A workspace on the current stream: integers 0, floats whatever was there."""
+    made = {
         name: torch.empty_strided(o.shape, o.element_strides, dtype=dtype_of(o.dtype), device=device)
         for name, o in operands.items()
     }
-    for tensor in blank.values():
-        tensor.fill_(nan if tensor.is_floating_point() else 0)
-    return blank
+    for tensor in made.values():
+        if not tensor.is_floating_point():
+            tensor.zero_()
+    return made
 
 
 def elsewhere(

@@ -1,0 +1,45 @@
+"""`--plot FILE.html`: the option, what it needs installed, and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from tuner.cli.show import say
+from tuner.errors import UsageError
+
+
+def plot_option(help: str = "Draw it too, as one page that opens without a network.") -> click.Option:
+    """The option of a command that draws a page."""
+    return click.Option(
+        ["--plot"], type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help=help
+    )  # fmt: skip
+
+
+@contextmanager
+def needs_plotly() -> Iterator[None]:
+    """Around the import of what draws.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--plot needs {error.name}; pip install 'triton-tuner[plot]'") from error
+
+
+def write_page(file: Path, text: str) -> None:
+    """Writes a page, and says where.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the page {file} cannot be written: {error.strerror}") from error
+    say(f"Drawn in {file}; it opens in any browser, without a network.")
