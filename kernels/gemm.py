@@ -13,10 +13,14 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-import triton
-import triton.language as tl
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from tuner.kernels.device.gemm_persistent import gemm_persistent
+from tuner.kernels.device.gemm_specialized import gemm_specialized
+from tuner.kernels.device.gemm_tiles import gemm_tiles
+from tuner.kernels.device.gemm_vectors import gemm_vectors
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -33,176 +37,6 @@ from tuner.kernels.spec import (
     itemsize,
     next_power_of_2,
 )
-
-
-@triton.jit
-def corner_of(tile, M, N, group_m, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """First row and column of a tile.
-
-    Programs run roughly in order. Walking `group_m` rows of tiles column by column keeps the rows of a and the columns
-    of b that running programs share in L2, where a row-by-row walk would stream all of b.
-    """
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    group_size = group_m * tl.cdiv(N, BLOCK_N)
-    first_m = tile // group_size * group_m
-    rows = min(tiles_m - first_m, group_m)
-    return (first_m + tile % group_size % rows) * BLOCK_M, tile % group_size // rows * BLOCK_N
-
-
-@triton.jit
-def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """The sum of all slices of a tile, and whether it is all there: only the last slice to arrive has it.
-
-    SPLIT_K slots one after the other are a tile's. Each leaves its sum for the others; the last one adds them up in
-    their order, not in that of their arrival, so that every run gives the same bits.
-    """
-    within = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    tl.store(partials + slot.to(tl.int64) * (BLOCK_M * BLOCK_N) + within, acc)
-    tl.debug_barrier()  # all of it is written before one thread says so
-    counter = arrived + slot // SPLIT_K
-    last = tl.atomic_add(counter, 1, sem="acq_rel") == SPLIT_K - 1
-    if last:
-        tl.debug_barrier()
-        slices = partials + (slot // SPLIT_K * SPLIT_K).to(tl.int64) * (BLOCK_M * BLOCK_N) + within
-        if SPLIT_K == 2:  # a + b is b + a
-            acc += tl.load(slices + (1 - slot % 2) * (BLOCK_M * BLOCK_N), cache_modifier=".cg")
-        else:
-            acc = tl.load(slices, cache_modifier=".cg")
-            for nth in range(1, SPLIT_K):
-                acc += tl.load(slices + nth * (BLOCK_M * BLOCK_N), cache_modifier=".cg")
-        tl.store(counter, 0)
-    return acc, last
-
-
-@triton.jit
-def finished(acc, bias, n, N, ACTIVATION: tl.constexpr):
-    """What becomes of a sum before it is rounded: act(sum + bias)."""
-    if bias is not None:
-        acc += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
-    if ACTIVATION == "silu":
-        acc = acc / (1.0 + tl.exp(-acc))
-    elif ACTIVATION == "gelu":
-        acc = 0.5 * acc * (1.0 + tl.erf(acc * 0.7071067811865476))
-    return acc
-
-
-@triton.jit(do_not_specialize=["group_m"])
-def gemm_tiles(
-    a, b, out, bias, partials, arrived, M, N, K,
-    stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on, group_m,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
-    WHOLE_K: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
-):  # fmt: skip
-    """A program a tile, or a slice of one along K, through pointers: any strides, any card."""
-    slot = tl.program_id(0)
-    first_m, first_n = corner_of(slot // SPLIT_K, M, N, group_m, BLOCK_M, BLOCK_N)
-    steps = tl.cdiv(K, BLOCK_K)
-    first = steps * (slot % SPLIT_K) // SPLIT_K
-    end = steps * (slot % SPLIT_K + 1) // SPLIT_K
-
-    # Rows past the end wrap around: their loads stay in bounds without a mask in the loop, and are never stored.
-    # 64-bit offsets: one matrix may hold more than 2^31 elements.
-    m = ((first_m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)
-    n = ((first_n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)
-    k = tl.arange(0, BLOCK_K)
-    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
-    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
-    if SPLIT_K > 1:
-        a_tile += (first * BLOCK_K).to(tl.int64) * stride_ak
-        b_tile += (first * BLOCK_K).to(tl.int64) * stride_bk
-
-    # The loop that num_stages pipelines: while the tensor cores work on one step, the next num_stages - 1 steps
-    # are on their way from device memory into shared memory.
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for step in range(first, end):
-        if WHOLE_K:
-            acc = tl.dot(tl.load(a_tile), tl.load(b_tile), acc, input_precision=PRECISION)
-        else:
-            left = K - step * BLOCK_K
-            acc = tl.dot(
-                tl.load(a_tile, mask=k[None, :] < left, other=0.0),
-                tl.load(b_tile, mask=k[:, None] < left, other=0.0),
-                acc,
-                input_precision=PRECISION,
-            )
-        a_tile += BLOCK_K * stride_ak
-        b_tile += BLOCK_K * stride_bk
-
-    done = True
-    if SPLIT_K > 1:
-        acc, done = joined(acc, partials, arrived, slot, SPLIT_K, BLOCK_M, BLOCK_N)
-    if done:
-        row = first_m + tl.arange(0, BLOCK_M)
-        column = first_n + tl.arange(0, BLOCK_N)
-        acc = finished(acc, bias, column, N, ACTIVATION)
-        place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
-        tl.store(place, acc.to(out.dtype.element_ty), mask=(row < M)[:, None] & (column < N)[None, :])
-
-
-@triton.jit
-def summed(
-    a, b, first_m, first_n, first, end,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    A_IS_T: tl.constexpr, B_IS_T: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """A tile's sum over some steps along K, of descriptors over memory as it lies."""
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for step in range(first, end):
-        k = step * BLOCK_K
-        a_tile = a.load([k, first_m]).T if A_IS_T else a.load([first_m, k])
-        b_tile = b.load([first_n, k]).T if B_IS_T else b.load([k, first_n])
-        acc = tl.dot(a_tile, b_tile, acc, input_precision=PRECISION)
-    return acc
-
-
-@triton.jit
-def stored(acc, out, first_m, first_n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STORES: tl.constexpr):
-    """Stores a tile at once, or in halves, which leaves more shared memory to the stages."""
-    if STORES == 1:
-        out.store([first_m, first_n], acc.to(out.dtype))
-    else:
-        halves = tl.permute(tl.reshape(acc, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
-        left, right = tl.split(halves)
-        out.store([first_m, first_n], left.to(out.dtype))
-        out.store([first_m, first_n + BLOCK_N // 2], right.to(out.dtype))
-
-
-@triton.jit(do_not_specialize=["whole", "group_m"])
-def gemm_persistent(
-    a, b, out, bias, partials, arrived, M, N, K, whole, group_m,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
-    STORES: tl.constexpr, A_IS_T: tl.constexpr, B_IS_T: tl.constexpr,
-    PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
-):  # fmt: skip
-    """A program a multiprocessor, which takes one tile after the other, through tensor descriptors.
-
-    The copy engine (TMA) computes the addresses and fills in zeros past the edges, so that the threads have their
-    registers for the accumulators. Flattened into one loop, the loads of the next tile begin while this one ends.
-
-    The tiles after the first `whole`, fewer than there are programs, are cut into SPLIT_K slices along K, one for each
-    program: else a last wave would keep few multiprocessors busy for as long as a full one, which Osama et al. cure
-    in "Stream-K" (2023) in a more general way.
-    """
-    steps = tl.cdiv(K, BLOCK_K)
-    column = tl.arange(0, BLOCK_N)
-    for tile in tl.range(tl.program_id(0), whole, tl.num_programs(0), flatten=True):
-        first_m, first_n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
-        acc = summed(a, b, first_m, first_n, 0, steps, BLOCK_M, BLOCK_N, BLOCK_K, A_IS_T, B_IS_T, PRECISION)
-        acc = finished(acc, bias, first_n + column, N, ACTIVATION)
-        stored(acc, out, first_m, first_n, BLOCK_M, BLOCK_N, STORES)
-
-    if SPLIT_K > 1:
-        slot = tl.program_id(0)
-        tile = whole + slot // SPLIT_K
-        if tile < tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N):
-            first_m, first_n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
-            first = steps * (slot % SPLIT_K) // SPLIT_K
-            end = steps * (slot % SPLIT_K + 1) // SPLIT_K
-            acc = summed(a, b, first_m, first_n, first, end, BLOCK_M, BLOCK_N, BLOCK_K, A_IS_T, B_IS_T, PRECISION)
-            acc, done = joined(acc, partials, arrived, slot, SPLIT_K, BLOCK_M, BLOCK_N)
-            if done:
-                acc = finished(acc, bias, first_n + column, N, ACTIVATION)
-                stored(acc, out, first_m, first_n, BLOCK_M, BLOCK_N, STORES)
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
@@ -240,7 +74,7 @@ def sliced_tiles(problem: Problem, config: Mapping[str, Any], sm_count: int) -> 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
     """The slices' sums, and how many slices of each tile have arrived; persistent, a counter for every program."""
     sliced = sliced_tiles(problem, config, limits.sm_count)
-    counters = limits.sm_count if config["VARIANT"] == "persistent" else sliced
+    counters = limits.sm_count if config["VARIANT"] in DESCRIBED else sliced
     partials = Operand((sliced * config["SPLIT_K"], config["BLOCK_M"], config["BLOCK_N"]), "fp32")
     return {
         **({"arrived": Operand((counters,), "int32")} if counters else {}),
@@ -249,36 +83,114 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """The persistent kernel needs what descriptors can describe; other tensors of the same problem go through pointers,
-    in tiles of the same size."""
-    M, N, K = problem.sizes
+    """Two variants need what descriptors can describe; other tensors of the same problem go through pointers."""
+    M, N, _ = problem.sizes
     if M == 0 or N == 0:
         return ()
-    a, b, out = tensors["a"], tensors["b"], tensors["out"]
-    summing = tuple(tensors.get(name) for name in ("bias", "partials", "arrived"))
-    compiled = {name: config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "SPLIT_K", "num_warps", "num_stages")}
-    compiled |= {"PRECISION": dict(problem.attributes).get("precision", "ieee"), "ACTIVATION": problem["activation"]}
-    tiles, group_m = tile_count(problem, config), config["GROUP_M"]
     a_is_t, b_is_t = transposed(problem)
-    if config["VARIANT"] == "persistent" and describable(a, a_is_t) and describable(b, b_is_t) and describable(out):
-        block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-        descriptors = (
-            described(a, block_m, block_k, is_t=a_is_t),
-            described(b, block_k, block_n, is_t=b_is_t),
-            described(out, block_m, block_n // config["STORES"]),
-        )
-        programs = tensors["arrived"].shape[0]
-        sliced = sliced_tiles(problem, config, programs)
-        args = (*descriptors, *summing, M, N, K, tiles - sliced, group_m)
-        grid = min(programs, max(tiles - sliced, sliced * config["SPLIT_K"]))
-        compiled |= {"STORES": config["STORES"], "A_IS_T": a_is_t, "B_IS_T": b_is_t}
-        return (Launch(gemm_persistent, (grid,), args, compiled),)
-    strides = [tensor.stride(dim) for tensor in (a, b, out) for dim in (0, 1)]
+    if config["VARIANT"] == "vectors":
+        return (vectors(problem, config, tensors),)
+    if config["VARIANT"] not in DESCRIBED:
+        return (tiles(problem, config, tensors),)
+    if describable(tensors["a"], a_is_t) and describable(tensors["b"], b_is_t) and describable(tensors["out"]):
+        return ((persistent if config["VARIANT"] == "persistent" else specialized)(problem, config, tensors),)
+    return (tiles(problem, through_pointers(config), tensors),)
+
+
+def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What replaces a config whose descriptors cannot be: the same tile without slices, for which the workspace has no
+    room; for warps with roles, a tile that fits four warps."""
     if config["VARIANT"] == "persistent":
-        compiled["SPLIT_K"] = 1  # its workspace has room for the last wave alone
-    compiled["WHOLE_K"] = K % config["BLOCK_K"] == 0
-    args = (a, b, out, *summing, M, N, K, *strides, group_m)
-    return (Launch(gemm_tiles, (tiles * compiled["SPLIT_K"],), args, compiled),)
+        return {**config, "SPLIT_K": 1}
+    return {**config, "BLOCK_M": 128, "BLOCK_N": min(128, config["BLOCK_N"]), "BLOCK_K": 64, "num_stages": 4}
+
+
+def compiled_in(problem: Problem, config: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The knobs that every variant is compiled with, and those of these names."""
+    always = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+    return {name: config[name] for name in (*always, *names)} | {"ACTIVATION": problem["activation"]}
+
+
+def strides(tensors: Mapping[str, Any]) -> list[int]:
+    return [tensors[name].stride(dim) for name in ("a", "b", "out") for dim in (0, 1)]
+
+
+def precision(problem: Problem) -> Value:
+    """How fp32 products are made; of other types there is one way."""
+    return dict(problem.attributes).get("precision", "ieee")
+
+
+def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    pointers = [tensors.get(name) for name in ("a", "b", "out", "bias", "partials", "arrived")]
+    whole_k = problem["K"] % config["BLOCK_K"] == 0
+    return Launch(
+        gemm_tiles,
+        grid=(tile_count(problem, config) * config["SPLIT_K"],),
+        args=(*pointers, *problem.sizes, *strides(tensors), config["GROUP_M"]),
+        kwargs=compiled_in(problem, config, "SPLIT_K") | {"PRECISION": precision(problem), "WHOLE_K": whole_k},
+    )
+
+
+def vectors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    pointers = [tensors.get(name) for name in ("a", "b", "out", "bias")]
+    whole_k = problem["K"] % config["BLOCK_K"] == 0
+    return Launch(
+        gemm_vectors,
+        grid=(tile_count(problem, config),),
+        args=(*pointers, *problem.sizes, *strides(tensors)),
+        kwargs=compiled_in(problem, config) | {"WHOLE_K": whole_k, "STAGES": config["num_stages"]},
+    )
+
+
+def persistent(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    a_is_t, b_is_t = transposed(problem)
+    block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    descriptors = (
+        described(tensors["a"], block_m, block_k, is_t=a_is_t),
+        described(tensors["b"], block_k, block_n, is_t=b_is_t),
+        described(tensors["out"], block_m, block_n // config["STORES"]),
+    )
+    summing = [tensors.get(name) for name in ("bias", "partials", "arrived")]
+    programs = tensors["arrived"].shape[0]
+    sliced = sliced_tiles(problem, config, programs)
+    whole = tile_count(problem, config) - sliced
+    return Launch(
+        gemm_persistent,
+        grid=(min(programs, max(whole, sliced * config["SPLIT_K"])),),
+        args=(*descriptors, *summing, *problem.sizes, whole, config["GROUP_M"]),
+        kwargs=compiled_in(problem, config, "SPLIT_K", "STORES")
+        | {"PRECISION": precision(problem), "A_IS_T": a_is_t, "B_IS_T": b_is_t},
+    )
+
+
+def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    a_is_t, b_is_t = transposed(problem)
+    block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    wide, rest = in_powers_of_2(block_n)
+    a, b, out = tensors["a"], tensors["b"], tensors["out"]
+    args = (
+        described(a, block_m, block_k, is_t=a_is_t, gluon=problem.dtype),
+        described(b, block_k, wide, is_t=b_is_t, gluon=problem.dtype),
+        described(b, block_k, rest, is_t=b_is_t, gluon=problem.dtype) if rest else None,
+        described(out, block_m // 2, wide // config["STORES"], gluon=problem.dtype),
+        described(out, block_m // 2, rest, gluon=problem.dtype) if rest else None,
+        tensors.get("bias"),
+        *problem.sizes,
+        config["GROUP_M"],
+    )
+    return Launch(
+        gemm_specialized,
+        grid=(min(tensors["arrived"].shape[0], tile_count(problem, config)),),
+        args=args,
+        kwargs=compiled_in(problem, config, "STORES")
+        | {"STAGES": config["num_stages"], "A_IS_T": a_is_t, "B_IS_T": b_is_t},
+    )
+
+
+def in_powers_of_2(columns: int) -> tuple[int, int]:
+    """The two powers of 2 that 192 is the sum of; a power of 2 and 0."""
+    wide = 1 << columns.bit_length() - 1
+    return wide, columns - wide
 
 
 def describable(matrix: Any, is_t: bool = False) -> bool:
@@ -292,11 +204,19 @@ def describable(matrix: Any, is_t: bool = False) -> bool:
     )
 
 
-def described(matrix: Any, rows: int, columns: int, *, is_t: bool = False) -> TensorDescriptor:
-    """A descriptor of blocks of so many rows and columns, over memory as it lies."""
-    sizes, strides, block = list(matrix.shape), [matrix.stride(0), matrix.stride(1)], [rows, columns]
+def described(
+    matrix: Any, rows: int, columns: int, *, is_t: bool = False, gluon: str | None = None
+) -> TensorDescriptor | GluonDescriptor:
+    """A descriptor of blocks of so many rows and columns, over memory as it lies; with a dtype, one for Gluon."""
     order = slice(None, None, -1 if is_t else 1)
-    return TensorDescriptor(matrix, sizes[order], strides[order], block[order])
+    block = [rows, columns][order]
+    lies = (matrix, list(matrix.shape)[order], [matrix.stride(0), matrix.stride(1)][order], block)
+    if gluon is None:
+        return TensorDescriptor(*lies)
+    return GluonDescriptor(*lies, gl.NVMMASharedLayout.get_default_for(block, _GLUON[gluon]))
+
+
+_GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}
 
 
 def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
@@ -338,64 +258,150 @@ def stage_bytes(problem: Problem, config: Mapping[str, Any]) -> int:
     return (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * itemsize(problem.dtype)
 
 
+DESCRIBED = ("persistent", "specialized")
+"""The variants that go through descriptors, a program a multiprocessor."""
+
+VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
+    "tiles": {
+        "BLOCK_M": (16, 32, 64, 128, 256),
+        "BLOCK_N": (16, 32, 64, 128, 256),
+        "BLOCK_K": (32, 64, 128, 256),
+        "STORES": (1,),
+        "num_stages": (2, 3, 4, 5, 6),
+    },
+    "persistent": {
+        "BLOCK_M": (16, 32, 64, 128, 256),
+        "BLOCK_N": (16, 32, 64, 128, 256),
+        "BLOCK_K": (32, 64, 128, 256),
+        "num_warps": (2, 4, 8),  # more only divide their work
+        "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
+    },
+    "specialized": {
+        "BLOCK_M": (128, 256),  # two groups of 64 rows, or of 128
+        "BLOCK_N": (64, 128, 192, 256),
+        "BLOCK_K": (64, 128),
+        "SPLIT_K": (1,),
+        "num_warps": (4,),
+        "num_stages": (3, 4, 5, 6),
+    },
+    "vectors": {
+        "BLOCK_M": (1, 2, 4, 8, 16, 32, 64),
+        "BLOCK_N": (1, 2, 4, 8, 16, 32, 64),
+        "BLOCK_K": (64, 128, 256, 512, 1024, 2048),
+        "GROUP_M": (1,),
+        "SPLIT_K": (1,),
+        "STORES": (1,),
+        "num_warps": (2, 4, 8),
+        "num_stages": (1, 3, 4),
+    },
+}
+"""The choices that each variant has a use for."""
+
+
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     M, N, K = problem.sizes
     block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     threads = config["num_warps"] * limits.warp_size
-    persistent = config["VARIANT"] == "persistent"
+    least = 1 if config["VARIANT"] == "vectors" else 16
+    rows = cdiv(M, block_m)
     return (
-        # Pieces are how a persistent kernel stores.
-        (persistent or config["STORES"] == 1)
         # A tile larger than the matrix computes rows that nobody reads.
-        and block_m <= max(16, next_power_of_2(M))
-        and block_n <= max(16, next_power_of_2(N))
-        and block_k <= max(32, next_power_of_2(K))
+        block_m <= max(least, next_power_of_2(M))
+        and block_n <= max(least, next_power_of_2(N))
+        and block_k <= max(64, next_power_of_2(K))
+        # Grouping more rows of tiles than there are changes nothing, and two are for where there are no more.
+        and config["GROUP_M"] <= next_power_of_2(rows)
+        and (config["GROUP_M"] != 2 or rows == 2)
+        and threads <= limits.threads_per_block
+        # Steps along K are 32-bit offsets, and one down a column crosses whole rows. (Along M and N they are 64-bit.)
+        and block_k * max(M, N) < 2**31
+        and _CAN[config["VARIANT"]](problem, config, limits)
+        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
+        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
+    )
+
+
+def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel that goes through pointers."""
+    # Hopper's wgmma takes its operands from shared memory, so the step in use stays there beside those on their
+    # way; older instructions copy it to registers first and need one buffer less.
+    wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
+    buffers = config["num_stages"] - (0 if wgmma else 1)
+    return accumulators_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+
+
+def accumulators_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What the tensor cores ask of a tile and of the warps that share it."""
+    M, N, _ = problem.sizes
+    block_m, block_n, threads = config["BLOCK_M"], config["BLOCK_N"], config["num_warps"] * limits.warp_size
+    return (
         # 16-wide tiles starve the tensor cores; they are for matrices with few rows.
-        and (min(block_m, block_n) > 16 or min(M, N) <= 64)
-        # Grouping more rows of tiles than there are changes nothing.
-        and config["GROUP_M"] <= next_power_of_2(cdiv(M, block_m))
+        (min(block_m, block_n) > 16 or min(M, N) <= 64)
         # The fp32 accumulators live in registers, beside at least something else: a tile that fills or spills
         # them is refused by ptxas or compiles for minutes.
         and block_m * block_n < min(threads * limits.registers_per_thread, limits.registers_per_sm)
         # Enough of the tile for each warp to own one 16 x 8 tensor-core tile.
         and block_m * block_n >= config["num_warps"] * 16 * 8
-        and threads <= limits.threads_per_block
-        # Steps along K are 32-bit offsets, and one down a column crosses whole rows. (Along M and N they are 64-bit.)
-        and block_k * max(M, N) < 2**31
-        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
-        and (persistent_can if persistent else tiles_can)(problem, config, limits)
     )
 
 
-def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the kernel that goes through pointers alone."""
-    # Hopper's wgmma takes its operands from shared memory, so the step in use stays there beside those on their
-    # way; older instructions copy it to registers first and need one buffer less.
-    wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
-    buffers = config["num_stages"] - (0 if wgmma else 1)
-    return buffers * stage_bytes(problem, config) <= limits.shared_bytes
-
-
-def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the persistent kernel alone."""
+def descriptors_can(problem: Problem, limits: Limits) -> bool:
+    """The copy engine came with Hopper, and wants every row aligned to 16 bytes."""
     M, N, K = problem.sizes
     a_is_t, b_is_t = transposed(problem)
     rows = (M if a_is_t else K, K if b_is_t else N, N)
+    return limits.capability >= (9, 0) and all(row * itemsize(problem.dtype) % 16 == 0 for row in rows)
+
+
+def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the persistent kernel."""
     tile = config["BLOCK_M"] * config["BLOCK_N"]
     store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
     return (
-        # The copy engine came with Hopper, and wants every row aligned to 16 bytes.
-        limits.capability >= (9, 0)
-        and all(row * itemsize(problem.dtype) % 16 == 0 for row in rows)
+        descriptors_can(problem, limits)
+        and accumulators_fit(problem, config, limits)
         # Exact fp32 products are made by threads, which want their operands in registers.
-        and dict(problem.attributes).get("precision") != "ieee"
-        # With two stages the copy engine waits for the tensor cores; more warps only divide their work.
-        and config["num_stages"] >= 3
-        and config["num_warps"] <= 8
+        and (problem.dtype != "fp32" or precision(problem) == "tf32")
         # Halves are for tiles that leave no room for another stage.
         and (config["STORES"] == 1 or tile >= 128 * 128)
         and config["num_stages"] * stage_bytes(problem, config) + store_bytes <= limits.shared_bytes
     )
+
+
+def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel whose warps have roles."""
+    tile = config["BLOCK_M"] * config["BLOCK_N"]
+    store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
+    return (
+        descriptors_can(problem, limits)
+        # wgmma is Hopper's alone, and turns operands around only while they have 16 bits.
+        and limits.capability[0] == 9
+        and itemsize(problem.dtype) == 2
+        # Half of the accumulators of each group's threads are its most: the rest is for addresses.
+        and tile <= 2 * 128 * 128
+        and (config["STORES"] == 1 or config["BLOCK_N"] in (128, 256))
+        and config["num_stages"] * stage_bytes(problem, config) + store_bytes + 1024 <= limits.shared_bytes
+    )
+
+
+def vectors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel without tensor cores."""
+    M, N, _ = problem.sizes
+    block_m, block_n, threads = config["BLOCK_M"], config["BLOCK_N"], config["num_warps"] * limits.warp_size
+    values = max(block_m, block_n) * config["BLOCK_K"]
+    return (
+        # Each value is used for all of the few rows: from five on the arithmetic takes longer than the reading.
+        min(M, N) <= 4
+        and min(block_m, block_n) <= 4
+        and precision(problem) == "ieee"
+        # A load of 16 bytes for every thread, and sums that fit its registers.
+        and values * itemsize(problem.dtype) >= threads * 16
+        and block_m * block_n * config["BLOCK_K"] <= threads * limits.registers_per_thread // 2
+        and config["num_stages"] * values * itemsize(problem.dtype) <= limits.shared_bytes
+    )
+
+
+_CAN = {"tiles": tiles_can, "persistent": persistent_can, "specialized": specialized_can, "vectors": vectors_can}
 
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -405,43 +411,70 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     if config["SPLIT_K"] * config["BLOCK_K"] * 2 > problem["K"]:  # less than two steps each
         return False
     if config["VARIANT"] == "persistent":  # one wave of slices, as full as it can be, after a few of tiles
-        return limits.sm_count < 2 * slices <= 2 * limits.sm_count and tiles < 8 * limits.sm_count
+        return limits.sm_count < 2 * slices <= 2 * limits.sm_count and tiles < 16 * limits.sm_count
     return tiles <= limits.sm_count and slices <= 8 * limits.sm_count
 
 
 _TILES = {
-    (128, 256): 1.0, (128, 128): 0.956, (256, 128): 0.952, (64, 256): 0.95, (256, 64): 0.846, (64, 128): 0.814,
-    (128, 64): 0.687, (64, 64): 0.578, (256, 32): 0.527, (128, 32): 0.451, (64, 32): 0.338,
+    (128, 256): 1.0, (128, 128): 0.956, (256, 128): 0.952, (64, 256): 0.95, (128, 192): 0.93, (256, 64): 0.846,
+    (64, 128): 0.814, (128, 64): 0.687, (64, 64): 0.578, (256, 32): 0.527, (128, 32): 0.451, (64, 32): 0.338,
 }  # fmt: skip
 """How fast the tensor cores are with a tile, over the fastest: the best config of each in the recorded space of 4096^3
-bf16 (H200, 2026-11-28), where all fill the card alike."""
+bf16 (H200, 2026-11-28), where all fill the card alike; 192 columns by how they compare at 3072^3."""
+
+_JOINING = 1.4e7
+"""What joining two slices costs, in elements of a tile times K: so that 3072^3 goes without (80.8 us, 85.9 with) and
+256 x 4096 x 14336 does not (51.7 us, 61.3 without; H200, 2026-11-28, bf16)."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Of the tiles the one whose waves over the multiprocessors take least, persistent where that can be.
+    """Of the tiles, whole or in two slices, the one whose waves over the multiprocessors take least.
 
     Few rows: the widest tile that still gives every multiprocessor one, for the bytes of b are what takes the time.
-
-    Measured on an H200, 2026-11-28, bf16: the best of all configs at 1024 x 6144 x 4096, at 256 x 4096 x 14336 (nt) and
-    at 16 x 4096 x 4096, and 0.996 of it at 4096^3.
+    One row, over columns that lie one after the other: no tensor cores.
     """
-    M, N, _ = problem.sizes
+    M, N, K = problem.sizes
     if min(M, N) < 64:
-        return few_rows(problem, limits)
+        return one_row(problem, limits) or few_rows(problem, limits)
 
-    def waves(tile: tuple[int, int]) -> float:
-        block_m, block_n = tile
-        return cdiv(cdiv(M, block_m) * cdiv(N, block_n), limits.sm_count) * block_m * block_n / _TILES[tile]
+    def waves(choice: tuple[tuple[int, int], int]) -> float:
+        (block_m, block_n), slices = choice
+        area = block_m * block_n / slices
+        whole = cdiv(cdiv(M, block_m) * cdiv(N, block_n) * slices, limits.sm_count) * area / _TILES[block_m, block_n]
+        return whole + (_JOINING / K if slices > 1 else 0)
 
-    for block_m, block_n in sorted(_TILES, key=waves):
+    for (block_m, block_n), slices in sorted(product(_TILES, (1, 2)), key=waves):
         config = {
             "BLOCK_M": block_m,
             "BLOCK_N": block_n,
-            "num_warps": 8 if block_m * block_n > 128 * 128 else 4,
+            "SPLIT_K": slices,
+            "num_warps": 8 if block_m * block_n > 128 * 128 and block_n != 192 else 4,
         }
         for found in filled(problem, config, limits, most_bytes=48 * 1024):
             return found
     return few_rows(problem, limits)
+
+
+def one_row(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
+    """The default of a matrix times a vector, where the matrix lies along K; else None."""
+    M, N, K = problem.sizes
+    a_is_t, b_is_t = transposed(problem)
+    streamed = "BLOCK_N" if M == 1 and b_is_t else "BLOCK_M" if N == 1 and not a_is_t else None
+    if streamed is None or K < 1024:
+        return None
+    config: dict[str, Value] = {
+        "BLOCK_M": 1,
+        "BLOCK_N": 1,
+        streamed: 4,
+        "BLOCK_K": 1024,
+        "GROUP_M": 1,
+        "VARIANT": "vectors",
+        "SPLIT_K": 1,
+        "STORES": 1,
+        "num_warps": 4,
+        "num_stages": 1,
+    }
+    return config if valid(problem, config, limits) else None
 
 
 def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -460,6 +493,7 @@ def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     config = {
         "BLOCK_M": block_m,
         "BLOCK_N": block_n,
+        "SPLIT_K": 1,
         "num_warps": 4 if block_m * block_n > 16 * 16 else 2,
     }
     return next(filled(problem, config, limits, most_bytes=40 * 1024))
@@ -469,12 +503,12 @@ def filled(
     problem: Problem, config: Mapping[str, int], limits: Limits, most_bytes: int
 ) -> Iterator[Mapping[str, Value]]:
     """A tile with its order, its variant, and the deepest steps and the most stages that fit."""
-    grouped = next_power_of_2(cdiv(problem["M"], config["BLOCK_M"]))
-    group_m = max(rows for rows in (1, 4, 8) if rows <= grouped)
-    for variant in ("persistent", "tiles"):
+    rows = cdiv(problem["M"], config["BLOCK_M"])
+    group_m = 2 if rows == 2 else max(group for group in (1, 4, 8) if group <= next_power_of_2(rows))
+    for variant in ("persistent", "specialized", "tiles"):
         for block_k in (256, 128, 64, 32):
             for stages, stores in product((6, 5, 4, 3, 2), (1, 2)):
-                more = {"BLOCK_K": block_k, "VARIANT": variant, "SPLIT_K": 1, "STORES": stores, "num_stages": stages}
+                more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
                 full = {**config, "GROUP_M": group_m, **more}
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full
@@ -507,15 +541,20 @@ KERNEL = Kernel(
             Attribute("precision", ("ieee", "tf32"), "ieee", help="how fp32 products are made", dtypes=("fp32",)),
         ),
         knobs=(
-            Knob("BLOCK_M", (16, 32, 64, 128, 256), "rows of the output tile a program computes"),
-            Knob("BLOCK_N", (16, 32, 64, 128, 256), "columns of that tile"),
-            Knob("BLOCK_K", (32, 64, 128, 256), "depth of one step of the loop over K"),
-            Knob("GROUP_M", (1, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
-            Knob("VARIANT", ("tiles", "persistent"), "a program a tile, or one a multiprocessor (Hopper on)", "tiles"),
+            Knob("BLOCK_M", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows of the output tile a program computes"),
+            Knob("BLOCK_N", (1, 2, 4, 8, 16, 32, 64, 128, 192, 256), "columns of that tile"),
+            Knob("BLOCK_K", (32, 64, 128, 256, 512, 1024, 2048), "depth of one step of the loop over K"),
+            Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
+            Knob(
+                "VARIANT",
+                tuple(VARIANTS),
+                "a program a tile; one a multiprocessor (Hopper on), its warps with roles or not; no tensor cores",
+                "tiles",
+            ),
             Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K: of all tiles, or of a persistent kernel's last wave", 1),
             Knob("STORES", (1, 2), "pieces a persistent kernel stores a tile in", 1),
             Knob("num_warps", (2, 4, 8, 16), "warps that share a tile and its accumulators"),
-            Knob("num_stages", (2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
+            Knob("num_stages", (1, 2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
         ),
     ),
     operands=operands,
@@ -524,6 +563,7 @@ KERNEL = Kernel(
     reference=reference,
     vendor=vendor,
     valid=valid,
+    parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
     default=default,
     flops=flops,
     rounding=rounding,

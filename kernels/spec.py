@@ -376,6 +376,9 @@ class Kernel:
     """
     valid: Callable[[Problem, Mapping[str, Any], Limits], bool] = _anything
     """The single statement of what may be tried, and the reason why each line is there."""
+    parts: tuple[Mapping[str, tuple[Value, ...]], ...] = ({},)
+    """Choices that go together, such as those of one variant: `valid` allows nothing that is in none of these, so the
+    combinations of all choices need not be asked for. A knob that a part does not name has all its choices there."""
     flops: Callable[[Problem], int] = lambda problem: 0
     """Floating-point operations of the problem; 0 for a kernel that only moves data."""
     rounding: Callable[[Problem], float] = lambda problem: 0.0

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import H200, toy
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner import catalog
@@ -53,13 +55,16 @@ def test_tensors_in_a_tuple_are_refused(launch: Launch) -> None:
         arranged(replace(launch, args=((X, OUT), OUT, 1000)), [X, OUT])
 
 
-def test_a_descriptor_follows_the_address_and_keeps_no_tensor(launch: Launch) -> None:
+@pytest.mark.parametrize("layout", [(), (gl.NVMMASharedLayout(128, 32),)], ids=["triton", "gluon"])
+def test_a_descriptor_follows_the_address_and_keeps_no_tensor(launch: Launch, layout: tuple[object, ...]) -> None:
     matrix = torch.empty(16, 64)
-    described = replace(launch, args=(TensorDescriptor(matrix, [16, 64], [64, 1], [16, 64]), OUT, 1000))
+    kind = GluonDescriptor if layout else TensorDescriptor
+    described = replace(launch, args=(kind(matrix, [16, 64], [64, 1], [16, 64], *layout), OUT, 1000))
     arguments = arranged(described, [matrix, OUT])
     first, second = arguments((4096, 32))[0], arguments((8192, 32))[0]
     assert (first.base.data_ptr(), second.base.data_ptr()) == (4096, 8192)
     assert (second.shape, second.strides, second.block_shape) == ([16, 64], [64, 1], [16, 64])
+    assert isinstance(second, kind)
     assert first.base.dtype == torch.float32
     assert not isinstance(first.base, torch.Tensor)
 

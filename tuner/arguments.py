@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from triton.backends.nvidia.driver import make_tensordesc_arg
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.errors import UsageError
@@ -16,6 +17,8 @@ from tuner.kernels.spec import Launch
 
 Pointers = tuple[int, ...]
 Arguments = Callable[[Pointers], tuple[Any, ...]]
+
+DESCRIPTORS = (TensorDescriptor, GluonDescriptor)
 
 _MOST = 1024
 """Sets of addresses whose descriptors are kept of one launch; then the oldest goes."""
@@ -31,14 +34,14 @@ def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
     """
     order: list[int] = []
     constants: list[Any] = []
-    described: dict[int, tuple[TensorDescriptor, int]] = {}
+    described: dict[int, tuple[Any, int]] = {}
     for place, value in enumerate(_bound(launch)):
         if hasattr(value, "data_ptr"):
             order.append(_which(value, tensors))
             continue
         if isinstance(value, tuple | list) and any(hasattr(item, "data_ptr") for item in value):
             raise UsageError("a kernel that is prepared takes its tensors one by one, not in a tuple; name each")
-        if isinstance(value, TensorDescriptor):
+        if isinstance(value, DESCRIPTORS):
             described[place] = value, _which(value.base, tensors)
         order.append(len(tensors) + len(constants))
         constants.append(None if place in described else value)  # or the tensor that it describes would live on
@@ -107,7 +110,7 @@ class _Address:
         return self.address
 
 
-def _describing(arguments: Arguments, described: Mapping[int, tuple[TensorDescriptor, int]]) -> Arguments:
+def _describing(arguments: Arguments, described: Mapping[int, tuple[Any, int]]) -> Arguments:
     """The arguments with descriptors in their places, of tensors at these addresses."""
     blank = {
         place: (replace(descriptor, base=_Address(0, descriptor.base.dtype)), tensor)
@@ -128,7 +131,7 @@ def _encoded(values: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
     metas = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
     encoded: list[Any] = []
     for value in values:
-        if isinstance(value, TensorDescriptor):
+        if isinstance(value, DESCRIPTORS):
             encoded += make_tensordesc_arg(value, next(metas, None))
         else:
             encoded.append(value)

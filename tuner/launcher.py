@@ -15,9 +15,8 @@ import torch
 import triton
 from triton import knobs
 from triton.backends.nvidia.driver import CudaLauncher
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tuner.arguments import Arguments, Pointers, arranged, expanded, make_room
+from tuner.arguments import DESCRIPTORS, Arguments, Pointers, arranged, expanded, make_room
 from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
 from tuner.measure.tensors import blank
@@ -110,7 +109,7 @@ def _step(launch: Launch, tensors: Sequence[torch.Tensor]) -> _Step:
     if not _known(launcher):
         return as_triton
     in_c = launcher.launch
-    if any(isinstance(value, TensorDescriptor) for value in (*launch.args, *launch.kwargs.values())):
+    if any(isinstance(value, DESCRIPTORS) for value in (*launch.args, *launch.kwargs.values())):
         arguments, in_c = expanded(arguments, compiled), _wrapped(in_c)
     after, rest = _layout(compiled, arguments)
     x, y, z = grid

@@ -9,9 +9,10 @@ from tuner.kernels.spec import Config, Kernel, Limits, Problem
 
 
 def feasible(kernel: Kernel, problem: Problem, limits: Limits) -> Iterator[Config]:
-    """Configs in the order of the signature's choices, constraints checked one by one."""
-    names = [knob.name for knob in kernel.signature.knobs]
-    for choice in product(*(knob.choices for knob in kernel.signature.knobs)):
-        values = dict(zip(names, choice, strict=True))
-        if kernel.valid(problem, values, limits):
-            yield kernel.signature.config(values)
+    """Configs part by part, in the order of the choices, constraints checked one by one."""
+    for part in kernel.parts:
+        choices = {knob.name: part.get(knob.name, knob.choices) for knob in kernel.signature.knobs}
+        for choice in product(*choices.values()):
+            values = dict(zip(choices, choice, strict=True))
+            if kernel.valid(problem, values, limits):
+                yield kernel.signature.config(values)
