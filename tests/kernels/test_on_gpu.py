@@ -13,6 +13,7 @@ from tuner import catalog
 from tuner.kernels.spec import Config, Limits, Problem
 from tuner.measure.check import error
 from tuner.measure.tensors import allocate, draw, written
+from tuner.space import feasible
 
 pytestmark = pytest.mark.gpu
 
@@ -53,6 +54,22 @@ def test_seeded_configs_are_right_at_odd_sizes(op: str) -> None:
             wrong.append((problem.text, config, found, allowed))
     assert tried >= 40
     assert not wrong
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized", "vectors"])
+def test_every_variant_of_gemm_is_right_in_every_layout(variant: str, layout: str) -> None:
+    """At sizes that no tile divides and that the copy engine takes."""
+    kernel = catalog.load("gemm")
+    sizes: dict[str, object] = (
+        {"M": 3, "N": 1048, "K": 2056} if variant == "vectors" else {"M": 328, "N": 1048, "K": 520}
+    )
+    for seed, (dtype, more) in enumerate((("bf16", {}), ("fp16", {"bias": True, "activation": "gelu"}))):
+        problem = kernel.signature.problem({**sizes, "dtype": dtype, "layout": layout, **more})
+        space = [config for config in feasible(kernel, problem, limits()) if config["VARIANT"] == variant]
+        for config in random.Random(seed).sample(space, 4):
+            found, allowed = wrongness(kernel, problem, config, "cuda", limits())
+            assert found <= allowed, config
 
 
 @pytest.mark.parametrize("N", [1, 3, 1000, 131_072, 150_000, 1_048_577, 2_000_003])

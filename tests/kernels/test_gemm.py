@@ -1,0 +1,135 @@
+"""The variants of gemm: which card can what, and that each compiles with what it is there for."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from helpers import A100, B200, H200
+
+from tuner import catalog
+from tuner.kernels.gemm import KERNEL, VARIANTS
+from tuner.kernels.spec import Config, Problem
+from tuner.space import feasible
+
+
+def problem(**values: object) -> Problem:
+    return KERNEL.signature.problem(values)
+
+
+def variants(space: list[Config]) -> set[object]:
+    return {config["VARIANT"] for config in space}
+
+
+def test_each_card_has_the_variants_that_it_can_run() -> None:
+    large = problem(M=4096)
+    found = {card.id: variants(list(feasible(KERNEL, large, card.limits))) for card in (A100, H200, B200)}
+    assert found == {
+        A100.id: {"tiles"},
+        H200.id: {"tiles", "persistent", "specialized"},
+        B200.id: {"tiles", "persistent"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "there"),
+    [
+        ({"M": 4, "N": 4096, "K": 4096}, True),
+        ({"M": 4096, "N": 1, "K": 4096, "dtype": "fp32"}, True),
+        ({"M": 1, "N": 4096, "K": 4096, "dtype": "fp32", "precision": "tf32"}, False),
+        ({"M": 5, "N": 4096, "K": 4096}, False),
+    ],
+)
+def test_few_rows_or_columns_need_no_tensor_cores(values: dict[str, object], there: bool) -> None:
+    for card in (A100, H200):
+        assert ("vectors" in variants(list(feasible(KERNEL, problem(**values), card.limits)))) is there
+
+
+def test_a_row_over_columns_that_lie_along_k_goes_without_tensor_cores_unless_tuned() -> None:
+    assert KERNEL.default(problem(M=1, N=4096, K=4096, layout="nt"), H200.limits)["VARIANT"] == "vectors"
+    assert KERNEL.default(problem(M=1, N=4096, K=4096), H200.limits)["VARIANT"] == "persistent"
+
+
+def test_an_uneven_wave_takes_192_columns_and_two_rows_of_tiles_are_walked_together() -> None:
+    uneven = KERNEL.default(problem(M=3072), H200.limits)
+    assert (uneven["BLOCK_M"], uneven["BLOCK_N"], uneven["VARIANT"]) == (128, 192, "specialized")
+    two = KERNEL.default(problem(M=256, N=4096, K=14336), H200.limits)
+    assert (two["BLOCK_M"], two["GROUP_M"]) == (128, 2)
+
+
+@pytest.mark.parametrize("op", ["gemm", "softmax", "transpose"])
+def test_the_parts_of_a_space_leave_nothing_out(op: str) -> None:
+    """Of all combinations of choices, those that are valid are those that are enumerated."""
+    kernel = catalog.load(op)
+    draw = random.Random(op)
+    for values in ({"M": 3, "N": 2048, "K": 1024}, {"M": 1024}):
+        asked = kernel.signature.problem({d.name: values[d.name] for d in kernel.signature.dims if d.name in values})
+        space = set(feasible(kernel, asked, H200.limits))
+        seen = 0
+        for _ in range(20_000):
+            config = {knob.name: draw.choice(knob.choices) for knob in kernel.signature.knobs}
+            if kernel.valid(asked, config, H200.limits):
+                seen += 1
+                assert kernel.signature.config(config) in space
+        assert seen > 0
+
+
+COMPILE = """
+    import sys, triton
+    from triton.backends.compiler import GPUTarget
+    from tuner.kernels.gemm import KERNEL
+    from tuner.measure.compile import StandIn
+    sys.path.insert(0, {tests!r})
+    from helpers import H200
+
+    class Driver:
+        def get_current_device(self): return 0
+        def get_current_stream(self, device): return 0
+        def get_current_target(self): return GPUTarget("cuda", 90, 32)
+
+    triton.runtime.driver.set_active(Driver())
+    problem, config = KERNEL.signature.problem({problem!r}), KERNEL.signature.config({config!r})
+    assert KERNEL.valid(problem, config, H200.limits), config
+    tensors = {{name: StandIn(o) for name, o in KERNEL.tensors(problem, config, H200.limits).items()}}
+    (launch,) = KERNEL.launch(problem, config, tensors)
+    print(launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs).asm["ptx"])
+"""
+
+
+def ptx(values: dict[str, object], **config: object) -> str:
+    """Compiled for Hopper in a process of its own: what is compiled for is fixed for a process."""
+    full = {"STORES": 1, "SPLIT_K": 1, "GROUP_M": 1, "num_warps": 4, **config}
+    code = dedent(COMPILE).format(tests=str(Path(__file__).parents[1]), problem=values, config=full)
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def test_warps_with_roles_copy_multiply_and_hand_over_registers() -> None:
+    """192 columns, both inputs transposed, all that may come after the sums."""
+    asked: dict[str, object] = {"M": 1024, "layout": "tt", "bias": True, "activation": "silu"}
+    code = ptx(asked, VARIANT="specialized", BLOCK_M=128, BLOCK_N=192, BLOCK_K=64, num_stages=3)
+    for instruction in ("m64n128k16", "m64n64k16", "cp.async.bulk.tensor.2d.shared", "setmaxnreg.inc", "ex2.approx"):
+        assert instruction in code
+
+
+def test_vectors_use_no_tensor_core_and_load_16_bytes_at_once() -> None:
+    code = ptx(
+        {"M": 1, "N": 4096, "K": 4096, "layout": "nt"},
+        VARIANT="vectors", BLOCK_M=1, BLOCK_N=4, BLOCK_K=1024, num_stages=1,
+    )  # fmt: skip
+    assert "mma" not in code
+    assert "ld.global.v4.b32" in code
+
+
+def test_every_variant_says_what_it_has_a_use_for() -> None:
+    knobs = {knob.name: set(knob.choices) for knob in KERNEL.signature.knobs}
+    assert set(VARIANTS) == knobs["VARIANT"]
+    for choices in VARIANTS.values():
+        assert all(set(values) <= knobs[name] for name, values in choices.items())
