@@ -2,9 +2,11 @@
 
 The arithmetic is nothing; the bytes are everything. Written with separate torch operations it reads or writes the
 matrix eight times. While a row fits one program's registers it is read once and written once, which is the least
-there is: the kernel should then run at the speed of a copy. A longer row is read twice, because the first output
-needs the maximum and the sum of the whole row; both are found in one online pass (Milakov and Gimelshein, "Online
-normalizer calculation for softmax", 2018).
+there is: the kernel should then run at the speed of a copy.
+
+The first output of a longer row needs the maximum and the sum of all of it. Either the row is read twice, both being
+found in one online pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), or several
+programs hold a part of it each, and wait for each other.
 """
 
 from __future__ import annotations
@@ -81,9 +83,62 @@ def softmax_online(
         tl.store(out + column, values.to(out.dtype.element_ty), mask=mask)
 
 
+@triton.jit
+def softmax_shared(
+    x, out, started, arrived, found, M, N, stride_x, stride_out,
+    BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """A row is a block of each of PARTS programs, which tell each other their maximum and sum through memory.
+
+    Nobody waits in vain: a program takes its row when it starts, so those of all rows before are running or done.
+    """
+    ticket = tl.atomic_add(started, 1, sem="relaxed")
+    if ticket == M * PARTS - 1:  # the last
+        tl.store(started, 0)
+    row, part = (ticket // PARTS).to(tl.int64), ticket % PARTS
+    n = part * BLOCK_N + tl.arange(0, BLOCK_N)
+    values = tl.load(x + row * stride_x + n, mask=n < N, other=-float("inf")).to(tl.float32)
+    top = tl.max(values, axis=0)
+    values = tl.exp(values - tl.where(top == -float("inf"), 0.0, top))
+    mine = found + (row * PARTS + part) * 2
+    tl.store(mine, top)
+    tl.store(mine + 1, tl.sum(values, axis=0))
+
+    tl.debug_barrier()  # both are written before one thread says so
+    tl.atomic_add(arrived + row, 1, sem="release")
+    while tl.atomic_add(arrived + row, 0, sem="acquire") < PARTS:
+        pass
+    tl.debug_barrier()
+    parts = tl.arange(0, triton.next_power_of_2(PARTS))
+    others = found + (row * PARTS + parts) * 2
+    tops = tl.load(others, mask=parts < PARTS, other=-float("inf"), cache_modifier=".cg")
+    totals = tl.load(others + 1, mask=parts < PARTS, other=0.0, cache_modifier=".cg")
+    row_top = tl.max(tops, axis=0)
+    shift = tl.where(row_top == -float("inf"), 0.0, row_top)
+    row_total = tl.sum(totals * tl.exp(tops - shift), axis=0)
+    if tl.atomic_add(arrived + row, 1, sem="acq_rel") == 2 * PARTS - 1:  # all have read
+        tl.store(arrived + row, 0)
+
+    # A part of nothing but -inf was not shifted, and stays 0.
+    values = values * tl.where(top == -float("inf"), 0.0, tl.exp(top - shift)) / row_total
+    tl.store(out + row * stride_out + n, values.to(out.dtype.element_ty), mask=n < N)
+
+
 def operands(problem: Problem) -> Mapping[str, Operand]:
     """x (M, N), out (M, N)."""
     return {"x": Operand(problem.sizes, problem.dtype), "out": Operand(problem.sizes, problem.dtype, role="out")}
+
+
+def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
+    """Where a row is shared: how many programs have started, how many are at which row, and what each has found."""
+    M, N = problem.sizes
+    if not config["SHARED"]:
+        return {}
+    return {
+        "started": Operand((1,), "int32"),
+        "arrived": Operand((M,), "int32"),
+        "found": Operand((M, cdiv(N, config["BLOCK_N"]), 2), "fp32"),
+    }
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
@@ -91,16 +146,17 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     if M == 0 or N == 0:
         return ()
     x, out = tensors["x"], tensors["out"]
-    one_pass = config["BLOCK_N"] >= N
-    kwargs = {name: config[name] for name in ("BLOCK_N", "ROWS", "num_warps", "num_stages")}
-    return (
-        Launch(
-            softmax_one_pass if one_pass else softmax_online,
-            grid=(cdiv(M, config["ROWS"]),),
-            args=(x, out, M, N, x.stride(0), out.stride(0)),
-            kwargs=kwargs if one_pass else {**kwargs, "STAGES": config["num_stages"]},
-        ),
-    )
+    shape = (M, N, x.stride(0), out.stride(0))
+    compiled = {name: config[name] for name in ("BLOCK_N", "num_warps", "num_stages")}
+    rows = {"ROWS": config["ROWS"]}
+    grid = (cdiv(M, config["ROWS"]),)
+    if config["BLOCK_N"] >= N:
+        return (Launch(softmax_one_pass, grid, (x, out, *shape), compiled | rows),)
+    if config["SHARED"]:
+        parts = cdiv(N, config["BLOCK_N"])
+        work = (tensors["started"], tensors["arrived"], tensors["found"])
+        return (Launch(softmax_shared, (M * parts,), (x, out, *work, *shape), compiled | {"PARTS": parts}),)
+    return (Launch(softmax_online, grid, (x, out, *shape), compiled | rows | {"STAGES": config["num_stages"]}),)
 
 
 def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
@@ -116,11 +172,11 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     M, N = problem.sizes
-    block_n, rows = config["BLOCK_N"], config["ROWS"]
+    block_n, rows, shared = config["BLOCK_N"], config["ROWS"], config["SHARED"]
     threads = config["num_warps"] * limits.warp_size
     one_pass = block_n >= N
     # Values one thread holds at once; the online kernel keeps a maximum and a sum beside each.
-    held = cdiv(rows * block_n, threads) * (1 if one_pass else 3)
+    held = cdiv(rows * block_n, threads) * (1 if one_pass or shared else 3)
     return (
         # The row, rounded up, is the largest block that does anything.
         block_n <= next_power_of_2(N)
@@ -132,22 +188,44 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
         and (threads <= rows * block_n or config["num_warps"] == 1)
         and held <= limits.registers_per_thread // 2
         # Only a loop can be pipelined.
-        and (config["num_stages"] == 1 or not one_pass)
+        and (config["num_stages"] == 1 or not (one_pass or shared))
+        and (not shared or can_share(problem, config, limits))
+    )
+
+
+MOST_COLUMNS = 32768
+"""The longest row that one program holds with registers to spare."""
+
+
+def can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether a row is worth sharing, and its programs may wait for each other."""
+    parts = cdiv(problem["N"], config["BLOCK_N"])
+    return (
+        config["ROWS"] == 1
+        and parts > 1
+        # One program holds a shorter row, and waits for nobody.
+        and problem["N"] > MOST_COLUMNS
+        # All of them must be running at some time, even while others like them run beside, on up to 16 streams.
+        and parts <= limits.sm_count // 16
     )
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """The whole row at once while 32 warps can hold it, a few thousand columns at a time beyond that."""
+    """The whole row at once while 32 warps can hold it; longer rows shared, and the longest a few thousand columns at a
+    time."""
     M, N = problem.sizes
     row = next_power_of_2(N)
-    block_n = row if row <= 32768 else 4096
+    config: dict[str, Value] = {"BLOCK_N": 16384, "ROWS": 1, "SHARED": True, "num_warps": 16, "num_stages": 1}
+    if row > MOST_COLUMNS and valid(problem, config, limits):
+        return config
+    block_n = row if row <= MOST_COLUMNS else 4096
     rows = max(1, min(next_power_of_2(M), 1024 // block_n, 32))
-    one_pass = block_n == row
     return {
         "BLOCK_N": block_n,
         "ROWS": rows,
+        "SHARED": False,
         "num_warps": min(limits.threads_per_block // limits.warp_size, max(1, rows * block_n // 512)),
-        "num_stages": 1 if one_pass else 2,
+        "num_stages": 1 if block_n == row else 2,
     }
 
 
@@ -170,12 +248,14 @@ KERNEL = Kernel(
                 "columns read together; at least N: the row stays in registers",
             ),
             Knob("ROWS", (1, 2, 4, 8, 16, 32), "rows a program takes; short rows need several to fill it"),
+            Knob("SHARED", (False, True), "a longer row is shared by programs with a block each, and read once", False),
             Knob("num_warps", (1, 2, 4, 8, 16, 32), "warps that share a program's rows"),
             Knob("num_stages", (1, 2, 3, 4), "blocks of a long row in flight"),
         ),
     ),
     operands=operands,
     launch=launch,
+    workspace=workspace,
     reference=reference,
     vendor=vendor,
     valid=valid,

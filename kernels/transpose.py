@@ -145,7 +145,7 @@ KERNEL = Kernel(
         op="transpose",
         summary="transpose of x (M, N); types not listed are moved as an int of their width",
         dims=(Dim("M", help="rows of x"), Dim("N", default="M", help="columns of x")),
-        dtypes=("fp32", "bf16", "fp16", "int32", "int16", "int8"),
+        dtypes=("fp32", "bf16", "fp16", "int64", "int32", "int16", "int8"),
         knobs=(
             Knob("TILE_M", (16, 32, 64, 128, 256), "rows of x in a tile"),
             Knob("TILE_N", (16, 32, 64, 128, 256), "columns of x in a tile"),

@@ -27,8 +27,10 @@ from tuner.launcher import Call, prepare
 from tuner.records import Answer, Duel, Provenance
 
 pytestmark = pytest.mark.gpu
-INDUCTOR_WARNS = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
-"""About itself, when it is first imported (PyTorch 2.11)."""
+INDUCTOR_WARNS = pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning", "ignore:The CUDA Graph is empty:UserWarning"
+)
+"""About itself: when it is first imported, and when it first captures (PyTorch 2.11)."""
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +107,13 @@ class TestGemm:
             expected = product(a, b) + added.double()
             expected = {"none": expected, "silu": silu(expected), "gelu": gelu(expected)}[activation]
             assert right(ops.gemm(a, b, bias=added, activation=activation), expected)
+
+    def test_what_was_prepared_for_one_tensor_twice_does_not_serve_two(self) -> None:
+        x, y = draw(64, 64), draw(64, 64)
+        bias = x[0]
+        for b, added in ((x, bias), (y, bias), (y, y[0]), (x, bias)):
+            assert right(ops.gemm(x, b), product(x, b))
+            assert right(ops.gemm(x, b, bias=added), product(x, b) + added.double())
 
     def test_slices_along_k_are_summed_alike_every_time(self, database: Path) -> None:
         sizes: dict[str, object] = {"M": 64, "N": 512, "K": 4096, "dtype": "fp16"}

@@ -16,9 +16,9 @@ from tuner.measure.tensors import overlaps
 
 Tensors = Mapping[str, Tensor]
 
-_MOVED_AS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
-_FAR = 2**31 // 256
-"""The gemm steps along K by up to 256 strides, in 32 bits."""
+_MOVED_AS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_FAR = 2**31 // 2048
+"""The gemm steps along K by up to 2048 strides, in 32 bits."""
 
 
 @cache
@@ -123,7 +123,7 @@ def _check_dtype(op: str, name: str, dtype: torch.dtype) -> None:
     known = kernel(op).signature.dtypes
     if _name(dtype) in known or (op == "transpose" and dtype.itemsize in _MOVED_AS):
         return
-    takes = "elements of 1, 2 or 4 bytes" if op == "transpose" else ", ".join(known)
+    takes = "elements of 1, 2, 4 or 8 bytes" if op == "transpose" else ", ".join(known)
     raise UsageError(f"{op} takes {takes}, and {name} is {dtype}; convert it with .to()")
 
 

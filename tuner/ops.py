@@ -72,7 +72,7 @@ def gemm(
     at: Pointers = (a.data_ptr(), b.data_ptr(), out.data_ptr())
     key: tuple[object, ...] = (
         gemm, activation, _matmul_setting("fp32_precision") if a.dtype is torch.float32 else "",
-        gradient, at[2] in at[:2],
+        gradient, at[0] == at[1], at[2] in at[:2],
         a.shape, a.stride(), a.dtype, a.get_device(), at[0] & 15,
         b.shape, b.stride(), b.dtype, b.get_device(), at[1] & 15,
         out.shape, out.stride(), out.dtype, out.get_device(), at[2] & 15,
@@ -81,7 +81,7 @@ def gemm(
     if bias is not None:
         at = (*at, bias.data_ptr())
         key = (
-            *key, at[3] == at[2], bias.shape, bias.stride(), bias.dtype, bias.get_device(), at[3] & 15,
+            *key, at.index(at[3]), bias.shape, bias.stride(), bias.dtype, bias.get_device(), at[3] & 15,
         )  # fmt: skip
         tensors["bias"] = bias
     call = _prepared.get(key) or _prepare(gemm, key, tensors, gradient, activation=activation)
@@ -99,7 +99,7 @@ def softmax(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def transpose(x: Tensor, out: Tensor | None = None) -> Tensor:
-    """out (N, M) = x (M, N) transposed; elements of 1, 2 or 4 bytes, whatever they mean. Copies as softmax does.
+    """out (N, M) = x (M, N) transposed; elements of 1, 2, 4 or 8 bytes, whatever they mean. Copies as softmax does.
 
     Raises:
         UsageError: as `gemm`.

@@ -122,8 +122,10 @@ INTERPRETED = [
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")  # silu of large negatives: x / inf
 @pytest.mark.parametrize(("reference", "problem"), INTERPRETED)
 def test_configs_are_right_under_the_interpreter(reference: str, problem: Problem) -> None:
-    """fp32 and fp16: the interpreter computes bf16 products wrongly. Gluon has none: what Hopper alone can is in it."""
+    """fp32 and fp16: the interpreter computes bf16 products wrongly. Nothing of Hopper alone: Gluon is not interpreted.
+    No programs that wait for each other: they run one after the other."""
     kernel = catalog.resolve(reference)
-    for config in drawn(kernel, problem, B200.limits, count=2, seed=len(problem.text)):
+    configs = drawn(kernel, problem, B200.limits, count=8, seed=len(problem.text))
+    for config in [config for config in configs if not config.get("SHARED")][:2]:
         error, allowed = wrongness(kernel, problem, config, "cpu")
         assert error <= allowed, config

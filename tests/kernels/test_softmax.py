@@ -17,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:Runtim
 KERNEL = catalog.load("softmax")
 ONE_PASS = {"BLOCK_N": 512, "ROWS": 2, "num_warps": 4, "num_stages": 1}
 ONLINE = {"BLOCK_N": 256, "ROWS": 2, "num_warps": 4, "num_stages": 2}
+SHARED = {"BLOCK_N": 256, "ROWS": 1, "SHARED": True, "num_warps": 4, "num_stages": 1}
 
 
 def run(x: torch.Tensor, config: dict[str, Any]) -> torch.Tensor:
@@ -35,14 +36,17 @@ def run(x: torch.Tensor, config: dict[str, Any]) -> torch.Tensor:
         (300, ONE_PASS, softmax.softmax_one_pass),
         (513, ONE_PASS, softmax.softmax_online),
         (300, ONLINE, softmax.softmax_online),
+        (513, SHARED, softmax.softmax_shared),
+        (300, SHARED | {"BLOCK_N": 512}, softmax.softmax_one_pass),
     ],
 )
-def test_a_row_that_fits_takes_one_pass_and_any_longer_one_is_online(
+def test_a_row_that_fits_takes_one_pass_and_any_longer_one_is_online_or_shared(
     N: int, config: dict[str, Any], path: object
 ) -> None:
     problem = KERNEL.signature.problem({"M": 4, "N": N})
-    stand_ins = {name: StandIn(operand) for name, operand in KERNEL.operands(problem).items()}
-    (launch,) = KERNEL.launch(problem, KERNEL.signature.config(config), stand_ins)
+    full = KERNEL.signature.config(config)
+    stand_ins = {name: StandIn(operand) for name, operand in KERNEL.tensors(problem, full, H200.limits).items()}
+    (launch,) = KERNEL.launch(problem, full, stand_ins)
     assert launch.fn is path
 
 
@@ -58,6 +62,23 @@ def test_both_paths_are_in_the_space() -> None:
     assert not valid(BLOCK_N=8192, ROWS=1, num_warps=16, num_stages=2)  # no loop to pipeline
     assert not valid(BLOCK_N=16384, ROWS=1, num_warps=16, num_stages=1)  # more than the row
     assert not valid(BLOCK_N=128, ROWS=1, num_warps=4, num_stages=1)  # a long loop of short steps
+    assert not valid(BLOCK_N=1024, ROWS=1, SHARED=True, num_warps=4, num_stages=1)  # one program can hold it
+
+
+def test_long_rows_are_shared_by_as_many_programs_as_may_wait_for_each_other() -> None:
+    problem = KERNEL.signature.problem({"M": 4096, "N": 65536})
+
+    def valid(**knobs: Any) -> bool:
+        config: Config = KERNEL.signature.config({"SHARED": True, "num_stages": 1, **knobs})
+        return KERNEL.valid(problem, config, H200.limits)
+
+    assert valid(BLOCK_N=8192, ROWS=1, num_warps=4)
+    assert not valid(BLOCK_N=4096, ROWS=1, num_warps=4)  # 16 programs that wait
+    assert not valid(BLOCK_N=8192, ROWS=2, num_warps=16)
+    assert not valid(BLOCK_N=65536, ROWS=1, num_warps=32)  # with nobody to share
+    assert KERNEL.default(problem, H200.limits)["SHARED"]
+    longest = KERNEL.signature.problem({"M": 2, "N": 2_000_003})
+    assert not KERNEL.default(longest, H200.limits)["SHARED"]
 
 
 @pytest.mark.parametrize("config", [ONE_PASS, ONLINE], ids=["one pass", "online"])
