@@ -74,7 +74,7 @@ def test_every_variant_of_gemm_is_right_in_every_layout(variant: str) -> None:
     sizes: dict[str, object] = (
         {"M": 3, "N": 1048, "K": 2056} if variant == "vectors" else {"M": 328, "N": 1048, "K": 520}
     )
-    pairs = []
+    pairs: list[tuple[Problem, Config]] = []
     for layout in ("nn", "nt", "tn", "tt"):
         for dtype, more in (("bf16", {}), ("fp16", {"bias": True, "activation": "gelu"})):
             problem = kernel.signature.problem({**sizes, "dtype": dtype, "layout": layout, **more})
