@@ -15,7 +15,7 @@ from tuner.measure.compile import StandIn
 from tuner.space import feasible
 
 CARDS = [pytest.param(card.limits, id=card.id) for card in (H200, A100, RTX_4090)]
-LARGE = [
+LARGE: list[tuple[str, dict[str, object]]] = [
     ("gemm", {"M": 4096}),
     ("gemm", {"M": 16, "N": 4096, "K": 4096}),
     ("gemm", {"M": 4096, "dtype": "fp32", "precision": "tf32"}),
