@@ -11,7 +11,7 @@ tune: $(VENV)/.tune  ## search the best config of a 4096 x 4096 x 4096 gemm
 	$(VENV)/bin/tuner search gemm --M 4096
 
 test: $(VENV)/.test  ## all tests that need no GPU
-	$(VENV)/bin/python -P -m pytest -n auto
+	$(VENV)/bin/python -P -m pytest -n auto --dist worksteal
 
 check: $(VENV)/.check  ## format, lint, types, import contract and tests
 	scripts/check

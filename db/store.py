@@ -190,7 +190,7 @@ class Store:
         }
         trial = {"run_id": run_id, "config_text": measurement.config.text}
         with self._write() as connection:
-            changed = connection.execute(update(schema.Trial).filter_by(**trial).values(values)).rowcount
+            changed = connection.execute(update(schema.Trial).filter_by(**trial), values).rowcount
             if not changed:
                 _insert(connection, schema.Trial, **trial, **values)
 
@@ -482,7 +482,7 @@ def _warn_once(line: str) -> None:
 
 
 def _insert(connection: Connection, table: type[schema.Base], **values: Any) -> int:
-    row = connection.execute(insert(table).values(values).returning(table.id)).one()  # type: ignore[attr-defined]
+    row = connection.execute(insert(table).returning(table.id), values).one()  # type: ignore[attr-defined]
     return int(row[0])
 
 
@@ -504,10 +504,17 @@ def _end_run(
     connection.execute(update(schema.Run).filter_by(id=run_id).values(ended))
     if duel is None:
         return
-    for number, latencies in enumerate(duel.rounds):
-        by_contender = dict(zip(duel.contenders, latencies, strict=True))
-        state = asdict(duel.states[number]) if duel.states else None
-        _insert(connection, schema.Round, run_id=run_id, number=number, latencies=by_contender, state=state)
+    rounds = [
+        {
+            "run_id": run_id,
+            "number": number,
+            "latencies": dict(zip(duel.contenders, latencies, strict=True)),
+            "state": asdict(duel.states[number]) if duel.states else None,
+        }
+        for number, latencies in enumerate(duel.rounds)
+    ]
+    if rounds:
+        connection.execute(insert(schema.Round), rounds)
 
 
 def _trials(problem: Problem, provenance: Provenance) -> Any:

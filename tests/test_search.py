@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from time import sleep
 
@@ -19,21 +20,19 @@ from tuner.records import Duel, Measurement, Outcome
 from tuner.search import Budget, Result, close_to_best, search
 
 
-def _recorded(name: str) -> Subject:
+@cache
+def _subject(name: str) -> Subject:
+    if name == "scripted":
+        return Subject(SPACE, DEFAULT, ScriptedMeasurer)
     space = recorded.load(name)
     configs = [measurement.config for measurement in space.measurements]
     return Subject(configs, space.default, lambda: RecordedMeasurer(space))
 
 
-SUBJECTS = {"scripted": Subject(SPACE, DEFAULT, ScriptedMeasurer)} | {
-    name: _recorded(name) for name in recorded.names()
-}
-
-
 class TestSearch(SearchContract):
-    @pytest.fixture(params=SUBJECTS)
+    @pytest.fixture(params=["scripted", *recorded.names()])
     def subject(self, request: pytest.FixtureRequest) -> Subject:
-        return SUBJECTS[request.param]
+        return _subject(request.param)
 
     def test_the_same_seed_gives_the_same_trials(self, subject: Subject) -> None:
         def configs(seed: int) -> list[Config]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from commands import run_tuner
 from helpers import H200, toy
 
 from tuner import catalog
@@ -42,11 +43,7 @@ class Tuner:
         return [sys.executable, "-P", "-m", "tuner", *arguments]
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            self.command(*arguments), env=self.environment, capture_output=True, text=True, timeout=120
-        )
-        assert "Traceback" not in done.stderr
-        return done
+        return run_tuner(*arguments, environment=self.environment)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE

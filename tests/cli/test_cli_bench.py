@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from commands import run_tuner
 
 ON_H200 = "gemm-16x4096x4096-bf16-nvidia-h200"
 
@@ -17,15 +16,10 @@ ON_H200 = "gemm-16x4096x4096-bf16-nvidia-h200"
 class Tuner:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._environment = os.environ | {"TUNER_DB": str(folder / "tuner.db"), "COLUMNS": "80"}
+        self._environment = {"TUNER_DB": str(folder / "tuner.db"), "COLUMNS": "80"}
 
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-P", "-m", "tuner", *arguments]
-        done = subprocess.run(
-            command, env=self._environment, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert "Traceback" not in done.stderr
-        return done
+    def __call__(self, *arguments: str) -> CompletedProcess[str]:
+        return run_tuner(*arguments, environment=self._environment, folder=self.folder)
 
     def json(self, *arguments: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self(*arguments, "--json").stdout)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
+from commands import run_tuner
 from stored import HERE, address, answered, change, started
 
 from tuner.db.database import Database
@@ -16,14 +15,9 @@ from tuner.db.revisions import HEAD
 from tuner.db.store import Store
 
 
-def tuner(*arguments: str, db: Database | Path | str) -> subprocess.CompletedProcess[str]:
+def tuner(*arguments: str, db: Database | Path | str) -> CompletedProcess[str]:
     named = address(db) if isinstance(db, Database) else str(db)
-    environment = os.environ | {"TUNER_DB": named, "COLUMNS": "120"}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "tuner", *arguments], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert "Traceback" not in done.stderr
-    return done
+    return run_tuner(*arguments, environment={"TUNER_DB": named})
 
 
 def test_upgrade_makes_the_tables_and_then_has_nothing_to_do(nothing: Database) -> None:

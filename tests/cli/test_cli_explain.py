@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_tuner
 from helpers import H200
 from scripted import BEST, DEFAULT, SPACE, TOY, bowl
 
@@ -57,7 +58,9 @@ main()
 
 
 def tuner(db: Path, *arguments: str, hidden: str = "", columns: int = 120) -> subprocess.CompletedProcess[str]:
-    """Runs `tuner` against one database, as if a package were not installed."""
+    """Runs `tuner` against one database; with `hidden`, as if that package were not installed."""
+    if not hidden:
+        return run_tuner(*arguments, environment={"TUNER_DB": str(db), "COLUMNS": str(columns)})
     command = [sys.executable, "-P", "-c", WITHOUT.format(hidden=hidden), *arguments]
     environment = os.environ | {"TUNER_DB": str(db), "COLUMNS": str(columns)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)

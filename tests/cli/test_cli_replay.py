@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
+from commands import run_tuner
 
 SOFTMAX = "softmax-8192x8192-fp32-nvidia-h200"
 
 
-def _tuner(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "tuner", "replay", *arguments]
-    done = subprocess.run(command, env=os.environ | {"COLUMNS": "120"}, capture_output=True, text=True, timeout=120)
-    assert "Traceback" not in done.stderr
-    return done
+def _tuner(*arguments: str) -> CompletedProcess[str]:
+    return run_tuner("replay", *arguments)
 
 
 def test_a_table_of_samplers(tmp_path: Path) -> None:

@@ -126,19 +126,19 @@ def test_an_answer_rests_on_evidence_and_ceilings(searched: Machine) -> None:
     assert tried == counted["space"]
 
 
-def test_ceilings_are_measured_once(searched: Machine) -> None:
+def test_ceilings_are_measured_once_and_a_search_leaves_no_process(searched: Machine) -> None:
+    before = children()
     assert searched("search", "--trials", "14").return_value == 0
+    assert children() <= before
     assert searched.surveys == 0
     store = Store.open(searched.db)
     assert store.ceilings(H200) == SLOW
     store.close()
 
 
-def test_a_search_leaves_no_process(searched: Machine) -> None:
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    before = set(children.read_text().split())
-    assert searched("search", "--trials", "13").return_value == 0
-    assert set(children.read_text().split()) <= before
+def children() -> set[str]:
+    """Our processes, those that began and did not end."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
 def test_the_same_command_answers_from_the_store(searched: Machine) -> None:
@@ -218,8 +218,11 @@ class TestBench:
     def bench(self, *options: str) -> Result:
         return CliRunner().invoke(cli, ["bench", *options], standalone_mode=False)
 
-    def test_one_worker_serves_a_suite(self, machine: Machine, suite: str) -> None:
-        done = self.bench("--suite", suite, "--json")
+    def test_one_worker_serves_a_suite_and_leaves_no_process(self, machine: Machine, suite: str) -> None:
+        """On one card, however often it is named."""
+        before = children()
+        done = self.bench("--suite", suite, "--gpu", "0,auto,0", "--json")
+        assert children() <= before
         assert done.return_value == 0, done.stderr
         document = json.loads(done.stdout)
         assert document["suite"] == "toys"
@@ -284,13 +287,3 @@ class TestBench:
         done = self.bench("--suite", suite, "--gpu", "0,1")
         assert str(done.exception).startswith("GPU 1 is in use by process 4711")
         assert machine.surveys == 0
-
-    def test_a_card_named_twice_is_one(self, machine: Machine, suite: str) -> None:
-        assert self.bench("--suite", suite, "--only", "N=64", "--gpu", "0,auto,0").return_value == 0
-        assert machine.started == [0]
-
-    def test_it_leaves_no_process(self, machine: Machine, suite: str) -> None:
-        children = Path(f"/proc/self/task/{os.getpid()}/children")
-        before = set(children.read_text().split())
-        assert self.bench("--suite", suite, "--only", "N=64").return_value == 0
-        assert set(children.read_text().split()) <= before

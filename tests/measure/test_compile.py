@@ -16,7 +16,7 @@ from helpers import A100, H200, OURS, RTX_4090, alive, drawn, toy, until
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Problem
-from tuner.measure.messages import Compiled, Drop, Pool
+from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.processes import Child
 from tuner.records import Device, Outcome
 
@@ -77,15 +77,21 @@ FAULTY = catalog.resolve(toy("faulty")).signature.problem({"N": 1000})
 @pytest.mark.parametrize("op", OURS)
 def test_a_sample_of_every_kernel_compiles_for_ampere_and_hopper(op: str, card: Device) -> None:
     kernel = catalog.load(op)
+    asked = []
     for dtype in kernel.signature.dtypes:
         problem = kernel.signature.problem({"M": 512, "dtype": dtype})
         configs = [kernel.default_config(problem, card.limits), *drawn(kernel, problem, card.limits, count=1, seed=3)]
-        with pool(op, problem, card) as child:
-            for config, result in compiled(child, list(dict.fromkeys(configs))).items():
-                assert result.outcome is Outcome.OK, (problem.text, config, result.error)
-                assert result.compile_s is not None
-                assert result.shared_bytes is not None
-                assert 0 <= result.shared_bytes <= card.shared_bytes
+        asked += [Compile(problem, config) for config in dict.fromkeys(configs)]
+    with pool(op, asked[0].problem, card) as child:
+        for one in asked:
+            child.send(one)
+        found: list[Compiled] = [child.receive() for _ in asked]
+    assert {(result.problem, result.config) for result in found} == {(one.problem, one.config) for one in asked}
+    for result in found:
+        assert result.outcome is Outcome.OK, result
+        assert result.compile_s is not None
+        assert result.shared_bytes is not None
+        assert 0 <= result.shared_bytes <= card.shared_bytes
 
 
 def test_a_second_pool_finds_what_the_first_compiled(cache: Path) -> None:

@@ -19,7 +19,7 @@ T4_REQUIRED = {"configuration", "times", "invalidity", "correctness"}
 T4_INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", "correct"}
 
 
-@pytest.fixture(params=recorded.names())
+@pytest.fixture(scope="module", params=recorded.names())
 def space(request: pytest.FixtureRequest) -> Space:
     return recorded.load(request.param)
 
@@ -30,6 +30,9 @@ class TestShippedSpaces:
 
     def test_a_space_is_named_by_what_it_records(self, space: Space) -> None:
         assert space.name in recorded.names()
+
+    def test_its_signature_is_known_without_reading_its_results(self, space: Space) -> None:
+        assert recorded.signatures()[space.problem.op] == space.signature
 
     def test_it_was_recorded_from_todays_source(self, space: Space) -> None:
         assert space.source == catalog.load(space.problem.op).source

@@ -6,7 +6,7 @@ import os
 import random
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -22,7 +22,7 @@ from tuner import catalog
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.clock import Run, Timer
-from tuner.measure.gpu import GpuMeasurer
+from tuner.measure.gpu import GpuMeasurer, Workers
 from tuner.measure.messages import Measure, Recheck, Rounds, Stage, Task
 from tuner.measure.worker import Worker, serve
 from tuner.records import VENDOR, CardState, Duel, Evidence, Measurement, Outcome
@@ -347,18 +347,26 @@ def test_a01_what_is_written_in_place_is_restored_before_every_launch() -> None:
     assert bool((values["x"] == before / 2).all())
 
 
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    """One serves all searches: to start it takes longer than they do."""
+    made = Workers(0, "cpu_worker")
+    yield made
+    made.close()
+
+
 class TestSearchOnCpu(SearchContract):
     """The whole way of a search on a GPU, with real processes: pool, worker, pipes, recheck, duel."""
 
     @pytest.fixture
-    def subject(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
+    def subject(self, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
         monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
         space = [c for c in feasible(KERNEL, PROBLEM, H200.limits) if c["FAULT"] in ("none", "wrong", "raises")]
         return Subject(
             space,
             KERNEL.default_config(PROBLEM, H200.limits),
-            lambda: GpuMeasurer(toy("on_torch"), PROBLEM, H200.limits, jobs=2, worker="cpu_worker"),
+            lambda: GpuMeasurer(toy("on_torch"), PROBLEM, H200.limits, jobs=2, workers=workers, spare=False),
         )
 
     def test_a_vendor_that_writes_elsewhere_ends_the_search_in_a_sentence(

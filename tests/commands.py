@@ -1,0 +1,124 @@
+"""`tuner` as a process, for tests that start hundreds: forks of one that has loaded what commands load.
+
+A new Python would load it again every time, which takes longer than most commands. A fork gets what a started process
+gets, arguments, environment, folder and files for its output, and gives its exit code. That `tuner` starts without any
+of this is proven where a test starts it with `subprocess`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+LATE = ("alembic.command", "fastapi", "numpy.random", "optuna.importance", "sqlalchemy.dialects.sqlite")
+"""What commands load besides their own modules when they come to it."""
+LIMIT_S = 120
+
+
+def run_tuner(
+    *arguments: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command, with `environment` beside what is set here."""
+    with tempfile.TemporaryDirectory() as scratch:
+        outputs = [f"{scratch}/stdout", f"{scratch}/stderr"]
+        asked = {
+            "arguments": arguments,
+            "environment": {**os.environ, "COLUMNS": "120", **(environment or {})},
+            "folder": str(folder or Path.cwd()),
+            "outputs": outputs,
+        }
+        code = _ask(asked)
+        stdout, stderr = (Path(output).read_text() for output in outputs)
+    assert "Traceback" not in stderr, stderr
+    return subprocess.CompletedProcess(arguments, code, stdout, stderr)
+
+
+def _ask(asked: dict[str, Any]) -> int:
+    forking = _forking()
+    assert forking.stdin is not None
+    assert forking.stdout is not None
+    forking.stdin.write(json.dumps(asked) + "\n")
+    forking.stdin.flush()
+    return int(forking.stdout.readline())
+
+
+@cache
+def _forking() -> subprocess.Popen[str]:
+    """The process that is forked, one for all tests of this one."""
+    started = subprocess.Popen(
+        [sys.executable, "-P", __file__],
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # threads would not survive a fork
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(started.communicate)  # it ends when nobody can ask any more
+    return started
+
+
+def serve() -> None:
+    """Does what is asked for on stdin, line by line; writes the exit codes on stdout."""
+    load()
+    gc.freeze()  # else the first collection in a fork copies every page that they share
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            become(json.loads(line))
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+def load() -> None:
+    import click
+
+    from tuner import catalog
+    from tuner.cli import cli
+
+    with click.Context(cli) as context:
+        for name in cli.list_commands(context):
+            cli.get_command(context, name)
+    for op in catalog.names():
+        catalog.load(op)
+    for name in LATE:
+        import_module(name)
+
+
+def become(asked: dict[str, Any]) -> NoReturn:
+    """Makes this process the command. It ends at once: taking down what was loaded takes longer than most commands."""
+    from tuner.cli import main
+
+    signal.alarm(LIMIT_S)
+    os.chdir(asked["folder"])
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    for descriptor, file in enumerate((os.devnull, *asked["outputs"])):
+        opened = os.open(file, os.O_RDWR | os.O_CREAT)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    sys.argv = ["tuner", *asked["arguments"]]
+    code = 1
+    try:
+        main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:  # noqa: BLE001  as at the end of any process
+        sys.excepthook(*sys.exc_info())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    serve()
