@@ -467,7 +467,7 @@ def one_row(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "BLOCK_M": 1,
         "BLOCK_N": 1,
         streamed: 4,
-        "BLOCK_K": 1024,
+        "BLOCK_K": 2048 if K >= 2048 else 1024,
         "GROUP_M": 1,
         "VARIANT": "vectors",
         "SPLIT_K": 1,
