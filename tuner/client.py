@@ -47,7 +47,9 @@ def best_config(op: str, /, *, device: int | str = 0, **problem: object) -> Best
     except TypeError:  # a value that is no number, name or dtype
         key = repr(key)
         best = _answered.get(key)
-    return best or _first(key, op, device, problem)
+    if best is None:
+        best = _first(key, op, device, problem)
+    return best
 
 
 def answered(op: str, device: int | str = 0) -> list[StoredAnswer]:

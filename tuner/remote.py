@@ -12,7 +12,7 @@ from concurrent.futures import Future, TimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from socket import SHUT_RDWR
+from socket import SHUT_RDWR, socket
 from threading import Thread
 from time import monotonic
 from typing import TypeVar
@@ -98,22 +98,25 @@ class _Request:
         self._target, self._headers = at.path.rstrip("/") + target, dict(headers)
         self._deadline, self._most = deadline, most_bytes
         self._connection = kind(at.hostname, at.port, timeout=min(_CONNECT_S, self._left()))
+        self._socket: socket | None = None
 
     def answer(self) -> Got:
         try:
             self._connection.connect()
+            self._socket = self._connection.sock  # which the connection forgets where the server wants it closed
             self._wait_no_longer()
             self._connection.request("GET", self._target, headers=self._headers)
-            response = self._connection.getresponse()
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return Got(response.status, headers, self._body(response))
+            with self._connection.getresponse() as response:
+                headers = {name.lower(): value for name, value in response.getheaders()}
+                return Got(response.status, headers, self._body(response))
         finally:
             self._connection.close()
 
     def end(self) -> None:
         """Wakes whoever waits for the server, so that the thread ends too."""
-        with suppress(OSError, AttributeError):  # it is not connected yet, or not any more
-            self._connection.sock.shutdown(SHUT_RDWR)
+        with suppress(OSError):  # it may be closed by now
+            if self._socket is not None:
+                self._socket.shutdown(SHUT_RDWR)
 
     def _body(self, response: HTTPResponse) -> bytes:
         received = bytearray()
@@ -125,8 +128,9 @@ class _Request:
         return bytes(received)
 
     def _wait_no_longer(self) -> None:
-        if self._connection.sock is not None:  # None: all was received
-            self._connection.sock.settimeout(self._left())
+        assert self._socket is not None
+        with suppress(OSError):  # closed, since all was received
+            self._socket.settimeout(self._left())
 
     def _left(self) -> float:
         return max(0.001, self._deadline - monotonic())

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0
 """A server's whole answer takes no longer, or it is done without."""
+_MOST_RECEIVED = 64 << 20
+"""Bytes of it, compressed."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Server:
                 headers,
                 lambda got: self._read(got, op, device, known),
                 seconds=self._answer_s,
-                most_bytes=bundle.MOST_BYTES,
+                most_bytes=_MOST_RECEIVED,
             )
         except StoreError as error:
             self._away = error
