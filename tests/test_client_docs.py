@@ -50,23 +50,27 @@ def test_a_server_that_buckets_gets_the_config_of_the_size_it_pads_to(capsys: py
     assert capsys.readouterr().out.strip() == str(dict(GEMM.default_config(problem(M=4096), H200.limits)))
 
 
+TWO_RANKS = """
+import os, sys
+import torch.distributed  # once for both, since that takes longest
+recipe, nowhere = sys.argv[1:]
+for rank in range(2):
+    if os.fork() == 0:
+        os.environ.update(RANK=str(rank), WORLD_SIZE="2", **{"TUNER_DB": nowhere} if rank else {})
+        exec(recipe)
+        sys.exit()
+sys.exit(sum(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2)))
+"""
+
+
 def test_e05_ranks_agree_though_only_one_of_them_has_the_database(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-c", BY_RANKS],
-            env=os.environ
-            | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": str(rank)}
-            | ({"TUNER_DB": str(tmp_path / "nothing.db")} if rank else {}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    printed = [rank.communicate(timeout=120) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], printed
-    assert printed[0][0] == printed[1][0]
-    assert printed[0][0].startswith("Config(BLOCK_M=")
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = [sys.executable, "-P", "-c", TWO_RANKS, BY_RANKS, str(tmp_path / "nothing.db")]
+    done = subprocess.run(
+        command, env=os.environ | place | {"PATH": path}, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    config = GEMM.default_config(problem(M=4096), H200.limits)
+    assert done.stdout == f"{config}\n" * 2
