@@ -18,9 +18,6 @@ from time import sleep
 
 from tuner.errors import TunerError
 from tuner.pinned import Best, Pinned, say_once
-from tuner.records import StoredAnswer
-
-__all__ = ["Best", "answered", "best_config", "current", "on_refresh", "refresh"]
 
 _log = logging.getLogger("tuner")
 
@@ -50,15 +47,6 @@ def best_config(op: str, /, *, device: int | str = 0, **problem: object) -> Best
     if best is None:
         best = _first(key, op, device, problem)
     return best
-
-
-def answered(op: str, device: int | str = 0) -> list[StoredAnswer]:
-    """The answers of an op on a device, of which `best_config` gives the one that serves a problem.
-
-    Raises:
-        TunerError: they cannot be read, or there is no such device.
-    """
-    return current().answers(op, device)
 
 
 def refresh() -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import RLock, Thread
 
@@ -85,8 +85,13 @@ class Pinned:
         new = Pinned()
         for (op, device_id), before in list(self._tables.items()):
             known = before if isinstance(before, Loaded) else None
-            new._tables[op, device_id] = new.source.load(op, device_id, known)
-        return self if self._tables and new._tables == self._tables else new
+            now = new.source.load(op, device_id, known)
+            same = known is not None and [*now.table] == [*known.table]
+            new._tables[op, device_id] = replace(now, table=known.table) if known is not None and same else now
+        if new._tables != self._tables or not new._tables:
+            return new
+        self._tables.update(new._tables)  # of newer versions, for what others were answered
+        return self
 
     def best(self, op: str, asked_device: int | str, values: Mapping[str, object]) -> tuple[Best, bool]:
         """The best config of a problem, and whether it is so for good."""
@@ -167,7 +172,8 @@ class Pinned:
             outcome = error
         else:
             if outcome.skipped:
-                say_once(f"{len(outcome.skipped):,} answers are passed over; the first, since {outcome.skipped[0]}")
+                skipped = f"{len(outcome.skipped):,} answers are passed over; the first, since {outcome.skipped[0]}"
+                say_once(f"{self.source.origin}: {skipped}")
         self._tables[key] = outcome
         return outcome
 

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -33,6 +33,8 @@ ANSWER_S = 10.0
 """A server's whole answer takes no longer, or it is done without."""
 _MOST_RECEIVED = 64 << 20
 """Bytes of it, compressed."""
+_NOTHING = "nothing"
+"""The version of what is not there."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Loaded:
     signature: Signature | None
     """None: it knows no such op."""
     table: Table
-    version: str
-    """Two that are equal hold the same."""
+    version: str = field(compare=False)
+    """Two of one version hold the same; two of others may."""
     skipped: tuple[str, ...] = ()
     """Why some answers of it cannot be used."""
 
@@ -51,6 +53,8 @@ class Loaded:
 class Source(Protocol):
     """Answers, a whole table at a time."""
 
+    origin: str
+    """What it is called in a log."""
     waits: bool
     """Whether reading it may take as long as somebody elsewhere likes."""
 
@@ -77,7 +81,7 @@ class File:
     waits = False
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.origin, self._path = str(path), path
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
         held = self._held
@@ -96,7 +100,7 @@ class Server:
     waits = True
 
     def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
-        self._url, self._answer_s = url, answer_s
+        self.origin, self._answer_s = url, answer_s
         self._away: StoreError | None = None
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
@@ -104,9 +108,9 @@ class Server:
 
         if self._away is not None:
             raise self._away.with_traceback(None)
-        at = remote.address(self._url)
+        at = remote.address(self.origin)
         headers = {"Accept-Encoding": "gzip"}
-        if known is not None and known.version:
+        if known is not None and known.version != _NOTHING:
             headers["If-None-Match"] = known.version
         try:
             return remote.get(
@@ -125,22 +129,23 @@ class Server:
         if got.status == 304 and known is not None:
             return known
         if got.status == 404 and _says_why(got):  # it has heard of no such op, or of no such device
-            return Loaded(None, Table(device, ()), "")
+            return Loaded(None, Table(device, ()), _NOTHING)
         if got.status != 200:
-            raise StoreError(f"{self._url} answers {got.status} when it is asked for a table")
-        held = bundle.unpacked(got.body, self._url)
-        return _of(held, op, device, got.headers.get("etag", "")[:200])
+            raise StoreError(f"{self.origin} answers {got.status} when it is asked for a table")
+        held = bundle.unpacked(got.body, self.origin)
+        return _of(held, op, device, got.headers.get("etag", "")[:200] or held.sha256)
 
 
 class Database:
     """`TUNER_DB`, else the database in the user's data folder."""
 
+    origin = "the database"
     waits = False
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
         with _opened() as store:
             tip = None if store is None else store.tip()
-            version = "none" if tip is None else f"{tip.snapshot}:{tip.kernel}"
+            version = _NOTHING if tip is None else f"{tip.snapshot}:{tip.kernel}"
             if known is not None and known.version == version:
                 return known
             if store is None:
