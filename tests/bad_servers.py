@@ -31,8 +31,7 @@ def _accept(listening: socket.socket, behave: Behaviour) -> None:
 
 def _treat(connection: socket.socket, behave: Behaviour) -> None:
     with connection, suppress(OSError):
-        if behave is not hang:
-            connection.recv(65536)
+        connection.recv(65536)
         behave(connection)
 
 
@@ -42,7 +41,7 @@ def answering(body: bytes, head: bytes = HEAD) -> Behaviour:
 
 
 def hang(connection: socket.socket) -> None:
-    """Takes the call and says nothing."""
+    """Takes the question and says nothing."""
     sleep(30)
 
 

@@ -13,19 +13,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from socket import socket
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
 import bad_servers
 import pytest
-from helpers import A100, H200, until
+from helpers import A100, H200, OURS, until
 from served import GEMM, answer, problem, serving
 from starlette.types import ASGIApp, Receive, Scope, Send
 from stored import SCALE, answered, config
 from test_client import forget
 
 import tuner
-from tuner import Best, best_config, bundle, client, pinned
+from tuner import Best, best_config, bundle, catalog, client, pinned
 from tuner.api.app import create_app
 from tuner.db.store import Store
 from tuner.errors import BadBundle, StoreError
@@ -206,6 +207,7 @@ class TestServer:
         with bad_servers.server(bad_servers.close) as url:
             pass
         monkeypatch.setenv("TUNER_URL", url)
+        catalog.load("softmax")
         began = monotonic()
         for M in range(1, 501):
             assert best_config("gemm", device=DEVICE, M=M) == Best(None, "none")
@@ -242,12 +244,21 @@ class TestI09Rubbish:
     def test_a_slow_server_is_waited_for_once(
         self, behave: bad_servers.Behaviour, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with bad_servers.server(behave) as url:
+        for op in OURS:
+            catalog.load(op)  # which takes longer than the wait
+        calls = list[object]()
+
+        def counted(connection: socket) -> None:
+            calls.append(connection)
+            behave(connection)
+
+        with bad_servers.server(counted) as url:
             asked = Pinned(Server(url, answer_s=0.3))
             began = monotonic()
-            for op in ("gemm", "softmax", "transpose"):
+            for op in OURS:
                 assert asked.best(op, DEVICE, {"M": 64}) == (Best(None, "none"), True)
             assert 0.25 < monotonic() - began < 2
+            assert len(calls) == 1
             (message,) = caplog.messages
             assert message.endswith(f"{url} did not answer in time, which is 0.3 s at most")
             until(lambda: all(thread.name != "tuner-get" for thread in threading.enumerate()), seconds=2)
@@ -350,6 +361,22 @@ class TestRefresh:
         with pytest.raises(StoreError, match="cannot be reached: Connection refused"):
             tuner.refresh()
         assert best_config("gemm", device=DEVICE, M=99) is after
+
+    def test_what_was_asked_before_and_answered_after_is_not_kept(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given: list[Best] = []
+        asking = threading.Thread(target=lambda: given.append(best_config("gemm", device=DEVICE, M=64)))
+        with service(store, monkeypatch) as counted:
+            counted.wait_s = 0.3
+            asking.start()
+            until(lambda: any(thread.name == "tuner-get" for thread in threading.enumerate()), seconds=5)
+            tuner.refresh()
+            asking.join()
+            again = best_config("gemm", device=DEVICE, M=64)
+        assert again == given[0]
+        assert again is not given[0]
+        assert len(counted.asked) == 2
 
     def test_a_service_that_was_away_is_asked_again(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TUNER_URL", "http://127.0.0.1:9")
