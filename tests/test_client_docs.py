@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,9 +26,9 @@ BY_SIZE, BY_RANKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def database(migrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One that has an answer."""
-    store = Store.open(tmp_path / "tuner.db")
+    store = Store.open(shutil.copy(migrated, tmp_path / "tuner.db"))
     answer(store, problem(M=4096))
     store.close()
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
@@ -52,7 +53,9 @@ def test_a_server_that_buckets_gets_the_config_of_the_size_it_pads_to(capsys: py
 
 TWO_RANKS = """
 import os, sys
-import torch.distributed  # once for both, since that takes longest
+import torch.distributed
+import tuner.catalog
+tuner.catalog.load("gemm")  # once for both, since loading takes longest
 recipe, nowhere = sys.argv[1:]
 for rank in range(2):
     if os.fork() == 0:

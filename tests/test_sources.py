@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -50,9 +51,9 @@ def nothing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(migrated: Path, tmp_path: Path) -> Iterator[Store]:
     """Gemms and an op of somebody else's, whose code is nowhere here."""
-    made = Store.open(tmp_path / "tuner.db")
+    made = Store.open(shutil.copy(migrated, tmp_path / "tuner.db"))
     for M in (64, 4096):
         answer(made, problem(M=M))
     answer(made, problem(M=4096), triton="3.5.0")
