@@ -1,8 +1,9 @@
 """`best_config`: what model code asks before it launches a kernel.
 
 The table of an op on a device is read once; after that an answer is a dictionary hit. What was answered stays for the
-life of the process, so that captured graphs stay true and ranks agree. Nothing here raises into a model, tunes or
-waits: where there is no answer the kernel's default is given, and a line is logged once.
+life of the process, so that captured graphs stay true and ranks agree. Nothing here raises into a model or tunes, and a
+service that keeps its tables is waited for once: where there is no answer the kernel's default is given, and a line is
+logged once.
 
 Who wants newer answers says so: `refresh()`, or `TUNER_REFRESH_S` for a thread that does it every so many seconds.
 """
@@ -119,7 +120,7 @@ def _first(key: object, op: str, device: int | str, problem: dict[str, object]) 
 def _refresh(in_background: bool) -> None:
     with _now.refreshing:
         new = _now.pinned.renewed()
-        if new is _now.pinned:
+        if new is _now.pinned or (in_background and new.empty):
             return
         for prepare, _ in _now.listeners:
             prepare(new, in_background)

@@ -68,6 +68,11 @@ class Pinned:
             self._source = sources.chosen()
         return self._source
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was read yet."""
+        return not self._tables
+
     def answers(self, op: str, asked_device: int | str) -> list[StoredAnswer]:
         """All answers of an op on a device.
 
@@ -88,9 +93,10 @@ class Pinned:
             now = new.source.load(op, device_id, known)
             same = known is not None and [*now.table] == [*known.table]
             new._tables[op, device_id] = replace(now, table=known.table) if known is not None and same else now
-        if new._tables != self._tables or not new._tables:
+        if new._tables != self._tables or self.empty:
             return new
         self._tables.update(new._tables)  # of newer versions, for what others were answered
+        self._source = new._source
         return self
 
     def best(self, op: str, asked_device: int | str, values: Mapping[str, object]) -> tuple[Best, bool]:

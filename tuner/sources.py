@@ -53,10 +53,15 @@ class Loaded:
 class Source(Protocol):
     """Answers, a whole table at a time."""
 
-    origin: str
-    """What it is called in a log."""
-    waits: bool
-    """Whether reading it may take as long as somebody elsewhere likes."""
+    @property
+    def origin(self) -> str:
+        """What it is called in a log."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether reading it is up to somebody elsewhere."""
+        ...
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
         """Everything of an op on a device; `known` itself where that is still all.
@@ -140,7 +145,10 @@ class Database:
     """`TUNER_DB`, else the database in the user's data folder."""
 
     origin = "the database"
-    waits = False
+
+    @property
+    def waits(self) -> bool:
+        return "://" in os.environ.get("TUNER_DB", "")
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
         with _opened() as store:
