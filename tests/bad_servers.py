@@ -1,13 +1,16 @@
-"""Servers that do what none should: they hang, drip, lie, or never end."""
+"""Servers that do what none should: they hang, drip, lie, or never end; and documents that they might send."""
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from time import sleep
+from typing import Any
 
 Behaviour = Callable[[socket.socket], None]
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -76,3 +79,9 @@ def bomb(mebibytes: int) -> bytes:
     deflater = zlib.compressobj(wbits=31)
     parts = [deflater.compress(bytes(1 << 20)) + deflater.flush(zlib.Z_FULL_FLUSH) for _ in range(2)]
     return parts[0] + parts[1] * mebibytes  # a flushed part says the same wherever it stands
+
+
+def signed(document: dict[str, Any]) -> bytes:
+    """A bundle as somebody writes it who knows how its hash is made, whatever it says."""
+    text = json.dumps({name: value for name, value in document.items() if name != "sha256"}).encode()[1:]
+    return b'{"sha256":"%b",' % sha256(text).hexdigest().encode() + text

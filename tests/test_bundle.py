@@ -5,20 +5,22 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
-from bad_servers import bomb
+from bad_servers import bomb, signed
 from helpers import A100, H200
 from stored import HERE, NASTY, PROBLEM, SCALE, SETTINGS, answer, config
 
 from tuner import bundle
 from tuner.errors import BadBundle, UsageError
+from tuner.lookup import Asked, Table
+from tuner.portable import checked_config
 from tuner.records import Device, Environment, Evidence, Provenance, StoredAnswer, Tie
 
 PLAIN = StoredAnswer(7, answer(), HERE, "2026-11-28T08:00:00.000+00:00", 3, 40, SETTINGS)
@@ -56,12 +58,6 @@ FULL = StoredAnswer(
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "answers.json"
-
-
-def signed(document: dict[str, Any]) -> bytes:
-    """The document as somebody writes it who knows how the hash is made."""
-    text = json.dumps({name: value for name, value in document.items() if name != "sha256"}).encode()[1:]
-    return b'{"sha256":"%b",' % sha256(text).hexdigest().encode() + text
 
 
 @pytest.mark.parametrize("name", ["answers.json", "answers.json.gz"])
@@ -296,3 +292,31 @@ def test_cards_of_one_name_stay_apart() -> None:
     held = bundle.unpacked(bundle.packed("a:1", [SCALE], stored), "it")
     assert [read.provenance.device for read in held.answers] == [A100, slower, H200, A100]
     assert held.answers[0].answer.problem == PROBLEM
+
+
+JUNK: list[Any] = [None, True, -1, 2**63, 10**4000, 1e308, "", "nn" * 200, "\ud800", [], {}, [[]], {"M": 1}, "M", 4096]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to everything in a document."""
+    yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places(value[key], (*path, key))
+
+
+def test_i09_whatever_is_put_anywhere_is_refused_or_makes_answers_that_work() -> None:
+    whole = json.loads(bundle.packed("a:1", [SCALE], [PLAIN, FULL]))
+    chance = random.Random(1)
+    for *path, last in chance.sample([place for place in places(whole) if place], 200):
+        document = json.loads(json.dumps(whole))
+        around = document
+        for key in path:
+            around = around[key]
+        around[last] = chance.choice(JUNK)
+        try:
+            held = bundle.unpacked(signed(document), "it")
+        except BadBundle:
+            continue
+        for stored in held.answers:
+            assert Table(H200.id, held.answers).find(Asked(stored.answer.problem)).stored is not None
+            assert checked_config(SCALE, stored.answer.config).text == stored.answer.config.text

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from socket import socket
 from time import monotonic, perf_counter, sleep
@@ -308,7 +307,7 @@ class TestI09Rubbish:
         document = json.loads(bundle.packed("a:1", [GEMM.signature], store.answers(op="gemm", device=DEVICE)))
         document["answers"][0]["config"]["__class__"] = 1
         document["answers"][1]["config"] |= {"BLOCK_M": "128; import os"}
-        with bad_servers.server(bad_servers.answering(signed(document))) as url:
+        with bad_servers.server(bad_servers.answering(bad_servers.signed(document))) as url:
             asked = Pinned(Server(url))
             assert asked.best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
             assert asked.best("gemm", DEVICE, {"M": 4096})[0].match == "exact"  # the third, of an older Triton
@@ -325,7 +324,7 @@ class TestI09Rubbish:
         document["signatures"][0]["knobs"][0]["choices"] = ["x"]
         for told in document["answers"]:
             told["config"]["BLOCK_M"] = "x"
-        with bad_servers.server(bad_servers.answering(signed(document))) as url:
+        with bad_servers.server(bad_servers.answering(bad_servers.signed(document))) as url:
             assert Pinned(Server(url)).best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
         (message,) = caplog.messages
         assert "the stored config has the knobs of another kernel: gemm: BLOCK_M is int, not 'x'" in message
@@ -568,11 +567,6 @@ def test_more_ops_than_anybody_has_are_not_asked_for(
     assert len(client.current()._tables) == 3
     assert "a process asks for 3 ops on devices, and not for 'd' too" in caplog.messages[-1]
     assert best_config("scale", device=DEVICE, M=4096).match == "exact"
-
-
-def signed(document: dict[str, Any]) -> bytes:
-    text = json.dumps({name: value for name, value in document.items() if name != "sha256"}).encode()[1:]
-    return b'{"sha256":"%b",' % sha256(text).hexdigest().encode() + text
 
 
 def printed(code: str) -> Any:
