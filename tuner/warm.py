@@ -57,7 +57,7 @@ def precompile(*ops: str, device: int | str = 0, jobs: int | None = None, compil
     Raises:
         UnknownName: an op is unknown.
         NoDevice: there is no such GPU, or triton is not installed.
-        StoreError: the answers cannot be read.
+        StoreError, BadBundle: the answers cannot be read.
         MeasureError: the compile pool cannot be kept alive.
     """
     return compile_ahead(client.current(), ops, device, jobs, compile_s)
