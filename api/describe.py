@@ -42,7 +42,7 @@ def _best_configs() -> None:
 
 
 def _table() -> None:
-    """All answers of an op on a device: `/table?op=gemm&device=nvidia-h200`.
+    """All answers of an op on a device: `/table?op=gemm&device=nvidia-h200`. Saved, it is what `TUNER_SNAPSHOT` names.
 
     With all dims but the first it is a ladder, the first dim's values to configs: `/table?op=gemm&N=4096&K=4096`.
     """
