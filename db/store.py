@@ -10,11 +10,12 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,6 +25,7 @@ from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from tuner.db import revisions, schema, upkeep
 from tuner.db.database import Database
+from tuner.db.intake import Arrival, Fate, Present, fate
 from tuner.db.postgresql import PostgreSQL
 from tuner.db.revisions import HEAD
 from tuner.db.sqlite import SQLite
@@ -150,25 +152,7 @@ class Store:
     ) -> int:
         """Opens a run; trials are added to it as they end."""
         with self._write() as connection:
-            environment = asdict(provenance.environment)
-            described = signature.as_json()
-            kernel = {"op": signature.op, "source": provenance.source, "digest": _digest(described)}
-            return _insert(
-                connection,
-                schema.Run,
-                kernel_id=_id_of(connection, schema.Kernel, kernel, signature=described, created_at=_now()),
-                problem_id=_id_of(
-                    connection, schema.Problem, {"text": problem.text}, op=problem.op, parameters=problem.values
-                ),
-                device_id=_device_id(connection, provenance.device),
-                environment_id=_id_of(connection, schema.Environment, environment),
-                policy=provenance.policy,
-                recorded=provenance.recorded,
-                settings=dict(settings),
-                status="running",
-                tuner=provenance.tuner,
-                started_at=_now(),
-            )
+            return _start_run(connection, signature, problem, provenance, settings)
 
     def add_trial(self, run_id: int, measurement: Measurement) -> None:
         """Writes one measurement; a later one of the same config in the same run replaces it."""
@@ -213,32 +197,22 @@ class Store:
         """Closes a run with its answer; the id orders it among all answers."""
         with self._write() as connection:
             _end_run(connection, run_id, "done", stopped, seconds, duel)
-            return _insert(
-                connection,
-                schema.Answer,
-                run_id=run_id,
-                kind=answer.kind,
-                op=answer.problem.op,
-                problem=answer.problem.text,
-                device=provenance.device.id,
-                source=provenance.source,
-                policy=provenance.policy,
-                triton=provenance.environment.triton,
-                config=dict(answer.config),
-                latency_us=answer.latency_us,
-                interval_us=answer.interval_us,
-                speedup=answer.speedup,
-                speedup_interval=answer.speedup_interval,
-                default_latency_us=answer.default_latency_us,
-                vendor_latency_us=answer.vendor_latency_us,
-                ties=[{**asdict(tie), "config": dict(tie.config)} for tie in answer.ties],
-                unresolved=answer.unresolved,
-                flops=answer.flops,
-                bytes=answer.bytes,
-                evidence=asdict(answer.evidence),
-                marks=list(answer.marks),
-                created_at=_now(),
-            )
+            return _add_answer(connection, run_id, answer, provenance, _now())
+
+    def take_in(self, arrivals: Sequence[Arrival], *, replace: bool = False) -> list[Fate]:
+        """Lets in what was found elsewhere, as far as `intake.fate` has it, all or nothing; what became of each.
+
+        Each that is let in is the answer of a run that ended as `imported`, and says where it comes from.
+        """
+        with self._write() as connection:
+            present = _present(connection, {arrival.signature.op for arrival in arrivals})
+            fates = []
+            for arrival in arrivals:
+                among = present.setdefault(_key_of(arrival), [])
+                fates.append(fate(arrival, among, replace=replace))
+                if fates[-1].stored:
+                    among.append(_take_in(connection, arrival))
+            return fates
 
     def known(self, signature: Signature, problem: Problem, provenance: Provenance) -> list[Measurement]:
         """What earlier runs measured of this very problem, device, environment, source and policy.
@@ -315,6 +289,13 @@ class Store:
         with self._read() as connection:
             found = [Signature.from_json(row.signature) for row in connection.execute(query)]
         return {signature.op: signature for signature in found}
+
+    def device(self, slug: str) -> Device | None:
+        """The card of that id, as it was last described; None where nothing but its name is known."""
+        query = select(schema.Device.facts).filter_by(slug=slug).order_by(schema.Device.id.desc())
+        with self._read() as connection:
+            described = [_device(facts) for facts in connection.scalars(query)]
+        return next((device for device in described if device.sm_count), None)
 
     def devices(self) -> list[str]:
         """Ids of the devices that answers are stored for."""
@@ -497,6 +478,106 @@ def _device_id(connection: Connection, device: Device) -> int:
     return _id_of(connection, schema.Device, known_as, facts=asdict(device), ceilings=None)
 
 
+def _start_run(
+    connection: Connection,
+    signature: Signature,
+    problem: Problem,
+    provenance: Provenance,
+    settings: Mapping[str, Any],
+) -> int:
+    environment = asdict(provenance.environment)
+    described = signature.as_json()
+    kernel = {"op": signature.op, "source": provenance.source, "digest": _digest(described)}
+    return _insert(
+        connection,
+        schema.Run,
+        kernel_id=_id_of(connection, schema.Kernel, kernel, signature=described, created_at=_now()),
+        problem_id=_id_of(connection, schema.Problem, {"text": problem.text}, op=problem.op, parameters=problem.values),
+        device_id=_device_id(connection, provenance.device),
+        environment_id=_id_of(connection, schema.Environment, environment),
+        policy=provenance.policy,
+        recorded=provenance.recorded,
+        settings=dict(settings),
+        status="running",
+        tuner=provenance.tuner,
+        started_at=_now(),
+    )
+
+
+def _add_answer(connection: Connection, run_id: int, answer: Answer, provenance: Provenance, created_at: str) -> int:
+    return _insert(
+        connection,
+        schema.Answer,
+        run_id=run_id,
+        kind=answer.kind,
+        op=answer.problem.op,
+        problem=answer.problem.text,
+        device=provenance.device.id,
+        source=provenance.source,
+        policy=provenance.policy,
+        triton=provenance.environment.triton,
+        config=dict(answer.config),
+        latency_us=inf if answer.latency_us is None else answer.latency_us,
+        interval_us=list(answer.interval_us or ()),
+        speedup=answer.speedup,
+        speedup_interval=answer.speedup_interval,
+        default_latency_us=answer.default_latency_us,
+        vendor_latency_us=answer.vendor_latency_us,
+        ties=[{**asdict(tie), "config": dict(tie.config)} for tie in answer.ties],
+        unresolved=answer.unresolved,
+        flops=answer.flops,
+        bytes=answer.bytes,
+        evidence=asdict(answer.evidence),
+        marks=list(answer.marks),
+        created_at=created_at,
+    )
+
+
+def _take_in(connection: Connection, arrival: Arrival) -> Present:
+    answer, provenance = arrival.answer, arrival.provenance
+    run_id = _start_run(connection, arrival.signature, answer.problem, provenance, {"imported": arrival.origin})
+    _end_run(connection, run_id, "done", "imported", {}, None)
+    created_at = arrival.created_at or _now()
+    _add_answer(connection, run_id, answer, provenance, created_at)
+    return Present(answer.kind, dict(answer.config), answer.latency_us, created_at, imported=True, in_service=True)
+
+
+_Key = tuple[str, str, str, str, str, str | None]
+"""Problem, device, source, policy, Triton version and recorded space: of two answers that agree in these one serves."""
+
+
+def _key_of(arrival: Arrival) -> _Key:
+    its = arrival.provenance
+    device, triton = its.device.id, its.environment.triton
+    return arrival.answer.problem.text, device, its.source, its.policy, triton, its.recorded
+
+
+def _present(connection: Connection, ops: Iterable[str]) -> dict[_Key, list[Present]]:
+    """All answers of some ops by key, oldest first."""
+    answer, run = schema.Answer, schema.Run
+    out = set(connection.scalars(select(answer.about_id).where(answer.kind == "quarantine")))
+    query = select(answer, run.recorded, run.settings).join(run, answer.run_id == run.id)
+    query = query.where(answer.op.in_(ops), answer.kind != "quarantine").order_by(answer.id)
+    present: dict[_Key, list[Present]] = {}
+    for row in connection.execute(query):
+        key = (row.problem, row.device, row.source, row.policy, row.triton, row.recorded)
+        one = Present(
+            row.kind,
+            row.config,
+            _timed(row.latency_us),
+            row.created_at,
+            imported="imported" in row.settings,
+            in_service=row.id not in out,
+        )
+        present.setdefault(key, []).append(one)
+    return present
+
+
+def _timed(latency_us: float | None) -> float | None:
+    """A latency as it is stored; None where there is none."""
+    return None if latency_us in (None, inf) else latency_us
+
+
 def _end_run(
     connection: Connection, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None
 ) -> None:
@@ -602,8 +683,8 @@ def _stored_answer(row: Row[Any], signature: Signature | None = None) -> StoredA
             problem=signature.problem(row.parameters),
             kind=row.kind,
             config=signature.config(row.config),
-            latency_us=row.latency_us,
-            interval_us=tuple(row.interval_us),
+            latency_us=_timed(row.latency_us),
+            interval_us=tuple(row.interval_us) or None,
             speedup=row.speedup,
             speedup_interval=None if row.speedup_interval is None else tuple(row.speedup_interval),
             default_latency_us=row.default_latency_us,
@@ -637,19 +718,23 @@ def _stored_run(row: Row[Any]) -> StoredRun:
         started_at=row.started_at,
         ended_at=row.ended_at,
         trials=row.trials,
-        answer_us=row.answer_us,
+        answer_us=_timed(row.answer_us),
     )
 
 
 def _provenance(row: Row[Any]) -> Provenance:
     return Provenance(
-        device=Device(**row.facts | {"capability": tuple(row.facts["capability"])}),
+        device=_device(row.facts),
         environment=Environment(row.triton, row.ptxas, row.torch, row.driver),
         source=row.source,
         policy=row.policy,
         recorded=row.recorded,
         tuner=row.tuner,
     )
+
+
+def _device(facts: Mapping[str, Any]) -> Device:
+    return Device(**{**facts, "capability": tuple(facts["capability"])})
 
 
 def _fingerprint(device: Device) -> str:

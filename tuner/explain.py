@@ -13,6 +13,7 @@ from typing import Any
 from tuner.kernels.spec import Limits
 from tuner.occupancy import Occupancy, occupancy
 from tuner.records import (
+    IMPORTED,
     VENDOR,
     Answer,
     CardState,
@@ -116,7 +117,7 @@ class Report:
     """Why the answer is this one of them."""
     candidates: Candidates
     roofline: Roofline | None
-    """None where the card's ceilings were not measured."""
+    """None where the card's ceilings were not measured, nor the answer's latency."""
     card: CardRange | None
     """None where nobody looked at it."""
     importance: Mapping[str, float] = field(default_factory=dict)
@@ -227,6 +228,8 @@ def _ladder(
 def _chosen(answer: Answer, ladder: Sequence[Contender]) -> str:
     """In words, the rule of `tuner.verdict.decide` that picked it."""
     fastest = next((contender for contender in ladder if contender.name != VENDOR), None)
+    if answer.kind == IMPORTED:
+        return "a file of others says so, and nothing was compared here"
     if answer.kind == "default":
         return "nothing beats the default by more than 1 % with confidence"
     if fastest is None or "answer" in fastest.roles:
@@ -259,7 +262,9 @@ def _candidates(run: StoredRun, duel: Duel | None, measurements: Sequence[Measur
     )
 
 
-def _roofline(answer: Answer, ceilings: Ceilings) -> Roofline:
+def _roofline(answer: Answer, ceilings: Ceilings) -> Roofline | None:
+    if answer.latency_us is None:
+        return None
     floor_us = ceilings.roofline_us(answer.problem, answer.flops, answer.bytes)
     memory_us = ceilings.roofline_us(answer.problem, 0, answer.bytes)
     arithmetic = ceilings.arithmetic(answer.problem)

@@ -63,7 +63,7 @@ def _policy(stored: StoredAnswer) -> str:
     """The name of the policy that the answer was timed by."""
     names = [name for name, policy in POLICIES.items() if policy.text == stored.provenance.policy]
     if not names:
-        raise NothingFound(f"the answer was timed by {stored.provenance.policy}, which is no more; search again")
+        raise NothingFound(f"the answer was timed by {stored.provenance.policy}, which is not ours now; search again")
     return names[0]
 
 

@@ -1,0 +1,126 @@
+"""From what files of others say to answers of this store: checked like anybody's words, and marked as imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from tuner.db.intake import Arrival
+from tuner.errors import UsageError
+from tuner.exchange.claim import Claim, Refused
+from tuner.kernels.spec import Attribute, Dim, Knob, Signature, Value
+from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
+_WORD = r"[A-Za-z0-9_.,+-]{1,60}"
+_MOST_KNOBS, _LARGEST, _LONGEST = 32, 2**31 - 1, 100
+_DTYPES = ("bf16", "fp16", "fp32")
+"""Which is the default of an op where several are claimed, the first that is."""
+
+
+def adopt(
+    claims: Iterable[Claim], known: Callable[[str], Signature | None], described: Callable[[str], Device | None]
+) -> tuple[list[Arrival], list[Refused]]:
+    """The answers that claims come to, and what is wrong with the others.
+
+    An op whose kernel is known is asked by that kernel's signature, and its config must have that kernel's knobs. For
+    others a signature is drawn from the claims; it has no choices, so nobody can search by it. Of two claims about the
+    same the first counts.
+
+    Args:
+        known: the signature of an op: of a kernel, or as it was drawn from claims before.
+        described: the card of an id, where more is known of it than a name.
+    """
+    sound, refused = list[Claim](), list[Refused]()
+    for claim in claims:
+        fault = _fault(claim)
+        refused.append(Refused(claim.file, fault)) if fault else sound.append(claim)
+    by_op: dict[str, list[Claim]] = {}
+    for claim in sound:
+        by_op.setdefault(claim.op, []).append(claim)
+    cards: dict[str, Device] = {}
+    arrivals = dict[tuple[str, ...], Arrival]()
+    for op, several in by_op.items():
+        signatures = _signatures(op, several, known(op))
+        for claim in several:
+            try:
+                arrival = _arrival(claim, signatures[frozenset(claim.config)], cards, described)
+            except UsageError as error:
+                refused.append(Refused(claim.file, str(error)))
+                continue
+            key = (arrival.answer.problem.text, arrival.provenance.device.id, claim.triton, claim.policy)
+            first = arrivals.setdefault(key, arrival)
+            if first is not arrival:
+                same = first.answer.config == arrival.answer.config
+                refused.append(Refused(claim.file, f"{first.origin} {'says the same' if same else 'says otherwise'}"))
+    return list(arrivals.values()), refused
+
+
+def _fault(claim: Claim) -> str:
+    """What is wrong with a claim as such; empty where nothing is."""
+    config = claim.config
+    named = [*claim.dims, *claim.attributes, *config]
+    if not all(re.fullmatch(_NAME, str(name)) for name in named) or len(config) > _MOST_KNOBS:
+        return "a name in it is none, or there are too many"
+    if not re.fullmatch("[a-z][a-z0-9_]{0,63}", claim.op):
+        return f"{claim.op[:40]!r} names no op; an op is lower-case letters, digits and _; give --op"
+    if not all(isinstance(word, bool) or re.fullmatch(_WORD, str(word)) for word in claim.attributes.values()):
+        return "a word of its problem has characters that no answer can be asked by"
+    for name, value in config.items():
+        if not isinstance(value, int | str) or len(str(value)) > _LONGEST:
+            return f"{name} is no whole number, yes or no, or short text"
+    for name, most in (("num_warps", 64), ("num_stages", 64)):
+        if type(config.get(name)) is not int or not 0 <= config[name] <= most:
+            return f"no Triton config: it states no {name}"
+    if len(claim.device) > _LONGEST or not _card(claim.device).id or not re.fullmatch(r"[\w.+-]{0,40}", claim.triton):
+        return "its device or version is no name"
+    return ""
+
+
+def _signatures(op: str, claims: Sequence[Claim], known: Signature | None) -> dict[frozenset[str], Signature]:
+    """By the names of a config's knobs, what describes such claims."""
+    knobs = {frozenset(claim.config): tuple(Knob(name, ()) for name in claim.config) for claim in claims}
+    if known is not None and any(knob.choices for knob in known.knobs):
+        return dict.fromkeys(knobs, known)
+    was = known or Signature(op, tuple(map(Dim, claims[0].dims)), (), knobs[frozenset(claims[0].config)])
+    found = {claim.dtype for claim in claims} - set(was.dtypes)
+    dtypes = (*was.dtypes, *sorted(found, key=lambda dtype: (dtype not in _DTYPES, dtype != "bf16", dtype)))
+    attributes = _attributes(claims, was.attributes)
+    summary = "as files of others have it; there is no kernel to it here"
+    return {names: Signature(op, was.dims, dtypes, those, attributes, summary) for names, those in knobs.items()}
+
+
+def _attributes(claims: Sequence[Claim], was: Sequence[Attribute]) -> tuple[Attribute, ...]:
+    """All that were ever claimed; what a claim leaves out is `none`, or no."""
+    choices: dict[str, dict[Value, None]] = {attribute.name: dict.fromkeys(attribute.choices) for attribute in was}
+    for claim in claims:
+        for name, value in claim.attributes.items():
+            default = False if isinstance(value, bool) else "none"
+            choices.setdefault(name, {default: None})[value] = None
+    return tuple(Attribute(name, tuple(values), next(iter(values))) for name, values in choices.items())
+
+
+def _arrival(
+    claim: Claim, signature: Signature, cards: dict[str, Device], described: Callable[[str], Device | None]
+) -> Arrival:
+    device = _card(claim.device)
+    if device.id not in cards:
+        cards[device.id] = described(device.id) or device
+    answer = Answer(
+        problem=signature.problem({**claim.dims, "dtype": claim.dtype, **claim.attributes}),
+        kind=IMPORTED,
+        config=signature.config(claim.config),
+        latency_us=claim.latency_us,
+        interval_us=None,
+        speedup=None,
+        speedup_interval=None,
+        default_latency_us=None,
+        vendor_latency_us=None,
+    )
+    provenance = Provenance(cards[device.id], Environment(claim.triton), "", claim.policy)
+    return Arrival(signature, answer, provenance, claim.file)
+
+
+def _card(name: str) -> Device:
+    """A card of which nothing but the name is known."""
+    return Device(name, (0, 0), 0, 0, 0, 0)
