@@ -50,6 +50,12 @@ class Present:
     imported: bool
     in_service: bool
 
+    @staticmethod
+    def of(arrival: Arrival) -> Present:
+        """An arrival that was let in."""
+        answer = arrival.answer
+        return Present(answer.kind, dict(answer.config), answer.latency_us, arrival.created_at, True, True)
+
 
 def fate(arrival: Arrival, present: Sequence[Present], *, replace: bool) -> Fate:
     """What is to become of an arrival, beside those of its key that are there, oldest first.

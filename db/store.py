@@ -10,7 +10,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -51,6 +52,8 @@ _LARGEST_ID = 2**31 - 1
 _TRIES = 2
 """A config that crashed, hung or ran out of memory is tried again in a later run, so many times in all."""
 
+_AT_A_TIME = 500
+"""Answers from elsewhere in one write, which takes a fraction of a second."""
 _MOST_REQUESTS = 100_000
 """Distinct problems that are kept count of."""
 
@@ -152,7 +155,7 @@ class Store:
     ) -> int:
         """Opens a run; trials are added to it as they end."""
         with self._write() as connection:
-            return _start_run(connection, signature, problem, provenance, settings)
+            return _insert(connection, schema.Run, **_run_values(connection, signature, problem, provenance, settings))
 
     def add_trial(self, run_id: int, measurement: Measurement) -> None:
         """Writes one measurement; a later one of the same config in the same run replaces it."""
@@ -197,22 +200,28 @@ class Store:
         """Closes a run with its answer; the id orders it among all answers."""
         with self._write() as connection:
             _end_run(connection, run_id, "done", stopped, seconds, duel)
-            return _add_answer(connection, run_id, answer, provenance, _now())
+            return _insert(connection, schema.Answer, **_answer_values(run_id, answer, provenance, _now()))
 
     def take_in(self, arrivals: Sequence[Arrival], *, replace: bool = False) -> list[Fate]:
-        """Lets in what was found elsewhere, as far as `intake.fate` has it, all or nothing; what became of each.
+        """Lets in what was found elsewhere, as far as `intake.fate` has it; what became of each.
 
-        Each that is let in is the answer of a run that ended as `imported`, and says where it comes from.
+        Each that is let in is the answer of a run that ended as `imported`, and says where it comes from. Many go in
+        one write, and between two writes others get their turn.
         """
-        with self._write() as connection:
-            present = _present(connection, {arrival.signature.op for arrival in arrivals})
-            fates = []
-            for arrival in arrivals:
-                among = present.setdefault(_key_of(arrival), [])
-                fates.append(fate(arrival, among, replace=replace))
-                if fates[-1].stored:
-                    among.append(_take_in(connection, arrival))
-            return fates
+        fates = list[Fate]()
+        for start in range(0, len(arrivals), _AT_A_TIME):
+            some = arrivals[start : start + _AT_A_TIME]
+            with self._write() as connection:
+                present = _present(connection, some)
+                let_in = list[Arrival]()
+                for arrival in some:
+                    there = present[_key_of(arrival)]
+                    fates.append(fate(arrival, there, replace=replace))
+                    if fates[-1].stored:
+                        let_in.append(arrival)
+                        there.append(Present.of(arrival))
+                _take_in(connection, let_in)
+        return fates
 
     def known(self, signature: Signature, problem: Problem, provenance: Provenance) -> list[Measurement]:
         """What earlier runs measured of this very problem, device, environment, source and policy.
@@ -478,68 +487,99 @@ def _device_id(connection: Connection, device: Device) -> int:
     return _id_of(connection, schema.Device, known_as, facts=asdict(device), ceilings=None)
 
 
-def _start_run(
+def _run_values(
     connection: Connection,
     signature: Signature,
     problem: Problem,
     provenance: Provenance,
     settings: Mapping[str, Any],
-) -> int:
-    environment = asdict(provenance.environment)
+    ids: dict[object, int] | None = None,
+) -> dict[str, Any]:
+    """A run that begins now. `ids`: of rows that many runs share, so that each is looked up once."""
+    ids = {} if ids is None else ids
+
+    def shared(about: object, look_up: Callable[[], int]) -> int:
+        if about not in ids:
+            ids[about] = look_up()
+        return ids[about]
+
+    environment, text = asdict(provenance.environment), {"text": problem.text}
+    described = {"op": problem.op, "parameters": problem.values}
+    return {
+        "kernel_id": shared((signature, provenance.source), lambda: _kernel_id(connection, signature, provenance)),
+        "problem_id": shared(problem.text, lambda: _id_of(connection, schema.Problem, text, **described)),
+        "device_id": shared(provenance.device, lambda: _device_id(connection, provenance.device)),
+        "environment_id": shared(provenance.environment, lambda: _id_of(connection, schema.Environment, environment)),
+        "policy": provenance.policy,
+        "recorded": provenance.recorded,
+        "settings": dict(settings),
+        "status": "running",
+        "tuner": provenance.tuner,
+        "started_at": _now(),
+    }
+
+
+def _kernel_id(connection: Connection, signature: Signature, provenance: Provenance) -> int:
     described = signature.as_json()
     kernel = {"op": signature.op, "source": provenance.source, "digest": _digest(described)}
-    return _insert(
-        connection,
-        schema.Run,
-        kernel_id=_id_of(connection, schema.Kernel, kernel, signature=described, created_at=_now()),
-        problem_id=_id_of(connection, schema.Problem, {"text": problem.text}, op=problem.op, parameters=problem.values),
-        device_id=_device_id(connection, provenance.device),
-        environment_id=_id_of(connection, schema.Environment, environment),
-        policy=provenance.policy,
-        recorded=provenance.recorded,
-        settings=dict(settings),
-        status="running",
-        tuner=provenance.tuner,
-        started_at=_now(),
-    )
+    return _id_of(connection, schema.Kernel, kernel, signature=described, created_at=_now())
 
 
-def _add_answer(connection: Connection, run_id: int, answer: Answer, provenance: Provenance, created_at: str) -> int:
-    return _insert(
-        connection,
-        schema.Answer,
-        run_id=run_id,
-        kind=answer.kind,
-        op=answer.problem.op,
-        problem=answer.problem.text,
-        device=provenance.device.id,
-        source=provenance.source,
-        policy=provenance.policy,
-        triton=provenance.environment.triton,
-        config=dict(answer.config),
-        latency_us=inf if answer.latency_us is None else answer.latency_us,
-        interval_us=list(answer.interval_us or ()),
-        speedup=answer.speedup,
-        speedup_interval=answer.speedup_interval,
-        default_latency_us=answer.default_latency_us,
-        vendor_latency_us=answer.vendor_latency_us,
-        ties=[{**asdict(tie), "config": dict(tie.config)} for tie in answer.ties],
-        unresolved=answer.unresolved,
-        flops=answer.flops,
-        bytes=answer.bytes,
-        evidence=asdict(answer.evidence),
-        marks=list(answer.marks),
-        created_at=created_at,
-    )
+def _answer_values(run_id: int, answer: Answer, provenance: Provenance, created_at: str) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "kind": answer.kind,
+        "op": answer.problem.op,
+        "problem": answer.problem.text,
+        "device": provenance.device.id,
+        "source": provenance.source,
+        "policy": provenance.policy,
+        "triton": provenance.environment.triton,
+        "config": dict(answer.config),
+        "latency_us": inf if answer.latency_us is None else answer.latency_us,
+        "interval_us": list(answer.interval_us or ()),
+        "speedup": answer.speedup,
+        "speedup_interval": answer.speedup_interval,
+        "default_latency_us": answer.default_latency_us,
+        "vendor_latency_us": answer.vendor_latency_us,
+        "ties": [{**asdict(tie), "config": dict(tie.config)} for tie in answer.ties],
+        "unresolved": answer.unresolved,
+        "flops": answer.flops,
+        "bytes": answer.bytes,
+        "evidence": asdict(answer.evidence),
+        "marks": list(answer.marks),
+        "created_at": created_at,
+    }
 
 
-def _take_in(connection: Connection, arrival: Arrival) -> Present:
-    answer, provenance = arrival.answer, arrival.provenance
-    run_id = _start_run(connection, arrival.signature, answer.problem, provenance, {"imported": arrival.origin})
-    _end_run(connection, run_id, "done", "imported", {}, None)
-    created_at = arrival.created_at or _now()
-    _add_answer(connection, run_id, answer, provenance, created_at)
-    return Present(answer.kind, dict(answer.config), answer.latency_us, created_at, imported=True, in_service=True)
+def _take_in(connection: Connection, arrivals: Sequence[Arrival]) -> None:
+    if not arrivals:
+        return
+    ids, now = _problem_ids(connection, [arrival.answer.problem for arrival in arrivals]), _now()
+    ended = {"status": "done", "stopped": "imported", "seconds": {}, "ended_at": now}
+    runs = [
+        _run_values(connection, a.signature, a.answer.problem, a.provenance, {"imported": a.origin}, ids) | ended
+        for a in arrivals
+    ]
+    run_ids = connection.scalars(insert(schema.Run).returning(schema.Run.id, sort_by_parameter_order=True), runs)
+    answers = [
+        _answer_values(run_id, arrival.answer, arrival.provenance, arrival.created_at or now)
+        for run_id, arrival in zip(run_ids, arrivals, strict=True)
+    ]
+    connection.execute(insert(schema.Answer), answers)
+
+
+def _problem_ids(connection: Connection, problems: Sequence[Problem]) -> dict[object, int]:
+    """Ids by text of the rows of many problems; those that are not there are made."""
+    table, by_text = schema.Problem, {problem.text: problem for problem in problems}
+    query = select(table.text, table.id).where(table.text.in_(by_text))
+    ids: dict[object, int] = {row.text: row.id for row in connection.execute(query)}
+    new = [problem for text, problem in by_text.items() if text not in ids]
+    if new:
+        rows = [{"text": problem.text, "op": problem.op, "parameters": problem.values} for problem in new]
+        made = connection.execute(insert(table).returning(table.text, table.id), rows)
+        ids |= {row.text: row.id for row in made}
+    return ids
 
 
 _Key = tuple[str, str, str, str, str, str | None]
@@ -552,24 +592,25 @@ def _key_of(arrival: Arrival) -> _Key:
     return arrival.answer.problem.text, device, its.source, its.policy, triton, its.recorded
 
 
-def _present(connection: Connection, ops: Iterable[str]) -> dict[_Key, list[Present]]:
-    """All answers of some ops by key, oldest first."""
+def _present(connection: Connection, arrivals: Sequence[Arrival]) -> defaultdict[_Key, list[Present]]:
+    """What is there of the problems that these are about, by key, oldest first."""
     answer, run = schema.Answer, schema.Run
-    out = set(connection.scalars(select(answer.about_id).where(answer.kind == "quarantine")))
+    out = select(answer.about_id).where(answer.kind == "quarantine")
     query = select(answer, run.recorded, run.settings).join(run, answer.run_id == run.id)
-    query = query.where(answer.op.in_(ops), answer.kind != "quarantine").order_by(answer.id)
-    present: dict[_Key, list[Present]] = {}
-    for row in connection.execute(query):
-        key = (row.problem, row.device, row.source, row.policy, row.triton, row.recorded)
+    about = answer.problem.in_({arrival.answer.problem.text for arrival in arrivals})
+    out_of_service = set(connection.scalars(out))
+    present = defaultdict[_Key, list[Present]](list)
+    for row in connection.execute(query.where(about, answer.kind != "quarantine").order_by(answer.id)):
         one = Present(
             row.kind,
             row.config,
             _timed(row.latency_us),
             row.created_at,
             imported="imported" in row.settings,
-            in_service=row.id not in out,
+            in_service=row.id not in out_of_service,
         )
-        present.setdefault(key, []).append(one)
+        key = (row.problem, row.device, row.source, row.policy, row.triton, row.recorded)
+        present[key].append(one)
     return present
 
 

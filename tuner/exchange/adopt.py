@@ -9,11 +9,13 @@ from tuner.db.intake import Arrival
 from tuner.errors import UsageError
 from tuner.exchange.claim import Claim, Refused
 from tuner.kernels.spec import Attribute, Dim, Knob, Signature, Value
+from tuner.portable import is_value, knobs_of
 from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 _WORD = r"[A-Za-z0-9_.,+-]{1,60}"
-_MOST_KNOBS, _LARGEST, _LONGEST = 32, 2**31 - 1, 100
+_MOST_KNOBS, _LONGEST = 32, 100
+_SUMMARY = "as files of others have it; there is no kernel to it here"
 _DTYPES = ("bf16", "fp16", "fp32")
 """Which is the default of an op where several are claimed, the first that is."""
 
@@ -67,7 +69,7 @@ def _fault(claim: Claim) -> str:
     if not all(isinstance(word, bool) or re.fullmatch(_WORD, str(word)) for word in claim.attributes.values()):
         return "a word of its problem has characters that no answer can be asked by"
     for name, value in config.items():
-        if not isinstance(value, int | str) or len(str(value)) > _LONGEST:
+        if not is_value(value):
             return f"{name} is no whole number, yes or no, or short text"
     for name, most in (("num_warps", 64), ("num_stages", 64)):
         if type(config.get(name)) is not int or not 0 <= config[name] <= most:
@@ -79,15 +81,17 @@ def _fault(claim: Claim) -> str:
 
 def _signatures(op: str, claims: Sequence[Claim], known: Signature | None) -> dict[frozenset[str], Signature]:
     """By the names of a config's knobs, what describes such claims."""
-    knobs = {frozenset(claim.config): tuple(Knob(name, ()) for name in claim.config) for claim in claims}
+    configs = {frozenset(claim.config): claim.config for claim in claims}
     if known is not None and any(knob.choices for knob in known.knobs):
-        return dict.fromkeys(knobs, known)
-    was = known or Signature(op, tuple(map(Dim, claims[0].dims)), (), knobs[frozenset(claims[0].config)])
+        return dict.fromkeys(configs, known)
+    was = known or Signature(
+        op, tuple(map(Dim, claims[0].dims)), (), tuple(Knob(name, ()) for name in claims[0].config)
+    )
     found = {claim.dtype for claim in claims} - set(was.dtypes)
     dtypes = (*was.dtypes, *sorted(found, key=lambda dtype: (dtype not in _DTYPES, dtype != "bf16", dtype)))
     attributes = _attributes(claims, was.attributes)
-    summary = "as files of others have it; there is no kernel to it here"
-    return {names: Signature(op, was.dims, dtypes, those, attributes, summary) for names, those in knobs.items()}
+    drawn = Signature(op, was.dims, dtypes, was.knobs, attributes, _SUMMARY)
+    return {names: knobs_of(drawn, config) for names, config in configs.items()}
 
 
 def _attributes(claims: Sequence[Claim], was: Sequence[Attribute]) -> tuple[Attribute, ...]:
