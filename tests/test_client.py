@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from helpers import A100, H200
 
-from tuner import Best, best_config, catalog, client, device
+from tuner import Best, best_config, catalog, client, device, pinned
 from tuner.db.store import Store
 from tuner.kernels.spec import Attribute, Config, Dim, Knob, Signature
 from tuner.records import Answer, Duel, Environment, Provenance
@@ -44,9 +44,9 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def forget() -> None:
     client._answered.clear()
-    client._said.clear()
-    for cached in (client._table, client._kernel, client._signature):
-        cached.cache_clear()
+    client._now.pinned = pinned.Pinned()
+    pinned._said.clear()
+    pinned._kernel.cache_clear()
 
 
 def block(size: int) -> Config:

@@ -3,7 +3,7 @@
 Light: neither torch, triton nor optuna is imported until something needs them.
 """
 
-from tuner.client import Best, best_config
+from tuner.client import Best, best_config, refresh
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -35,4 +35,5 @@ __all__ = [
     "__version__",
     "best_config",
     "precompile",
+    "refresh",
 ]
