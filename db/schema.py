@@ -50,6 +50,7 @@ class Kernel(Base):
     """Of the signature."""
     signature: Mapped[dict[str, Any]]
     created_at: Mapped[str]
+    """When it was searched first, or what came with it was found: the newest of an op is the one to ask by."""
 
 
 class Device(Base):

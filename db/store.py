@@ -293,8 +293,8 @@ class Store:
         return min(measured, key=lambda measurement: measurement.latency_us, default=None)
 
     def signatures(self) -> dict[str, Signature]:
-        """The newest signature of every op that was ever searched."""
-        query = select(schema.Kernel.signature).order_by(schema.Kernel.id)
+        """The newest signature of every op that there are answers of, or was a search for."""
+        query = select(schema.Kernel.signature).order_by(schema.Kernel.created_at, schema.Kernel.id)
         with self._read() as connection:
             found = [Signature.from_json(row.signature) for row in connection.execute(query)]
         return {signature.op: signature for signature in found}
@@ -506,7 +506,9 @@ def _run_values(
     environment, text = asdict(provenance.environment), {"text": problem.text}
     described = {"op": problem.op, "parameters": problem.values}
     return {
-        "kernel_id": shared((signature, provenance.source), lambda: _kernel_id(connection, signature, provenance)),
+        "kernel_id": shared(
+            (signature, provenance.source), lambda: _kernel_id(connection, signature, provenance, _now())
+        ),
         "problem_id": shared(problem.text, lambda: _id_of(connection, schema.Problem, text, **described)),
         "device_id": shared(provenance.device, lambda: _device_id(connection, provenance.device)),
         "environment_id": shared(provenance.environment, lambda: _id_of(connection, schema.Environment, environment)),
@@ -519,10 +521,10 @@ def _run_values(
     }
 
 
-def _kernel_id(connection: Connection, signature: Signature, provenance: Provenance) -> int:
+def _kernel_id(connection: Connection, signature: Signature, provenance: Provenance, created_at: str) -> int:
     described = signature.as_json()
     kernel = {"op": signature.op, "source": provenance.source, "digest": _digest(described)}
-    return _id_of(connection, schema.Kernel, kernel, signature=described, created_at=_now())
+    return _id_of(connection, schema.Kernel, kernel, signature=described, created_at=created_at)
 
 
 def _answer_values(run_id: int, answer: Answer, provenance: Provenance, created_at: str) -> dict[str, Any]:
@@ -556,6 +558,13 @@ def _take_in(connection: Connection, arrivals: Sequence[Arrival]) -> None:
     if not arrivals:
         return
     ids, now = _problem_ids(connection, [arrival.answer.problem for arrival in arrivals]), _now()
+    for (
+        arrival
+    ) in arrivals:  # a signature is as old as what came with it, so that an old one is not taken for the newest
+        signature, provenance = arrival.signature, arrival.provenance
+        if (signature, provenance.source) not in ids:
+            found_at = arrival.created_at or now
+            ids[signature, provenance.source] = _kernel_id(connection, signature, provenance, found_at)
     ended = {"status": "done", "stopped": "imported", "seconds": {}, "ended_at": now}
     runs = [
         _run_values(connection, a.signature, a.answer.problem, a.provenance, {"imported": a.origin}, ids) | ended

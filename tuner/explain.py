@@ -13,7 +13,6 @@ from typing import Any
 from tuner.kernels.spec import Limits
 from tuner.occupancy import Occupancy, occupancy
 from tuner.records import (
-    IMPORTED,
     VENDOR,
     Answer,
     CardState,
@@ -228,8 +227,6 @@ def _ladder(
 def _chosen(answer: Answer, ladder: Sequence[Contender]) -> str:
     """In words, the rule of `tuner.verdict.decide` that picked it."""
     fastest = next((contender for contender in ladder if contender.name != VENDOR), None)
-    if answer.kind == IMPORTED:
-        return "a file of others says so, and nothing was compared here"
     if answer.kind == "default":
         return "nothing beats the default by more than 1 % with confidence"
     if fastest is None or "answer" in fastest.roles:

@@ -150,8 +150,13 @@ def imported_config(signature: Signature, values: Mapping[str, Any]) -> Config:
 
 
 def knobs_of(signature: Signature, values: Iterable[str]) -> Signature:
-    """A signature of an op whose configs have these knobs, whatever they may be set to."""
+    """A signature drawn from a config of others: it has these knobs, and does not say what they may be set to."""
     return replace(signature, knobs=tuple(Knob(name, ()) for name in values))
+
+
+def is_drawn(signature: Signature) -> bool:
+    """Whether it was drawn from configs of others, so that nobody can search by it."""
+    return not any(knob.choices for knob in signature.knobs)
 
 
 def device_to_json(device: Device) -> dict[str, Any]:
@@ -193,6 +198,10 @@ def signature_from_json(data: object) -> Signature:
     signature = Signature.from_json(given.data)
     if not signature.dims or not signature.dtypes:
         raise UsageError(f"{signature.op}: a signature has a dim and a dtype at least")
+    if not is_drawn(signature):
+        for knob in signature.knobs:
+            if not knob.choices:
+                raise _no_choices(knob.name)
     known = list[object]()
     for dim in signature.dims:
         if isinstance(dim.default, str) and dim.default not in known:
@@ -213,11 +222,15 @@ def _checked_item(item: _Fields, kind: str) -> None:
         return
     choices = item.items("choices")
     if not all(map(is_value, choices)) or (not choices and kind == "attributes"):
-        raise UsageError(f"{item.text('name')}: choices are numbers, yes or no, or texts, and at least one")
+        raise _no_choices(item.text("name"))
     if kind == "attributes":
         item.texts("dtypes")
     if default not in choices and not (kind == "knobs" and default is None):
         raise UsageError(f"{item.text('name')}: the default is one of the choices")
+
+
+def _no_choices(name: str) -> UsageError:
+    return UsageError(f"{name}: choices are numbers, yes or no, or texts, and at least one")
 
 
 def is_value(value: object) -> bool:

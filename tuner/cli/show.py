@@ -16,7 +16,7 @@ from rich.table import Table as Grid
 
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Found
-from tuner.records import Answer, Evidence, Measurement, StoredAnswer
+from tuner.records import IMPORTED, Answer, Evidence, Measurement, StoredAnswer
 
 _MARKS = {
     "contended": "others used the card meanwhile",
@@ -125,8 +125,6 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
     space = stored.settings.get("space")
     if stored.trials:
         yield f"tried {stored.trials:,} configs{f' of {space:,}' if space else ''}; {_ties(answer)}"
-    if stored.taken_from is not None:
-        yield f"imported from {stored.taken_from}"
     if answer.evidence.max_error is not None:
         yield evidence_text(answer.evidence)
     for mark in answer.marks:
@@ -134,8 +132,12 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
     environment = provenance.environment
     versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
     told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    yield f"answered {stored.created_at[:16].replace('T', ' ')} UTC, timed by {provenance.policy}"
-    yield f"with {told}" if told else "with what, is not known"
+    came = "imported" if answer.kind == IMPORTED else "answered"
+    timed = "" if answer.latency_us is None else f", timed by {provenance.policy}"
+    yield f"{came} {stored.created_at[:16].replace('T', ' ')} UTC{timed}"
+    yield f"with {told or 'what, is not known'}"
+    if stored.taken_from is not None:
+        yield f"taken from {stored.taken_from}"
 
 
 def evidence_text(evidence: Evidence) -> str:

@@ -16,7 +16,7 @@ from tuner.cli.show import print_json
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import NoDevice, UnknownName
-from tuner.exchange.adopt import adopt
+from tuner.exchange.adopt import adopt, unpacked
 from tuner.exchange.claim import Given, Refused
 from tuner.exchange.files import Reading, read
 from tuner.exchange.report import Report
@@ -61,12 +61,14 @@ def _let_in(store: Store, database: Database, reading: Reading, *, replace: bool
         except (NoDevice, UnknownName):
             return stored.get(op)
 
-    arrivals, refused = adopt(reading.claims, known, lambda id: _described(store, id))
-    fates = store.take_in(arrivals, replace=replace)
-    kept_out = [Refused(a.origin, str(fate)) for a, fate in zip(arrivals, fates, strict=True) if not fate.stored]
+    adopted, refused = adopt(reading.claims, known, lambda id: _described(store, id))
+    arrivals = [(arrival.origin, arrival) for arrival in adopted]
+    arrivals += [(file, arrival) for file, held in reading.bundles for arrival in unpacked(held)]
+    fates = store.take_in([arrival for _, arrival in arrivals], replace=replace)
+    kept_out = (Refused(file, str(fate)) for (file, _), fate in zip(arrivals, fates, strict=True) if not fate.stored)
     return Report(
         files=reading.files,
-        read=len(reading.claims) + len(reading.refused),
+        read=reading.count,
         fates=Counter(fates),
         skipped=(*reading.refused, *refused, *kept_out),
         not_understood=reading.not_understood,
@@ -118,6 +120,6 @@ command = click.Command(
         db_option,
         json_option,
     ],
-    help="Take in answers and configs that were found elsewhere: tables of vLLM and SGLang, caches of triton.autotune, "
-    "T4 results. FILE may be a folder of them.",
+    help="Take in answers and configs that were found elsewhere: bundles of tuner export, tables of vLLM and SGLang, "
+    "caches of triton.autotune, T4 results. A path may be a folder of them.",
 )

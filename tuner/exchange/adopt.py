@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from tuner.bundle import Bundle
 from tuner.db.intake import Arrival
 from tuner.errors import UsageError
 from tuner.exchange.claim import Claim, Refused
 from tuner.kernels.spec import Attribute, Dim, Knob, Signature, Value
-from tuner.portable import is_value, knobs_of
+from tuner.portable import is_drawn, is_value, knobs_of
 from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
@@ -58,6 +59,24 @@ def adopt(
     return list(arrivals.values()), refused
 
 
+def unpacked(bundle: Bundle) -> list[Arrival]:
+    """The answers of a bundle, as they were where it was made: of the same key they are exact here too.
+
+    What had been imported there goes on saying from where.
+    """
+    signatures = dict[tuple[str, frozenset[str]], Signature]()
+    arrivals = []
+    for stored in bundle.answers:
+        answer = stored.answer
+        signature = bundle.signatures[answer.problem.op]
+        if answer.kind == IMPORTED:
+            key = (signature.op, frozenset(answer.config))
+            signature = signatures.setdefault(key, knobs_of(signature, answer.config))
+        origin = stored.taken_from or f"bundle {bundle.sha256[:12]} of store {bundle.snapshot}"
+        arrivals.append(Arrival(signature, answer, stored.provenance, origin, stored.created_at))
+    return arrivals
+
+
 def _fault(claim: Claim) -> str:
     """What is wrong with a claim as such; empty where nothing is."""
     config = claim.config
@@ -82,7 +101,7 @@ def _fault(claim: Claim) -> str:
 def _signatures(op: str, claims: Sequence[Claim], known: Signature | None) -> dict[frozenset[str], Signature]:
     """By the names of a config's knobs, what describes such claims."""
     configs = {frozenset(claim.config): claim.config for claim in claims}
-    if known is not None and any(knob.choices for knob in known.knobs):
+    if known is not None and not is_drawn(known):
         return dict.fromkeys(configs, known)
     was = known or Signature(
         op, tuple(map(Dim, claims[0].dims)), (), tuple(Knob(name, ()) for name in claims[0].config)

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner import bundle
+from tuner.bundle import Bundle
 from tuner.errors import UsageError
 from tuner.exchange import autotune, ladder, t4
 from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given, Refused
@@ -24,10 +26,18 @@ class Reading:
 
     files: int
     claims: tuple[Claim, ...]
+    bundles: tuple[tuple[str, Bundle], ...]
+    """With the names of their files."""
     refused: tuple[Refused, ...]
     """Of files that are understood."""
     not_understood: tuple[Refused, ...]
     """Files that gave nothing at all."""
+
+    @property
+    def count(self) -> int:
+        """Answers and configs that were met."""
+        held = sum(len(held.answers) for _, held in self.bundles)
+        return len(self.claims) + held + len(self.refused)
 
 
 def read(paths: Sequence[Path], given: Given) -> Reading:
@@ -37,16 +47,22 @@ def read(paths: Sequence[Path], given: Given) -> Reading:
         UsageError: a path leads nowhere.
     """
     claims, refused, not_understood = list[Claim](), list[Refused](), list[Refused]()
+    bundles = list[tuple[str, Bundle]]()
     files = list(_found(paths))
     for path in files:
         try:
+            if _starts(path).startswith(bundle.BEGINS):
+                held = bundle.read(path)
+                bundles.append((path.name, held))
+                refused += [Refused(path.name, reason) for reason in held.skipped]
+                continue
             said = list(_claims(File(path, _document(path)), given))
         except UsageError as error:
             not_understood.append(Refused(path.name, str(error)))
             continue
         claims += [one for one in said if isinstance(one, Claim)]
         refused += [one for one in said if isinstance(one, Refused)]
-    return Reading(len(files), tuple(claims), tuple(refused), tuple(not_understood))
+    return Reading(len(files), tuple(claims), tuple(bundles), tuple(refused), tuple(not_understood))
 
 
 def _found(paths: Sequence[Path]) -> Iterator[Path]:
@@ -72,15 +88,23 @@ def _claims(file: File, given: Given) -> Iterator[Claim | Refused]:
 
 
 def _document(path: Path) -> object:
+    data = _starts(path, MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"it is larger than {MOST_BYTES:,} bytes")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"no JSON: {type(error).__name__}: {str(error)[:80]}") from error
+
+
+def _starts(path: Path, size: int = 100) -> bytes:
+    """The first bytes of a file, unpacked."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path) if packed else path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise UsageError(f"it is larger than {MOST_BYTES:,} bytes")
-        return json.loads(data)
-    except (EOFError, zlib.error, ValueError, RecursionError) as error:
-        raise UsageError(f"no JSON: {type(error).__name__}: {str(error)[:80]}") from error
+            return file.read(size)
+    except (EOFError, zlib.error) as error:
+        raise UsageError(f"it is damaged: {error}") from error
     except OSError as error:
         raise UsageError(f"it cannot be read: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""Results in the auto-tuning community's T4 schema, as Kernel Tuner writes them: every config of one problem, timed.
+"""Results in the auto-tuning community's T4 schema, as Kernel Tuner has them: every config of one problem, timed.
 
 The schema has no words for the kernel, the problem or the card, so the user says what they are.
 """
@@ -6,13 +6,14 @@ The schema has no words for the kernel, the problem or the card, so the user say
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
 from tuner.errors import UsageError
 from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given
-from tuner.records import median
+from tuner.measure.recorded import t4_result
+from tuner.records import Measurement, median
 
 _POLICY = "t4"
 _UNITS = ("milliseconds", "miliseconds", "ms")
@@ -25,15 +26,15 @@ def claim(file: File, given: Given) -> Claim | None:
     Raises:
         UsageError: it is not in milliseconds, no config ran, or the user does not say what it is about.
     """
-    document = file.document
-    if not isinstance(document, dict) or not isinstance(document.get("results"), list):
+    results = file.document
+    if not isinstance(results, dict) or not isinstance(results.get("results"), list):
         return None
-    if "tuner" in document:
+    if "tuner" in results:
         raise UsageError("a recorded space is searched, not imported: tuner search OP --replay FILE")
     told = {name: value for name, value in given.problem.items() if value is not None}
     if given.op is None or given.device is None or len(told) < 2 or "dtype" not in told:
         raise UsageError("T4 does not say what was tuned, and where; give --op, --device, --problem M=SIZE,dtype=DTYPE")
-    config, milliseconds = _fastest(document)
+    config, milliseconds = _fastest(results)
     sizes = {name: int(value) for name, value in told.items() if re.fullmatch("[0-9]{1,10}", value)}
     return Claim(
         file=file.name,
@@ -49,13 +50,19 @@ def claim(file: File, given: Given) -> Claim | None:
     )
 
 
-def _fastest(document: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+def document(measurements: Iterable[Measurement]) -> dict[str, Any]:
+    """What was measured of one problem, as others read it."""
+    results = [t4_result(measurement) for measurement in measurements]
+    return {"schema_version": "1.0.0", "metadata": {"timeunit": _UNITS[0]}, "results": results}
+
+
+def _fastest(given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
     """The config with the least median, and that, in milliseconds."""
     try:
-        unit = document.get("metadata", {}).get("timeunit", _UNITS[0])
+        unit = given.get("metadata", {}).get("timeunit", _UNITS[0])
         if unit not in _UNITS:
             raise UsageError(f"{NOT_KNOWN}: its times are in {str(unit)[:40]!r}, not in {_UNITS[0]}")
-        timed = [(_time(result), dict(result["configuration"])) for result in document["results"] if _ran(result)]
+        timed = [(_time(result), dict(result["configuration"])) for result in given["results"] if _ran(result)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{NOT_KNOWN}: {type(error).__name__}: {str(error)[:80]}") from error
     ran = [(milliseconds, config) for milliseconds, config in timed if 0 < milliseconds < inf]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import UsageError
 from tuner.exchange.claim import Refused
+from tuner.exchange.folder import path_of
 from tuner.exchange.ladder import OPS
 from tuner.kernels.spec import Problem, Value, torch_dtype
 from tuner.lookup import Asked, Table
@@ -46,11 +47,12 @@ def tables(answers: Iterable[StoredAnswer], style: str) -> tuple[dict[str, Any],
             refused.append(Refused(stored.answer.problem.text, str(error)))
     documents: dict[str, dict[int, StoredAnswer]] = {}
     for place, several in places.items():
-        documents.setdefault(place.path, {})[place.m] = _serving(several)
+        documents.setdefault(place.path, {})[place.m] = serving(several)
     return {path: dict(_document(rungs, style)) for path, rungs in documents.items()}, refused
 
 
-def _serving(several: list[StoredAnswer]) -> StoredAnswer:
+def serving(several: Sequence[StoredAnswer]) -> StoredAnswer:
+    """Of the answers to one question on one device the one that serves it."""
     found = Table(several[0].provenance.device.id, several).find(Asked(several[0].answer.problem)).stored
     assert found is not None  # they all answer it
     return found
@@ -65,12 +67,10 @@ def _place(stored: StoredAnswer, style: str) -> _Place:
         raise UsageError("a table goes by M, and it has no such dim")
     if style == "sglang" and not triton:
         raise UsageError("SGLang keeps tables by Triton version, and its is not known")
-    folders = [] if style == "vllm" else [f"triton_{triton.replace('.', '_')}"]
-    folders += [] if problem.op in OPS.values() else [problem.op]
-    parts = [*folders, f"{_name(problem, provenance.device.name, style)}.json"]
-    if not all(re.fullmatch(r"[A-Za-z0-9][\w,=()\[\] .+-]{0,200}", part) for part in parts):
-        raise UsageError(f"{'/'.join(parts)[:120]!r} is no name for a file")
-    return _Place("/".join(parts), dict(problem.dims)["M"])
+    parts = [] if style == "vllm" else [f"triton_{triton.replace('.', '_')}"]
+    parts += [] if problem.op in OPS.values() else [problem.op]
+    parts += [f"{_name(problem, provenance.device.name, style)}.json"]
+    return _Place(path_of(*parts), dict(problem.dims)["M"])
 
 
 def _name(problem: Problem, device: str, style: str) -> str:
