@@ -15,6 +15,8 @@ from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 _WORD = r"[A-Za-z0-9_.,+-]{1,60}"
+_LAUNCH = {"num_warps": (1, 64), "num_stages": (0, 64)}
+"""What every Triton config says, from the least to the most that makes sense."""
 _MOST_KNOBS, _LONGEST = 32, 100
 _SUMMARY = "as files of others have it; there is no kernel to it here"
 _DTYPES = ("bf16", "fp16", "fp32")
@@ -89,12 +91,14 @@ def _fault(claim: Claim) -> str:
         return "a word of its problem has characters that no answer can be asked by"
     for name, value in config.items():
         if not is_value(value):
-            return f"{name} is no whole number, yes or no, or short text"
-    for name, most in (("num_warps", 64), ("num_stages", 64)):
-        if type(config.get(name)) is not int or not 0 <= config[name] <= most:
-            return f"no Triton config: it states no {name}"
-    if len(claim.device) > _LONGEST or not _card(claim.device).id or not re.fullmatch(r"[\w.+-]{0,40}", claim.triton):
-        return "its device or version is no name"
+            return f"{name} is no number, yes or no, or short text"
+    for name, (least, most) in _LAUNCH.items():
+        if type(config.get(name)) is not int or not least <= config[name] <= most:
+            return f"no Triton config: its {name} is no number from {least} to {most}"
+    if len(claim.device) > _LONGEST or not _card(claim.device).id:
+        return "it names no device"
+    if not re.fullmatch(r"[\w.+-]{0,40}", claim.triton):
+        return "its Triton version is none"
     return ""
 
 

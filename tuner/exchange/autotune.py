@@ -60,7 +60,7 @@ def _fastest(timings: Sequence[Any]) -> tuple[dict[str, Any], float]:
                 if 0 < median < least:
                     best, least = config, float(median)
             case _:
-                raise UsageError(f"{NOT_KNOWN}: an entry of configs_timings is no config with its timings")
+                raise UsageError(f"{NOT_KNOWN}: an entry of configs_timings has no timings")
     if best is None or not isfinite(least):
         raise UsageError("no config of it ran")
     return _config(best), least

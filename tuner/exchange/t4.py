@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 from tuner.errors import UsageError
@@ -53,6 +53,8 @@ def claim(file: File, given: Given) -> Claim | None:
 def document(measurements: Iterable[Measurement]) -> dict[str, Any]:
     """What was measured of one problem, as others read it."""
     results = [t4_result(measurement) for measurement in measurements]
+    for result in results:
+        result["measurements"] = [one for one in result["measurements"] if isfinite(one["value"])]
     return {"schema_version": "1.0.0", "metadata": {"timeunit": _UNITS[0]}, "results": results}
 
 
