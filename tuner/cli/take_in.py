@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -11,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tuner import catalog, device
-from tuner.cli.ops import db_option, json_option, known_signatures
+from tuner.cli.ops import db_option, json_option
 from tuner.cli.show import print_json
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
@@ -21,6 +23,7 @@ from tuner.exchange.claim import Given, Refused
 from tuner.exchange.files import Reading, read
 from tuner.exchange.report import Report
 from tuner.kernels.spec import Signature
+from tuner.measure import recorded
 from tuner.records import Device
 
 _SHOWN = 20
@@ -39,12 +42,8 @@ def _import(
     as_json: bool,
 ) -> int:
     reading = read(paths, Given(op, device_id, triton, problem))
-    database = db or default_database()
-    store = Store.open(database)
-    try:
-        report = _let_in(store, database, reading, replace=replace)
-    finally:
-        store.close()
+    with closing(Store.open(db or default_database())) as store:
+        report = _let_in(store, reading, replace=replace)
     if as_json:
         print_json(report.as_json())
     else:
@@ -52,16 +51,9 @@ def _import(
     return 1 if report.in_vain else 0
 
 
-def _let_in(store: Store, database: Database, reading: Reading, *, replace: bool) -> Report:
-    stored = known_signatures(database)
-
-    def known(op: str) -> Signature | None:
-        try:
-            return catalog.load(op).signature
-        except (NoDevice, UnknownName):
-            return stored.get(op)
-
-    adopted, refused = adopt(reading.claims, known, lambda id: _described(store, id))
+def _let_in(store: Store, reading: Reading, *, replace: bool) -> Report:
+    stored = store.signatures()
+    adopted, refused = adopt(reading.claims, lambda op: _known(op, stored), lambda id: _described(store, id))
     arrivals = [(arrival.origin, arrival) for arrival in adopted]
     arrivals += [(file, arrival) for file, held in reading.bundles for arrival in unpacked(held)]
     fates = store.take_in([arrival for _, arrival in arrivals], replace=replace)
@@ -73,6 +65,16 @@ def _let_in(store: Store, database: Database, reading: Reading, *, replace: bool
         skipped=(*reading.refused, *refused, *kept_out),
         not_understood=reading.not_understood,
     )
+
+
+def _known(op: str, stored: Mapping[str, Signature]) -> Signature | None:
+    """What an op is asked by: its kernel, where there is one."""
+    try:
+        return catalog.load(op).signature
+    except NoDevice:  # there is one, and its code cannot be loaded here
+        return recorded.signatures().get(op, stored.get(op))
+    except UnknownName:
+        return stored.get(op)
 
 
 def _described(store: Store, id: str) -> Device | None:
