@@ -270,7 +270,7 @@ class StoredDevice(BaseModel):
 
     id: int
     slug: str = Field(description="What questions call it.")
-    facts: dict[str, Any]
+    facts: dict[str, Any] = Field(description="Numbers are 0 where an import told nothing but the name.")
     ceilings: dict[str, Any] | None = Field(description="What it was seen to reach; null until it was measured.")
 
 
