@@ -47,7 +47,7 @@ def configs(tmp_path: Path) -> Path:
     """A folder as two projects would leave it."""
     folder = tmp_path / "configs"
     put(folder, MOE, {"1": rung(), "64": rung(32)})
-    put(folder, f"triton_3_5_1/{BLOCK}", {"64": rung(64), "128": {"BLOCK": [1]}})
+    put(folder, f"triton_3_5_1/{BLOCK}", {"64": rung(64, SPLIT_K=1), "128": {"BLOCK": [1]}})
     put(folder, "README.json", {})
     return folder
 
@@ -117,7 +117,7 @@ def test_from_vllm_to_sglang_and_by_bundle_to_another_store(run: Any, configs: P
     assert [one["reason"] for one in told["left_out"]] == [
         "SGLang keeps tables by Triton version, and its is not known"
     ] * 2
-    assert json.loads((tmp_path / "out" / told["files"][0]).read_text()) == {"64": rung(64)}
+    assert json.loads((tmp_path / "out" / told["files"][0]).read_text()) == {"64": rung(64, SPLIT_K=1)}
     assert run(export_command, tmp_path / "out", "--format", "sglang")[0] == 1  # left as it is
     run(export_command, tmp_path / "all.json.gz")
     assert run(import_command, tmp_path / "all.json.gz", "--db", other)[1] == "1 file: 3 read, 3 stored, 0 skipped\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from tuner.bundle import Bundle
 from tuner.db.intake import Arrival
@@ -36,28 +37,26 @@ def adopt(
         known: the signature of an op: of a kernel, or as it was drawn from claims before.
         described: the card of an id, where more is known of it than a name.
     """
-    sound, refused = list[Claim](), list[Refused]()
-    for claim in claims:
-        fault = _fault(claim)
-        refused.append(Refused(claim.file, fault)) if fault else sound.append(claim)
+    refused = list[Refused]()
     by_op: dict[str, list[Claim]] = {}
-    for claim in sound:
-        by_op.setdefault(claim.op, []).append(claim)
-    cards: dict[str, Device] = {}
+    for claim in claims:
+        if fault := _fault(claim):
+            refused.append(Refused(claim.file, fault))
+        else:
+            by_op.setdefault(claim.op, []).append(claim)
     arrivals = dict[tuple[str, ...], Arrival]()
+    described = cache(described)
     for op, several in by_op.items():
         signatures = _signatures(op, several, known(op))
         for claim in several:
             try:
-                arrival = _arrival(claim, signatures[frozenset(claim.config)], cards, described)
+                arrival = _arrival(claim, signatures[frozenset(claim.config)], described)
             except UsageError as error:
                 refused.append(Refused(claim.file, str(error)))
                 continue
-            key = (arrival.answer.problem.text, arrival.provenance.device.id, claim.triton, claim.policy)
-            first = arrivals.setdefault(key, arrival)
+            first = arrivals.setdefault(_question(arrival), arrival)
             if first is not arrival:
-                same = first.answer.config == arrival.answer.config
-                refused.append(Refused(claim.file, f"{first.origin} {'says the same' if same else 'says otherwise'}"))
+                refused.append(_said_before(first, arrival))
     return list(arrivals.values()), refused
 
 
@@ -127,12 +126,8 @@ def _attributes(claims: Sequence[Claim], was: Sequence[Attribute]) -> tuple[Attr
     return tuple(Attribute(name, tuple(values), next(iter(values))) for name, values in choices.items())
 
 
-def _arrival(
-    claim: Claim, signature: Signature, cards: dict[str, Device], described: Callable[[str], Device | None]
-) -> Arrival:
-    device = _card(claim.device)
-    if device.id not in cards:
-        cards[device.id] = described(device.id) or device
+def _arrival(claim: Claim, signature: Signature, described: Callable[[str], Device | None]) -> Arrival:
+    named = _card(claim.device)
     answer = Answer(
         problem=signature.problem({**claim.dims, "dtype": claim.dtype, **claim.attributes}),
         kind=IMPORTED,
@@ -144,8 +139,19 @@ def _arrival(
         default_latency_us=None,
         vendor_latency_us=None,
     )
-    provenance = Provenance(cards[device.id], Environment(claim.triton), "", claim.policy)
+    provenance = Provenance(described(named.id) or named, Environment(claim.triton), "", claim.policy)
     return Arrival(signature, answer, provenance, claim.file)
+
+
+def _question(arrival: Arrival) -> tuple[str, ...]:
+    """What an arrival answers, and for whom."""
+    its = arrival.provenance
+    return arrival.answer.problem.text, its.device.id, its.environment.triton, its.policy
+
+
+def _said_before(first: Arrival, arrival: Arrival) -> Refused:
+    same = first.answer.config == arrival.answer.config
+    return Refused(arrival.origin, f"{first.origin} says {'the same' if same else 'otherwise'}")
 
 
 def _card(name: str) -> Device:

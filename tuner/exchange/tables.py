@@ -83,7 +83,8 @@ def _name(problem: Problem, device: str, style: str) -> str:
     elif dtype != "bf16":
         raise UsageError("a table's name has room for one of quant and dtype")
     parts = {name: sizes[name] for name in order} | {"device_name": device.replace(" ", "_")}
-    parts |= ({} if quant is None else {"dtype": quant}) | {name: _value(value, style) for name, value in given.items()}
+    parts |= {} if quant is None else {"dtype": quant}
+    parts |= {name: _value(value, style) for name, value in sorted(given.items())}
     return f"{','.join(f'{name}={value}' for name, value in parts.items())}{'_down' if down else ''}"
 
 
