@@ -67,6 +67,7 @@ class BestConfig(BaseModel):
                     "unresolved": False,
                     "marks": [],
                     "recorded": None,
+                    "imported": None,
                     "max_error": 0.0029,
                     "tolerance": 0.0156,
                     "checked": {"inputs": ["normal", "normal", "special"], "launches": 54},
@@ -92,13 +93,16 @@ class BestConfig(BaseModel):
     device: str
     config: dict[str, Value]
     match: str = Field(description="`exact`, or `stale` with the reasons.")
-    kind: str = Field(description="`tuned`, or `default` where nothing beat the kernel's default.")
-    latency_us: float
-    interval_us: tuple[float, float]
+    kind: str = Field(
+        description="`tuned`; `default` where nothing beat the kernel's default; `imported` where a file of others "
+        "says so, and nobody measured it here."
+    )
+    latency_us: float | None = Field(description="null where no timing came with what was imported.")
+    interval_us: tuple[float, float] | None
     speedup: float | None = Field(description="Over the kernel's default.")
     speedup_interval: tuple[float, float] | None
     tflops: float | None
-    gb_per_s: float
+    gb_per_s: float | None
     default_latency_us: float | None
     vendor_latency_us: float | None
     ties: list[Tie]
@@ -108,6 +112,7 @@ class BestConfig(BaseModel):
         "`throttled`: its clocks were held down."
     )
     recorded: str | None = Field(description="The recorded space it was replayed from; null: measured on the device.")
+    imported: str | None = Field(description="The file or store it was taken from; null: found by a search of ours.")
     max_error: float | None = Field(description="Largest deviation from a reference over its largest value.")
     tolerance: float | None
     checked: Checked
@@ -181,7 +186,7 @@ class TableAnswer(BaseModel):
     problem: dict[str, Value]
     config: dict[str, Value]
     kind: str
-    latency_us: float
+    latency_us: float | None
     tuned_with: TunedWith
     recorded: str | None
     tuned_at: str
@@ -265,7 +270,7 @@ class StoredDevice(BaseModel):
 
     id: int
     slug: str = Field(description="What questions call it.")
-    facts: dict[str, Any]
+    facts: dict[str, Any] = Field(description="Numbers are 0 where an import told nothing but the name.")
     ceilings: dict[str, Any] | None = Field(description="What it was seen to reach; null until it was measured.")
 
 

@@ -50,6 +50,7 @@ class Kernel(Base):
     """Of the signature."""
     signature: Mapped[dict[str, Any]]
     created_at: Mapped[str]
+    """When it was searched first, or what came with it was found: the newest of an op is the one to ask by."""
 
 
 class Device(Base):
@@ -158,7 +159,7 @@ class Answer(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
     kind: Mapped[str]
-    """`tuned`, `default`, `rollback` or `quarantine`."""
+    """`tuned`, `default`, `imported`, `rollback` or `quarantine`."""
     about_id: Mapped[int | None] = mapped_column(ForeignKey("answers.id"))
     """The answer that a rollback restores or a quarantine takes out of service."""
     op: Mapped[str] = mapped_column(index=True)
@@ -170,7 +171,9 @@ class Answer(Base):
     triton: Mapped[str]
     config: Mapped[dict[str, Any]]
     latency_us: Mapped[float]
+    """Infinite where it was never timed."""
     interval_us: Mapped[list[Any]]
+    """Empty where it is not known."""
     speedup: Mapped[float | None]
     speedup_interval: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     default_latency_us: Mapped[float | None]

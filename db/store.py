@@ -10,11 +10,13 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,6 +26,7 @@ from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from tuner.db import revisions, schema, upkeep
 from tuner.db.database import Database
+from tuner.db.intake import Arrival, Fate, Present, fate
 from tuner.db.postgresql import PostgreSQL
 from tuner.db.revisions import HEAD
 from tuner.db.sqlite import SQLite
@@ -49,6 +52,8 @@ _LARGEST_ID = 2**31 - 1
 _TRIES = 2
 """A config that crashed, hung or ran out of memory is tried again in a later run, so many times in all."""
 
+_AT_A_TIME = 500
+"""Answers from elsewhere in one write, which takes a fraction of a second."""
 _MOST_REQUESTS = 100_000
 """Distinct problems that are kept count of."""
 
@@ -150,25 +155,7 @@ class Store:
     ) -> int:
         """Opens a run; trials are added to it as they end."""
         with self._write() as connection:
-            environment = asdict(provenance.environment)
-            described = signature.as_json()
-            kernel = {"op": signature.op, "source": provenance.source, "digest": _digest(described)}
-            return _insert(
-                connection,
-                schema.Run,
-                kernel_id=_id_of(connection, schema.Kernel, kernel, signature=described, created_at=_now()),
-                problem_id=_id_of(
-                    connection, schema.Problem, {"text": problem.text}, op=problem.op, parameters=problem.values
-                ),
-                device_id=_device_id(connection, provenance.device),
-                environment_id=_id_of(connection, schema.Environment, environment),
-                policy=provenance.policy,
-                recorded=provenance.recorded,
-                settings=dict(settings),
-                status="running",
-                tuner=provenance.tuner,
-                started_at=_now(),
-            )
+            return _insert(connection, schema.Run, **_run_values(connection, signature, problem, provenance, settings))
 
     def add_trial(self, run_id: int, measurement: Measurement) -> None:
         """Writes one measurement; a later one of the same config in the same run replaces it."""
@@ -213,32 +200,28 @@ class Store:
         """Closes a run with its answer; the id orders it among all answers."""
         with self._write() as connection:
             _end_run(connection, run_id, "done", stopped, seconds, duel)
-            return _insert(
-                connection,
-                schema.Answer,
-                run_id=run_id,
-                kind=answer.kind,
-                op=answer.problem.op,
-                problem=answer.problem.text,
-                device=provenance.device.id,
-                source=provenance.source,
-                policy=provenance.policy,
-                triton=provenance.environment.triton,
-                config=dict(answer.config),
-                latency_us=answer.latency_us,
-                interval_us=answer.interval_us,
-                speedup=answer.speedup,
-                speedup_interval=answer.speedup_interval,
-                default_latency_us=answer.default_latency_us,
-                vendor_latency_us=answer.vendor_latency_us,
-                ties=[{**asdict(tie), "config": dict(tie.config)} for tie in answer.ties],
-                unresolved=answer.unresolved,
-                flops=answer.flops,
-                bytes=answer.bytes,
-                evidence=asdict(answer.evidence),
-                marks=list(answer.marks),
-                created_at=_now(),
-            )
+            return _insert(connection, schema.Answer, **_answer_values(run_id, answer, provenance, _now()))
+
+    def take_in(self, arrivals: Sequence[Arrival], *, replace: bool = False) -> list[Fate]:
+        """Lets in what was found elsewhere, as far as `intake.fate` has it; what became of each.
+
+        Each that is let in is the answer of a run that ended as `imported`, and says where it comes from. Many go in
+        one write, and between two writes others get their turn.
+        """
+        fates = list[Fate]()
+        for start in range(0, len(arrivals), _AT_A_TIME):
+            some = arrivals[start : start + _AT_A_TIME]
+            with self._write() as connection:
+                present = _present(connection, some)
+                let_in = list[Arrival]()
+                for arrival in some:
+                    there = present[_key_of(arrival)]
+                    fates.append(fate(arrival, there, replace=replace))
+                    if fates[-1].stored:
+                        let_in.append(arrival)
+                        there.append(Present.of(arrival))
+                _take_in(connection, let_in)
+        return fates
 
     def known(self, signature: Signature, problem: Problem, provenance: Provenance) -> list[Measurement]:
         """What earlier runs measured of this very problem, device, environment, source and policy.
@@ -310,11 +293,18 @@ class Store:
         return min(measured, key=lambda measurement: measurement.latency_us, default=None)
 
     def signatures(self) -> dict[str, Signature]:
-        """The newest signature of every op that was ever searched."""
-        query = select(schema.Kernel.signature).order_by(schema.Kernel.id)
+        """The newest signature of every op that there are answers of, or was a search for."""
+        query = select(schema.Kernel.signature).order_by(schema.Kernel.created_at, schema.Kernel.id)
         with self._read() as connection:
             found = [Signature.from_json(row.signature) for row in connection.execute(query)]
         return {signature.op: signature for signature in found}
+
+    def device(self, slug: str) -> Device | None:
+        """The card of that id, as it was last described; None where nothing but its name is known."""
+        query = select(schema.Device.facts).filter_by(slug=slug).order_by(schema.Device.id.desc())
+        with self._read() as connection:
+            described = [_device(facts) for facts in connection.scalars(query)]
+        return next((device for device in described if device.sm_count), None)
 
     def devices(self) -> list[str]:
         """Ids of the devices that answers are stored for."""
@@ -497,6 +487,147 @@ def _device_id(connection: Connection, device: Device) -> int:
     return _id_of(connection, schema.Device, known_as, facts=asdict(device), ceilings=None)
 
 
+def _run_values(
+    connection: Connection,
+    signature: Signature,
+    problem: Problem,
+    provenance: Provenance,
+    settings: Mapping[str, Any],
+    ids: dict[object, int] | None = None,
+) -> dict[str, Any]:
+    """A run that begins now. `ids`: of rows that many runs share, so that each is looked up once."""
+    ids = {} if ids is None else ids
+
+    def shared(about: object, look_up: Callable[[], int]) -> int:
+        if about not in ids:
+            ids[about] = look_up()
+        return ids[about]
+
+    environment, text = asdict(provenance.environment), {"text": problem.text}
+    described = {"op": problem.op, "parameters": problem.values}
+    return {
+        "kernel_id": shared(
+            (signature, provenance.source), lambda: _kernel_id(connection, signature, provenance, _now())
+        ),
+        "problem_id": shared(problem.text, lambda: _id_of(connection, schema.Problem, text, **described)),
+        "device_id": shared(provenance.device, lambda: _device_id(connection, provenance.device)),
+        "environment_id": shared(provenance.environment, lambda: _id_of(connection, schema.Environment, environment)),
+        "policy": provenance.policy,
+        "recorded": provenance.recorded,
+        "settings": dict(settings),
+        "status": "running",
+        "tuner": provenance.tuner,
+        "started_at": _now(),
+    }
+
+
+def _kernel_id(connection: Connection, signature: Signature, provenance: Provenance, created_at: str) -> int:
+    described = signature.as_json()
+    kernel = {"op": signature.op, "source": provenance.source, "digest": _digest(described)}
+    return _id_of(connection, schema.Kernel, kernel, signature=described, created_at=created_at)
+
+
+def _answer_values(run_id: int, answer: Answer, provenance: Provenance, created_at: str) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "kind": answer.kind,
+        "op": answer.problem.op,
+        "problem": answer.problem.text,
+        "device": provenance.device.id,
+        "source": provenance.source,
+        "policy": provenance.policy,
+        "triton": provenance.environment.triton,
+        "config": dict(answer.config),
+        "latency_us": inf if answer.latency_us is None else answer.latency_us,
+        "interval_us": list(answer.interval_us or ()),
+        "speedup": answer.speedup,
+        "speedup_interval": answer.speedup_interval,
+        "default_latency_us": answer.default_latency_us,
+        "vendor_latency_us": answer.vendor_latency_us,
+        "ties": [{**asdict(tie), "config": dict(tie.config)} for tie in answer.ties],
+        "unresolved": answer.unresolved,
+        "flops": answer.flops,
+        "bytes": answer.bytes,
+        "evidence": asdict(answer.evidence),
+        "marks": list(answer.marks),
+        "created_at": created_at,
+    }
+
+
+def _take_in(connection: Connection, arrivals: Sequence[Arrival]) -> None:
+    if not arrivals:
+        return
+    ids, now = _problem_ids(connection, [arrival.answer.problem for arrival in arrivals]), _now()
+    for (
+        arrival
+    ) in arrivals:  # a signature is as old as what came with it, so that an old one is not taken for the newest
+        signature, provenance = arrival.signature, arrival.provenance
+        if (signature, provenance.source) not in ids:
+            found_at = arrival.created_at or now
+            ids[signature, provenance.source] = _kernel_id(connection, signature, provenance, found_at)
+    ended = {"status": "done", "stopped": "imported", "seconds": {}, "ended_at": now}
+    runs = [
+        _run_values(connection, a.signature, a.answer.problem, a.provenance, {"imported": a.origin}, ids) | ended
+        for a in arrivals
+    ]
+    run_ids = connection.scalars(insert(schema.Run).returning(schema.Run.id, sort_by_parameter_order=True), runs)
+    answers = [
+        _answer_values(run_id, arrival.answer, arrival.provenance, arrival.created_at or now)
+        for run_id, arrival in zip(run_ids, arrivals, strict=True)
+    ]
+    connection.execute(insert(schema.Answer), answers)
+
+
+def _problem_ids(connection: Connection, problems: Sequence[Problem]) -> dict[object, int]:
+    """Ids by text of the rows of many problems; those that are not there are made."""
+    table, by_text = schema.Problem, {problem.text: problem for problem in problems}
+    query = select(table.text, table.id).where(table.text.in_(by_text))
+    ids: dict[object, int] = {row.text: row.id for row in connection.execute(query)}
+    new = [problem for text, problem in by_text.items() if text not in ids]
+    if new:
+        rows = [{"text": problem.text, "op": problem.op, "parameters": problem.values} for problem in new]
+        made = connection.execute(insert(table).returning(table.text, table.id), rows)
+        ids |= {row.text: row.id for row in made}
+    return ids
+
+
+_Key = tuple[str, str, str, str, str, str | None]
+"""Problem, device, source, policy, Triton version and recorded space: of two answers that agree in these one serves."""
+
+
+def _key_of(arrival: Arrival) -> _Key:
+    its = arrival.provenance
+    device, triton = its.device.id, its.environment.triton
+    return arrival.answer.problem.text, device, its.source, its.policy, triton, its.recorded
+
+
+def _present(connection: Connection, arrivals: Sequence[Arrival]) -> defaultdict[_Key, list[Present]]:
+    """What is there of the problems that these are about, by key, oldest first."""
+    answer, run = schema.Answer, schema.Run
+    out = select(answer.about_id).where(answer.kind == "quarantine")
+    query = select(answer, run.recorded, run.settings).join(run, answer.run_id == run.id)
+    about = answer.problem.in_({arrival.answer.problem.text for arrival in arrivals})
+    out_of_service = set(connection.scalars(out))
+    present = defaultdict[_Key, list[Present]](list)
+    for row in connection.execute(query.where(about, answer.kind != "quarantine").order_by(answer.id)):
+        one = Present(
+            row.kind,
+            row.config,
+            _timed(row.latency_us),
+            row.created_at,
+            imported="imported" in row.settings,
+            in_service=row.id not in out_of_service,
+        )
+        key = (row.problem, row.device, row.source, row.policy, row.triton, row.recorded)
+        present[key].append(one)
+    return present
+
+
+def _timed(latency_us: float | None) -> float | None:
+    """A latency as it is stored; None where there is none."""
+    return None if latency_us in (None, inf) else latency_us
+
+
 def _end_run(
     connection: Connection, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None
 ) -> None:
@@ -609,8 +740,8 @@ def _stored_answer(row: Row[Any], signature: Signature | None = None) -> StoredA
             problem=signature.problem(row.parameters),
             kind=row.kind,
             config=signature.config(row.config),
-            latency_us=row.latency_us,
-            interval_us=tuple(row.interval_us),
+            latency_us=_timed(row.latency_us),
+            interval_us=tuple(row.interval_us) or None,
             speedup=row.speedup,
             speedup_interval=None if row.speedup_interval is None else tuple(row.speedup_interval),
             default_latency_us=row.default_latency_us,
@@ -644,19 +775,23 @@ def _stored_run(row: Row[Any]) -> StoredRun:
         started_at=row.started_at,
         ended_at=row.ended_at,
         trials=row.trials,
-        answer_us=row.answer_us,
+        answer_us=_timed(row.answer_us),
     )
 
 
 def _provenance(row: Row[Any]) -> Provenance:
     return Provenance(
-        device=Device(**row.facts | {"capability": tuple(row.facts["capability"])}),
+        device=_device(row.facts),
         environment=Environment(row.triton, row.ptxas, row.torch, row.driver),
         source=row.source,
         policy=row.policy,
         recorded=row.recorded,
         tuner=row.tuner,
     )
+
+
+def _device(facts: Mapping[str, Any]) -> Device:
+    return Device(**{**facts, "capability": tuple(facts["capability"])})
 
 
 def _fingerprint(device: Device) -> str:

@@ -375,6 +375,7 @@ class TestJson:
             "ties": [{"config": {"BLOCK": 128, "num_warps": 8, "num_stages": 3}, "slowdown": 1.0023}],
             "unresolved": True,
             "recorded": None,
+            "imported": None,
             "max_error": 1.5e-7,
             "tolerance": 0.0078125,
             "checked": {"inputs": ["normal"], "launches": 17},

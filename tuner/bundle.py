@@ -28,7 +28,9 @@ from tuner.records import Device, StoredAnswer
 FORMAT = 1
 MOST_BYTES = 256 << 20
 """Of a document, compressed or not: some 200,000 answers."""
-_HEAD = b'{"sha256":"%b",'
+BEGINS = b'{"sha256":'
+"""The first bytes of a document, which no other format has."""
+_HEAD = BEGINS + b'"%b",'
 _HEAD_BYTES = len(_HEAD % (b"0" * 64))
 _GZIP = b"\x1f\x8b"
 
@@ -135,7 +137,7 @@ def _parsed(data: bytes, origin: str) -> dict[str, Any]:
     try:
         document = json.loads(data, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        if data.startswith(b'{"sha256":') and not data.endswith(b"}"):
+        if data.startswith(BEGINS) and not data.endswith(b"}"):
             raise _cut_off(origin) from error
         raise _no_bundle(origin) from error
     if not isinstance(document, dict) or "sha256" not in document or type(document.get("format")) is not int:

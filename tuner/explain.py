@@ -116,7 +116,7 @@ class Report:
     """Why the answer is this one of them."""
     candidates: Candidates
     roofline: Roofline | None
-    """None where the card's ceilings were not measured."""
+    """None where the card's ceilings were not measured, nor the answer's latency."""
     card: CardRange | None
     """None where nobody looked at it."""
     importance: Mapping[str, float] = field(default_factory=dict)
@@ -259,7 +259,9 @@ def _candidates(run: StoredRun, duel: Duel | None, measurements: Sequence[Measur
     )
 
 
-def _roofline(answer: Answer, ceilings: Ceilings) -> Roofline:
+def _roofline(answer: Answer, ceilings: Ceilings) -> Roofline | None:
+    if answer.latency_us is None:
+        return None
     floor_us = ceilings.roofline_us(answer.problem, answer.flops, answer.bytes)
     memory_us = ceilings.roofline_us(answer.problem, 0, answer.bytes)
     arithmetic = ceilings.arithmetic(answer.problem)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
-from tuner.records import Environment, StoredAnswer
+from tuner.records import IMPORTED, Environment, StoredAnswer
 
 _NEAREST = 3
 
@@ -138,6 +138,7 @@ def answer_json(stored: StoredAnswer) -> dict[str, Any]:
         "unresolved": answer.unresolved,
         "marks": list(answer.marks),
         "recorded": provenance.recorded,
+        "imported": stored.taken_from,
         "max_error": answer.evidence.max_error,
         "tolerance": answer.evidence.tolerance,
         "checked": {"inputs": list(answer.evidence.inputs), "launches": answer.evidence.launches},
@@ -285,11 +286,14 @@ def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
         "ptxas": (provenance.environment.ptxas, asked.ptxas),
         "policy": (provenance.policy, asked.policy),
     }
-    return tuple(
+    others = [
         f"{name}: tuned with {has or 'none'}, asked for {wants}"
         for name, (has, wants) in fields.items()
         if wants not in (None, has)
-    )
+    ]
+    if stored.answer.kind == IMPORTED:  # no question can have asked for what nobody measured
+        others.append(f"imported: taken from {stored.taken_from}, not measured here")
+    return tuple(others)
 
 
 def _comparable(stored: StoredAnswer, asked: Asked) -> bool:
@@ -298,11 +302,12 @@ def _comparable(stored: StoredAnswer, asked: Asked) -> bool:
 
 
 def _preference(stored: StoredAnswer, asked: Asked) -> tuple[Any, ...]:
-    """Exact before stale; measured before recorded; same source; nearest Triton not newer than asked; newest."""
+    """Exact before stale; measured, recorded, imported; same source; nearest Triton not newer than asked; newest."""
     provenance = stored.provenance
     return (
         _comparable(stored, asked),
         not _differences(stored, asked) and provenance.recorded is None,
+        stored.answer.kind != IMPORTED,
         provenance.recorded is None,
         asked.source in (None, provenance.source),
         _triton_preference(provenance.environment.triton, asked.triton),

@@ -7,14 +7,15 @@ bounded, and a config has the knobs of its signature with values of their types.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.kernels.spec import MAX_SIZE, Config, Signature, dtype_name
-from tuner.records import Answer, Device, Environment, Evidence, Interval, Provenance, StoredAnswer, Tie
+from tuner.kernels.spec import MAX_SIZE, Config, Knob, Signature, dtype_name
+from tuner.records import IMPORTED, Answer, Device, Environment, Evidence, Interval, Provenance, StoredAnswer, Tie
 
+_KINDS = ("tuned", "default", "rollback", IMPORTED)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _LONGEST, _MOST_ITEMS, _LARGEST = 10_000, 10_000, 1e300
 """Of a text, in characters; of a list; of a number."""
@@ -83,13 +84,17 @@ def answer_from_json(data: object, signatures: Mapping[str, Signature], devices:
 
 
 def _answer(given: _Fields, signature: Signature) -> Answer:
-    evidence = given.fields("evidence")
+    evidence, kind = given.fields("evidence"), given.text("kind")
+    if kind not in _KINDS:
+        raise UsageError(f"an answer is {', '.join(_KINDS)}, not {kind[:40]!r}")
+    if kind != IMPORTED and given.data.get("latency_us") is None:
+        raise UsageError(f"an answer that is {kind} was timed, and here latency_us is missing")
     return Answer(
         problem=signature.problem(given.mapping("problem")),
-        kind=given.text("kind"),
-        config=checked_config(signature, given.mapping("config")),
-        latency_us=given.positive("latency_us"),
-        interval_us=given.interval("interval_us"),
+        kind=kind,
+        config=(imported_config if kind == IMPORTED else checked_config)(signature, given.mapping("config")),
+        latency_us=given.optional("latency_us", given.positive),
+        interval_us=given.optional("interval_us", given.interval),
         speedup=given.optional("speedup", given.positive),
         speedup_interval=given.optional("speedup_interval", given.interval),
         default_latency_us=given.optional("default_latency_us", given.positive),
@@ -124,12 +129,34 @@ def checked_config(signature: Signature, values: Mapping[str, Any]) -> Config:
     config = signature.config(values)
     for knob in signature.knobs:
         value, kinds = config[knob.name], {type(choice) for choice in knob.choices}
-        if type(value) not in kinds or not _is_value(value):
+        if type(value) not in kinds or not is_value(value):
             raise UsageError(
                 f"{signature.op}: {knob.name} is {' or '.join(sorted(kind.__name__ for kind in kinds))}, "
                 f"not {str(value)[:40]!r}"
             )
     return config
+
+
+def imported_config(signature: Signature, values: Mapping[str, Any]) -> Config:
+    """The config that `values` describe, of an answer that no kernel's signature was asked about: as it stands.
+
+    Raises:
+        UsageError: a name is no knob's, or a value none.
+    """
+    for name, value in values.items():
+        if not _NAME.fullmatch(name) or not is_value(value):
+            raise UsageError(f"{signature.op}: {name[:40]!r} is no knob with a number, yes or no, or a text")
+    return knobs_of(signature, values).config(values)
+
+
+def knobs_of(signature: Signature, values: Iterable[str]) -> Signature:
+    """A signature drawn from a config of others: it has these knobs, and does not say what they may be set to."""
+    return replace(signature, knobs=tuple(Knob(name, ()) for name in values))
+
+
+def is_drawn(signature: Signature) -> bool:
+    """Whether it was drawn from configs of others, so that nobody can search by it."""
+    return not any(knob.choices for knob in signature.knobs)
 
 
 def device_to_json(device: Device) -> dict[str, Any]:
@@ -171,6 +198,10 @@ def signature_from_json(data: object) -> Signature:
     signature = Signature.from_json(given.data)
     if not signature.dims or not signature.dtypes:
         raise UsageError(f"{signature.op}: a signature has a dim and a dtype at least")
+    if not is_drawn(signature):
+        for knob in signature.knobs:
+            if not knob.choices:
+                raise _no_choices(knob.name)
     known = list[object]()
     for dim in signature.dims:
         if isinstance(dim.default, str) and dim.default not in known:
@@ -190,15 +221,19 @@ def _checked_item(item: _Fields, kind: str) -> None:
             raise UsageError("a dim's default is a size or another dim's name")
         return
     choices = item.items("choices")
-    if not choices or not all(map(_is_value, choices)):
-        raise UsageError(f"{item.text('name')}: choices are numbers, yes or no, or texts, and at least one")
+    if not all(map(is_value, choices)) or (not choices and kind == "attributes"):
+        raise _no_choices(item.text("name"))
     if kind == "attributes":
         item.texts("dtypes")
     if default not in choices and not (kind == "knobs" and default is None):
         raise UsageError(f"{item.text('name')}: the default is one of the choices")
 
 
-def _is_value(value: object) -> bool:
+def _no_choices(name: str) -> UsageError:
+    return UsageError(f"{name}: choices are numbers, yes or no, or texts, and at least one")
+
+
+def is_value(value: object) -> bool:
     """Whether it passes through Triton unchanged."""
     if isinstance(value, str):
         return len(value) <= 200

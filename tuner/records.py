@@ -19,7 +19,7 @@ class Device:
     """What a card is. `id` is how people and keys name it; the other fields are its fingerprint."""
 
     name: str
-    """As NVML gives it: "NVIDIA H100 80GB HBM3"."""
+    """As NVML gives it: "NVIDIA H100 80GB HBM3". An imported answer may know no more: all numbers are 0 then."""
     capability: tuple[int, int]
     sm_count: int
     memory_bytes: int
@@ -267,16 +267,21 @@ class Evidence:
     """How many launches' outputs were compared."""
 
 
+IMPORTED = "imported"
+"""The kind of an answer that a file of others gave: nobody checked it here, and it may never have been timed."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a search found for one problem. Append-only: a newer answer replaces, nothing is overwritten."""
 
     problem: Problem
     kind: str
-    """`tuned`, or `default` where nothing beat the default."""
+    """`tuned`, `default` where nothing beat the default, or `IMPORTED`."""
     config: Config
-    latency_us: float
-    interval_us: Interval
+    latency_us: float | None
+    """None where no timing came with it, as for `interval_us`; only an imported one may lack them."""
+    interval_us: Interval | None
     speedup: float | None
     """Default's latency over this config's, round by round; None where the default does not run."""
     speedup_interval: Interval | None
@@ -294,13 +299,13 @@ class Answer:
 
     @property
     def tflops(self) -> float | None:
-        """TFLOP/s; None for a kernel that only moves data."""
-        return self.flops / self.latency_us / 1e6 if self.flops else None
+        """TFLOP/s; None for a kernel that only moves data, and where it is not known."""
+        return self.flops / self.latency_us / 1e6 if self.flops and self.latency_us else None
 
     @property
-    def gb_per_s(self) -> float:
-        """Least bytes moved, in GB/s."""
-        return self.bytes / self.latency_us / 1e3
+    def gb_per_s(self) -> float | None:
+        """Least bytes moved, in GB/s; None where it is not known."""
+        return self.bytes / self.latency_us / 1e3 if self.bytes and self.latency_us else None
 
 
 @dataclass(frozen=True)
@@ -344,6 +349,12 @@ class StoredAnswer:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What its run was asked for."""
 
+    @property
+    def taken_from(self) -> str | None:
+        """The file or the store that it was imported from; None: it was found by a search into this store."""
+        origin: str | None = self.settings.get("imported")
+        return origin
+
 
 @dataclass(frozen=True)
 class StoredRun:
@@ -358,7 +369,8 @@ class StoredRun:
     status: str
     """`running` (or killed), `done`, `failed` or `interrupted`."""
     stopped: str | None
-    """What ended it: `trials`, `budget`, `exhausted`, `interrupted` or `error`; None while it runs."""
+    """What ended it: `trials`, `budget`, `exhausted`, `interrupted`, `error`, or `imported` where only the answer came;
+    None while it runs."""
     seconds: Mapping[str, float]
     """Wall time by stage; empty while it runs."""
     started_at: str
@@ -367,7 +379,7 @@ class StoredRun:
     trials: int = 0
     """Configs it measured itself; what it took over from earlier runs is not among them."""
     answer_us: float | None = None
-    """Latency of its answer; None where it gave none."""
+    """Latency of its answer; None where it gave none, or one that was never timed."""
 
     def as_json(self) -> dict[str, Any]:
         """The run without what it measured, as `tuner show --json` and the service give it."""

@@ -99,7 +99,8 @@ def _wanted(pinned: Pinned, op: str, device: int | str) -> tuple[list[Compile], 
         config = pinned.best(op, device, problem.values)[0].config
         if config is not None:
             wanted.append(Compile(problem, config))
-    return wanted, answers[-1].provenance.device.limits if answers else None
+    described = [stored.provenance.device for stored in answers if stored.provenance.device.sm_count]
+    return wanted, described[-1].limits if described else None
 
 
 def _compile(op: str, wanted: Sequence[Compile], limits: Limits, jobs: int, compile_s: float) -> Iterator[Compiled]:

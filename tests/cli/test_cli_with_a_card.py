@@ -202,6 +202,19 @@ class TestVerify:
         assert document["verified"]["outcome"] == "wrong"
         assert document["verified"]["error"].startswith("wrong_result: deviates from the reference by inf")
 
+    def test_what_was_imported_is_timed_for_the_first_time(self, machine: Machine, tmp_path: Path) -> None:
+        config = {"BLOCK": 256, "FAULT": "none", "num_warps": 4, "num_stages": 1}
+        result = {"configuration": config, "invalidity": "correct", "correctness": 1, "times": {"runtimes": [0.5]}}
+        file = tmp_path / "results.json"
+        file.write_text(json.dumps({"results": [result]}))
+        about = ["--op", "on_torch", "--device", H200.id, "--problem", "N=4096,dtype=fp32"]
+        assert CliRunner().invoke(cli, ["import", str(file), *about], standalone_mode=False).return_value == 0
+        machine.write("UPDATE answers SET latency_us = 9e999")  # as of a file that has no timings
+        done = machine("verify")
+        assert done.return_value == 0, done.stdout
+        assert "stale: imported: taken from results.json, not measured here" in done.stdout
+        assert "latency        never timed, is " in done.stdout
+
     def test_nothing_stored_is_a_miss(self, searched: Machine) -> None:
         done = CliRunner().invoke(cli, ["verify", toy("on_torch"), "--N", "1"], standalone_mode=False)
         assert done.return_value == 1

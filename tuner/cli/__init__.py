@@ -23,11 +23,12 @@ _COMMANDS = {
     "export": "Write the stored answers to one file, for other machines.",
     "warm": "Compile what was answered for a card, before a server asks.",
     "db": "Describe, upgrade, back up or prune the database.",
+    "import": "Take in answers and configs that were found elsewhere.",
     "replay": "Compare samplers on spaces of which every config was measured.",
     "record": "Measure every config of a problem, and write the space to a file.",
 }
 """Told here so that `tuner --help` loads none of them."""
-_FILES = {"show": "run"}
+_FILES = {"show": "run", "import": "take_in"}
 """Of commands whose file is not called as they are; `show.py` is what every command shows."""
 CHANGED, INTERRUPTED = 4, 130
 

@@ -20,7 +20,7 @@ from tuner.errors import NothingFound
 from tuner.explain import Candidates, CardRange, Contender, Report, Roofline, explain
 from tuner.kernels.spec import Problem, Signature
 from tuner.occupancy import Occupancy
-from tuner.records import Ceilings, Measurement, StoredAnswer
+from tuner.records import IMPORTED, Ceilings, Measurement, StoredAnswer
 
 _BAR = 24
 """Characters of a bar that stands for everything."""
@@ -43,6 +43,8 @@ def _explain(
     if found.stored is None:
         give(found, snapshot, as_json)
         return 1
+    if found.stored.answer.kind == IMPORTED:
+        raise NothingFound(f"{found.stored.taken_from} says so, and nothing was compared here; {found.command}")
     report, measurements, ceilings = _report(store, found.stored)
     if plot is not None:
         _write_page(plot, report, measurements, ceilings)

@@ -1,10 +1,14 @@
-"""`tuner export`: the stored answers in one file, for machines that reach no database and for ranks that must agree."""
+"""`tuner export`: the stored answers in one file, for machines that reach no database and for ranks that must agree.
+
+Or as files that others read.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,13 +17,83 @@ from tuner.bundle import Bundle
 from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.show import print_json, say
 from tuner.db.database import Database
-from tuner.db.store import Store
-from tuner.errors import NothingFound
+from tuner.db.store import Store, Tip
+from tuner.errors import NothingFound, UsageError
+from tuner.exchange import folder, t4
+from tuner.exchange.claim import Refused
+from tuner.exchange.tables import STYLES, serving, tables
+from tuner.measure.recorded import stem
+from tuner.records import StoredAnswer
+
+_BUNDLE, _T4 = "bundle", "t4"
 
 
-def _export(file: Path, op: str | None, device: str | None, db: Database | None, as_json: bool) -> int:
+def _export(target: Path, format: str, op: str | None, device: str | None, db: Database | None, as_json: bool) -> int:
     with closing(open_to_read(db)) as store:
-        held = _written(file, store, op, device)
+        tip = store.tip()
+        answers = _wanted(store, tip, op, device)
+        if format != _BUNDLE:
+            documents, refused = _searches(store, answers) if format == _T4 else tables(answers, format)
+            written, kept = folder.write(target, documents)
+            _print_folder(target, written, [*refused, *kept], as_json)
+            return 0 if written else 1
+        held = _written(target, store, tip, answers)
+    _print_bundle(target, held, as_json)
+    return 0
+
+
+def _wanted(store: Store, tip: Tip, op: str | None, device: str | None) -> list[StoredAnswer]:
+    answers, _ = store.answers_between(0, tip.answer)
+    wanted = [
+        stored
+        for stored in answers
+        if op in (None, stored.answer.problem.op) and device in (None, stored.provenance.device.id)
+    ]
+    if not wanted:
+        about = " ".join(filter(None, (op and f"of {op}", device and f"on {device}")))
+        raise NothingFound(f"no answer {about or 'at all'} is stored; tuner list shows what is")
+    return wanted
+
+
+def _written(file: Path, store: Store, tip: Tip, wanted: list[StoredAnswer]) -> Bundle:
+    ops = {stored.answer.problem.op for stored in wanted}
+    signatures = [signature for name, signature in sorted(store.signatures().items()) if name in ops]
+    return bundle.write(file, tip.snapshot, signatures, wanted)
+
+
+def _searches(store: Store, answers: list[StoredAnswer]) -> tuple[dict[str, Any], list[Refused]]:
+    """What was measured on the way to the answers that serve, a document for each."""
+    by_question: dict[tuple[str, str], list[StoredAnswer]] = {}
+    for stored in answers:
+        by_question.setdefault((stored.answer.problem.text, stored.provenance.device.id), []).append(stored)
+    documents, refused = dict[str, Any](), list[Refused]()
+    for (text, device), several in by_question.items():
+        stored = serving(several)
+        run = store.run(stored.run_id)
+        measured = [] if run is None or stored.provenance.recorded is not None else store.known_to(run)
+        try:
+            path = folder.path_of(f"{stem(stored.answer.problem)}-{device}.json")
+            if not measured:
+                raise UsageError("nothing of its search is here: it was imported, replayed or pruned")
+            documents[path] = t4.document(measured)
+        except UsageError as error:
+            refused.append(Refused(text, str(error)))
+    return documents, refused
+
+
+def _print_folder(target: Path, written: list[str], left_out: list[Refused], as_json: bool) -> None:
+    if as_json:
+        told = [{"what": refused.file, "reason": refused.reason} for refused in left_out]
+        print_json({"folder": str(target), "files": written, "left_out": told})
+        return
+    for reason, count in Counter(refused.reason for refused in left_out).items():
+        say(f"left out: {count:,} x {reason}")
+    click.echo(f"{target} has {len(written):,} new file{'' if len(written) == 1 else 's'}")
+    for path in written:
+        click.echo(f"  {path}")
+
+
+def _print_bundle(file: Path, held: Bundle, as_json: bool) -> None:
     for reason, count in Counter(held.skipped).items():
         say(f"left out: {count:,} x {reason}")
     devices = sorted({stored.provenance.device.id for stored in held.answers})
@@ -39,30 +113,20 @@ def _export(file: Path, op: str | None, device: str | None, db: Database | None,
         number = f"{len(held.answers):,} answer{'' if len(held.answers) == 1 else 's'}"
         click.echo(f"{file} holds {number} of {', '.join(held.signatures)} on {', '.join(devices)}")
         click.echo(f"snapshot {held.snapshot}, sha256 {held.sha256}")
-    return 0
-
-
-def _written(file: Path, store: Store, op: str | None, device: str | None) -> Bundle:
-    tip = store.tip()
-    answers, _ = store.answers_between(0, tip.answer)
-    wanted = [
-        stored
-        for stored in answers
-        if op in (None, stored.answer.problem.op) and device in (None, stored.provenance.device.id)
-    ]
-    if not wanted:
-        about = " ".join(filter(None, (op and f"of {op}", device and f"on {device}")))
-        raise NothingFound(f"no answer {about or 'at all'} is stored; tuner list shows what is")
-    ops = {stored.answer.problem.op for stored in wanted}
-    signatures = [signature for name, signature in sorted(store.signatures().items()) if name in ops]
-    return bundle.write(file, tip.snapshot, signatures, wanted)
 
 
 command = click.Command(
     "export",
     callback=_export,
     params=[
-        click.Argument(["file"], type=click.Path(path_type=Path, dir_okay=False)),
+        click.Argument(["target"], metavar="FILE", type=click.Path(path_type=Path)),
+        click.Option(
+            ["--format"],
+            type=click.Choice([_BUNDLE, *STYLES, _T4]),
+            default=_BUNDLE,
+            show_default=True,
+            help="Of bundle's others FILE is a folder: tables by M, or all that each search measured.",
+        ),
         click.Option(["--op"], metavar="OP", help="Only this op."),
         click.Option(["--device"], metavar="ID", help="Only this device."),
         db_option,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from tuner.cli.ops import db_option, json_option, known_signatures, open_to_read
-from tuner.cli.show import config_text, print_json, problem_text
+from tuner.cli.show import config_text, latency_text, print_json, problem_text
 from tuner.db.database import Database
 from tuner.errors import UnknownName
 from tuner.lookup import Asked, Table
@@ -43,7 +44,9 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
             faster = ", the kernel's default"
         console.print(f"[bold]{problem_text(answer.problem)}[/]  on {device_id}{' (replayed)' if recorded else ''}")
         console.print(f"  [green]{config_text(answer.config)}[/]")
-        console.print(f"  {answer.latency_us:,.2f} us{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
+        if (origin := stored.taken_from) is not None:
+            faster += f", imported from {escape(origin)}"
+        console.print(f"  {latency_text(answer)}{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
     return 0
 
 

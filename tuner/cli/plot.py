@@ -9,7 +9,7 @@ from itertools import accumulate
 import plotly.graph_objects as go
 
 from tuner.cli.page import BLUE, GREEN, GREY, ORANGE, RED, blank, html
-from tuner.cli.show import config_text, first_line, problem_text
+from tuner.cli.show import config_text, first_line, latency_text, problem_text
 from tuner.explain import Contender, Report
 from tuner.kernels.spec import Config, Value
 from tuner.records import Ceilings, Measurement
@@ -190,14 +190,13 @@ def _drawn(report: Report) -> dict[str, Contender]:
 
 def _lead(report: Report) -> str:
     answer, recorded = report.answer, report.run.provenance.recorded
-    low, high = answer.interval_us
-    kind = "the kernel's default" if answer.kind == "default" else "tuned"
+    kind = "the kernel's default" if answer.kind == "default" else answer.kind
     faster = ""
     if answer.kind != "default" and answer.speedup is not None:
         faster = f", {answer.speedup:.3f} times as fast as the default"
     lines = [
         f"<code>{escape(config_text(answer.config))}</code>",
-        f"{kind}, {answer.latency_us:,.2f} us ({low:,.2f} to {high:,.2f}){faster}",
+        f"{kind}, {latency_text(answer)}{faster}",
     ]
     if recorded is not None:
         lines.append(escape(f"replayed from {recorded}: measured on {report.run.provenance.device.name}, not here"))

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tuner.cli.ops import db_option, json_option, open_to_read
-from tuner.cli.show import config_text, first_line, print_json, problem_text, seconds_text
+from tuner.cli.show import config_text, first_line, latency_text, print_json, problem_text, seconds_text
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -127,9 +127,8 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: Found | 
         yield "  none"
         return
     given = answer.stored.answer
-    low, high = given.interval_us
     yield f"  [bold green]{config_text(given.config)}[/]"
-    yield f"  {given.kind}, {given.latency_us:,.2f} us ({low:,.2f} - {high:,.2f}); tuner explain tells why"
+    yield f"  {given.kind}, {latency_text(given)}; tuner explain tells why"
 
 
 def _settings(run: StoredRun) -> str:

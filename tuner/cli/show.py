@@ -16,7 +16,7 @@ from rich.table import Table as Grid
 
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Found
-from tuner.records import Answer, Evidence, Measurement, StoredAnswer
+from tuner.records import IMPORTED, Answer, Evidence, Measurement, StoredAnswer
 
 _MARKS = {
     "contended": "others used the card meanwhile",
@@ -109,7 +109,7 @@ def _latencies(answer: Answer) -> Grid:
     if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
         ratio = f"{answer.speedup:.3f}  {_interval(answer.speedup_interval, 3)}"
         grid.add_row("default", _us(answer.default_latency_us), "", ratio)
-    if answer.vendor_latency_us is not None:
+    if answer.vendor_latency_us is not None and answer.latency_us is not None:
         grid.add_row("torch", _us(answer.vendor_latency_us), "", f"{answer.vendor_latency_us / answer.latency_us:.3f}")
     return grid
 
@@ -118,10 +118,13 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
     answer, provenance = stored.answer, stored.provenance
     if answer.kind == "default" and answer.speedup is not None:
         yield "the kernel's default: nothing is faster by more than 1 % with confidence"
-    computed = "" if answer.tflops is None else f"{answer.tflops:,.1f} TFLOP/s, "
-    yield f"{computed}{answer.gb_per_s:,.0f} GB/s"
+    reached = [] if answer.tflops is None else [f"{answer.tflops:,.1f} TFLOP/s"]
+    reached += [] if answer.gb_per_s is None else [f"{answer.gb_per_s:,.0f} GB/s"]
+    if reached:
+        yield ", ".join(reached)
     space = stored.settings.get("space")
-    yield f"tried {stored.trials:,} configs{f' of {space:,}' if space else ''}; {_ties(answer)}"
+    if stored.trials:
+        yield f"tried {stored.trials:,} configs{f' of {space:,}' if space else ''}; {_ties(answer)}"
     if answer.evidence.max_error is not None:
         yield evidence_text(answer.evidence)
     for mark in answer.marks:
@@ -129,8 +132,12 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
     environment = provenance.environment
     versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
     told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    yield f"answered {stored.created_at[:16].replace('T', ' ')} UTC, timed by {provenance.policy}"
-    yield f"with {told}"
+    came = "imported" if answer.kind == IMPORTED else "answered"
+    timed = "" if answer.latency_us is None else f", timed by {provenance.policy}"
+    yield f"{came} {stored.created_at[:16].replace('T', ' ')} UTC{timed}"
+    yield f"with {told or 'what, is not known'}"
+    if stored.taken_from is not None:
+        yield f"taken from {stored.taken_from}"
 
 
 def evidence_text(evidence: Evidence) -> str:
@@ -146,8 +153,14 @@ def _ties(answer: Answer) -> str:
     return f"{len(answer.ties)} {word} as good{', as far as could be told' if answer.unresolved else ''}"
 
 
-def _us(latency_us: float) -> str:
-    return f"{latency_us:,.2f} us"
+def latency_text(answer: Answer) -> str:
+    """An answer's latency with what is known of its interval: `179.20 us (178.80 - 179.90)`."""
+    interval = "" if answer.interval_us is None else f" ({_interval(answer.interval_us, 2)})"
+    return f"{_us(answer.latency_us)}{interval}"
+
+
+def _us(latency_us: float | None) -> str:
+    return "never timed" if latency_us is None else f"{latency_us:,.2f} us"
 
 
 def _interval(interval: tuple[float, float] | None, decimals: int) -> str:

@@ -12,12 +12,12 @@ from tuner.cli import CHANGED
 from tuner.cli.best import find
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read, shared_option
 from tuner.cli.show import evidence_text, give, print_json
-from tuner.cli.source import on_gpu
+from tuner.cli.source import AUTO, on_gpu
 from tuner.db.database import Database
 from tuner.errors import NoDevice, NothingFound
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found
-from tuner.records import POLICIES, Answer, StoredAnswer
+from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
 from tuner.verify import Check, verify
 
 _EXIT = {"holds": 0, "wrong": 1, "changed": CHANGED}
@@ -60,7 +60,9 @@ def _verify(
 
 
 def _policy(stored: StoredAnswer) -> str:
-    """The name of the policy that the answer was timed by."""
+    """The name of the policy that the answer was timed by; what was timed by nobody here is timed as a search would."""
+    if stored.answer.kind == IMPORTED:
+        return AUTO
     names = [name for name, policy in POLICIES.items() if policy.text == stored.provenance.policy]
     if not names:
         raise NothingFound(f"the answer was timed by {stored.provenance.policy}, which is no more; search again")
@@ -87,7 +89,8 @@ def _lines(found: Found, check: Check) -> Iterator[str]:
 
 def _times(answer: Answer, check: Check) -> Iterator[str]:
     assert check.latency_us is not None
-    yield f"  latency        was {answer.latency_us:,.2f} us, is {check.latency_us:,.2f} us"
+    before = "never timed" if answer.latency_us is None else f"was {answer.latency_us:,.2f} us"
+    yield f"  latency        {before}, is {check.latency_us:,.2f} us"
     if check.speedup is not None and check.speedup_interval is not None:
         before = "" if answer.speedup is None else f"was {answer.speedup:.3f}, "
         low, high = check.speedup_interval

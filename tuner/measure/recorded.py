@@ -57,7 +57,7 @@ class Space:
     @property
     def name(self) -> str:
         """`OP-DIMS-DTYPE[-ATTRS]-DEVICE`: `gemm-16x4096x4096-bf16-nvidia-h200`."""
-        return f"{_stem(self.problem)}-{self.device.id}"
+        return f"{stem(self.problem)}-{self.device.id}"
 
     @property
     def best(self) -> Config:
@@ -66,7 +66,8 @@ class Space:
         return min(meet, key=lambda config: median(self.duel.of(config.text)))
 
 
-def _stem(problem: Problem) -> str:
+def stem(problem: Problem) -> str:
+    """`OP-DIMS-DTYPE[-ATTRS]`: a problem in the name of a file."""
     told = [word.partition("=")[2] for word in problem.text.split()[1:]]  # the text leaves defaults out
     sizes = "x".join(map(str, problem.sizes))
     return "-".join([problem.op, sizes, *told[len(problem.sizes) :]])
@@ -94,8 +95,8 @@ def load(name: str) -> Space:
 
 def of_problem(problem: Problem) -> list[Space]:
     """The shipped spaces of a problem, the newest first, then by name."""
-    stem = _stem(problem)
-    spaces = [space for name in names() if name.startswith(f"{stem}-") and (space := load(name)).problem == problem]
+    start = f"{stem(problem)}-"
+    spaces = [space for name in names() if name.startswith(start) and (space := load(name)).problem == problem]
     return sorted(sorted(spaces, key=lambda space: space.name), key=lambda space: space.recorded_at, reverse=True)
 
 
@@ -139,7 +140,7 @@ def dumps(space: Space) -> bytes:
             "recorded_at": space.recorded_at,
             "duel": asdict(space.duel),
         },
-        "results": [_result(measurement) for measurement in space.measurements],
+        "results": [t4_result(measurement) for measurement in space.measurements],
     }
     return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
 
@@ -178,7 +179,8 @@ def loads(data: bytes, name: str) -> Space:
         raise UsageError(f"{name} is not a recorded search space: {type(error).__name__}: {error}") from error
 
 
-def _result(measurement: Measurement) -> dict[str, Any]:
+def t4_result(measurement: Measurement) -> dict[str, Any]:
+    """One measurement in T4's words, with ours for what those leave out."""
     facts = {
         "registers": measurement.registers,
         "spills": measurement.spills,

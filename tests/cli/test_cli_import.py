@@ -1,0 +1,178 @@
+"""`tuner import` and `tuner export --format`: from the files of others to answers, and back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from others import put, rung
+from served import serving
+from stored import FULL, SCALE, answer, answered, measured, started
+
+from tuner.api.app import create_app
+from tuner.cli.export import command as export_command
+from tuner.cli.take_in import command as import_command
+from tuner.client import best_config, refresh
+from tuner.db.store import Store
+from tuner.errors import UsageError
+
+MOE = "E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3.json"
+BLOCK = "E=8,N=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
+
+
+@pytest.fixture
+def other(tmp_path: Path, migrated: Path) -> Path:
+    """Another database."""
+    return Path(shutil.copy(migrated, tmp_path / "other.db"))
+
+
+@pytest.fixture
+def run(path: Path, migrated: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs one of the two commands; its exit code and what it printed."""
+    monkeypatch.setenv("TUNER_DB", str(shutil.copy(migrated, path)))
+
+    def ran(command: Any, *arguments: str | Path) -> tuple[int, str]:
+        code = command.main([str(argument) for argument in arguments], standalone_mode=False)
+        return code, capsys.readouterr().out
+
+    return ran
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Path:
+    """A folder as two projects would leave it."""
+    folder = tmp_path / "configs"
+    put(folder, MOE, {"1": rung(), "64": rung(32)})
+    put(folder, f"triton_3_5_1/{BLOCK}", {"64": rung(64, SPLIT_K=1), "128": {"BLOCK": [1]}})
+    put(folder, "README.json", {})
+    return folder
+
+
+def test_g04_every_import_ends_with_counts(run: Any, configs: Path) -> None:
+    code, printed = run(import_command, configs)
+    assert code == 0
+    assert printed.splitlines() == [
+        f"  {BLOCK}: BLOCK is no number, yes or no, or short text",
+        "  README.json: schema not known",
+        "3 files, 1 of them not understood: 4 read, 3 stored, 1 skipped",
+    ]
+    code, printed = run(import_command, configs, "--json")
+    assert code == 0  # it is all there already
+    assert json.loads(printed) == {
+        "files": 3,
+        "read": 4,
+        "stored": 0,
+        "replaced": 0,
+        "skipped": 4,
+        "reasons": [
+            {"file": BLOCK, "reason": "BLOCK is no number, yes or no, or short text", "count": 1},
+            {"file": MOE, "reason": "there already", "count": 2},
+            {"file": BLOCK, "reason": "there already", "count": 1},
+        ],
+        "not_understood": [{"file": "README.json", "reason": "schema not known"}],
+    }
+    code, printed = run(import_command, configs / "README.json")
+    assert (code, printed.splitlines()[-1]) == (1, "1 file, 1 of them not understood: 0 read, 0 stored, 0 skipped")
+    with pytest.raises(UsageError, match="there is no file or folder /nowhere"):
+        run(import_command, "/nowhere")
+
+
+def test_a_folder_of_vllms_answers_over_http_and_in_process(run: Any, configs: Path, path: Path) -> None:
+    run(import_command, configs)
+    store = Store.open(path)
+    with serving(create_app(store, signatures={})) as client:
+        asked: dict[str, Any] = {"op": "fused_moe", "E": 8, "N": 7168, "M": 64, "device": "nvidia-h100-80gb-hbm3"}
+        found = client.get("/best-config", params=asked).json()
+        assert (found["config"], found["match"], found["kind"]) == (rung(32), "stale", "imported")
+        assert (found["latency_us"], found["imported"]) == (None, MOE)
+        assert found["stale"] == [f"imported: taken from {MOE}, not measured here"]
+        quantised = asked | {"quant": "fp8_w8a8", "block_shape": "128x128", "device": "nvidia-h200"}
+        assert client.get("/best-config", params=quantised).json()["tuned_with"]["triton"] == "3.5.1"
+        assert client.get("/best-config", params=quantised | {"quant": "fp4"}).status_code == 422
+        ladder = client.get("/table", params={name: asked[name] for name in ("op", "E", "N", "device")}).json()
+        assert ladder["configs"] == {"1": rung(), "64": rung(32)}
+        missed = client.get("/best-config", params=asked | {"M": 65}).json()
+        assert missed["nearest"][0].startswith("fused_moe M=64 ")
+        page = client.get("/openapi.json").json()["paths"]["/best-config"]["get"]
+        assert {"E", "quant", "block_shape"} <= {parameter["name"] for parameter in page["parameters"]}
+    store.close()
+    refresh()
+    best = best_config("fused_moe", device="nvidia-h100-80gb-hbm3", M=64, E=8, N=7168)
+    assert (dict(best.config or {}), best.match) == (rung(32), "stale")
+    assert best.answer is not None
+    assert best.answer.latency_us is None
+    refresh()
+
+
+def test_from_vllm_to_sglang_and_by_bundle_to_another_store(run: Any, configs: Path, path: Path, other: Path) -> None:
+    tmp_path = path.parent
+    run(import_command, configs)
+    code, printed = run(export_command, tmp_path / "out", "--format", "sglang", "--json")
+    told = json.loads(printed)
+    assert (code, told["files"]) == (0, [f"triton_3_5_1/{BLOCK}"])
+    assert [one["reason"] for one in told["left_out"]] == [
+        "SGLang keeps tables by Triton version, and its is not known"
+    ] * 2
+    assert json.loads((tmp_path / "out" / told["files"][0]).read_text()) == {"64": rung(64, SPLIT_K=1)}
+    assert run(export_command, tmp_path / "out", "--format", "sglang")[0] == 1  # left as it is
+    run(export_command, tmp_path / "all.json.gz")
+    assert run(import_command, tmp_path / "all.json.gz", "--db", other)[1] == "1 file: 3 read, 3 stored, 0 skipped\n"
+    with closing(Store.open(other)) as again, closing(Store.open(path)) as first:
+        came = [(stored.answer, stored.taken_from, stored.created_at) for stored in again.answers()]
+        assert came == [(stored.answer, stored.taken_from, stored.created_at) for stored in first.answers()]
+
+
+def test_a_bundle_brings_what_was_measured_with_all_its_evidence(run: Any, path: Path, other: Path) -> None:
+    store = Store.open(path)
+    answered(store)
+    bundle = path.with_name("answers.json")
+    run(export_command, bundle)
+    assert run(import_command, bundle, "--db", other) == (0, "1 file: 1 read, 1 stored, 0 skipped\n")
+    there = Store.open(other)
+    (own,), (taken,) = store.answers(), there.answers()
+    assert (taken.answer, taken.provenance, taken.created_at) == (own.answer, own.provenance, own.created_at)
+    assert taken.taken_from is not None
+    assert taken.taken_from.endswith(f" of store {store.snapshot}")
+    answered(there, answer(latency_us=5.0))
+    answered(store, answer(latency_us=4.0))
+    bundle.unlink()
+    run(export_command, bundle)
+    reason = "another was measured here; --replace takes this one instead"
+    code, printed = run(import_command, bundle, "--db", other)
+    assert (code, printed.splitlines()[1]) == (0, f"  answers.json: {reason}")
+    assert (
+        "1 stored in place of one that was measured here" in run(import_command, bundle, "--db", other, "--replace")[1]
+    )
+    bundle.write_bytes(bundle.read_bytes().replace(b'"latency_us":4.0', b'"latency_us":3.0'))
+    code, printed = run(import_command, bundle, "--db", other)
+    assert (code, "was altered" in printed) == (1, True)
+    store.close()
+    there.close()
+
+
+def test_t4_has_all_that_a_search_measured(run: Any, path: Path, tmp_path: Path) -> None:
+    store = Store.open(path)
+    answered(store)
+    for measurement in (FULL, measured(12.0, 64)):
+        store.add_trial(1, measurement)
+    started(store, SCALE.problem({"M": 7}))
+    code, printed = run(export_command, tmp_path / "t4", "--format", "t4")
+    assert (code, printed.splitlines()[-1].strip()) == (0, "scale-4096x4096-bf16-nvidia-h200.json")
+    document = json.loads((tmp_path / "t4" / "scale-4096x4096-bf16-nvidia-h200.json").read_text())
+    assert [result["configuration"]["BLOCK"] for result in document["results"]] == [128, 64]
+    options = ["--op", "mine", "--device", "nvidia-h200", "--problem", "M=4096,N=4096,dtype=bf16"]
+    assert run(import_command, tmp_path / "t4", *options)[1] == "1 file: 1 read, 1 stored, 0 skipped\n"
+    assert run(export_command, tmp_path / "more", "--format", "t4", "--op", "mine")[0] == 1  # its trials are elsewhere
+    store.close()
+
+
+def test_a_problem_is_told_by_names_and_values(run: Any, tmp_path: Path) -> None:
+    import click
+
+    for text in ("M=", "M==1", "M,M", "", "../x=1"):
+        with pytest.raises(click.BadParameter, match="a problem is M=4096,dtype=bf16, or names alone"):
+            run(import_command, tmp_path, "--problem", text)

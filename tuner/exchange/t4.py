@@ -1,0 +1,85 @@
+"""Results in the auto-tuning community's T4 schema, as Kernel Tuner has them: every config of one problem, timed.
+
+The schema has no words for the kernel, the problem or the card, so the user says what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from math import inf, isfinite
+from typing import Any
+
+from tuner.errors import UsageError
+from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given
+from tuner.measure.recorded import t4_result
+from tuner.records import Measurement, median
+
+_POLICY = "t4"
+_UNITS = ("milliseconds", "miliseconds", "ms")
+"""As the schema, as some published files, and as measurements of it spell the one unit."""
+
+
+def claim(file: File, given: Given) -> Claim | None:
+    """The fastest config of such a file; None if it is none.
+
+    Raises:
+        UsageError: it is not in milliseconds, no config ran, or the user does not say what it is about.
+    """
+    results = file.document
+    if not isinstance(results, dict) or not isinstance(results.get("results"), list):
+        return None
+    if "tuner" in results:
+        raise UsageError("a recorded space is searched, not imported: tuner search OP --replay FILE")
+    told = {name: value for name, value in given.problem.items() if value is not None}
+    if given.op is None or given.device is None or len(told) < 2 or "dtype" not in told:
+        raise UsageError("T4 does not say what was tuned, and where; give --op, --device, --problem M=SIZE,dtype=DTYPE")
+    config, milliseconds = _fastest(results)
+    sizes = {name: int(value) for name, value in told.items() if re.fullmatch("[0-9]{1,10}", value)}
+    return Claim(
+        file=file.name,
+        op=given.op,
+        dims=sizes,
+        config=config,
+        device=given.device,
+        dtype=told["dtype"],
+        attributes={name: value for name, value in told.items() if name != "dtype" and name not in sizes},
+        triton=given.triton,
+        policy=_POLICY,
+        latency_us=1000 * milliseconds,
+    )
+
+
+def document(measurements: Iterable[Measurement]) -> dict[str, Any]:
+    """What was measured of one problem, as others read it."""
+    results = [t4_result(measurement) for measurement in measurements]
+    for result in results:
+        result["measurements"] = [one for one in result["measurements"] if isfinite(one["value"])]
+    return {"schema_version": "1.0.0", "metadata": {"timeunit": _UNITS[0]}, "results": results}
+
+
+def _fastest(given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """The config with the least median, and that, in milliseconds."""
+    try:
+        unit = given.get("metadata", {}).get("timeunit", _UNITS[0])
+        if unit not in _UNITS:
+            raise UsageError(f"{NOT_KNOWN}: its times are in {str(unit)[:40]!r}, not in {_UNITS[0]}")
+        timed = [(_time(result), dict(result["configuration"])) for result in given["results"] if _ran(result)]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{NOT_KNOWN}: {type(error).__name__}: {str(error)[:80]}") from error
+    ran = [(milliseconds, config) for milliseconds, config in timed if 0 < milliseconds < inf]
+    if not ran:
+        raise UsageError("no config of it ran")
+    milliseconds, config = min(ran, key=lambda one: one[0])
+    return config, milliseconds
+
+
+def _ran(result: Mapping[str, Any]) -> bool:
+    return result["invalidity"] == "correct" and bool(result["correctness"])
+
+
+def _time(result: Mapping[str, Any]) -> float:
+    runtimes = result["times"].get("runtimes") or [
+        measurement["value"] for measurement in result["measurements"] if measurement["name"] == "time"
+    ]
+    return median([float(runtime) for runtime in runtimes]) if runtimes else inf
