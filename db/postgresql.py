@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NoReturn
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -76,6 +77,10 @@ class PostgreSQL(Database):
                 connection.exec_driver_sql(f"{one_state}; SET LOCAL lock_timeout = '{READER_WAITS_S}s'")
 
         return engine
+
+    def now(self, connection: Connection) -> datetime:
+        now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        return now.astimezone(UTC)
 
     def size(self, connection: Connection) -> int:
         return int(connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one())

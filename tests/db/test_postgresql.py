@@ -8,7 +8,7 @@ from time import monotonic
 
 import postgres
 import pytest
-from stored import HERE, NASTY, PROBLEM, SCALE, change, measured, outside, rows, started
+from stored import HERE, NASTY, PROBLEM, SCALE, change, measured, older, outside, rows, started
 
 from tuner.db.database import Database
 from tuner.db.postgresql import PostgreSQL
@@ -118,8 +118,7 @@ def test_only_upgrade_makes_the_tables(cluster: postgres.Cluster, create: bool) 
 
 @pytest.mark.parametrize("create", [True, False])
 def test_h12_only_upgrade_changes_an_older_schema(database: Database, create: bool) -> None:
-    change(database, "ALTER TABLE answers DROP COLUMN marks")
-    change(database, "UPDATE alembic_version SET version_num = '0001'")
+    older(database, "0001")
     with pytest.raises(StoreError, match=f"has schema 0001, and this version needs {HEAD}; tuner db upgrade "):
         Store.open(database, create=create)
     assert rows(database, "SELECT version_num FROM alembic_version") == [("0001",)]
