@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from helpers import H200, toy
+from helpers import H200, resized, toy
 
+from tuner import catalog
 from tuner.cli import cli
 from tuner.db.store import Store
 from tuner.measure.card import Unseen
@@ -294,3 +295,21 @@ class TestBench:
         before = set(children.read_text().split())
         assert self.bench("--suite", suite, "--only", "N=64").return_value == 0
         assert set(children.read_text().split()) <= before
+
+
+def test_a_worker_holds_the_card_for_all_that_was_asked_for(machine: Machine) -> None:
+    signature = catalog.resolve(toy("on_torch")).signature
+    with closing(Store.open(machine.db)) as store:
+        store.queue.ask_for(signature.problem({"N": 4096}), H200.id)
+        store.queue.ask_for(resized(signature.problem({"N": 64}), N=0), H200.id)  # of another version's signature
+        options = ["work", toy("on_torch"), "--drain", "--trials", "6", "--policy", "cold"]
+        done = CliRunner().invoke(cli, options, standalone_mode=False)
+        assert done.return_value == 1, (done.stderr, done.exception)
+        assert [line.split()[2] for line in done.stdout.splitlines()] == ["done", "again", "again", "failed"]
+        assert [stored.answer.problem["N"] for stored in store.answers()] == [4096]
+        assert machine.surveys == 1
+        machine.card(lambda address: Busy())
+        store.queue.ask_for(signature.problem({"N": 64}), H200.id)
+        busy = CliRunner().invoke(cli, options, standalone_mode=False)
+        assert "GPU 0 is in use by process 4711" in str(busy.exception)
+        assert store.queue.jobs(1)[0].tries == 0  # it was not even taken

@@ -20,6 +20,8 @@ _COMMANDS = {
     "list": "List the answers that are stored.",
     "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",
+    "work": "Tune what was asked for, one problem after the other.",
+    "jobs": "List what was asked for, and what became of it.",
     "warm": "Compile what was answered for a card, before a server asks.",
     "db": "Describe, upgrade, back up or prune the database.",
     "replay": "Compare samplers on spaces of which every config was measured.",
