@@ -7,13 +7,14 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from helpers import H200, resized, toy
+from helpers import H200, toy
 
 from tuner import catalog
 from tuner.cli import cli
@@ -301,11 +302,13 @@ def test_a_worker_holds_the_card_for_all_that_was_asked_for(machine: Machine) ->
     signature = catalog.resolve(toy("on_torch")).signature
     with closing(Store.open(machine.db)) as store:
         store.queue.ask_for(signature.problem({"N": 4096}), H200.id)
-        store.queue.ask_for(resized(signature.problem({"N": 64}), N=0), H200.id)  # of another version's signature
+        other = replace(signature.problem({"N": 64}), text="on_torch K=64 dtype=fp32")  # of another version's signature
+        store.queue.ask_for(other, H200.id)
         options = ["work", toy("on_torch"), "--drain", "--trials", "6", "--policy", "cold"]
         done = CliRunner().invoke(cli, options, standalone_mode=False)
         assert done.return_value == 1, (done.stderr, done.exception)
         assert [line.split()[2] for line in done.stdout.splitlines()] == ["done", "again", "again", "failed"]
+        assert done.stdout.endswith("on_torch is described by N, dtype, vendor, not by 'K'\n")
         assert [stored.answer.problem["N"] for stored in store.answers()] == [4096]
         assert machine.surveys == 1
         machine.card(lambda address: Busy())

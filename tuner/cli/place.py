@@ -76,7 +76,8 @@ def _age(space: recorded.Space) -> str:
 
 def _entry(job: Job, reference: str, signature: Signature) -> Entry:
     """A job's problem, read from its text with the signature that is known here."""
-    told = dict(word.split("=", 1) for word in job.problem.split()[1:])
+    words = (word.partition("=") for word in job.problem.split()[1:])
+    told = {name: value for name, _, value in words}
     problem = signature.problem(told)
     if problem.text != job.problem:
         raise UsageError(f"{job.problem} was asked for, and {job.op} describes it as {problem.text} here")
