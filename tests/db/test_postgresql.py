@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Timer
 from time import monotonic
 
@@ -63,6 +64,18 @@ class TestUrls:
         with pytest.raises(UsageError) as unsaved:
             database.back_up("file")
         assert SECRET not in str(unsaved.value)
+
+    def test_a_password_may_be_in_a_file(self, cluster: postgres.Cluster, tmp_path: Path) -> None:
+        file = tmp_path / "password"
+        database = database_at(f"{cluster.empty()}&password_file={file}")
+        with pytest.raises(StoreError, match=r"the password of the database .* cannot be read: .*No such file"):
+            Store.open(database)
+        file.write_text(f"{SECRET}\n")
+        Store.upgrade(database)
+        engine = database.engine(writes=False)
+        assert engine.url.password == SECRET
+        assert "password_file" not in engine.url.query
+        assert SECRET not in str(database) + repr(database)
 
     @pytest.mark.parametrize(
         "url",
