@@ -21,12 +21,12 @@ import pytest
 import yaml
 from helpers import until
 
-from tuner.measure import recorded
-
 DOCKER = Path(__file__).parents[1] / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
-SPACE = "softmax-8192x8192-fp32-nvidia-h200"
+PAGE = (DOCKER.parent / "docs" / "docker.md").read_text()
+COMMANDS = re.findall(r"^\$ (.+)$", PAGE, re.MULTILINE)
+SPACE = "gemm-4096x4096x4096-bf16-nvidia-h200"
 
 
 class Image:
@@ -84,6 +84,19 @@ def test_our_containers_are_hardened_and_secrets_are_files() -> None:
     assert SERVICES["api"]["ports"] == ["127.0.0.1:8000:8000"]
     assert "command" not in SERVICES["worker"]
     assert SERVICES["api"]["command"][: len(SERVE.command("CMD"))] == SERVE.command("CMD")
+
+
+def test_the_page_names_what_is_there() -> None:
+    images = {service["image"]: service["build"]["dockerfile"] for service in SERVICES.values() if "build" in service}
+    for image, file in images.items():
+        assert (DOCKER.parent / file).is_file()
+        assert f"| `{image}` | `{file}` |" in PAGE
+    for line in COMMANDS:
+        assert set(re.findall(r"--file (\S+)", line)) <= {"docker/compose.yaml", *images.values()}
+        assert set(re.findall(r"--tag (\S+)", line)) <= set(images)
+    assert set(re.findall(r"> (docker/secrets/\w+)", "\n".join(COMMANDS))) == {
+        f"docker/{secret['file']}" for secret in COMPOSE["secrets"].values()
+    }
 
 
 @dataclass(frozen=True)
@@ -158,11 +171,12 @@ def test_what_is_asked_of_the_service_is_tuned_by_the_worker(host: Host) -> None
     ):
         until(lambda: is_open(host.port), 60)
         assert host.check(SERVE, "api") == 0
-        problem = recorded.load(SPACE).problem
-        asked = {"op": problem.op, **problem.values, "device": "nvidia-h200"}
+        asked: dict[str, str | int] = {"op": "gemm", "M": 4096, "device": "nvidia-h200"}
         assert client.post("/jobs", json=asked).status_code == 401
-        token = {"authorization": "Bearer secret token"}
-        assert client.post("/jobs", json=asked, headers=token).status_code == 201
+        token, curl = [line for line in COMMANDS if "TOKEN" in line]
+        story = f"{token}; {curl}".replace("docker/secrets", str(host.folder / "run" / "secrets"))
+        story = story.replace("curl", "curl --fail --noproxy '*'").replace("8000", str(host.port))
+        assert subprocess.run(["sh", "-c", story], check=False).returncode == 0
         until(lambda: client.get("/best-config", params=asked).status_code == 200, 60)
         (job,) = client.get("/jobs").json()["items"]
         assert (job["status"], job["tries"]) == ("done", 1)

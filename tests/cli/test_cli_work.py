@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tuner.cli.lease import Lease
 from tuner.db.queue import Able, Job, Queue
 from tuner.db.sqlite import SQLite
 from tuner.db.store import Store
-from tuner.errors import StoreError
+from tuner.errors import NoDevice, StoreError
 from tuner.measure import recorded
 from tuner.records import Outcome
 
@@ -119,6 +120,16 @@ def test_what_cannot_begin_says_why(
     assert done.exception is not None
     assert message in str(done.exception)
     assert getattr(done.exception, "exit_code", None) == code
+
+
+def test_the_commands_of_the_page_run_as_far_as_there_is_a_card(tuner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.device.count", lambda: 0)
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    lines = re.findall(r"^\$ tuner ((?:work|jobs).*)$", page, re.MULTILINE)
+    assert len(lines) == 3
+    for line in lines:
+        error = tuner(*line.split()).exception
+        assert error is None or (line.startswith("work") and isinstance(error, NoDevice))
 
 
 @contextmanager
