@@ -97,6 +97,7 @@ def test_the_page_names_what_is_there() -> None:
     assert set(re.findall(r"> (docker/secrets/\w+)", "\n".join(COMMANDS))) == {
         f"docker/{secret['file']}" for secret in COMPOSE["secrets"].values()
     }
+    assert "docker/secrets/" in (DOCKER.parent / ".gitignore").read_text().splitlines()
 
 
 @dataclass(frozen=True)

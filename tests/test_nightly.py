@@ -62,5 +62,3 @@ case "$*" in *--M=16*) exit 4;; esac
     told = [dict(word.removeprefix("--").split("=") for word in words[2:]) for words in called]
     expected = [problem(M=16, N=32, K=48, layout="nt"), problem(M=64)]
     assert sorted(map(problem_text, told)) == sorted(about.text for about in expected)
-    none = subprocess.run([ROOT / "scripts" / "verify-stored", "nvidia-h100"], env=environment, check=False)
-    assert none.returncode == 2

@@ -29,7 +29,8 @@ from tuner.records import Outcome
 
 SPACE = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
 SOFTMAX, UNRECORDED = SPACE.problem, SPACE.signature.problem({"M": 77})
-TRANSPOSE = recorded.load("transpose-8192x8192-fp32-nvidia-h200").problem
+REPLAYED = "transpose-8192x8192-fp32-nvidia-h200"
+TRANSPOSE = recorded.load(REPLAYED).problem
 GEMM = recorded.load("gemm-16x4096x4096-bf16-nvidia-h200").problem
 Runner = Callable[..., Result]
 HERE = [Able(H200.id, frozenset(["gemm", "softmax", "transpose"]))]
@@ -135,7 +136,7 @@ def test_the_commands_of_the_page_run_as_far_as_there_is_a_card(tuner: Runner, m
 @contextmanager
 def working(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A worker process; it takes seconds to replay this space."""
-    replay = ["--replay", "transpose-8192x8192-fp32-nvidia-h200", "--db", str(path)]
+    replay = ["--replay", REPLAYED, "--db", str(path)]
     command = [sys.executable, "-P", "-m", "tuner", "work", *replay, *options]
     process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
@@ -173,7 +174,7 @@ def test_a_worker_that_is_ended_hands_back_and_one_that_is_killed_loses_the_job(
         assert second.wait(10) == -signal.SIGKILL
     before = trials()
     until(lambda: store.queue.waits(HERE), 5)  # the lease lapses
-    done = tuner("work", "--drain", "--replay", "auto", "--trials", str(before + 5))
+    done = tuner("work", "--drain", "--replay", REPLAYED, "--trials", str(before + 5))
     assert done.return_value == 0
     (job,) = store.queue.jobs(10)
     (stored,) = store.answers()
