@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -103,7 +104,7 @@ def lists(store: Store, answering: Answering) -> APIRouter:
 
     @router.get("/jobs", response_model=schemas.Page[schemas.Job])
     async def jobs(part: _Asked) -> Response:
-        """Problems that somebody asked to have tuned."""
+        """Problems that somebody asked to have tuned, and what became of them."""
         return await rows(schema.Job, part)
 
     @router.post(
@@ -125,7 +126,7 @@ def lists(store: Store, answering: Answering) -> APIRouter:
         },
     )
     async def ask(request: Request, _: Annotated[_Nothing, Query()]) -> Response:
-        """Asks for a problem to be tuned. One that is pending already is the same job."""
+        """Asks for a problem to be tuned. One that is not finished is the same job, which may become more urgent."""
         given, view = json_object(await request.body()), answering.view
         for name in ("source", "triton", "driver", "ptxas", "policy", "strict"):
             if name in given:
@@ -139,8 +140,8 @@ def lists(store: Store, answering: Answering) -> APIRouter:
         elif not isinstance(device, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", device):
             raise UsageError("device is the id of a card, like nvidia-h200")  # it may be one that nobody searched on
         problem = problem_of(given, signature_of(given, view))
-        job, new = await done(store.ask_for, problem, device, priority)
-        return _json(job, 201 if new else 200)
+        job, new = await done(store.queue.ask_for, problem, device, priority)
+        return _json(asdict(job), 201 if new else 200)
 
     return router
 

@@ -306,11 +306,14 @@ class Job(BaseModel):
     problem: str
     device: str
     priority: int
-    status: str = Field(description="`pending` until a worker takes it.")
-    worker: str | None
-    lease_until: str | None
-    run_id: int | None
+    status: str = Field(description="`pending`, `running` once a worker took it, then `done` or `failed`.")
+    tries: int = Field(description="Times that it was taken; the third failure is final.")
+    worker: str | None = Field(description="Who is at it, or was last.")
+    lease_until: str | None = Field(description="When another may take it, unless the worker asks for more time.")
+    error: str | None = Field(description="Why the last try came to nothing.")
+    run_id: int | None = Field(description="The search whose answer serves.")
     created_at: str
+    ended_at: str | None
 
 
 Item = TypeVar("Item")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import ClassVar
 
 from sqlalchemy import Connection, Engine
@@ -43,6 +44,10 @@ class Database(ABC):
         Raises:
             StoreError: it is not there, or may not be written.
         """
+
+    @abstractmethod
+    def now(self, connection: Connection) -> datetime:
+        """The time, in UTC, by the one clock that all who use the database share."""
 
     @abstractmethod
     def size(self, connection: Connection) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import NoReturn
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -10,9 +12,10 @@ from sqlalchemy.exc import ArgumentError
 
 from tuner.db.database import READER_WAITS_S, WRITER_WAITS_S, Database
 from tuner.db.encoding import json_text
-from tuner.errors import UsageError
+from tuner.errors import StoreError, UsageError
 
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
+_PASSWORD_FILE = "password_file"
 _CONNECTING_S = 10, 2
 """How long one who writes, and one who only reads, waits for the server; libpq rounds 1 up to 2."""
 _WRITERS_LOCK = 0x74756E6572
@@ -21,7 +24,11 @@ _WRITERS_LOCK = 0x74756E6572
 
 @dataclass(frozen=True)
 class PostgreSQL(Database):
-    """A database of a server. Its schema is changed by `tuner db upgrade` alone, since many hosts may use it."""
+    """A database of a server. Its schema is changed by `tuner db upgrade` alone, since many hosts may use it.
+
+    Beside libpq's own parameters the URL takes `password_file=PATH`: a file with the password on its one line, as
+    containers are given secrets. It is read when the database is opened.
+    """
 
     url: URL = field(repr=False)
     migrates_on_open = False
@@ -57,7 +64,7 @@ class PostgreSQL(Database):
         defaults = {"connect_timeout": _CONNECTING_S[not writes], "application_name": "triton-tuner"}
         try:
             engine = create_engine(
-                self.url,
+                self._with_password(),
                 json_serializer=json_text,
                 pool_pre_ping=True,  # the server may be restarted during a long search
                 connect_args={name: value for name, value in defaults.items() if name not in self.url.query},
@@ -76,6 +83,20 @@ class PostgreSQL(Database):
                 connection.exec_driver_sql(f"{one_state}; SET LOCAL lock_timeout = '{READER_WAITS_S}s'")
 
         return engine
+
+    def _with_password(self) -> URL:
+        file = self.url.query.get(_PASSWORD_FILE)
+        if file is None:
+            return self.url
+        try:
+            password = Path(str(file)).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"the password of the database {self} cannot be read: {error}") from error
+        return self.url.difference_update_query([_PASSWORD_FILE]).set(password=password)
+
+    def now(self, connection: Connection) -> datetime:
+        now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        return now.astimezone(UTC)
 
     def size(self, connection: Connection) -> int:
         return int(connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar_one())

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 
 from tuner.db import schema
 
-HEAD = "0002"
+HEAD = "0003"
 """The schema this code writes: the newest migration."""
 OURS = frozenset({"alembic_version", "answers"})
 """Tables by which a database is known to be ours."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, Index, MetaData, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, MetaData, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tuner.db.encoding import Number, Text
@@ -218,16 +218,38 @@ class Request(Base):
 
 
 class Job(Base):
-    """A problem that somebody asked to have tuned, and who is at it."""
+    """A problem that somebody asked to have tuned, and who is at it.
+
+    While one is pending or running there is no second of the same problem and device: the database itself refuses.
+    """
 
     __tablename__ = "jobs"
+    __table_args__ = (
+        Index(
+            "uq_jobs_unfinished",
+            "problem",
+            "device",
+            unique=True,
+            sqlite_where=text("status IN ('pending', 'running')"),
+            postgresql_where=text("status IN ('pending', 'running')"),
+        ),
+    )
     id: Mapped[int] = mapped_column(primary_key=True)
     op: Mapped[str]
     problem: Mapped[str]
     device: Mapped[str]
     priority: Mapped[int]
     status: Mapped[str] = mapped_column(index=True)
+    """`pending`, `running`, `done` or `failed`."""
+    tries: Mapped[int] = mapped_column(server_default="0")
+    """Times that a worker took it and did not hand it back untouched."""
     worker: Mapped[str | None]
+    """Who is at it, or was last."""
     lease_until: Mapped[str | None]
+    """When it is free for others, unless the worker asks for more time."""
+    error: Mapped[str | None]
+    """Why the last try came to nothing."""
     run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"))
+    """The search whose answer serves."""
     created_at: Mapped[str]
+    ended_at: Mapped[str | None]

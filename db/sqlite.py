@@ -6,6 +6,7 @@ import os
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -65,6 +66,9 @@ class SQLite(Database):
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
         return engine
+
+    def now(self, connection: Connection) -> datetime:
+        return datetime.now(UTC)  # of this host, where all its users are
 
     def size(self, connection: Connection) -> int:
         files = (self.path, self.path.with_name(f"{self.path.name}-wal"))

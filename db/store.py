@@ -28,6 +28,7 @@ from tuner.db import revisions, schema, upkeep
 from tuner.db.database import Database
 from tuner.db.intake import Arrival, Fate, Present, fate
 from tuner.db.postgresql import PostgreSQL
+from tuner.db.queue import Queue
 from tuner.db.revisions import HEAD
 from tuner.db.sqlite import SQLite
 from tuner.errors import ReadOnly, StoreError
@@ -144,6 +145,11 @@ class Store:
     def close(self) -> None:
         """Closes all connections."""
         self._engine.dispose()
+
+    @property
+    def queue(self) -> Queue:
+        """Its jobs: what is to be tuned, and who is at it."""
+        return Queue(self._read, self._write, self._database.now)
 
     @property
     def snapshot(self) -> str:
@@ -386,16 +392,6 @@ class Store:
                     asked = {"op": op, "problem": problem, "device": device}
                     _insert(connection, table, **asked, count=count, first_at=now, last_at=now)
                     room -= 1
-
-    def ask_for(self, problem: Problem, device: str, priority: int = 0) -> tuple[dict[str, Any], bool]:
-        """The job that will tune a problem on a device, and whether it is new: one that is pending is not doubled."""
-        asked = {"problem": problem.text, "device": device, "status": "pending"}
-        with self._write() as connection:
-            pending = connection.scalar(select(schema.Job.id).filter_by(**asked))
-            others = {"op": problem.op, "priority": priority, "created_at": _now()}
-            number = pending or _insert(connection, schema.Job, **asked, **others)
-            row = connection.execute(select(schema.Job).where(schema.Job.id == number)).one()
-            return dict(row._mapping), pending is None
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-pytest_plugins = ("databases",)
+pytest_plugins = ("databases", "installed")
 
 
 def pytest_configure(config: pytest.Config) -> None:

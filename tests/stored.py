@@ -119,6 +119,20 @@ def change(database: Database, statement: str) -> None:
         connection.execute(text(statement))
 
 
+def older(database: Database, revision: str) -> None:
+    """Gives the tables the schema that they had at a revision."""
+    undone = {
+        "0002": ["DROP INDEX uq_jobs_unfinished"]
+        + [f"ALTER TABLE jobs DROP COLUMN {name}" for name in ("tries", "error", "ended_at")],
+        "0001": ["ALTER TABLE answers DROP COLUMN marks"],
+    }
+    for reached, statements in undone.items():
+        if reached >= revision:
+            for statement in statements:
+                change(database, statement)
+    change(database, f"UPDATE alembic_version SET version_num = '{revision}'")
+
+
 def address(database: Database) -> str:
     """What another process opens it by."""
     return str(database.path) if isinstance(database, SQLite) else _url(database).render_as_string(hide_password=False)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import venv
 from inspect import ismodule
 from pathlib import Path
 
@@ -56,38 +55,25 @@ def test_the_changelog_begins_with_this_version() -> None:
     assert released[0].startswith(f"## [{tuner.__version__}]")
 
 
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with our wheel, its search extra and Hugging Face's `kernels`, and nothing of this checkout."""
-    folder = tmp_path_factory.mktemp("elsewhere")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    constraint = ["--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True)
-    (wheel,) = folder.glob("triton_tuner-*.whl")
-    venv.create(folder / "venv")
-    python = str(folder / "venv" / "bin" / "python")
-    install = ["--python", python, "install", "--no-compile", *constraint]  # Python compiles what it comes to load
-    subprocess.run([*pip, *install, f"{wheel}[search]", "kernels"], check=True)
-    (folder / "empty").mkdir()
-    return folder
-
-
-def test_the_wheel_works_in_an_empty_folder_beside_another_kernels_package(elsewhere: Path) -> None:
+def test_the_wheel_works_in_an_empty_folder_beside_another_kernels_package(installed: Path, tmp_path: Path) -> None:
     """It replays a space, opens a database, and neither package overwrites the other's files."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(elsewhere), "TUNER_DB": str(elsewhere / "tuner.db")}
-    binaries = elsewhere / "venv" / "bin"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TUNER_DB": str(tmp_path / "tuner.db")}
+    binaries, empty = installed / "bin", tmp_path / "empty"
+    empty.mkdir()
 
     def run(*command: str) -> str:
-        done = subprocess.run(
-            command, cwd=elsewhere / "empty", env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     answer = json.loads(run(str(binaries / "tuner"), "search", "gemm", "--M", "4096", "--trials", "20", "--json"))
     assert answer["recorded"].startswith("gemm-4096x4096x4096-bf16-")
     assert "llama-3-8b     48 problems" in run(str(binaries / "tuner"), "bench", "--list")
-    both = "import kernels, tuner.kernels, tuner.db.migrations; print(kernels.__file__); print(tuner.kernels.__file__)"
+    both = """
+import importlib.util, tuner.kernels, tuner.db.migrations
+print(importlib.util.find_spec("kernels").origin)
+print(tuner.kernels.__file__)
+"""
     theirs, ours = run(str(binaries / "python"), "-c", both).splitlines()
     assert theirs.endswith("site-packages/kernels/__init__.py")
     assert ours.endswith("site-packages/tuner/kernels/__init__.py")

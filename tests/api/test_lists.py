@@ -132,7 +132,7 @@ class TestJobs:
         assert first.json()["status"] == "pending"
         assert first.json()["problem"] == "gemm M=4096 N=4096 K=4096 dtype=bf16"
         again = client.post("/jobs", json=asked | {"N": 4096, "priority": 5}, headers=WRITER)
-        assert (again.status_code, again.json()) == (200, first.json())
+        assert (again.status_code, again.json()) == (200, first.json() | {"priority": 5})
         other = client.post("/jobs", json=asked | {"device": "nvidia-h100-80gb-hbm3", "priority": 5}, headers=WRITER)
         assert (other.status_code, other.json()["priority"]) == (201, 5)  # nobody searched on that card yet
         assert [job["id"] for job in pages(client, "/jobs", 1)] == [1, 2]

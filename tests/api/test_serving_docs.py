@@ -10,8 +10,7 @@ from pathlib import Path
 from served import TOKEN, answer, problem, serving
 
 from tuner.api.app import create_app
-from tuner.cli.export import command as export
-from tuner.cli.serve import command as serve
+from tuner.cli import export, serve, work
 from tuner.db.store import Store
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
@@ -42,6 +41,6 @@ def test_every_curl_is_answered_and_none_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_options_are_those_of_the_commands() -> None:
-    options = [*serve.params, *export.params]
+    options = (*serve.command.params, *export.command.params, *work.command.params)
     known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
     assert set(re.findall(r"(?<=[ `])--[a-z-]+(?=[ `\n])", PAGE.replace("--compressed", ""))) <= known

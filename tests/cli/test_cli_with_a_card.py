@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from helpers import H200, toy
 
+from tuner import catalog
 from tuner.cli import cli
 from tuner.db.store import Store
 from tuner.measure.card import Unseen
@@ -300,3 +302,23 @@ class TestBench:
         done = self.bench("--suite", suite, "--gpu", "0,1")
         assert str(done.exception).startswith("GPU 1 is in use by process 4711")
         assert machine.surveys == 0
+
+
+def test_a_worker_holds_the_card_for_all_that_was_asked_for(machine: Machine) -> None:
+    signature = catalog.resolve(toy("on_torch")).signature
+    with closing(Store.open(machine.db)) as store:
+        store.queue.ask_for(signature.problem({"N": 4096}), H200.id)
+        other = replace(signature.problem({"N": 64}), text="on_torch K=64 dtype=fp32")  # of another version's signature
+        store.queue.ask_for(other, H200.id)
+        options = ["work", toy("on_torch"), "--drain", "--trials", "6", "--policy", "cold"]
+        done = CliRunner().invoke(cli, options, standalone_mode=False)
+        assert done.return_value == 1, (done.stderr, done.exception)
+        assert [line.split()[2] for line in done.stdout.splitlines()] == ["done", "again", "again", "failed"]
+        assert done.stdout.endswith("on_torch is described by N, dtype, vendor, not by 'K'\n")
+        assert [stored.answer.problem["N"] for stored in store.answers()] == [4096]
+        assert machine.surveys == 1
+        machine.card(lambda address: Busy())
+        store.queue.ask_for(signature.problem({"N": 64}), H200.id)
+        busy = CliRunner().invoke(cli, options, standalone_mode=False)
+        assert "GPU 0 is in use by process 4711" in str(busy.exception)
+        assert store.queue.jobs(1)[0].tries == 0  # it was not even taken

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Timer
 from time import monotonic
 
 import postgres
 import pytest
-from stored import HERE, NASTY, PROBLEM, SCALE, change, measured, outside, rows, started
+from stored import HERE, NASTY, PROBLEM, SCALE, change, measured, older, outside, rows, started
 
 from tuner.db.database import Database
 from tuner.db.postgresql import PostgreSQL
@@ -64,6 +65,18 @@ class TestUrls:
             database.back_up("file")
         assert SECRET not in str(unsaved.value)
 
+    def test_a_password_may_be_in_a_file(self, cluster: postgres.Cluster, tmp_path: Path) -> None:
+        file = tmp_path / "password"
+        database = database_at(f"{cluster.empty()}&password_file={file}")
+        with pytest.raises(StoreError, match=r"the password of the database .* cannot be read: .*No such file"):
+            Store.open(database)
+        file.write_text(f"{SECRET}\n")
+        Store.upgrade(database)
+        engine = database.engine(writes=False)
+        assert engine.url.password == SECRET
+        assert "password_file" not in engine.url.query
+        assert SECRET not in str(database) + repr(database)
+
     @pytest.mark.parametrize(
         "url",
         [
@@ -118,8 +131,7 @@ def test_only_upgrade_makes_the_tables(cluster: postgres.Cluster, create: bool) 
 
 @pytest.mark.parametrize("create", [True, False])
 def test_h12_only_upgrade_changes_an_older_schema(database: Database, create: bool) -> None:
-    change(database, "ALTER TABLE answers DROP COLUMN marks")
-    change(database, "UPDATE alembic_version SET version_num = '0001'")
+    older(database, "0001")
     with pytest.raises(StoreError, match=f"has schema 0001, and this version needs {HEAD}; tuner db upgrade "):
         Store.open(database, create=create)
     assert rows(database, "SELECT version_num FROM alembic_version") == [("0001",)]

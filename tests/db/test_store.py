@@ -33,6 +33,7 @@ from stored import (
     config,
     documents,
     measured,
+    older,
     outside,
     python,
     rows,
@@ -41,6 +42,7 @@ from stored import (
 
 from tuner.db import schema
 from tuner.db.database import Database
+from tuner.db.queue import Able
 from tuner.db.revisions import HEAD
 from tuner.db.store import Store
 from tuner.errors import ReadOnly, StoreError
@@ -664,9 +666,8 @@ class TestMigrations:
     def test_h12_answers_of_the_first_schema_are_served_by_todays(self, store: Store, database: Database) -> None:
         """What 0.1 wrote has no marks, and its evidence is two numbers."""
         answered(store)
-        change(database, "ALTER TABLE answers DROP COLUMN marks")
+        older(database, "0001")
         change(database, """UPDATE answers SET evidence = '{"max_error": 0.25, "tolerance": 0.5}'""")
-        change(database, "UPDATE alembic_version SET version_num = '0001'")
         with pytest.raises(StoreError) as refused:
             reopened(database, create=False)
         assert str(refused.value) == (
@@ -676,6 +677,19 @@ class TestMigrations:
         (stored,) = store.answers()
         assert stored.answer.marks == ()
         assert stored.answer.evidence == Evidence(0.25, 0.5)
+
+    def test_h12_jobs_of_the_second_schema_are_done_by_todays_workers(self, store: Store, database: Database) -> None:
+        older(database, "0002")
+        columns = "op, problem, device, priority, status, created_at"
+        asked = f"'scale', '{PROBLEM.text}', '{H200.id}', 7, 'pending', '2026-11-28T00:00:00.000+00:00'"
+        change(database, f"INSERT INTO jobs ({columns}) VALUES ({asked})".replace(":", "\\:"))
+        assert Store.upgrade(database) == "0002"
+        able = [Able(H200.id, frozenset(["scale"]))]
+        job = store.queue.claim("me", able, 60)
+        assert job is not None
+        assert (job.problem, job.priority, job.status, job.tries) == (PROBLEM.text, 7, "running", 1)
+        with pytest.raises(IntegrityError):
+            change(database, f"INSERT INTO jobs ({columns}) VALUES ({asked})".replace(":", "\\:"))
 
     def test_h12_a_newer_schema_is_only_read(
         self, store: Store, database: Database, caplog: pytest.LogCaptureFixture

@@ -21,6 +21,8 @@ _COMMANDS = {
     "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",
     "export": "Write the stored answers to one file, for other machines.",
+    "work": "Tune what was asked for, one problem after the other.",
+    "jobs": "List what was asked for, and what became of it.",
     "warm": "Compile what was answered for a card, before a server asks.",
     "db": "Describe, upgrade, back up or prune the database.",
     "import": "Take in answers and configs that were found elsewhere.",

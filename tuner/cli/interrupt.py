@@ -1,9 +1,10 @@
-"""What Ctrl-C does while something is measured."""
+"""What Ctrl-C does while something is measured, and what ends a worker."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 
@@ -25,3 +26,39 @@ class Interrupt:
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
+
+
+class Orders:
+    """What Ctrl-C and SIGTERM mean to who works for others: while nothing is in hand they end the program at once.
+
+    Work that is in hand is told by `given`, and brings itself to an end; a second order does not wait for it. Whoever
+    is ended so sees KeyboardInterrupt.
+    """
+
+    def __init__(self) -> None:
+        self.given: signal.Signals | None = None
+        self._at_work = False
+
+    def __enter__(self) -> Orders:
+        ending = (signal.SIGINT, signal.SIGTERM)
+        self._before = {number: signal.signal(number, self._on_signal) for number in ending}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Something is in hand."""
+        self._at_work = True
+        try:
+            yield
+        finally:
+            self._at_work = False
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        waits = self._at_work and self.given is None
+        self.given = self.given or signal.Signals(number)
+        if not waits:
+            raise KeyboardInterrupt

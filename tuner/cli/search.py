@@ -36,6 +36,16 @@ def duration(text: str) -> float:
     return seconds
 
 
+trials_option = click.Option(
+    ["--trials"],
+    type=click.IntRange(1),
+    default=TRIALS,
+    show_default=True,
+    help="Configs to try, those of earlier runs included.",
+)
+budget_option = click.Option(["--budget"], type=duration, metavar="TIME", help="Time to take, such as 30s or 5m.")
+
+
 def run_search(
     source: Source,
     store: Store,
@@ -151,7 +161,7 @@ def _search(
     source = choose(reference, problem, store, gpu=gpu, replay=replay, policy=policy, shared=shared)
     limits = Budget(trials, budget)
     found = stored_answer(store, source, problem)
-    if not force and found.stored is not None and _serves(found, limits):
+    if not force and found.stored is not None and serves(found, limits):
         say(f"Answered from the store, run {found.stored.run_id}; --force searches again.")
     else:
         result = run_search(
@@ -183,14 +193,19 @@ def _compiled_by(result: Result) -> str:
 def _no_answer(result: Result, as_json: bool) -> int:
     """Interrupted: the best so far, which is kept and not served. Else every config failed."""
     if result.stopped != "interrupted":
-        counted = failures_text(result.failures) or "none was tried in time"
-        raise NothingFound(f"no config ran right: {counted}; nothing is stored")
+        raise nothing_ran(result)
     say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
     print_partial(result.best, as_json)
     return INTERRUPTED
 
 
-def _serves(found: Found, asked: Budget) -> bool:
+def nothing_ran(result: Result) -> NothingFound:
+    """Why a search that was not interrupted has no answer."""
+    counted = failures_text(result.failures) or "none was tried in time"
+    return NothingFound(f"no config ran right: {counted}; nothing is stored")
+
+
+def serves(found: Found, asked: Budget) -> bool:
     """Whether the run behind an answer tried at least as hard as is asked for now."""
     assert found.stored is not None
     settings = found.stored.settings
@@ -227,14 +242,8 @@ def _answer(problem: Problem, source: Source, result: Result) -> Answer:
 command = OpCommands(
     _search,
     [
-        click.Option(
-            ["--trials"],
-            type=click.IntRange(1),
-            default=TRIALS,
-            show_default=True,
-            help="Configs to try, those of earlier runs included.",
-        ),
-        click.Option(["--budget"], type=duration, metavar="TIME", help="Time to take, such as 30s or 5m."),
+        trials_option,
+        budget_option,
         click.Option(
             ["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."
         ),

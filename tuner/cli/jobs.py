@@ -1,0 +1,57 @@
+"""`tuner jobs`: what was asked for, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from tuner.cli.ops import db_option, json_option, open_to_read
+from tuner.cli.show import print_json
+from tuner.db.database import Database
+from tuner.db.queue import Job
+
+_COLOURS = {"running": "cyan", "pending": "", "done": "green", "failed": "red"}
+
+
+def _jobs(limit: int, db: Database | None, as_json: bool) -> None:
+    jobs = open_to_read(db).queue.jobs(limit)
+    if as_json:
+        print_json([asdict(job) for job in jobs])
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    if not jobs:
+        console.print("nothing was asked for; POST /jobs of tuner serve does")
+    for job in jobs:
+        colour = _COLOURS.get(job.status, "")
+        status = f"[{colour}]{job.status:7}[/]" if colour else f"{job.status:7}"
+        console.print(f"{job.id:>5}  {status}  {job.priority:>5}  {escape(job.problem)}  on {job.device}{_more(job)}")
+
+
+def _more(job: Job) -> str:
+    if job.status == "running":
+        return f", with {escape(job.worker or '')} until {(job.lease_until or '')[11:19]} UTC"
+    if job.status == "done":
+        return f", run {job.run_id}"
+    tried = f", tried {job.tries} times" if job.tries > 1 else ", tried once" if job.tries else ""
+    return tried + (f": {escape(job.error)}" if job.error else "")
+
+
+command = click.Command(
+    "jobs",
+    callback=_jobs,
+    params=[
+        click.Option(
+            ["--limit"],
+            type=click.IntRange(1, 1000),
+            default=50,
+            show_default=True,
+            help="So many that are not finished, and so many that are.",
+        ),
+        db_option,
+        json_option,
+    ],
+    help="List what was asked for: number, status, priority, problem. What runs and what is next come first.",
+)

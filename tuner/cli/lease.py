@@ -1,0 +1,45 @@
+"""Keeping a job while it is worked on."""
+
+from __future__ import annotations
+
+from threading import Event, Thread
+from time import monotonic
+
+from tuner.db.queue import Job, Queue
+from tuner.errors import StoreError
+
+_OFTEN = 4
+"""Renewals within the time of a lease: a database that is away for a moment, or locked by others, loses none."""
+
+
+class Lease:
+    """Renews a job's lease in a thread of its own, while it is entered."""
+
+    def __init__(self, queue: Queue, job: Job, seconds: float) -> None:
+        self._queue, self._job, self._seconds = queue, job, seconds
+        self._until = monotonic() + seconds
+        self._taken = False
+        self._over = Event()
+        self._thread = Thread(target=self._renew, name=f"lease of job {job.id}", daemon=True)
+
+    def __enter__(self) -> Lease:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def lost(self) -> bool:
+        """Whether another may be at the job by now."""
+        return self._taken or monotonic() > self._until
+
+    def _renew(self) -> None:
+        while not (self._over.wait(self._seconds / _OFTEN) or self._taken):
+            began = monotonic()
+            try:
+                self._taken = not self._queue.renew(self._job, self._seconds)
+                self._until = began + self._seconds
+            except StoreError:
+                continue  # it may be back in time
