@@ -175,14 +175,12 @@ class Results(BaseModel):
     results: list[BestConfig | Miss | Refusal]
 
 
-class TableAnswer(BaseModel):
-    """One answer in full: the numbers of `BestConfig`, not rounded, and what its search was asked for."""
+class StoredAnswer(BaseModel):
+    """One answer: the fields of `BestConfig` that do not depend on who asks."""
 
     model_config = ConfigDict(extra="allow")
 
     id: int
-    op: str
-    device: int = Field(description="Place of its card in `devices`.")
     problem: dict[str, Value]
     config: dict[str, Value]
     kind: str
@@ -190,6 +188,13 @@ class TableAnswer(BaseModel):
     tuned_with: TunedWith
     recorded: str | None
     tuned_at: str
+
+
+class TableAnswer(StoredAnswer):
+    """One answer in full: its numbers are not rounded, and what its search was asked for is told."""
+
+    op: str
+    device: int = Field(description="Place of its card in `devices`.")
 
 
 class WholeTable(BaseModel):
@@ -242,7 +247,7 @@ class RunInFull(Run):
     settings: dict[str, Any]
     seconds: dict[str, float] = Field(description="Wall time by stage.")
     tuned_with: TunedWith
-    answers: list[TableAnswer]
+    answers: list[StoredAnswer]
 
 
 class StoredProblem(BaseModel):
