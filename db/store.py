@@ -240,6 +240,22 @@ class Store:
                 created_at=_now(),
             )
 
+    def add_transfers(self, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
+        """Writes what other answers' configs lost on a run's problem; what is there already stays.
+
+        Args:
+            lost: of each, the answer's id, the distance between the problems, and how many times as long as the run's
+                answer its config takes; infinite if it does not run right here.
+        """
+        table = schema.Transfer
+        with self._write() as connection:
+            there = set(connection.scalars(select(table.from_answer_id).where(table.run_id == run_id)))
+            for answer, distance, slowdown in lost:
+                if answer not in there:
+                    measured = {"distance": distance, "slowdown": slowdown, "created_at": _now()}
+                    _insert(connection, table, run_id=run_id, from_answer_id=answer, **measured)
+                    there.add(answer)
+
     def known(self, signature: Signature, problem: Problem, provenance: Provenance) -> list[Measurement]:
         """What earlier runs measured of this very problem, device, environment, source and policy.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,8 +18,9 @@ from tuner.cli.source import Source, choose
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import NothingFound, UsageError
-from tuner.kernels.spec import Problem, Signature
+from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup import Found, Table
+from tuner.neighbours import Winner, distance, promising
 from tuner.records import Answer, Measurement
 from tuner.sampler import DEFAULT, SAMPLERS
 from tuner.search import Budget, Finalists, Result, close_to_best, search
@@ -48,12 +49,14 @@ def run_search(
     reuse: Callable[[Measurement], bool] = lambda measurement: True,
     finalists: Finalists = close_to_best,
     race: bool = True,
+    warm_start: bool = True,
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """One search, written to the store as it goes; its answer too, if there is one.
 
     Args:
         reuse: which measurements of earlier runs are good enough not to be repeated.
+        warm_start: whether winners of near problems are tried first; what each of them lost here is written down.
         stop: asked now and then, where the search is one of several: it then neither listens to Ctrl-C nor shows its
             progress.
     """
@@ -61,6 +64,7 @@ def run_search(
     try:
         space = set(source.space)
         known = [m for m in store.known(signature, problem, source.provenance) if m.config in space and reuse(m)]
+        won = near_winners(store, source, signature, problem) if warm_start else {}
         settings: Mapping[str, Any] = {
             "sampler": sampler,
             "seed": seed,
@@ -69,6 +73,7 @@ def run_search(
             "space": len(source.space),
             "known": len(known),
             "default": None if source.default is None else source.default.text,
+            "winners": [{"config": config.text, "answer": winner.answer} for config, winner in won.items()],
         }
         run = store.start_run(signature, problem, source.provenance, settings)
         total = min(budget.trials or len(source.space), len(source.space))
@@ -91,6 +96,7 @@ def run_search(
                     seed=seed,
                     budget=budget,
                     known=known,
+                    winners=[*won],
                     on_trial=on_trial,
                     finalists=finalists,
                     race=race,
@@ -109,6 +115,7 @@ def run_search(
         store.end_run(run, "done", "contended", result.seconds, result.duel)
     else:
         answer = _answer(problem, source, result)
+        store.add_transfers(run, _lost(won, problem, result))
         store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel)
     return result
 
@@ -117,6 +124,23 @@ def _undisturbed(found: Found) -> bool:
     """Whether there is an answer already that is today's and was measured alone."""
     stored = found.stored
     return stored is not None and not found.differences and "contended" not in stored.answer.marks
+
+
+def near_winners(store: Store, source: Source, signature: Signature, problem: Problem) -> dict[Config, Winner]:
+    """What won near problems and can be tried here. Measured and replayed answers stay apart."""
+    recorded = source.provenance.recorded is not None
+    answers = [
+        stored for stored in store.answers(op=problem.op) if (stored.provenance.recorded is not None) == recorded
+    ]
+    return promising(map(Winner.of, answers), signature, problem, source.provenance, set(source.space))
+
+
+def _lost(won: Mapping[Config, Winner], problem: Problem, result: Result) -> Iterator[tuple[int, float, float]]:
+    """Of every winner that was measured: its answer, how far off that is, and how many times as long it takes here."""
+    for config, winner in won.items():
+        slowdown = result.slowdown(config)
+        if winner.answer is not None and slowdown is not None:
+            yield winner.answer, distance(winner.problem, problem), slowdown
 
 
 def stored_answer(store: Store, source: Source, problem: Problem) -> Found:
@@ -144,6 +168,7 @@ def _search(
     policy: str,
     shared: bool,
     force: bool,
+    warm_start: bool,
     db: Database | None,
     as_json: bool,
 ) -> int:
@@ -163,6 +188,7 @@ def _search(
             seed=seed,
             budget=limits,
             reuse=lambda measurement: not force,
+            warm_start=warm_start,
         )
         if result.verdict is None:
             return _no_answer(result, as_json)
@@ -243,6 +269,11 @@ command = OpCommands(
         click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
         policy_option,
         shared_option,
+        click.Option(
+            ["--warm-start/--no-warm-start"],
+            default=True,
+            help="Whether winners of near problems are tried first.  [default: they are]",
+        ),
         click.Option(["--force"], is_flag=True, help="Measure everything again, whatever is stored."),
         db_option,
         json_option,
