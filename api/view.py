@@ -11,7 +11,7 @@ from tuner.db.store import Store, Tip
 from tuner.errors import StoreError
 from tuner.kernels.spec import Signature
 from tuner.lookup import Table
-from tuner.records import StoredAnswer
+from tuner.records import StoredAnswer, Transfer
 
 Tables = Mapping[tuple[str, str], Table]
 
@@ -80,20 +80,25 @@ class Watcher:
         if tip.kernel != old.tip.kernel:
             signatures = {**self._known, **self._store.signatures()}
         answers, out = self._store.answers_between(old.tip.answer, tip.answer)
-        tables = _extended(old.tables, answers, out)
+        transfers = self._store.transfers(after=old.tip.transfer, upto=tip.transfer)
+        tables = _extended(old.tables, answers, out, transfers)
         return View(tip, signatures, tables, sum(map(len, tables.values())) if out else old.answers + len(answers))
 
 
-def _extended(tables: Tables, answers: list[StoredAnswer], out: frozenset[int]) -> Tables:
+def _extended(
+    tables: Tables,
+    answers: list[StoredAnswer],
+    out: frozenset[int],
+    transfers: Mapping[tuple[str, str], list[Transfer]],
+) -> Tables:
     added: dict[tuple[str, str], list[StoredAnswer]] = {}
     for stored in answers:
         added.setdefault((stored.answer.problem.op, stored.provenance.device.id), []).append(stored)
-    if not out:
-        touched = {key: tables.get(key, Table(key[1], ())).extended(several) for key, several in added.items()}
-        return {**tables, **touched}
     found = {}
     for key in {**tables, **added}:
-        table = tables.get(key, Table(key[1], ())).extended(added.get(key, ()), out)
+        table = tables.get(key, Table(key[1], ()))
+        if out or key in added or key in transfers:
+            table = table.extended(added.get(key, ()), out, transfers.get(key, ()))
         if len(table):
             found[key] = table
     return found

@@ -21,6 +21,7 @@ from uuid import uuid4
 
 import platformdirs
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+from sqlalchemy.orm import aliased
 
 from tuner.db import revisions, schema, upkeep
 from tuner.db.database import Database
@@ -43,6 +44,7 @@ from tuner.records import (
     StoredAnswer,
     StoredRun,
     Tie,
+    Transfer,
 )
 
 _LARGEST_ID = 2**31 - 1
@@ -60,6 +62,7 @@ class Tip:
     uuid: str
     answer: int
     kernel: int
+    transfer: int = 0
 
     @property
     def snapshot(self) -> str:
@@ -209,10 +212,17 @@ class Store:
         stopped: str,
         seconds: Mapping[str, float],
         duel: Duel,
+        lost: Iterable[tuple[int, float, float]] = (),
     ) -> int:
-        """Closes a run with its answer; the id orders it among all answers."""
+        """Closes a run with its answer; the id orders it among all answers.
+
+        Args:
+            lost: what the configs of other answers lost here: of each its id, the distance between the problems, and
+                how many times as long as this answer its config takes; infinite if it does not run right here.
+        """
         with self._write() as connection:
             _end_run(connection, run_id, "done", stopped, seconds, duel)
+            _add_transfers(connection, run_id, lost)
             return _insert(
                 connection,
                 schema.Answer,
@@ -241,20 +251,14 @@ class Store:
             )
 
     def add_transfers(self, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
-        """Writes what other answers' configs lost on a run's problem; what is there already stays.
+        """Writes what was measured later on the problem of a run that gave an answer; what is there already stays.
 
         Args:
-            lost: of each, the answer's id, the distance between the problems, and how many times as long as the run's
-                answer its config takes; infinite if it does not run right here.
+            lost: as for `add_answer`.
         """
-        table = schema.Transfer
         with self._write() as connection:
-            there = set(connection.scalars(select(table.from_answer_id).where(table.run_id == run_id)))
-            for answer, distance, slowdown in lost:
-                if answer not in there:
-                    measured = {"distance": distance, "slowdown": slowdown, "created_at": _now()}
-                    _insert(connection, table, run_id=run_id, from_answer_id=answer, **measured)
-                    there.add(answer)
+            there = set(connection.scalars(select(schema.Transfer.from_answer_id).filter_by(run_id=run_id)))
+            _add_transfers(connection, run_id, [measured for measured in lost if measured[0] not in there])
 
     def known(self, signature: Signature, problem: Problem, provenance: Provenance) -> list[Measurement]:
         """What earlier runs measured of this very problem, device, environment, source and policy.
@@ -315,6 +319,33 @@ class Store:
         with self._read() as connection:
             return [_stored_answer(row) for row in connection.execute(query)]
 
+    def transfers(
+        self, *, op: str | None = None, device: str | None = None, after: int = 0, upto: int = _LARGEST_ID
+    ) -> dict[tuple[str, str], list[Transfer]]:
+        """What configs lost on each other's problems, by op and device, oldest first.
+
+        Args:
+            after: only those with ids above this one, and up to `upto`.
+        """
+        table, came, went = schema.Transfer, aliased(schema.Answer), aliased(schema.Answer)
+        query = (
+            select(table, went.op, went.device, went.id.label("to_answer"))
+            .join(went, (went.run_id == table.run_id) & went.kind.in_(("tuned", "default")))
+            .join(came, (came.id == table.from_answer_id) & (came.op == went.op) & (came.device == went.device))
+            .where(table.id > after, table.id <= upto)
+            .order_by(table.id)
+        )
+        if op is not None:
+            query = query.where(went.op == op)
+        if device is not None:
+            query = query.where(went.device == device)
+        found: dict[tuple[str, str], list[Transfer]] = {}
+        with self._read() as connection:
+            for row in connection.execute(query):
+                transfer = Transfer(row.id, row.from_answer_id, row.to_answer, row.distance, row.slowdown)
+                found.setdefault((row.op, row.device), []).append(transfer)
+        return found
+
     def answers_of(self, run: int) -> list[StoredAnswer]:
         """Those of one run that may serve, oldest first."""
         with self._read() as connection:
@@ -363,6 +394,7 @@ class Store:
                 str(connection.scalar(select(schema.Store.uuid))),
                 connection.scalar(select(func.max(schema.Answer.id))) or 0,
                 connection.scalar(select(func.max(schema.Kernel.id))) or 0,
+                connection.scalar(select(func.max(schema.Transfer.id))) or 0,
             )
 
     def answers_between(self, after: int, upto: int) -> tuple[list[StoredAnswer], frozenset[int]]:
@@ -524,6 +556,12 @@ def _end_run(
         by_contender = dict(zip(duel.contenders, latencies, strict=True))
         state = asdict(duel.states[number]) if duel.states else None
         _insert(connection, schema.Round, run_id=run_id, number=number, latencies=by_contender, state=state)
+
+
+def _add_transfers(connection: Connection, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
+    for answer, distance, slowdown in lost:
+        measured = {"distance": distance, "slowdown": slowdown, "created_at": _now()}
+        _insert(connection, schema.Transfer, run_id=run_id, from_answer_id=answer, **measured)
 
 
 def _trials(problem: Problem, provenance: Provenance) -> Any:

@@ -19,6 +19,7 @@ from tuner import catalog, device
 from tuner.errors import TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.lookup import Asked, Table
+from tuner.neighbours import Neighbour
 from tuner.records import Answer, StoredAnswer
 
 if TYPE_CHECKING:
@@ -37,11 +38,14 @@ class Best:
     """None only where nothing is stored and there is no default either: the kernel cannot be loaded here, or the
     question is about a card elsewhere."""
     match: str
-    """`exact`, `stale`, `none` (the default) or `disabled` (the default, because `TUNER_DISABLE=1`)."""
+    """`exact`, `stale`, `neighbour` (another problem's), `none` (the default) or `disabled` (the default, because
+    `TUNER_DISABLE=1`)."""
     stale: tuple[str, ...] = ()
     """Why an answer is not exactly what was asked for."""
     answer: Answer | None = None
     """The evidence; None where the config is the default for want of an answer."""
+    neighbour: Neighbour | None = None
+    """Which other problem the config was tuned for, and what that should cost."""
 
 
 _answered: dict[object, Best] = {}
@@ -98,7 +102,8 @@ def _answer(op: str, asked_device: int | str, values: dict[str, object]) -> Best
     if disabled:
         return Best(_default(kernel, problem, asked_device), "disabled")
     try:
-        found = _table(problem.op, _device_id(asked_device)).find(_question(kernel, problem, asked_device))
+        table = _table(problem.op, _device_id(asked_device))
+        found = table.find(_question(kernel, problem, asked_device), lambda stored: _fits(kernel, problem, stored))
     except TunerError as error:
         return _miss(kernel, problem, asked_device, f"nothing can be looked up: {error}")
     if found.stored is None:
@@ -112,7 +117,9 @@ def _answer(op: str, asked_device: int | str, values: dict[str, object]) -> Best
         )
     if found.stale:
         _say(f"{problem.text}: the config is stale ({'; '.join(found.stale)}); {found.command}")
-    return Best(config, found.match, found.stale, answer)
+    if found.neighbour is not None:
+        _say(f"{problem.text}: the config is {found.neighbour.text}; {found.command}")
+    return Best(config, found.match, found.stale, answer, found.neighbour)
 
 
 def _miss(kernel: Kernel | None, problem: Problem, asked_device: int | str, why: str) -> Best:
@@ -149,6 +156,20 @@ def _default(kernel: Kernel | None, problem: Problem, asked_device: int | str) -
         return None
 
 
+def _fits(kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool:
+    """Whether another problem's config may be launched for this one; without the kernel nobody knows."""
+    if kernel is None:
+        return False
+    try:
+        config = kernel.signature.config(stored.answer.config)
+        return kernel.valid(problem, config, stored.provenance.device.limits)
+    except UsageError:  # its knobs were others once
+        return False
+    except Exception as error:  # noqa: BLE001  as for the default
+        _say(f"{problem.text}: no neighbour's config can be checked: {type(error).__name__}: {error}")
+        return False
+
+
 def _device_id(asked_device: int | str) -> str:
     return asked_device if isinstance(asked_device, str) else device.describe(asked_device).id
 
@@ -179,7 +200,10 @@ class _ForLife(Generic[T]):
 @_ForLife
 def _table(op: str, device_id: str) -> Table:
     with _store() as store:
-        return Table(device_id, () if store is None else store.answers(op=op, device=device_id))
+        if store is None:
+            return Table(device_id, ())
+        answers, transfers = store.answers(op=op, device=device_id), store.transfers(op=op, device=device_id)
+        return Table(device_id, answers, transfers.get((op, device_id), ()))
 
 
 @_ForLife

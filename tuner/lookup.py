@@ -6,17 +6,19 @@ Pure and standard library only. Where an answer is not exactly what was asked fo
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import nsmallest
 from itertools import chain, product
-from math import floor, log2
+from math import floor, log2, prod
 from operator import sub
 from typing import Any
 
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
-from tuner.records import Environment, StoredAnswer
+from tuner.neighbours import Evidence, Neighbour, distance, in_reach
+from tuner.records import Environment, StoredAnswer, Transfer
 
 _NEAREST = 3
 
@@ -32,7 +34,7 @@ class Asked:
     ptxas: str | None = None
     policy: str | None = None
     strict: bool = False
-    """A stale answer is a miss."""
+    """A stale answer is a miss, and so is a neighbour's."""
 
     @staticmethod
     def here(
@@ -62,8 +64,8 @@ class Asked:
 class Found:
     """What serves a question.
 
-    `match` is `exact`; `stale`, with the reasons; or `none`, with the nearest problems that have an answer, and the
-    reasons if there is one that was refused.
+    `match` is `exact`; `stale`, with the reasons; `neighbour`, another problem's answer, with what that should cost; or
+    `none`, with the nearest problems that have an answer, and the reasons if there is one that was refused.
     """
 
     problem: Problem
@@ -75,6 +77,7 @@ class Found:
     recorded: str | None = None
     """The recorded space that the answer was replayed from."""
     nearest: tuple[str, ...] = ()
+    neighbour: Neighbour | None = None
 
     @property
     def stale(self) -> tuple[str, ...]:
@@ -109,10 +112,13 @@ class Found:
                 "snapshot": snapshot,
             }
         evidence = answer_json(self.stored)
+        if self.neighbour is not None:
+            evidence |= _OF_ITS_OWN_PROBLEM
         return {
             **head,
             "config": evidence.pop("config"),
             "match": self.match,
+            "neighbour": self.neighbour and self.neighbour.as_json(),
             **evidence,
             "stale": list(self.stale),
             "tuned_at": self.stored.created_at,
@@ -145,11 +151,26 @@ def answer_json(stored: StoredAnswer) -> dict[str, Any]:
     }
 
 
-class Table:
-    """The answers of one op on one device."""
+_OF_ITS_OWN_PROBLEM: Mapping[str, Any] = {
+    **dict.fromkeys(("latency_us", "interval_us", "speedup", "speedup_interval", "tflops", "gb_per_s")),
+    **dict.fromkeys(("default_latency_us", "vendor_latency_us", "max_error", "tolerance")),
+    "ties": [],
+    "unresolved": False,
+    "marks": [],
+    "checked": {"inputs": [], "launches": 0},
+}
+"""What was measured of a neighbour's answer says nothing of the problem that is asked about, and is not told."""
 
-    def __init__(self, device: str, answers: Iterable[StoredAnswer]) -> None:
+
+class Table:
+    """The answers of one op on one device, and what their configs lost on each other's problems.
+
+    Without such transfers no answer serves another problem than its own.
+    """
+
+    def __init__(self, device: str, answers: Iterable[StoredAnswer], transfers: Collection[Transfer] = ()) -> None:
         self._device = device
+        self.transfers = transfers
         self._answers: dict[str, tuple[StoredAnswer, ...]] = {}
         self._near: dict[_Cell, tuple[_Place, ...]] = {}
         """The problems by the part of an octave that each dim is in."""
@@ -161,11 +182,17 @@ class Table:
     def __len__(self) -> int:
         return sum(map(len, self._answers.values()))
 
-    def extended(self, answers: Iterable[StoredAnswer], without: Collection[int] = ()) -> Table:
-        """This table and some more answers, less those of these ids. This one stays as it is."""
+    def extended(
+        self,
+        answers: Iterable[StoredAnswer],
+        without: Collection[int] = (),
+        transfers: Collection[Transfer] = (),
+    ) -> Table:
+        """This table and some more, less the answers of these ids. This one stays as it is."""
+        known = (*self.transfers, *transfers) if transfers else self.transfers
         if without:
-            return Table(self._device, chain((stored for stored in self if stored.id not in without), answers))
-        table = Table(self._device, ())
+            return Table(self._device, chain((stored for stored in self if stored.id not in without), answers), known)
+        table = Table(self._device, (), known)
         table._answers, table._near = self._answers.copy(), self._near.copy()
         table._add(answers)
         return table
@@ -183,18 +210,49 @@ class Table:
         for cell, places in near.items():
             self._near[cell] = (*self._near.get(cell, ()), *places)
 
-    def find(self, asked: Asked) -> Found:
-        """The newest answer that is exactly what was asked for; else the best stale one; else none."""
+    def find(self, asked: Asked, fits: Callable[[StoredAnswer], bool] = lambda stored: True) -> Found:
+        """The newest answer that is exactly what was asked for; else the best stale one, a neighbour's, or none.
+
+        Args:
+            fits: whether the config of another problem's answer is valid for this one.
+        """
         stored = self._answers.get(asked.problem.text, ())
         if not stored:
-            return Found(asked.problem, self._device, "none", nearest=self._nearest(asked.problem))
+            return self._missed(asked, fits)
         best = stored[0] if len(stored) == 1 else max(stored, key=lambda one: _preference(one, asked))
-        differences, recorded = _differences(best, asked), best.provenance.recorded
-        exact = not differences and recorded is None
+        differences, recorded, exact = _differences(best, asked), best.provenance.recorded, _exact(best, asked)
         if not _comparable(best, asked) or (asked.strict and not exact):
             nearest = self._nearest(asked.problem)
             return Found(asked.problem, self._device, "none", None, differences, recorded, nearest)
         return Found(asked.problem, self._device, "exact" if exact else "stale", best, differences, recorded)
+
+    def _missed(self, asked: Asked, fits: Callable[[StoredAnswer], bool]) -> Found:
+        near = None if asked.strict or not self.transfers else self._neighbour(asked)
+        if near is not None and near.answer.kind == "tuned" and fits(near):
+            neighbour = self._evidence.neighbour(near, asked.problem)
+            if neighbour is not None:
+                return Found(asked.problem, self._device, "neighbour", near, neighbour=neighbour)
+        return Found(asked.problem, self._device, "none", nearest=self._nearest(asked.problem))
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        return Evidence({stored.id: stored for stored in self}, self.transfers)
+
+    def _neighbour(self, asked: Asked) -> StoredAnswer | None:
+        """The nearest exact answer within reach; of those as near the one of the largest problem, then by text."""
+        best: tuple[tuple[float, int, str], StoredAnswer] | None = None
+        for nearer, cells in self._rings(_cell(asked.problem)):
+            if nearer > 2 or (best is not None and log2(nearer) > best[0][0]):
+                break
+            for _, _, text in chain.from_iterable(self._near[cell] for cell in cells):
+                problem = self._answers[text][-1].answer.problem
+                if not in_reach(problem, asked.problem):
+                    continue
+                place = (round(distance(problem, asked.problem), 9), -prod(problem.sizes), text)
+                exact = [stored for stored in self._answers[text] if _exact(stored, asked)]
+                if exact and (best is None or place < best[0]):
+                    best = (place, max(exact, key=lambda stored: stored.id))
+        return None if best is None else best[1]
 
     def _nearest(self, problem: Problem) -> tuple[str, ...]:
         sizes, found, seen = problem.sizes, list[tuple[float, str]](), 0
@@ -292,6 +350,11 @@ def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
     )
 
 
+def _exact(stored: StoredAnswer, asked: Asked) -> bool:
+    """Whether it was measured, and with all that was asked for."""
+    return not _differences(stored, asked) and stored.provenance.recorded is None
+
+
 def _comparable(stored: StoredAnswer, asked: Asked) -> bool:
     """Numbers of another policy are never compared, so an answer made with them is none."""
     return asked.policy in (None, stored.provenance.policy)
@@ -302,7 +365,7 @@ def _preference(stored: StoredAnswer, asked: Asked) -> tuple[Any, ...]:
     provenance = stored.provenance
     return (
         _comparable(stored, asked),
-        not _differences(stored, asked) and provenance.recorded is None,
+        _exact(stored, asked),
         provenance.recorded is None,
         asked.source in (None, provenance.source),
         _triton_preference(provenance.environment.triton, asked.triton),

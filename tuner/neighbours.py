@@ -1,23 +1,30 @@
-"""Which tuned problems are near another, so that a search of it tries their winners first.
+"""What tuned problems are worth to others near them: whose winners a search tries first, and whose answer may serve.
 
 Distances are in octaves: the length, over all dims, of the log2 of how many times one is the other's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from math import hypot, inf, log2
+from itertools import islice
+from math import exp, hypot, inf, log, log2
+from statistics import fmean
+from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Problem, Signature
-from tuner.records import Provenance, StoredAnswer
+from tuner.records import Provenance, StoredAnswer, Transfer
 
 MOST_WINNERS = 4
 _OTHER_DTYPE, _OTHER_DEVICE, _OTHER_ATTRIBUTE, _OTHER_SOURCE, _OTHER_COMPILER = 1.0, 1.0, 0.5, 0.25, 0.125
 """Octaves that a winner is farther off for being another's: what it says of this problem is worth that much less."""
 _FARTHEST = 4.0
 """Winners farther off than this are no better than what a sampler takes."""
+_FEWEST_OWN, _FEWEST, _MOST = 3, 10, 200
+"""Measurements that tell what an answer loses elsewhere: of its own config; of all alike, the newest."""
+_MOST_LOST, _SLOWER, _SLOWER_SHARE = 1.03, 1.01, 0.02
+"""What may be lost on average; from where on a config counts as slower; and how many may be, of all that were tried."""
 
 
 @dataclass(frozen=True)
@@ -91,3 +98,112 @@ def _today(signature: Signature, config: Config) -> Config | None:
         return signature.config(config)
     except UsageError:
         return None
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """That an answer is another problem's, and what that should cost."""
+
+    problem: Problem
+    """Which it was tuned for."""
+    distance: float
+    """Octaves to it."""
+    expected_loss: float
+    """How much longer than the asked problem's own best it should take: 0.02 is 2 %."""
+    transfers: int
+    """How many measurements say so."""
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return (
+            f"that of {self.problem.text}, which should be {100 * self.expected_loss:.1f} % slower than this problem's "
+            f"own best, as {self.transfers} measurements on near problems say"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "problem": self.problem.values,
+            "distance": round(self.distance, 4),
+            "expected_loss": round(self.expected_loss, 4),
+            "transfers": self.transfers,
+        }
+
+
+class Evidence:
+    """What the configs of some answers were seen to lose on each other's problems.
+
+    Only like is compared with like: one dtype, the same attributes, source, compiler and policy, both measured here.
+    """
+
+    def __init__(self, answers: Mapping[int, StoredAnswer], transfers: Iterable[Transfer]) -> None:
+        self._of: dict[int, list[_Loss]] = {}
+        self._among: dict[_Family, list[_Loss]] = {}
+        for transfer in sorted(transfers, key=lambda transfer: transfer.id, reverse=True):  # the newest first
+            came, went = answers.get(transfer.from_answer), answers.get(transfer.to_answer)
+            if came is None or went is None or came.answer.problem == went.answer.problem:
+                continue
+            if not in_reach(came.answer.problem, went.answer.problem) or _family(came) != _family(went):
+                continue
+            loss = _Loss(transfer.distance, transfer.slowdown, went.answer.speedup or inf)
+            self._of.setdefault(came.id, []).append(loss)
+            self._among.setdefault(_family(came), []).append(loss)
+
+    def neighbour(self, stored: StoredAnswer, asked: Problem) -> Neighbour | None:
+        """An answer as one for a problem near its own; None unless it was shown to be nearly as good as an own one.
+
+        Its own record tells, where it was tried on three problems within reach or more; else that of all answers alike,
+        at such distances, where there are ten. On average it must have lost at most 3 % there, and less than tuning
+        gains over the default; and not more than one in fifty may have been slower than the default.
+        """
+        away, own = distance(stored.answer.problem, asked), self._of.get(stored.id, [])
+        seen = own
+        if len(own) < _FEWEST_OWN:
+            alike = (loss for loss in self._among.get(_family(stored), ()) if loss.distance >= away / 2)
+            seen = list(islice(alike, _MOST))
+            if len(seen) < _FEWEST or any(loss.slower_than_default for loss in own):
+                return None
+        lost = _mean(loss.slowdown for loss in seen)
+        gained = min(_mean(loss.gain for loss in seen), (stored.answer.speedup_interval or (inf, inf))[0])
+        slower = sum(loss.slower_than_default for loss in seen)
+        if lost > _MOST_LOST or lost >= gained or slower > _SLOWER_SHARE * len(seen):
+            return None
+        return Neighbour(stored.answer.problem, away, max(0.0, lost - 1), len(seen))
+
+
+def in_reach(problem: Problem, other: Problem) -> bool:
+    """Whether all else than the dims is equal, and no dim is more than twice the other's."""
+    return (
+        (problem.dtype, problem.attributes) == (other.dtype, other.attributes)
+        and len(problem.sizes) == len(other.sizes)
+        and all(a <= 2 * b and b <= 2 * a for a, b in zip(problem.sizes, other.sizes, strict=True))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    distance: float
+    slowdown: float
+    """Of a near problem's config, over the best."""
+    gain: float
+    """Of tuning there: the default's latency over the best's; infinite where the default does not run."""
+
+    @property
+    def slower_than_default(self) -> bool:
+        return self.slowdown > _SLOWER * self.gain
+
+
+_Family = tuple[object, ...]
+
+
+def _family(stored: StoredAnswer) -> _Family:
+    """Answers that agree in this can be compared."""
+    problem, made = stored.answer.problem, stored.provenance
+    compiler = (made.environment.triton, made.environment.ptxas)
+    return (problem.dtype, problem.attributes, made.source, made.policy, made.recorded, *compiler)
+
+
+def _mean(ratios: Iterable[float]) -> float:
+    """Geometric; infinite if any of them is."""
+    return exp(fmean(map(log, ratios)))

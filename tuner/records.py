@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from tuner.kernels.spec import Config, Limits, Problem, Signature
@@ -343,6 +344,32 @@ class StoredAnswer:
     """Configs its run knew in the end: those it measured and those it took over from earlier runs."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What its run was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What the config of one answer lost on the problem of another, measured there."""
+
+    id: int
+    from_answer: int
+    """Id of the answer whose config was tried."""
+    to_answer: int
+    """Id of the answer that it was compared with, on whose problem."""
+    distance: float
+    """Octaves between the two problems, over all dims."""
+    slowdown: float
+    """How many times as long as that answer it takes; infinite where it did not run right."""
+
+    def as_json(self) -> list[float | None]:
+        """Its five values in order, null for an infinite slowdown: a table has many of these."""
+        slowdown = None if self.slowdown == inf else self.slowdown
+        return [self.id, self.from_answer, self.to_answer, self.distance, slowdown]
+
+    @staticmethod
+    def from_json(values: Sequence[Any]) -> Transfer:
+        """The transfer that `as_json` wrote."""
+        id, from_answer, to_answer, distance, slowdown = values
+        return Transfer(id, from_answer, to_answer, distance, inf if slowdown is None else slowdown)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Asked, Found, Table, device_asked
-from tuner.records import POLICIES, Provenance
+from tuner.records import POLICIES, Provenance, StoredAnswer
 
 
 def _best(
@@ -33,7 +33,9 @@ def _best(
     here = device.choose("auto")
     if strict and triton is None and (here is None or device_id is not None):
         raise UsageError("--strict compares versions, so it needs --triton, or a GPU here that the question is about")
-    found = find(store, reference, problem, here=here, device_id=device_id, triton=triton, strict=strict)
+    found = find(
+        *(store, reference, problem), here=here, device_id=device_id, triton=triton, strict=strict, neighbours=True
+    )
     give(found, store.snapshot, as_json)
     return 0 if found.stored is not None else 1
 
@@ -47,8 +49,12 @@ def find(
     device_id: str | None,
     triton: str | None = None,
     strict: bool = False,
+    neighbours: bool = False,
 ) -> Found:
     """What the store has for a problem on the device of that id, else on GPU `here`, else on the only one stored.
+
+    Args:
+        neighbours: whether the answer may be another problem's.
 
     Raises:
         NothingFound: nothing at all is stored.
@@ -60,7 +66,9 @@ def find(
     if not stored:
         raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
     about = device_asked(device_id, None if here is None else device.describe(here).id, stored)
-    return Table(about, store.answers(op=problem.op, device=about)).find(asked)
+    transfers = store.transfers(op=problem.op, device=about).get((problem.op, about), ()) if neighbours else ()
+    table = Table(about, store.answers(op=problem.op, device=about), transfers)
+    return table.find(asked, lambda stored: _fits(reference, problem, stored))
 
 
 def _source(reference: str) -> str | None:
@@ -69,6 +77,18 @@ def _source(reference: str) -> str | None:
         return catalog.resolve(reference).source
     except NoDevice:
         return None
+
+
+def _fits(reference: str, problem: Problem, stored: StoredAnswer) -> bool:
+    """Whether another problem's config is valid for this one, as far as the kernel's code can be loaded."""
+    try:
+        kernel = catalog.resolve(reference)
+    except NoDevice:
+        return True
+    try:
+        return kernel.valid(problem, kernel.signature.config(stored.answer.config), stored.provenance.device.limits)
+    except UsageError:
+        return False
 
 
 def _print_partial(store: Store, reference: str, signature: Signature, problem: Problem, as_json: bool) -> int:
@@ -89,7 +109,7 @@ command = OpCommands(
     [
         click.Option(["--device", "device_id"], metavar="ID", help="Device id; else the GPU here, else the only one."),
         click.Option(["--triton"], metavar="VERSION", help="Triton version to compare with."),
-        click.Option(["--strict"], is_flag=True, help="Take nothing that is stale."),
+        click.Option(["--strict"], is_flag=True, help="Take nothing that is stale or another problem's."),
         click.Option(["--partial"], is_flag=True, help="The best so far of a search that was interrupted."),
         db_option,
         json_option,

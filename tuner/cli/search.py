@@ -115,8 +115,8 @@ def run_search(
         store.end_run(run, "done", "contended", result.seconds, result.duel)
     else:
         answer = _answer(problem, source, result)
-        store.add_transfers(run, _lost(won, problem, result))
-        store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel)
+        lost = _lost(won, problem, result)
+        store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel, lost)
     return result
 
 

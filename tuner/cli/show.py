@@ -92,6 +92,10 @@ def print_found(found: Found, console: Console | None = None) -> None:
     device_name = escape(found.stored.provenance.device.name)
     console.print(f"[bold]{problem_text(found.problem)}[/]  on {device_name}")
     console.print(f"  [bold green]{escape(config_text(answer.config))}[/]")
+    if found.neighbour is not None:
+        console.print(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
+        console.print(f"  to tune it:  [bold]{found.command}[/]")
+        return
     console.print(_latencies(answer))
     for line in _notes(found.stored):
         console.print(f"  {escape(line)}")
