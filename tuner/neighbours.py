@@ -132,7 +132,7 @@ class Neighbour:
 
 
 class Evidence:
-    """What the configs of some answers were seen to lose on each other's problems.
+    """What tuned configs were seen to lose on each other's problems.
 
     Only like is compared with like: one dtype, the same attributes, source, compiler and policy, both measured here.
     """
@@ -142,9 +142,7 @@ class Evidence:
         self._among: dict[_Family, list[_Loss]] = {}
         for transfer in sorted(transfers, key=lambda transfer: transfer.id, reverse=True):  # the newest first
             came, went = answers.get(transfer.from_answer), answers.get(transfer.to_answer)
-            if came is None or went is None or came.answer.problem == went.answer.problem:
-                continue
-            if not in_reach(came.answer.problem, went.answer.problem) or _family(came) != _family(went):
+            if came is None or went is None or came.answer.kind != "tuned" or not _comparable(came, went):
                 continue
             loss = _Loss(transfer.distance, transfer.slowdown, went.answer.speedup or inf)
             self._of.setdefault(came.id, []).append(loss)
@@ -202,6 +200,11 @@ def _family(stored: StoredAnswer) -> _Family:
     problem, made = stored.answer.problem, stored.provenance
     compiler = (made.environment.triton, made.environment.ptxas)
     return (problem.dtype, problem.attributes, made.source, made.policy, made.recorded, *compiler)
+
+
+def _comparable(one: StoredAnswer, other: StoredAnswer) -> bool:
+    problem, others = one.answer.problem, other.answer.problem
+    return problem != others and in_reach(problem, others) and _family(one) == _family(other)
 
 
 def _mean(ratios: Iterable[float]) -> float:
