@@ -429,6 +429,12 @@ class Store:
                 query = query.where((table.count < seen) | ((table.count == seen) & (table.id > after)))
             return [dict(row._mapping) for row in connection.execute(query)]
 
+    def missed(self, problem: Problem) -> list[dict[str, Any]]:
+        """How often a problem was asked for and missed, by device."""
+        query = select(schema.Request).where(schema.Request.problem == problem.text).order_by(schema.Request.device)
+        with self._read() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]
+
     def count_requests(self, missed: Mapping[tuple[str, str, str], int]) -> None:
         """Adds to the counts of what was asked and missed, by op, problem text and device.
 

@@ -19,7 +19,7 @@ from tuner import catalog, device
 from tuner.errors import TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.lookup import Asked, Table
-from tuner.neighbours import Neighbour
+from tuner.neighbours import Neighbour, fits
 from tuner.records import Answer, StoredAnswer
 
 if TYPE_CHECKING:
@@ -161,10 +161,7 @@ def _fits(kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool
     if kernel is None:
         return False
     try:
-        config = kernel.signature.config(stored.answer.config)
-        return kernel.valid(problem, config, stored.provenance.device.limits)
-    except UsageError:  # its knobs were others once
-        return False
+        return fits(kernel, problem, stored)
     except Exception as error:  # noqa: BLE001  as for the default
         _say(f"{problem.text}: no neighbour's config can be checked: {type(error).__name__}: {error}")
         return False

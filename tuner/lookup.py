@@ -220,11 +220,11 @@ class Table:
         if not stored:
             return self._missed(asked, fits)
         best = stored[0] if len(stored) == 1 else max(stored, key=lambda one: _preference(one, asked))
-        differences, recorded, exact = _differences(best, asked), best.provenance.recorded, _exact(best, asked)
+        reasons, recorded, exact = differences(best, asked), best.provenance.recorded, _exact(best, asked)
         if not _comparable(best, asked) or (asked.strict and not exact):
-            nearest = self._nearest(asked.problem)
-            return Found(asked.problem, self._device, "none", None, differences, recorded, nearest)
-        return Found(asked.problem, self._device, "exact" if exact else "stale", best, differences, recorded)
+            nearest = self.nearest(asked.problem)
+            return Found(asked.problem, self._device, "none", None, reasons, recorded, nearest)
+        return Found(asked.problem, self._device, "exact" if exact else "stale", best, reasons, recorded)
 
     def _missed(self, asked: Asked, fits: Callable[[StoredAnswer], bool]) -> Found:
         near = None if asked.strict or not self.transfers else self._neighbour(asked)
@@ -232,7 +232,7 @@ class Table:
             neighbour = self._evidence.neighbour(near, asked.problem)
             if neighbour is not None:
                 return Found(asked.problem, self._device, "neighbour", near, neighbour=neighbour)
-        return Found(asked.problem, self._device, "none", nearest=self._nearest(asked.problem))
+        return Found(asked.problem, self._device, "none", nearest=self.nearest(asked.problem))
 
     @cached_property
     def _evidence(self) -> Evidence:
@@ -254,7 +254,8 @@ class Table:
                     best = (place, max(exact, key=lambda stored: stored.id))
         return None if best is None else best[1]
 
-    def _nearest(self, problem: Problem) -> tuple[str, ...]:
+    def nearest(self, problem: Problem) -> tuple[str, ...]:
+        """Texts of the problems that are tuned and nearest to this one, three at most."""
         sizes, found, seen = problem.sizes, list[tuple[float, str]](), 0
         for nearer, cells in self._rings(_cell(problem)):
             if len(found) == _NEAREST and (found[-1][0] < nearer or seen > _FAR):
@@ -333,8 +334,8 @@ def device_asked(given: str | None, own: str | None, stored: Sequence[str]) -> s
     return stored[0]
 
 
-def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
-    """The fields that were asked for and are others in this answer."""
+def differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
+    """The fields that were asked for and are others in this answer, and how."""
     provenance = stored.provenance
     fields = {
         "source": (provenance.source, asked.source),
@@ -352,7 +353,7 @@ def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
 
 def _exact(stored: StoredAnswer, asked: Asked) -> bool:
     """Whether it was measured, and with all that was asked for."""
-    return not _differences(stored, asked) and stored.provenance.recorded is None
+    return not differences(stored, asked) and stored.provenance.recorded is None
 
 
 def _comparable(stored: StoredAnswer, asked: Asked) -> bool:

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.kernels.spec import Config, Problem, Signature
+from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.records import Provenance, StoredAnswer, Transfer
 
 MOST_WINNERS = 4
@@ -168,6 +168,12 @@ class Evidence:
         if lost > _MOST_LOST or lost >= gained or slower > _SLOWER_SHARE * len(seen):
             return None
         return Neighbour(stored.answer.problem, away, max(0.0, lost - 1), len(seen))
+
+
+def fits(kernel: Kernel, problem: Problem, stored: StoredAnswer) -> bool:
+    """Whether another problem's answer has a config that is valid for this one, on its card, by the kernel's code."""
+    config = _today(kernel.signature, stored.answer.config)
+    return config is not None and kernel.valid(problem, config, stored.provenance.device.limits)
 
 
 def in_reach(problem: Problem, other: Problem) -> bool:

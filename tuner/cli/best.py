@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from tuner import catalog, device
@@ -12,6 +14,7 @@ from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Asked, Found, Table, device_asked
+from tuner.neighbours import fits
 from tuner.records import POLICIES, Provenance, StoredAnswer
 
 
@@ -59,16 +62,38 @@ def find(
     Raises:
         NothingFound: nothing at all is stored.
     """
-    asked = Asked(problem, triton=triton, strict=strict)
-    if device_id is None and triton is None and here is not None:
-        asked = Asked.here(problem, device.environment(here), _source(reference), strict=strict)
+    asked = question(reference, problem, here=here, device_id=device_id, triton=triton, strict=strict)
     stored = store.devices()
     if not stored:
         raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
     about = device_asked(device_id, None if here is None else device.describe(here).id, stored)
-    transfers = store.transfers(op=problem.op, device=about).get((problem.op, about), ()) if neighbours else ()
-    table = Table(about, store.answers(op=problem.op, device=about), transfers)
-    return table.find(asked, lambda stored: _fits(reference, problem, stored))
+    table = (
+        table_of(store, problem.op, about) if neighbours else Table(about, store.answers(op=problem.op, device=about))
+    )
+    return table.find(asked, fitting(reference, problem))
+
+
+def question(
+    reference: str,
+    problem: Problem,
+    *,
+    here: int | None,
+    device_id: str | None,
+    triton: str | None,
+    policy: str | None = None,
+    strict: bool = False,
+) -> Asked:
+    """What is asked: with all that GPU `here` would run with, unless another card or version is named."""
+    if device_id is None and triton is None and here is not None:
+        source = _source(reference)
+        return Asked.here(problem, device.environment(here), source, policy=policy, strict=strict)
+    return Asked(problem, triton=triton, policy=policy, strict=strict)
+
+
+def table_of(store: Store, op: str, device_id: str) -> Table:
+    """All that questions about an op on a device are answered from, neighbours' answers too."""
+    transfers = store.transfers(op=op, device=device_id).get((op, device_id), ())
+    return Table(device_id, store.answers(op=op, device=device_id), transfers)
 
 
 def _source(reference: str) -> str | None:
@@ -79,16 +104,16 @@ def _source(reference: str) -> str | None:
         return None
 
 
-def _fits(reference: str, problem: Problem, stored: StoredAnswer) -> bool:
-    """Whether another problem's config is valid for this one, as far as the kernel's code can be loaded."""
-    try:
-        kernel = catalog.resolve(reference)
-    except NoDevice:
-        return True
-    try:
-        return kernel.valid(problem, kernel.signature.config(stored.answer.config), stored.provenance.device.limits)
-    except UsageError:
-        return False
+def fitting(reference: str, problem: Problem) -> Callable[[StoredAnswer], bool]:
+    """Whether another problem's config is valid for this one, as far as the kernel's code can be loaded: when asked."""
+
+    def is_valid(stored: StoredAnswer) -> bool:
+        try:
+            return fits(catalog.resolve(reference), problem, stored)
+        except NoDevice:
+            return True
+
+    return is_valid
 
 
 def _print_partial(store: Store, reference: str, signature: Signature, problem: Problem, as_json: bool) -> int:
