@@ -55,7 +55,9 @@ class Answering:
     def find(self, given: Mapping[str, object], view: View) -> Found:
         """What serves a question."""
         question, device = asked(given, self.own, view)
-        return view.table(question.problem.op, device).find(question)
+        found = view.table(question.problem.op, device).find(question)
+        called = given.get("device", self.own)
+        return replace(found, alias=str(called)) if called not in (None, device) else found
 
     def count(self, found: Found) -> None:
         """Keeps count of a question that was answered."""

@@ -104,6 +104,7 @@ class BestConfig(BaseModel):
     op: str
     problem: dict[str, Value] = Field(description="In full: dims, dtype and attributes.")
     device: str
+    alias: str | None = Field(None, description="What was asked for, if that is another name of the same card.")
     config: dict[str, Value]
     match: str = Field(description="`exact`; `stale`, with the reasons; or `neighbour`: another problem's.")
     neighbour: Neighbour | None

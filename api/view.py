@@ -10,7 +10,7 @@ from tuner.api.reply import Reply
 from tuner.db.store import Store, Tip
 from tuner.errors import StoreError
 from tuner.kernels.spec import Signature
-from tuner.lookup import Table
+from tuner.lookup import Table, aliases
 from tuner.records import StoredAnswer, Transfer
 
 Tables = Mapping[tuple[str, str], Table]
@@ -27,6 +27,8 @@ class View:
     answers: int
     replies: dict[bytes, Reply] = field(default_factory=dict)
     """What was answered from it, by query string."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names of the devices that answers are stored for."""
     packed: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """Its tables as they are sent, compressed."""
 
@@ -82,7 +84,8 @@ class Watcher:
         answers, out = self._store.answers_between(old.tip.answer, tip.answer)
         transfers = self._store.transfers(after=old.tip.transfer, upto=tip.transfer)
         tables = _extended(old.tables, answers, out, transfers)
-        return View(tip, signatures, tables, sum(map(len, tables.values())) if out else old.answers + len(answers))
+        count = sum(map(len, tables.values())) if out else old.answers + len(answers)
+        return View(tip, signatures, tables, count, aliases=aliases({key[1] for key in tables}, self._store.cards()))
 
 
 def _extended(

@@ -368,6 +368,11 @@ class Store:
         with self._read() as connection:
             return sorted(connection.scalars(select(schema.Answer.device).distinct()))
 
+    def cards(self) -> list[Device]:
+        """All devices that are known, by what they are."""
+        with self._read() as connection:
+            return [_device(facts) for facts in connection.scalars(select(schema.Device.facts))]
+
     def ceilings(self, device: Device) -> Ceilings | None:
         """What the card was seen to reach; None where nobody measured it."""
         query = select(schema.Device.ceilings).filter_by(slug=device.id, fingerprint=_fingerprint(device))
@@ -703,13 +708,17 @@ def _stored_run(row: Row[Any]) -> StoredRun:
 
 def _provenance(row: Row[Any]) -> Provenance:
     return Provenance(
-        device=Device(**row.facts | {"capability": tuple(row.facts["capability"])}),
+        device=_device(row.facts),
         environment=Environment(row.triton, row.ptxas, row.torch, row.driver),
         source=row.source,
         policy=row.policy,
         recorded=row.recorded,
         tuner=row.tuner,
     )
+
+
+def _device(facts: Mapping[str, Any]) -> Device:
+    return Device(**{**facts, "capability": tuple(facts["capability"])})
 
 
 def _fingerprint(device: Device) -> str:

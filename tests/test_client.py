@@ -46,7 +46,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def forget() -> None:
     client._answered.clear()
     client._said.clear()
-    for cached in (client._table, client._kernel, client._signature):
+    for cached in (client._table, client._known_as, client._kernel, client._signature):
         cached.cache_clear()
 
 

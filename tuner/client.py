@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from tuner import catalog, device
 from tuner.errors import TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
-from tuner.lookup import Asked, Table
+from tuner.lookup import Asked, Table, known_as
 from tuner.neighbours import Neighbour, fits
 from tuner.records import Answer, StoredAnswer
 
@@ -76,6 +76,7 @@ def best_config(op: str, /, *, device: int | str = 0, **problem: object) -> Best
 def refresh() -> None:
     """Forgets what was read and answered: whoever asks next is answered from what is stored then."""
     _table.cache_clear()
+    _known_as.cache_clear()
     _signature.cache_clear()
     _answered.clear()
 
@@ -168,7 +169,7 @@ def _fits(kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool
 
 
 def _device_id(asked_device: int | str) -> str:
-    return asked_device if isinstance(asked_device, str) else device.describe(asked_device).id
+    return asked_device if isinstance(asked_device, str) else _known_as(asked_device)
 
 
 class _ForLife(Generic[T]):
@@ -192,6 +193,17 @@ class _ForLife(Generic[T]):
     def cache_clear(self) -> None:
         """Forgets everything."""
         self._outcomes.clear()
+
+
+@_ForLife
+def _known_as(index: int) -> str:
+    """The id that the answers of a GPU here are stored under."""
+    card = device.describe(index)
+    with _store() as store:
+        stored = card.id if store is None else known_as(card, store.devices(), store.cards())
+    if stored != card.id:
+        _say(f"{card.id} is the same card as {stored}, where it was tuned")
+    return stored
 
 
 @_ForLife

@@ -13,12 +13,13 @@ from heapq import nsmallest
 from itertools import chain, product
 from math import floor, log2, prod
 from operator import sub
+from types import MappingProxyType
 from typing import Any
 
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
 from tuner.neighbours import Evidence, Neighbour, distance, in_reach
-from tuner.records import Environment, StoredAnswer, Transfer
+from tuner.records import Device, Environment, StoredAnswer, Transfer
 
 _NEAREST = 3
 
@@ -78,6 +79,8 @@ class Found:
     """The recorded space that the answer was replayed from."""
     nearest: tuple[str, ...] = ()
     neighbour: Neighbour | None = None
+    alias: str | None = None
+    """What the asker calls the device, where its answers are stored under another name of the same card."""
 
     @property
     def stale(self) -> tuple[str, ...]:
@@ -102,6 +105,8 @@ class Found:
     def as_json(self, snapshot: str) -> dict[str, Any]:
         """The document that the service, `tuner best --json` and `tuner search --json` give."""
         head = {"op": self.problem.op, "problem": self.problem.values, "device": self.device}
+        if self.alias is not None:
+            head["alias"] = self.alias
         if self.stored is None:
             return {
                 **head,
@@ -316,19 +321,43 @@ def _distance(sizes: tuple[int, ...], others: tuple[int, ...]) -> float:
     return max([a / b if a > b else b / a for a, b in zip(sizes, others, strict=True)], default=1.0)
 
 
-def device_asked(given: str | None, own: str | None, stored: Sequence[str]) -> str:
+def known_as(card: Device, answered: Collection[str], cards: Iterable[Device]) -> str:
+    """The id that a card's answers are stored under: its own, or that of the same card under another name.
+
+    Args:
+        answered: ids of the devices with answers.
+        cards: what is known of devices, those among them.
+    """
+    if card.id in answered:
+        return card.id
+    return min((other.id for other in cards if other.id in answered and other.is_same_card(card)), default=card.id)
+
+
+def aliases(answered: Collection[str], cards: Collection[Device]) -> dict[str, str]:
+    """Names of cards without answers, each with the id that the same card's answers are stored under."""
+    known = {card.id: known_as(card, answered, cards) for card in cards}
+    return {name: stored for name, stored in known.items() if name != stored}
+
+
+def device_asked(
+    given: str | None, own: str | None, stored: Sequence[str], aliases: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Which device a question is about: the one it names, else the asker's own, else the only one with answers.
+
+    Args:
+        stored: ids of those with answers.
+        aliases: other names of theirs.
 
     Raises:
         UnknownName: no card here and no answer is called so.
         UsageError: it names none, and there is not just one.
     """
     if given is not None:
-        if given not in stored and given != own:
+        if given not in stored and given not in aliases and given != own:
             raise UnknownName(f"no device is called {given[:80]!r}; there are {', '.join(stored) or 'none'}")
-        return given
+        return aliases.get(given, given)
     if own is not None:
-        return own
+        return aliases.get(own, own)
     if len(stored) != 1:
         raise UsageError(f"device is missing; answers are stored for {', '.join(stored) or 'none'}")
     return stored[0]

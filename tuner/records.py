@@ -14,6 +14,9 @@ from typing import Any
 
 from tuner.kernels.spec import Config, Limits, Problem, Signature
 
+_MEMORY_SHARE = 0.02
+"""By which two drivers, or ECC, may differ on how much memory one product has: H20 and H20-3e differ by a third."""
+
 
 @dataclass(frozen=True)
 class Device:
@@ -36,6 +39,19 @@ class Device:
     def id(self) -> str:
         """A slug of the name and, for a slice, its profile: `nvidia-h100-80gb-hbm3`, `nvidia-h200-mig-1g.18gb`."""
         return re.sub(r"[^a-z0-9.]+", "-", f"{self.name} {f'mig {self.mig}' if self.mig else ''}".lower()).strip("-")
+
+    def is_same_card(self, other: Device) -> bool:
+        """Whether the two are one product that is called by different names: drivers and hosts do not agree on them.
+
+        Product (PCI id), slice and all that a kernel can tell must be the same. The size of memory is what the driver
+        leaves of it, and may be 2 % off. Without a PCI id nobody knows.
+        """
+
+        def told(card: Device) -> tuple[object, ...]:
+            return card.pci_id, card.mig, card.capability, card.sm_count, card.l2_bytes, card.shared_bytes
+
+        apart = abs(self.memory_bytes - other.memory_bytes)
+        return bool(self.pci_id) and told(self) == told(other) and apart <= _MEMORY_SHARE * self.memory_bytes
 
     @property
     def limits(self) -> Limits:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import click
 
@@ -13,9 +14,9 @@ from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Asked, Found, Table, device_asked
+from tuner.lookup import Asked, Found, Table, aliases, device_asked
 from tuner.neighbours import fits
-from tuner.records import POLICIES, Provenance, StoredAnswer
+from tuner.records import POLICIES, Device, Provenance, StoredAnswer
 
 
 def _best(
@@ -66,11 +67,20 @@ def find(
     stored = store.devices()
     if not stored:
         raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
-    about = device_asked(device_id, None if here is None else device.describe(here).id, stored)
+    card = None if here is None else device.describe(here)
+    own = None if card is None else card.id
+    about = device_asked(device_id, own, stored, other_names(store, card))
     table = (
         table_of(store, problem.op, about) if neighbours else Table(about, store.answers(op=problem.op, device=about))
     )
-    return table.find(asked, fitting(reference, problem))
+    found = table.find(asked, fitting(reference, problem))
+    called = device_id or own
+    return found if called in (None, about) else replace(found, alias=called)
+
+
+def other_names(store: Store, card: Device | None) -> Mapping[str, str]:
+    """Names of cards, the one here among them, under which no answers are stored, and where the same card's are."""
+    return aliases(store.devices(), [*store.cards(), *([] if card is None else [card])])
 
 
 def question(

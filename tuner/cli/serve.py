@@ -21,7 +21,7 @@ from tuner.cli.show import say
 from tuner.db.database import Database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
-from tuner.lookup import device_asked
+from tuner.lookup import device_asked, known_as
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -70,7 +70,8 @@ def _serve(
     except ModuleNotFoundError as error:
         raise UsageError(f"serving needs {error.name}; pip install 'triton-tuner[serve]'") from error
     store = open_to_read(db)
-    here = device.describe(0).id if device.count() else None
+    card = device.describe(0) if device.count() else None
+    here = None if card is None else known_as(card, store.devices(), store.cards())
     if device_id is not None:
         device_asked(device_id, here, store.devices())
     store.close()

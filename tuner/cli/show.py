@@ -99,6 +99,8 @@ def print_found(found: Found, console: Console | None = None) -> None:
     console.print(_latencies(answer))
     for line in _notes(found.stored):
         console.print(f"  {escape(line)}")
+    if found.alias is not None:
+        console.print(f"  [yellow]{escape(found.alias)} is the same card as {found.device}, where it was tuned[/]")
     if found.recorded is not None:
         console.print(f"  [yellow]replayed from {found.recorded}: measured on {device_name}, not here[/]")
     for difference in found.differences:

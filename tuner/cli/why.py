@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tuner import device
-from tuner.cli.best import fitting, question, table_of
+from tuner.cli.best import fitting, other_names, question, table_of
 from tuner.cli.ops import OpCommands, db_option, json_option, open_to_read
 from tuner.cli.show import print_json, problem_text
 from tuner.db.database import Database
@@ -79,8 +79,10 @@ def _why(
 ) -> int:
     store = open_to_read(db)
     here = device.choose("auto")
-    own = None if here is None else device.describe(here).id
-    about = device_id or device_asked(None, own, store.devices())
+    card = None if here is None else device.describe(here)
+    names = other_names(store, card)
+    own = None if card is None else card.id
+    about = names.get(device_id, device_id) if device_id else device_asked(None, own, store.devices(), names)
     asked = question(reference, problem, here=here, device_id=device_id, triton=triton, policy=policy)
     told = why(store, asked, about, fitting(reference, problem))
     if as_json:
