@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.db.store import Store, database_at, default_database
 from tuner.kernels.spec import Config
-from tuner.neighbours import Winner, promising
 from tuner.records import StoredAnswer, StoredRun
+from tuner.winners import Winner, promising
 
 AT = (5, 10, 25, 50, 100)
 

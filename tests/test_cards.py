@@ -15,9 +15,9 @@ from served import answer, problem, serving
 from tuner import best_config, client, device
 from tuner.api.app import create_app
 from tuner.api.schemas import BestConfig
+from tuner.cards import aliases, known_as
 from tuner.cli.best import command as best
 from tuner.db.store import Store
-from tuner.lookup import aliases, known_as
 from tuner.records import Ceilings, Device
 
 GB = 1_000_000_000

@@ -16,9 +16,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tuner import catalog, device
+from tuner.cards import known_as
 from tuner.errors import TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
-from tuner.lookup import Asked, Table, known_as
+from tuner.lookup import Asked, Table
 from tuner.neighbours import Neighbour, fits
 from tuner.records import Answer, StoredAnswer
 

@@ -19,7 +19,7 @@ from typing import Any
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
 from tuner.neighbours import Evidence, Neighbour, distance, in_reach
-from tuner.records import Device, Environment, StoredAnswer, Transfer
+from tuner.records import Environment, StoredAnswer, Transfer
 
 _NEAREST = 3
 
@@ -319,24 +319,6 @@ def _apart(cell: _Cell, other: _Cell) -> int:
 def _distance(sizes: tuple[int, ...], others: tuple[int, ...]) -> float:
     """How many times one dim is the other's, of the dim where that is most."""
     return max([a / b if a > b else b / a for a, b in zip(sizes, others, strict=True)], default=1.0)
-
-
-def known_as(card: Device, answered: Collection[str], cards: Iterable[Device]) -> str:
-    """The id that a card's answers are stored under: its own, or that of the same card under another name.
-
-    Args:
-        answered: ids of the devices with answers.
-        cards: what is known of devices, those among them.
-    """
-    if card.id in answered:
-        return card.id
-    return min((other.id for other in cards if other.id in answered and other.is_same_card(card)), default=card.id)
-
-
-def aliases(answered: Collection[str], cards: Collection[Device]) -> dict[str, str]:
-    """Names of cards without answers, each with the id that the same card's answers are stored under."""
-    known = {card.id: known_as(card, answered, cards) for card in cards}
-    return {name: stored for name, stored in known.items() if name != stored}
 
 
 def device_asked(

@@ -1,11 +1,11 @@
-"""What tuned problems are worth to others near them: whose winners a search tries first, and whose answer may serve.
+"""When the answer of a tuned problem may serve another one near it: where it was seen to lose little on others.
 
 Distances are in octaves: the length, over all dims, of the log2 of how many times one is the other's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import exp, hypot, inf, log, log2
@@ -14,32 +14,12 @@ from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
-from tuner.records import Provenance, StoredAnswer, Transfer
+from tuner.records import StoredAnswer, Transfer
 
-MOST_WINNERS = 4
-_OTHER_DTYPE, _OTHER_DEVICE, _OTHER_ATTRIBUTE, _OTHER_SOURCE, _OTHER_COMPILER = 1.0, 1.0, 0.5, 0.25, 0.125
-"""Octaves that a winner is farther off for being another's: what it says of this problem is worth that much less."""
-_FARTHEST = 4.0
-"""Winners farther off than this are no better than what a sampler takes."""
 _FEWEST_OWN, _FEWEST, _MOST = 3, 10, 200
 """Measurements that tell what an answer loses elsewhere: of its own config; of all alike, the newest."""
 _MOST_LOST, _SLOWER, _SLOWER_SHARE = 1.03, 1.01, 0.02
 """What may be lost on average; from where on a config counts as slower; and how many may be, of all that were tried."""
-
-
-@dataclass(frozen=True)
-class Winner:
-    """A config that won a search, and where. `answer` is the id it is stored under, if it is."""
-
-    problem: Problem
-    provenance: Provenance
-    config: Config
-    answer: int | None = None
-
-    @staticmethod
-    def of(stored: StoredAnswer) -> Winner:
-        """That of a stored answer."""
-        return Winner(stored.answer.problem, stored.provenance, stored.answer.config, stored.id)
 
 
 def distance(problem: Problem, other: Problem) -> float:
@@ -47,57 +27,6 @@ def distance(problem: Problem, other: Problem) -> float:
     if [name for name, _ in problem.dims] != [name for name, _ in other.dims]:
         return inf
     return hypot(*(log2(a / b) for a, b in zip(problem.sizes, other.sizes, strict=True)))
-
-
-def promising(
-    winners: Iterable[Winner],
-    signature: Signature,
-    problem: Problem,
-    provenance: Provenance,
-    space: Collection[Config],
-    most: int = MOST_WINNERS,
-) -> dict[Config, Winner]:
-    """Different configs of `space` that won near problems, the most promising first, and where each of them won.
-
-    The same problem with an older compiler or source is as near as can be; another dtype or card is an octave off.
-    """
-    ranked = sorted(
-        (
-            (_remoteness(winner, problem, provenance), -(winner.answer or 0), number, winner)
-            for number, winner in enumerate(winners)
-        ),
-    )
-    found: dict[Config, Winner] = {}
-    for remoteness, _, _, winner in ranked:
-        if remoteness > _FARTHEST or len(found) == most:
-            break
-        config = _today(signature, winner.config)
-        if config is not None and config in space:
-            found.setdefault(config, winner)
-    return found
-
-
-def _remoteness(winner: Winner, problem: Problem, provenance: Provenance) -> float:
-    there, here = winner.provenance, provenance
-    asked, had = dict(problem.attributes), dict(winner.problem.attributes)
-    others = sum(asked.get(name) != had.get(name) for name in {**asked, **had})
-    compilers = (there.environment.triton, there.environment.ptxas), (here.environment.triton, here.environment.ptxas)
-    return (
-        distance(winner.problem, problem)
-        + _OTHER_DTYPE * (winner.problem.dtype != problem.dtype)
-        + _OTHER_ATTRIBUTE * others
-        + _OTHER_DEVICE * (there.device.id != here.device.id)
-        + _OTHER_SOURCE * (there.source != here.source)
-        + _OTHER_COMPILER * (compilers[0] != compilers[1])
-    )
-
-
-def _today(signature: Signature, config: Config) -> Config | None:
-    """The config with today's knobs; None where it had others."""
-    try:
-        return signature.config(config)
-    except UsageError:
-        return None
 
 
 @dataclass(frozen=True)
@@ -172,7 +101,7 @@ class Evidence:
 
 def fits(kernel: Kernel, problem: Problem, stored: StoredAnswer) -> bool:
     """Whether another problem's answer has a config that is valid for this one, on its card, by the kernel's code."""
-    config = _today(kernel.signature, stored.answer.config)
+    config = today(kernel.signature, stored.answer.config)
     return config is not None and kernel.valid(problem, config, stored.provenance.device.limits)
 
 
@@ -216,3 +145,11 @@ def _comparable(one: StoredAnswer, other: StoredAnswer) -> bool:
 def _mean(ratios: Iterable[float]) -> float:
     """Geometric; infinite if any of them is."""
     return exp(fmean(map(log, ratios)))
+
+
+def today(signature: Signature, config: Config) -> Config | None:
+    """The config with today's knobs; None where it had others."""
+    try:
+        return signature.config(config)
+    except UsageError:
+        return None

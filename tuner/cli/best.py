@@ -8,13 +8,14 @@ from dataclasses import replace
 import click
 
 from tuner import catalog, device
+from tuner.cards import aliases
 from tuner.cli.ops import OpCommands, db_option, json_option, open_to_read
 from tuner.cli.show import give, print_partial
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Asked, Found, Table, aliases, device_asked
+from tuner.lookup import Asked, Found, Table, device_asked
 from tuner.neighbours import fits
 from tuner.records import POLICIES, Device, Provenance, StoredAnswer
 

@@ -19,10 +19,10 @@ from tuner.cli.show import print_json, say
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Config
 from tuner.measure import foreign, recorded
-from tuner.neighbours import Winner, promising
 from tuner.records import Provenance
 from tuner.replay import AT, Score, Space, geometric_gap, replay
 from tuner.sampler import DEFAULT, SAMPLERS
+from tuner.winners import Winner, promising
 
 _ALL = "geometric mean"
 

@@ -20,10 +20,11 @@ from tuner.db.store import Store, default_database
 from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup import Found, Table
-from tuner.neighbours import Winner, distance, promising
+from tuner.neighbours import distance
 from tuner.records import Answer, Measurement
 from tuner.sampler import DEFAULT, SAMPLERS
 from tuner.search import Budget, Finalists, Result, close_to_best, search
+from tuner.winners import Winner, promising
 
 TRIALS = 200
 

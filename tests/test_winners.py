@@ -8,8 +8,9 @@ from helpers import A100
 from stored import HERE, PROBLEM, SCALE, config
 
 from tuner.kernels.spec import Config, Knob, Problem
-from tuner.neighbours import Winner, distance, promising
+from tuner.neighbours import distance
 from tuner.records import Environment, Provenance
+from tuner.winners import Winner, promising
 
 SPACE = [config(block, num_warps=warps) for block in (64, 128, 256) for warps in (4, 8)]
 
