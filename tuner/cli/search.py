@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,16 +15,15 @@ from tuner.cli.interrupt import Interrupt
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, policy_option, shared_option
 from tuner.cli.show import SearchProgress, failures_text, give, print_partial, say
 from tuner.cli.source import Source, choose
+from tuner.cli.warm_start import lost_by, near_winners
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import NothingFound, UsageError
-from tuner.kernels.spec import Config, Problem, Signature
+from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found, Table
-from tuner.neighbours import distance
 from tuner.records import Answer, Measurement
 from tuner.sampler import DEFAULT, SAMPLERS
 from tuner.search import Budget, Finalists, Result, close_to_best, search
-from tuner.winners import Winner, promising
 
 TRIALS = 200
 
@@ -116,7 +115,7 @@ def run_search(
         store.end_run(run, "done", "contended", result.seconds, result.duel)
     else:
         answer = _answer(problem, source, result)
-        lost = _lost(won, problem, result)
+        lost = [*lost_by(won, problem, result)]
         store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel, lost)
     return result
 
@@ -125,23 +124,6 @@ def _undisturbed(found: Found) -> bool:
     """Whether there is an answer already that is today's and was measured alone."""
     stored = found.stored
     return stored is not None and not found.differences and "contended" not in stored.answer.marks
-
-
-def near_winners(store: Store, source: Source, signature: Signature, problem: Problem) -> dict[Config, Winner]:
-    """What won near problems and can be tried here. Measured and replayed answers stay apart."""
-    recorded = source.provenance.recorded is not None
-    answers = [
-        stored for stored in store.answers(op=problem.op) if (stored.provenance.recorded is not None) == recorded
-    ]
-    return promising(map(Winner.of, answers), signature, problem, source.provenance, set(source.space))
-
-
-def _lost(won: Mapping[Config, Winner], problem: Problem, result: Result) -> Iterator[tuple[int, float, float]]:
-    """Of every winner that was measured: its answer, how far off that is, and how many times as long it takes here."""
-    for config, winner in won.items():
-        slowdown = result.slowdown(config)
-        if winner.answer is not None and slowdown is not None:
-            yield winner.answer, distance(winner.problem, problem), slowdown
 
 
 def stored_answer(store: Store, source: Source, problem: Problem) -> Found:
