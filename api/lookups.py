@@ -14,6 +14,7 @@ from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from tuner import bundle
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
 from tuner.api.question import asked, device_of, signature_of, values_of
@@ -21,7 +22,7 @@ from tuner.api.reply import Reply, has_already, to_json
 from tuner.api.view import View, Watcher
 from tuner.errors import StoreError, TunerError, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Asked, Found, Table, answer_json
+from tuner.lookup import Asked, Found, Table
 
 _NO_CACHE = {"cache-control": "no-cache"}
 """May be kept, and is asked about again each time: its ETag tells whether it still holds."""
@@ -169,7 +170,7 @@ class TableRoute:
                 return gzip.compress(to_json(_ladder(view, signature, ladder, device)), 5, mtime=0)
             key = (signature.op, device)
             if key not in view.packed:
-                view.packed[key] = gzip.compress(to_json(_whole(view, signature, device)), 5, mtime=0)
+                view.packed[key] = gzip.compress(_whole(view, signature, device), 5, mtime=0)
             return view.packed[key]
 
         headers = {**_NO_CACHE, "vary": "Accept-Encoding"} | ({"content-encoding": "gzip"} if zipped else {})
@@ -186,23 +187,9 @@ def _takes_gzip(coding: bytes) -> bool:
     return name == b"gzip" and quality not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
 
 
-def _whole(view: View, signature: Signature, device: str) -> dict[str, Any]:
-    return {
-        "op": signature.op,
-        "device": device,
-        "snapshot": view.snapshot,
-        "signature": signature.as_json(),
-        "answers": [
-            {
-                "id": stored.id,
-                "problem": stored.answer.problem.values,
-                **answer_json(stored),
-                "tuned_at": stored.created_at,
-            }
-            for stored in view.table(signature.op, device)
-        ],
-        "transfers": [transfer.as_json() for transfer in view.table(signature.op, device).transfers],
-    }
+def _whole(view: View, signature: Signature, device: str) -> bytes:
+    table = view.table(signature.op, device)
+    return bundle.packed(view.snapshot, [signature], table, table.transfers, op=signature.op, device=device)
 
 
 def _rest_of(signature: Signature, given: Mapping[str, str]) -> Problem:

@@ -187,11 +187,13 @@ class Results(BaseModel):
 
 
 class TableAnswer(BaseModel):
-    """One answer of a table: the fields of `BestConfig` that do not depend on who asks."""
+    """One answer in full: the numbers of `BestConfig`, not rounded, and what its search was asked for."""
 
     model_config = ConfigDict(extra="allow")
 
     id: int
+    op: str
+    device: int = Field(description="Place of its card in `devices`.")
     problem: dict[str, Value]
     config: dict[str, Value]
     kind: str
@@ -202,12 +204,18 @@ class TableAnswer(BaseModel):
 
 
 class WholeTable(BaseModel):
-    """Everything that serves an op on a device. A problem may have several answers: of other versions, and older."""
+    """Everything that serves an op on a device: a file of it is what `tuner export` writes and `TUNER_SNAPSHOT` names.
 
+    A problem may have several answers: of other versions, and older.
+    """
+
+    sha256: str = Field(description="Of the bytes that follow it.")
+    format: int
     op: str
     device: str
     snapshot: str
-    signature: dict[str, Any]
+    signatures: list[dict[str, Any]] = Field(description="What reads the answers: the op's dims, dtypes and knobs.")
+    devices: list[dict[str, Any]] = Field(description="The cards that were measured, by field.")
     answers: list[TableAnswer]
     transfers: list[tuple[int, int, int, float, float | None]] = Field(
         description="What configs lost on each other's problems: id, ids of the answer that was tried and of the one "

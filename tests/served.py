@@ -9,8 +9,8 @@ from time import sleep
 
 import httpx
 import uvicorn
-from fastapi import FastAPI
 from helpers import H200
+from starlette.types import ASGIApp
 
 import tuner
 from tuner import catalog
@@ -41,7 +41,7 @@ def answer(
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[httpx.Client]:
+def serving(app: ASGIApp) -> Iterator[httpx.Client]:
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
     thread = threading.Thread(target=server.run)
     thread.start()

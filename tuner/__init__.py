@@ -3,7 +3,7 @@
 Light: neither torch, triton nor optuna is imported until something needs them.
 """
 
-from tuner.client import Best, best_config
+from tuner.client import best_config, refresh
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -16,6 +16,7 @@ from tuner.kernels.spec import (
     Problem,
     Signature,
 )
+from tuner.pinned import Best
 from tuner.warm import Precompiled, precompile
 
 __version__ = "0.1.0"
@@ -35,4 +36,5 @@ __all__ = [
     "__version__",
     "best_config",
     "precompile",
+    "refresh",
 ]

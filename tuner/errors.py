@@ -2,7 +2,8 @@
 
     TunerError
     |-- UsageError          what was asked for cannot be understood
-    |   `-- UnknownName     an op, kernel, device, space or run that nobody has heard of
+    |   |-- UnknownName     an op, kernel, device, space or run that nobody has heard of
+    |   `-- BadBundle       answers from elsewhere that are damaged, altered, too many or of a newer format
     |-- NoDevice            no GPU, and nothing recorded that could stand in for one
     |-- NothingFound        asked in full, and there is no answer
     |-- MeasureError        the machinery around the configs broke, not a config
@@ -31,6 +32,10 @@ class UnknownName(UsageError):
     """The request names an op, kernel, device, space or run that does not exist."""
 
     http_status = 404
+
+
+class BadBundle(UsageError):
+    """Answers that come from elsewhere are not what they say, or not what can be read here."""
 
 
 class NoDevice(TunerError):

@@ -24,7 +24,8 @@ from tuner.errors import UsageError
 from tuner.kernels.spec import Kernel, Problem
 from tuner.launcher import Call, prepare
 from tuner.measure.compile import describe_error, is_compile_error
-from tuner.warm import precompile
+from tuner.pinned import Pinned
+from tuner.warm import compile_ahead
 
 _log = logging.getLogger("tuner")
 
@@ -32,9 +33,12 @@ _MOST = 8192
 """Kinds of calls that stay prepared, a few KB each. Then the oldest goes, and is prepared anew when it comes again."""
 
 _prepared: dict[object, Call] = {}
-_devices: set[int] = set()
-"""On which something was prepared."""
-os.register_at_fork(after_in_child=_prepared.clear)  # a child has not the card that its parent has
+_replaced: dict[object, Call] = {}
+"""What was prepared before the last refresh. It is on the card, so a graph may be captured with it at any time."""
+_launched: set[tuple[str, int]] = set()
+"""Which op was prepared on which device."""
+_COMPILES = 2
+"""At once, while the process is at work."""
 
 _PLAIN = {Tensor, torch.nn.Parameter}
 """Tensors with memory. What becomes of others, such as the fake ones of tracing, is for torch to decide."""
@@ -108,17 +112,38 @@ def transpose(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def refresh() -> None:
-    """Takes up what was tuned since this process first asked. It is compiled first, while other threads go on.
+    """Takes up what was tuned since this process first asked, as `tuner.refresh` does, which does this too.
 
-    Graphs that are captured already keep what they have.
+    It is compiled first, while other threads go on. Graphs that are captured already keep what they have.
 
     Raises:
         as `precompile`; then what is prepared stays in use.
     """
     client.refresh()
-    for index in list(_devices):
-        precompile(device=index)
+
+
+def _compile_first(pinned: Pinned, in_background: bool) -> None:
+    """Loading onto the card is left to the call that needs it where others may be capturing a graph meanwhile."""
+    for name, index in sorted(_launched):
+        compile_ahead(pinned, [name], index, _COMPILES if in_background else None, load=not in_background)
+
+
+def _prepare_anew() -> None:
+    _replaced.clear()
+    _replaced.update(_prepared)
     _prepared.clear()
+
+
+client.on_refresh(_compile_first, _prepare_anew)
+
+
+def _after_fork() -> None:
+    """A child has not the card that its parent has."""
+    _prepared.clear()
+    _replaced.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _unary(op: Callable[..., Tensor], in_torch: Callable[..., None], x: Tensor, out: Tensor | None) -> Tensor:
@@ -163,11 +188,13 @@ def _prepare(op: Callable[..., Tensor], key: object, tensors: calls.Tensors, gra
         return lambda at: _by_copies(op, tensors, **attributes)
     operands = calls.operands(name, tensors)
     torch.cuda.init()  # refuses, in torch's words, in a child of a process that has the card
+    if key in _replaced and torch.cuda.is_current_stream_capturing():
+        return _replaced[key]
     with torch.cuda.device(out.device):
         call = _with_best(calls.kernel(name), calls.problem(name, operands, **attributes), operands)
     make_room(_prepared, _MOST)
     _prepared[key] = call
-    _devices.add(out.get_device())
+    _launched.add((name, out.get_device()))
     return call
 
 

@@ -13,6 +13,7 @@ from tuner import device as cards
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Limits
 from tuner.measure.messages import Compile, Compiled, Pool
+from tuner.pinned import Pinned
 from tuner.records import Outcome
 
 _AHEAD = 4
@@ -59,14 +60,27 @@ def precompile(*ops: str, device: int | str = 0, jobs: int | None = None, compil
         StoreError: the answers cannot be read.
         MeasureError: the compile pool cannot be kept alive.
     """
+    return compile_ahead(client.current(), ops, device, jobs, compile_s)
+
+
+def compile_ahead(
+    pinned: Pinned,
+    ops: Sequence[str],
+    device: int | str,
+    jobs: int | None = None,
+    compile_s: float = 120.0,
+    *,
+    load: bool = True,
+) -> Precompiled:
+    """`precompile` for what is answered from `pinned`; without `load`, a GPU of this machine is left alone."""
     started = monotonic()
     name = device if isinstance(device, str) else cards.describe(device).id
     results: list[Compiled] = []
     for op in ops or catalog.names():
-        wanted, limits = _wanted(op, device)
+        wanted, limits = _wanted(pinned, op, device)
         if wanted and limits is not None:
             results += _compile(op, wanted, limits, jobs or os.cpu_count() or 1, compile_s)
-    if isinstance(device, int):
+    if isinstance(device, int) and load:
         results = [_loaded(result, device) if result.outcome is Outcome.OK else result for result in results]
     usable = [result for result in results if result.outcome is Outcome.OK]
     cached = sum(result.compile_s is None for result in usable)
@@ -74,15 +88,15 @@ def precompile(*ops: str, device: int | str = 0, jobs: int | None = None, compil
     return Precompiled(name, len(usable) - cached, cached, failed, monotonic() - started)
 
 
-def _wanted(op: str, device: int | str) -> tuple[list[Compile], Limits | None]:
+def _wanted(pinned: Pinned, op: str, device: int | str) -> tuple[list[Compile], Limits | None]:
     """What would be launched for each problem of an op that has an answer, and on what kind of card."""
     if op not in catalog.names():
         catalog.load(op)  # says which there are
-    answers = client.answered(op, device)
+    answers = pinned.answers(op, device)
     problems = {stored.answer.problem.text: stored.answer.problem for stored in answers}
     wanted = []
     for problem in problems.values():
-        config = client.best_config(op, device=device, **problem.values).config
+        config = pinned.best(op, device, problem.values)[0].config
         if config is not None:
             wanted.append(Compile(problem, config))
     return wanted, answers[-1].provenance.device.limits if answers else None

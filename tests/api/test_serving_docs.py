@@ -10,7 +10,8 @@ from pathlib import Path
 from served import TOKEN, answer, problem, serving
 
 from tuner.api.app import create_app
-from tuner.cli.serve import command
+from tuner.cli.export import command as export
+from tuner.cli.serve import command as serve
 from tuner.db.store import Store
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
@@ -40,6 +41,7 @@ def test_every_curl_is_answered_and_none_is_left_out(tmp_path: Path) -> None:
     assert set(re.findall(r"`(tuner_\w+)`", PAGE)) == {name for name in metrics if not name.endswith("_created")}
 
 
-def test_the_options_are_those_of_the_command() -> None:
-    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+def test_the_options_are_those_of_the_commands() -> None:
+    options = [*serve.params, *export.params]
+    known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
     assert set(re.findall(r"(?<=[ `])--[a-z-]+(?=[ `\n])", PAGE.replace("--compressed", ""))) <= known

@@ -21,6 +21,7 @@ _COMMANDS = {
     "list": "List the answers that are stored.",
     "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",
+    "export": "Write the stored answers to one file, for other machines.",
     "warm": "Compile what was answered for a card, before a server asks.",
     "db": "Describe, upgrade, back up or prune the database.",
     "replay": "Compare samplers on spaces of which every config was measured.",

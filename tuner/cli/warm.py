@@ -55,5 +55,6 @@ command = click.Command(
         json_option,
     ],
     help="Compile what was answered for a card, before a server asks.\n\n"
-    "Reads the answers that the server's process would read: those of TUNER_DB, else of your data folder.",
+    "Reads the answers that the server's process would read: those of TUNER_SNAPSHOT, else TUNER_URL, else TUNER_DB,\n"
+    "else of your data folder.",
 )

@@ -1,0 +1,67 @@
+"""`tuner export` as its users have it: what a database holds is in a file that reads back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from stored import address, answered, change, started
+
+from tuner import bundle
+from tuner.cli.export import command
+from tuner.db.database import Database
+from tuner.db.store import Store
+from tuner.errors import NothingFound
+
+
+def test_what_the_database_holds_is_in_the_file(store: Store, database: Database, tmp_path: Path) -> None:
+    answered(store)
+    retired = answered(store)
+    answered(store)
+    change(database, f"UPDATE answers SET kind = 'quarantine', about_id = {retired} WHERE id = {retired + 1}")
+    started(store)  # a run that gave no answer
+    file = tmp_path / "answers.json.gz"
+    done = CliRunner().invoke(command, [str(file), "--db", address(database)], standalone_mode=False)
+    assert done.return_value == 0
+    held = bundle.read(file)
+    assert held.answers == tuple(store.answers())
+    assert [stored.id for stored in held.answers] == [1]
+    assert (held.snapshot, held.signatures) == (store.snapshot, store.signatures())
+    assert done.output == (
+        f"{file} holds 1 answer of scale on nvidia-h200\nsnapshot {held.snapshot}, sha256 {held.sha256}\n"
+    )
+
+
+def test_one_op_or_one_device(tmp_path: Path, migrated: Path, path: Path) -> None:
+    with closing(Store.open(shutil.copy(migrated, path))) as store:
+        answered(store)
+    asked = ["--op", "scale", "--device", "nvidia-h200", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tuner", "export", str(tmp_path / "a.json"), *asked],
+        env=os.environ | {"TUNER_DB": str(path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    held = bundle.read(tmp_path / "a.json")
+    assert json.loads(done.stdout) == {
+        "file": str(tmp_path / "a.json"),
+        "answers": 1,
+        "skipped": 0,
+        "ops": ["scale"],
+        "devices": ["nvidia-h200"],
+        "snapshot": held.snapshot,
+        "sha256": held.sha256,
+    }
+    for asked, about in ((["--op", "gemm"], "of gemm"), (["--device", "../x"], "on ../x")):
+        with pytest.raises(NothingFound, match=f"no answer {about} is stored; tuner list shows what is"):
+            command.main([str(tmp_path / "b.json"), *asked, "--db", str(path)], standalone_mode=False)
+    assert not (tmp_path / "b.json").exists()
