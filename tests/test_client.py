@@ -30,7 +30,6 @@ SCALE = Signature(  # an op of somebody else's: its code is nowhere here
 )
 HERE = Provenance(H200, Environment("3.6.0", "12.9", "2.10.0", "580.95"), "9f2c0a1b2c3d4e5f", "cold-events-1")
 DEVICE = "nvidia-h200"
-GEMM = catalog.load("gemm")
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +45,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def forget() -> None:
     client._answered.clear()
     client._said.clear()
-    for cached in (client._table, client._known_as, client._kernel, client._signature):
+    for cached in (client._table, client._kernel, client._signature):
         cached.cache_clear()
 
 
@@ -54,15 +53,12 @@ def block(size: int) -> Config:
     return SCALE.config({"BLOCK": size, "num_warps": 4, "num_stages": 2})
 
 
-ANSWER = Answer(SCALE.problem({"M": 1}), "tuned", block(64), 10.0, (9.9, 10.1), 1.25, (1.2, 1.3), 12.5, 9.75)
-
-
 def keep(
     path: Path, config: Config, *, provenance: Provenance = HERE, signature: Signature = SCALE, **asked: object
 ) -> Answer:
     """Stores an answer for the problem that is asked for."""
     problem = signature.problem(asked or {"M": 4096})
-    answer = replace(ANSWER, problem=problem, config=config)
+    answer = Answer(problem, "tuned", config, 10.0, (9.9, 10.1), 1.25, (1.2, 1.3), 12.5, 9.75)
     store = Store.open(path)
     run = store.start_run(signature, problem, provenance, {"known": 0})
     store.add_answer(run, answer, provenance, "trials", {}, Duel((config.text,), ((10.0,),)))
@@ -161,46 +157,6 @@ from tuner import best_config
 best = best_config("scale", device="nvidia-h200", M=int(sys.argv[1]))
 print(json.dumps([best.match, best.config and best.config["BLOCK"]]))
 """
-
-
-class TestNeighbours:
-    """Seven sizes of a gemm that were tuned, and what each one's config lost on its neighbours."""
-
-    @staticmethod
-    def tuned(path: Path, signature: Signature) -> None:
-        lost = [(number, 1.0, 1.01) for number in range(1, 8)]
-        with closing(Store.open(path)) as store:
-            for M in (64, 128, 256, 300, 512, 1024, 2048):
-                problem = signature.problem({"M": M, "N": 4096, "K": 4096})
-                values = {**GEMM.default_config(problem, H200.limits), "VARIANT": "persistent"}
-                answer = replace(ANSWER, problem=problem, config=signature.config(values))
-                run = store.start_run(signature, problem, HERE, {"known": 0})
-                store.add_answer(run, answer, HERE, "trials", {}, Duel((answer.config.text,), ((10.0,),)))
-            for number in range(1, 8):
-                store.add_transfers(number, lost)
-
-    def test_the_nearest_ones_config_is_given_where_it_is_valid(
-        self, path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        self.tuned(path, GEMM.signature)
-        best = best_config("gemm", device=DEVICE, M=700, N=4096, K=4096)
-        assert best.match == "neighbour"
-        assert best.neighbour is not None
-        assert (best.neighbour.problem["M"], best.neighbour.transfers) == (512, 3)
-        assert best.answer is not None
-        assert best.answer.problem == best.neighbour.problem
-        assert best.config == best.answer.config
-        best_config("gemm", device=DEVICE, M="700", N=4096, K=4096)
-        (line,) = messages(caplog)
-        assert line.startswith("gemm M=700 N=4096 K=4096 dtype=bf16: the config is that of gemm M=512 N=4096 K=4096 ")
-        assert line.endswith("tuner search gemm --M 700 --N 4096 --K 4096 --dtype bf16")
-        # Rows of 4,095 numbers do not begin where the copy engine of a persistent kernel can read them.
-        assert best_config("gemm", device=DEVICE, M=700, N=4095, K=4096).match == "none"
-
-    def test_i09_one_that_nobody_can_check_is_not_given(self, path: Path) -> None:
-        self.tuned(path, replace(GEMM.signature, op="of_somebody"))
-        assert best_config("of_somebody", device=DEVICE, M=512, N=4096, K=4096).match == "exact"
-        assert best_config("of_somebody", device=DEVICE, M=700, N=4096, K=4096) == Best(None, "none")
 
 
 class TestPinned:

@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tuner import catalog, device
-from tuner.cards import known_as
+from tuner.cards import aliases
 from tuner.errors import TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
 from tuner.lookup import Asked, Table
@@ -77,7 +77,6 @@ def best_config(op: str, /, *, device: int | str = 0, **problem: object) -> Best
 def refresh() -> None:
     """Forgets what was read and answered: whoever asks next is answered from what is stored then."""
     _table.cache_clear()
-    _known_as.cache_clear()
     _signature.cache_clear()
     _answered.clear()
 
@@ -170,7 +169,7 @@ def _fits(kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool
 
 
 def _device_id(asked_device: int | str) -> str:
-    return asked_device if isinstance(asked_device, str) else _known_as(asked_device)
+    return asked_device if isinstance(asked_device, str) else device.describe(asked_device).id
 
 
 class _ForLife(Generic[T]):
@@ -197,23 +196,16 @@ class _ForLife(Generic[T]):
 
 
 @_ForLife
-def _known_as(index: int) -> str:
-    """The id that the answers of a GPU here are stored under."""
-    card = device.describe(index)
-    with _store() as store:
-        stored = card.id if store is None else known_as(card, store.devices(), store.cards())
-    if stored != card.id:
-        _say(f"{card.id} is the same card as {stored}, where it was tuned")
-    return stored
-
-
-@_ForLife
 def _table(op: str, device_id: str) -> Table:
     with _store() as store:
         if store is None:
             return Table(device_id, ())
-        answers, transfers = store.answers(op=op, device=device_id), store.transfers(op=op, device=device_id)
-        return Table(device_id, answers, transfers.get((op, device_id), ()))
+        here = [device.describe(index) for index in range(device.count())]
+        stored_as = aliases(store.devices(), [*store.cards(), *here]).get(device_id, device_id)
+        if stored_as != device_id:
+            _say(f"{device_id} is the same card as {stored_as}, where it was tuned")
+        transfers = store.transfers(op=op, device=stored_as).get((op, stored_as), ())
+        return Table(stored_as, store.answers(op=op, device=stored_as), transfers)
 
 
 @_ForLife
