@@ -142,7 +142,8 @@ def transfer_from_json(data: object) -> Transfer:
         raise UsageError("a transfer is a list of five numbers")
     *ids, distance, slowdown = data
     ratios = [distance] if slowdown is None else [distance, slowdown]
-    if not all(type(id) is int for id in ids) or not all(type(n) in (int, float) and 0 <= n <= _LARGEST for n in ratios):
+    counted = all(type(id) is int for id in ids)
+    if not counted or not all(type(number) in (int, float) and 0 <= number <= _LARGEST for number in ratios):
         raise UsageError("a transfer is three ids, a distance, and a slowdown or null")
     if slowdown == 0:
         raise UsageError("a slowdown is more than 0")
