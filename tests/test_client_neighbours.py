@@ -73,6 +73,7 @@ def test_b13_on_a_card_that_has_another_name_here_the_answers_are_found(
     monkeypatch.setattr(device, "describe", lambda index: renamed)
     tuned(path, GEMM.signature)
     assert best_config("gemm", M=512, N=4096, K=4096).match == "stale"  # it was tuned with other versions
-    monkeypatch.setattr(device, "describe", lambda index: replace(renamed, pci_id="10de:2330"))
+    product = replace(H200, name="H200 PCIe", pci_id="10de:2330")  # another one, however alike
+    monkeypatch.setattr(device, "describe", lambda index: product)
     client.refresh()
     assert best_config("gemm", M=1024, N=4096, K=4096).match == "none"
