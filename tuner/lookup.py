@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from heapq import nsmallest
 from itertools import chain, product
 from math import floor, log2, prod
@@ -174,12 +173,16 @@ class Table:
     """
 
     def __init__(self, device: str, answers: Iterable[StoredAnswer], transfers: Collection[Transfer] = ()) -> None:
-        self._device = device
-        self.transfers = transfers
+        self._device, self._evidence = device, Evidence()
         self._answers: dict[str, tuple[StoredAnswer, ...]] = {}
         self._near: dict[_Cell, tuple[_Place, ...]] = {}
         """The problems by the part of an octave that each dim is in."""
-        self._add(answers)
+        self._add(answers, transfers)
+
+    @property
+    def transfers(self) -> Sequence[Transfer]:
+        """What configs lost, in the order in which it came."""
+        return self._evidence.transfers
 
     def __iter__(self) -> Iterator[StoredAnswer]:
         return chain.from_iterable(self._answers.values())
@@ -194,15 +197,15 @@ class Table:
         transfers: Collection[Transfer] = (),
     ) -> Table:
         """This table and some more, less the answers of these ids. This one stays as it is."""
-        known = (*self.transfers, *transfers) if transfers else self.transfers
         if without:
-            return Table(self._device, chain((stored for stored in self if stored.id not in without), answers), known)
-        table = Table(self._device, (), known)
-        table._answers, table._near = self._answers.copy(), self._near.copy()
-        table._add(answers)
+            kept = (stored for stored in self if stored.id not in without)
+            return Table(self._device, chain(kept, answers), (*self.transfers, *transfers))
+        table = Table(self._device, ())
+        table._answers, table._near, table._evidence = self._answers.copy(), self._near.copy(), self._evidence
+        table._add(answers, transfers)
         return table
 
-    def _add(self, answers: Iterable[StoredAnswer]) -> None:
+    def _add(self, answers: Iterable[StoredAnswer], transfers: Collection[Transfer]) -> None:
         added: dict[str, list[StoredAnswer]] = {}
         for stored in answers:
             added.setdefault(stored.answer.problem.text, []).append(stored)
@@ -214,6 +217,7 @@ class Table:
             self._answers[text] = (*self._answers.get(text, ()), *several)
         for cell, places in near.items():
             self._near[cell] = (*self._near.get(cell, ()), *places)
+        self._evidence = self._evidence.extended(chain.from_iterable(added.values()), transfers)
 
     def find(self, asked: Asked, fits: Callable[[StoredAnswer], bool] = lambda stored: True) -> Found:
         """The newest answer that is exactly what was asked for; else the best stale one, a neighbour's, or none.
@@ -238,10 +242,6 @@ class Table:
             if neighbour is not None:
                 return Found(asked.problem, self._device, "neighbour", near, neighbour=neighbour)
         return Found(asked.problem, self._device, "none", nearest=self.nearest(asked.problem))
-
-    @cached_property
-    def _evidence(self) -> Evidence:
-        return Evidence({stored.id: stored for stored in self}, self.transfers)
 
     def _neighbour(self, asked: Asked) -> StoredAnswer | None:
         """The nearest exact answer within reach; of those as near the one of the largest problem, then by text."""

@@ -5,7 +5,7 @@ Distances are in octaves: the length, over all dims, of the log2 of how many tim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from math import exp, hypot, inf, log, log2
@@ -18,6 +18,8 @@ from tuner.records import StoredAnswer, Transfer
 
 _FEWEST_OWN, _FEWEST, _MOST = 3, 10, 200
 """Measurements that tell what an answer loses elsewhere: of its own config; of all alike, the newest."""
+_LOOKED_AT = 2000
+"""Of all transfers, the newest: so many take a few milliseconds, and a question does not wait for more."""
 _MOST_LOST, _SLOWER, _SLOWER_SHARE = 1.03, 1.01, 0.02
 """What may be lost on average; from where on a config counts as slower; and how many may be, of all that were tried."""
 
@@ -66,16 +68,21 @@ class Evidence:
     Only like is compared with like: one dtype, the same attributes, source, compiler and policy, both measured here.
     """
 
-    def __init__(self, answers: Mapping[int, StoredAnswer], transfers: Iterable[Transfer]) -> None:
-        self._of: dict[int, list[_Loss]] = {}
-        self._among: dict[_Family, list[_Loss]] = {}
-        for transfer in sorted(transfers, key=lambda transfer: transfer.id, reverse=True):  # the newest first
-            came, went = answers.get(transfer.from_answer), answers.get(transfer.to_answer)
-            if came is None or went is None or came.answer.kind != "tuned" or not _comparable(came, went):
-                continue
-            loss = _Loss(transfer.distance, transfer.slowdown, went.answer.speedup or inf)
-            self._of.setdefault(came.id, []).append(loss)
-            self._among.setdefault(_family(came), []).append(loss)
+    def __init__(self) -> None:
+        self.transfers: tuple[Transfer, ...] = ()
+        self._answers: dict[int, StoredAnswer] = {}
+        self._of: dict[int, tuple[Transfer, ...]] = {}
+        """By the answer whose config was tried."""
+
+    def extended(self, answers: Iterable[StoredAnswer], transfers: Collection[Transfer]) -> Evidence:
+        """This evidence and some more, what is newer last. This one stays as it is."""
+        more = Evidence()
+        more.transfers = (*self.transfers, *transfers)
+        more._answers = self._answers | {stored.id: stored for stored in answers}
+        more._of = self._of.copy()
+        for transfer in transfers:
+            more._of[transfer.from_answer] = (*more._of.get(transfer.from_answer, ()), transfer)
+        return more
 
     def neighbour(self, stored: StoredAnswer, asked: Problem) -> Neighbour | None:
         """An answer as one for a problem near its own; None unless it was shown to be nearly as good as an own one.
@@ -84,11 +91,12 @@ class Evidence:
         at such distances, where there are ten. On average it must have lost at most 3 % there, and less than tuning
         gains over the default; and not more than one in fifty may have been slower than the default.
         """
-        away, own = distance(stored.answer.problem, asked), self._of.get(stored.id, [])
-        seen = own
+        away = distance(stored.answer.problem, asked)
+        seen = own = list(self._losses(self._of.get(stored.id, ())))
         if len(own) < _FEWEST_OWN:
-            alike = (loss for loss in self._among.get(_family(stored), ()) if loss.distance >= away / 2)
-            seen = list(islice(alike, _MOST))
+            newest = islice(reversed(self.transfers), _LOOKED_AT)
+            alike = (one for one in newest if one.distance >= away / 2 and self._tried_alike(one, stored))
+            seen = list(islice(self._losses(alike), _MOST))
             if len(seen) < _FEWEST or any(loss.slower_than_default for loss in own):
                 return None
         lost = _mean(loss.slowdown for loss in seen)
@@ -97,6 +105,17 @@ class Evidence:
         if lost > _MOST_LOST or lost >= gained or slower > _SLOWER_SHARE * len(seen):
             return None
         return Neighbour(stored.answer.problem, away, max(0.0, lost - 1), len(seen))
+
+    def _tried_alike(self, transfer: Transfer, stored: StoredAnswer) -> bool:
+        came = self._answers.get(transfer.from_answer)
+        return came is not None and _family(came) == _family(stored)
+
+    def _losses(self, transfers: Iterable[Transfer]) -> Iterator[_Loss]:
+        """Those between answers that are here and can be compared."""
+        for transfer in transfers:
+            came, went = self._answers.get(transfer.from_answer), self._answers.get(transfer.to_answer)
+            if came is not None and went is not None and came.answer.kind == "tuned" and _comparable(came, went):
+                yield _Loss(transfer.slowdown, went.answer.speedup or inf)
 
 
 def fits(kernel: Kernel, problem: Problem, stored: StoredAnswer) -> bool:
@@ -116,7 +135,6 @@ def in_reach(problem: Problem, other: Problem) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    distance: float
     slowdown: float
     """Of a near problem's config, over the best."""
     gain: float
