@@ -82,7 +82,7 @@ def anew(store: Store, size: int, measurer: ScriptedMeasurer, *, warm_start: boo
     )
 
 
-def test_winners_of_near_problems_go_first_and_what_they_lost_is_written_down(store: Store) -> None:
+def test_g08_winners_of_near_problems_go_first_and_what_they_lost_is_written_down(store: Store) -> None:
     """At N=64 the best is `BEST`; at N=96 it is the one with the next lower `B`."""
 
     def elsewhere(config: Config) -> float:
