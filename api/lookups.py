@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -56,12 +56,14 @@ class Answering:
     def find(self, given: Mapping[str, object], view: View) -> Found:
         """What serves a question."""
         question, device = asked(given, self.own, view)
-        return view.table(question.problem.op, device).find(question)
+        found = view.table(question.problem.op, device).find(question)
+        called = given.get("device", self.own)
+        return replace(found, alias=str(called)) if called not in (None, device) else found
 
     def count(self, found: Found) -> None:
         """Keeps count of a question that was answered."""
         self.metrics.lookup(found.problem.op, found.match)
-        if found.stored is None:
+        if found.stored is None or found.neighbour is not None:  # either is better tuned
             self.misses.add((found.problem.op, found.problem.text, found.device))
 
 
@@ -78,7 +80,7 @@ class _Known(Reply):
         etag = f'W/"{sha256(told).hexdigest()[:32]}"'  # weak: the snapshot moves on, the answer stays
         hit = found.stored is not None
         super().__init__(body, 200 if hit else 404, _NO_CACHE, etag=etag if hit else None)
-        self._found, self._answering = Found(found.problem, found.device, found.match, found.stored), answering
+        self._found, self._answering = replace(found, differences=(), nearest=()), answering
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._answering.count(self._found)
@@ -160,7 +162,7 @@ class TableRoute:
         rungs = {name: value for name, value in given.items() if name != "op"}
         accepted = dict(scope["headers"]).get(b"accept-encoding", b"")
         zipped = any(_takes_gzip(coding) for coding in accepted.split(b","))
-        etag = f'"{view.snapshot}:{view.tip.kernel}{"-gzip" if zipped else ""}"'
+        etag = f'"{view.snapshot}:{view.tip.kernel}:{view.tip.transfer}{"-gzip" if zipped else ""}"'
         ladder = _rest_of(signature, rungs) if rungs else None
 
         def made() -> bytes:
@@ -186,8 +188,8 @@ def _takes_gzip(coding: bytes) -> bool:
 
 
 def _whole(view: View, signature: Signature, device: str) -> bytes:
-    answers = view.table(signature.op, device)
-    return bundle.packed(view.snapshot, [signature], answers, op=signature.op, device=device)
+    table = view.table(signature.op, device)
+    return bundle.packed(view.snapshot, [signature], table, table.transfers, op=signature.op, device=device)
 
 
 def _rest_of(signature: Signature, given: Mapping[str, str]) -> Problem:

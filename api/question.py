@@ -52,7 +52,7 @@ def signature_of(given: Mapping[str, object], view: View) -> Signature:
 
 def device_of(given: Mapping[str, object], own: str | None, view: View) -> str:
     """The device that is asked about, whether it is named or not."""
-    return device_asked(_text(given, "device"), own, view.devices)
+    return device_asked(_text(given, "device"), own, view.devices, view.aliases)
 
 
 def problem_of(given: Mapping[str, object], signature: Signature) -> Problem:

@@ -35,8 +35,21 @@ class TunedWith(BaseModel):
     tuner: str
 
 
+class Neighbour(BaseModel):
+    """That the config was tuned for another problem, and what that should cost."""
+
+    problem: dict[str, Value] = Field(description="Which it was tuned for: the nearest, no dim more than 2x off.")
+    distance: float = Field(description="Octaves to it: over all dims, the length of the log2 of their ratios.")
+    expected_loss: float = Field(description="How much longer than the problem's own best it should take: 0.02 is 2 %.")
+    transfers: int = Field(description="How many measurements of configs on near problems say so.")
+
+
 class BestConfig(BaseModel):
-    """The best known config of a problem. Latencies are microseconds."""
+    """The best known config of a problem. Latencies are microseconds.
+
+    Where `match` is `neighbour`, whoever launches must check first that the config is valid for the problem. What was
+    measured on the other problem is not told: those fields are null or empty.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -54,6 +67,7 @@ class BestConfig(BaseModel):
                         "num_stages": 3,
                     },
                     "match": "exact",
+                    "neighbour": None,
                     "kind": "tuned",
                     "latency_us": 185.2,
                     "interval_us": [184.9, 186.2],
@@ -91,13 +105,17 @@ class BestConfig(BaseModel):
     op: str
     problem: dict[str, Value] = Field(description="In full: dims, dtype and attributes.")
     device: str
+    alias: str | None = Field(None, description="What was asked for, if that is another name of the same card.")
     config: dict[str, Value]
-    match: str = Field(description="`exact`, or `stale` with the reasons.")
+    match: str = Field(description="`exact`; `stale`, with the reasons; or `neighbour`: another problem's.")
+    neighbour: Neighbour | None
     kind: str = Field(
         description="`tuned`; `default` where nothing beat the kernel's default; `imported` where a file of others "
         "says so, and nobody measured it here."
     )
-    latency_us: float | None = Field(description="null where no timing came with what was imported.")
+    latency_us: float | None = Field(
+        description="null where no timing came with what was imported, and where it is another problem's."
+    )
     interval_us: tuple[float, float] | None
     speedup: float | None = Field(description="Over the kernel's default.")
     speedup_interval: tuple[float, float] | None
@@ -211,6 +229,10 @@ class WholeTable(BaseModel):
     signatures: list[dict[str, Any]] = Field(description="What reads the answers: the op's dims, dtypes and knobs.")
     devices: list[dict[str, Any]] = Field(description="The cards that were measured, by field.")
     answers: list[TableAnswer]
+    transfers: list[tuple[int, int, int, float, float | None]] = Field(
+        description="What configs lost on each other's problems: id, ids of the answer that was tried and of the one "
+        "on whose problem, octaves between them, how many times as long it takes; null: it did not run right."
+    )
 
 
 class Ladder(BaseModel):

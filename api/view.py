@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from tuner.api.reply import Reply
+from tuner.cards import aliases
 from tuner.db.store import Store, Tip
 from tuner.errors import StoreError
 from tuner.kernels.spec import Signature
 from tuner.lookup import Table
-from tuner.records import StoredAnswer
+from tuner.records import StoredAnswer, Transfer
 
 Tables = Mapping[tuple[str, str], Table]
 
@@ -27,6 +28,8 @@ class View:
     answers: int
     replies: dict[bytes, Reply] = field(default_factory=dict)
     """What was answered from it, by query string."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names of the devices that answers are stored for."""
     packed: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """Its tables as they are sent, compressed."""
 
@@ -80,20 +83,26 @@ class Watcher:
         if tip.kernel != old.tip.kernel:
             signatures = {**self._known, **self._store.signatures()}
         answers, out = self._store.answers_between(old.tip.answer, tip.answer)
-        tables = _extended(old.tables, answers, out)
-        return View(tip, signatures, tables, sum(map(len, tables.values())) if out else old.answers + len(answers))
+        transfers = self._store.transfers(after=old.tip.transfer, upto=tip.transfer)
+        tables = _extended(old.tables, answers, out, transfers)
+        count = sum(map(len, tables.values())) if out else old.answers + len(answers)
+        return View(tip, signatures, tables, count, aliases=aliases({key[1] for key in tables}, self._store.cards()))
 
 
-def _extended(tables: Tables, answers: list[StoredAnswer], out: frozenset[int]) -> Tables:
+def _extended(
+    tables: Tables,
+    answers: list[StoredAnswer],
+    out: frozenset[int],
+    transfers: Mapping[tuple[str, str], list[Transfer]],
+) -> Tables:
     added: dict[tuple[str, str], list[StoredAnswer]] = {}
     for stored in answers:
         added.setdefault((stored.answer.problem.op, stored.provenance.device.id), []).append(stored)
-    if not out:
-        touched = {key: tables.get(key, Table(key[1], ())).extended(several) for key, several in added.items()}
-        return {**tables, **touched}
     found = {}
     for key in {**tables, **added}:
-        table = tables.get(key, Table(key[1], ())).extended(added.get(key, ()), out)
+        table = tables.get(key, Table(key[1], ()))
+        if out or key in added or key in transfers:
+            table = table.extended(added.get(key, ()), out, transfers.get(key, ()))
         if len(table):
             found[key] = table
     return found

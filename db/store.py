@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import platformdirs
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+from sqlalchemy.orm import aliased
 
 from tuner.db import revisions, schema, upkeep
 from tuner.db.database import Database
@@ -47,6 +48,7 @@ from tuner.records import (
     StoredAnswer,
     StoredRun,
     Tie,
+    Transfer,
 )
 
 _LARGEST_ID = 2**31 - 1
@@ -66,6 +68,7 @@ class Tip:
     uuid: str
     answer: int
     kernel: int
+    transfer: int = 0
 
     @property
     def snapshot(self) -> str:
@@ -202,10 +205,17 @@ class Store:
         stopped: str,
         seconds: Mapping[str, float],
         duel: Duel,
+        lost: Iterable[tuple[int, float, float]] = (),
     ) -> int:
-        """Closes a run with its answer; the id orders it among all answers."""
+        """Closes a run with its answer; the id orders it among all answers.
+
+        Args:
+            lost: what the configs of other answers lost here: of each its id, the distance between the problems, and
+                how many times as long as this answer its config takes; infinite if it does not run right here.
+        """
         with self._write() as connection:
             _end_run(connection, run_id, "done", stopped, seconds, duel)
+            _add_transfers(connection, run_id, lost)
             return _insert(connection, schema.Answer, **_answer_values(run_id, answer, provenance, _now()))
 
     def take_in(self, arrivals: Sequence[Arrival], *, replace: bool = False) -> list[Fate]:
@@ -228,6 +238,16 @@ class Store:
                         there.append(Present.of(arrival))
                 _take_in(connection, let_in)
         return fates
+
+    def add_transfers(self, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
+        """Writes what was measured later on the problem of a run that gave an answer; what is there already stays.
+
+        Args:
+            lost: as for `add_answer`.
+        """
+        with self._write() as connection:
+            there = set(connection.scalars(select(schema.Transfer.from_answer_id).filter_by(run_id=run_id)))
+            _add_transfers(connection, run_id, [measured for measured in lost if measured[0] not in there])
 
     def known(self, signature: Signature, problem: Problem, provenance: Provenance) -> list[Measurement]:
         """What earlier runs measured of this very problem, device, environment, source and policy.
@@ -288,6 +308,33 @@ class Store:
         with self._read() as connection:
             return [_stored_answer(row) for row in connection.execute(query)]
 
+    def transfers(
+        self, *, op: str | None = None, device: str | None = None, after: int = 0, upto: int = _LARGEST_ID
+    ) -> dict[tuple[str, str], list[Transfer]]:
+        """What configs lost on each other's problems, by op and device, oldest first.
+
+        Args:
+            after: only those with ids above this one, and up to `upto`.
+        """
+        table, came, went = schema.Transfer, aliased(schema.Answer), aliased(schema.Answer)
+        query = (
+            select(table, went.op, went.device, went.id.label("to_answer"))
+            .join(went, (went.run_id == table.run_id) & went.kind.in_(("tuned", "default")))
+            .join(came, (came.id == table.from_answer_id) & (came.op == went.op) & (came.device == went.device))
+            .where(table.id > after, table.id <= upto)
+            .order_by(table.id)
+        )
+        if op is not None:
+            query = query.where(went.op == op)
+        if device is not None:
+            query = query.where(went.device == device)
+        found: dict[tuple[str, str], list[Transfer]] = {}
+        with self._read() as connection:
+            for row in connection.execute(query):
+                transfer = Transfer(row.id, row.from_answer_id, row.to_answer, row.distance, row.slowdown)
+                found.setdefault((row.op, row.device), []).append(transfer)
+        return found
+
     def answers_of(self, run: int) -> list[StoredAnswer]:
         """Those of one run that may serve, oldest first."""
         with self._read() as connection:
@@ -317,6 +364,11 @@ class Store:
         with self._read() as connection:
             return sorted(connection.scalars(select(schema.Answer.device).distinct()))
 
+    def cards(self) -> list[Device]:
+        """All devices that are known, by what they are."""
+        with self._read() as connection:
+            return [_device(facts) for facts in connection.scalars(select(schema.Device.facts))]
+
     def ceilings(self, device: Device) -> Ceilings | None:
         """What the card was seen to reach; None where nobody measured it."""
         query = select(schema.Device.ceilings).filter_by(slug=device.id, fingerprint=_fingerprint(device))
@@ -343,6 +395,7 @@ class Store:
                 str(connection.scalar(select(schema.Store.uuid))),
                 connection.scalar(select(func.max(schema.Answer.id))) or 0,
                 connection.scalar(select(func.max(schema.Kernel.id))) or 0,
+                connection.scalar(select(func.max(schema.Transfer.id))) or 0,
             )
 
     def answers_between(self, after: int, upto: int) -> tuple[list[StoredAnswer], frozenset[int]]:
@@ -375,6 +428,12 @@ class Store:
             if after:
                 seen = connection.scalar(select(table.count).where(table.id == after)) or 0
                 query = query.where((table.count < seen) | ((table.count == seen) & (table.id > after)))
+            return [dict(row._mapping) for row in connection.execute(query)]
+
+    def missed(self, problem: Problem) -> list[dict[str, Any]]:
+        """How often a problem was asked for and missed, by device."""
+        query = select(schema.Request).where(schema.Request.problem == problem.text).order_by(schema.Request.device)
+        with self._read() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]
 
     def count_requests(self, missed: Mapping[tuple[str, str, str], int]) -> None:
@@ -642,6 +701,12 @@ def _end_run(
     ]
     if rounds:
         connection.execute(insert(schema.Round), rounds)
+
+
+def _add_transfers(connection: Connection, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
+    for answer, distance, slowdown in lost:
+        measured = {"distance": distance, "slowdown": slowdown, "created_at": _now()}
+        _insert(connection, schema.Transfer, run_id=run_id, from_answer_id=answer, **measured)
 
 
 def _trials(problem: Problem, provenance: Provenance) -> Any:

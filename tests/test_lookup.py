@@ -363,6 +363,7 @@ class TestJson:
             "device": "nvidia-h200",
             "config": {"BLOCK": 128, "num_warps": 8, "num_stages": 3},
             "match": "stale",
+            "neighbour": None,
             "kind": "tuned",
             "latency_us": 179.2346,
             "interval_us": [178.8, 179.9877],

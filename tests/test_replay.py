@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from scripted import BEST, DEFAULT, SPACE, bowl
 
@@ -30,6 +32,14 @@ def test_a_space_that_is_used_up_stays_at_its_optimum() -> None:
 def test_the_default_may_go_first() -> None:
     score = replay(TOY, "random", seeds=3, trials=5, default_first=True)
     assert score.at(1) == [pytest.approx(100 / bowl(DEFAULT))] * 3
+
+
+def test_what_won_near_problems_may_go_next() -> None:
+    space = replace(TOY, winners=(DEFAULT, BEST))
+    score = replay(space, "random", seeds=3, trials=2, default_first=True, warm_start=True)
+    assert score.at(2) == [1.0] * 3
+    again = replay(space, "random", seeds=3, trials=1, warm_start=True)
+    assert again.at(1) == [pytest.approx(100 / bowl(DEFAULT))] * 3
 
 
 def test_a_batch_is_on_its_way_before_anything_is_told() -> None:

@@ -268,6 +268,30 @@ def test_finalists_are_few_where_launches_are_long() -> None:
     assert close_to_best([]) == []
 
 
+def test_what_a_config_lost_is_told_round_by_round_where_it_met_the_answer() -> None:
+    """Read alone, everything but `BEST` takes a tenth longer than in rounds with others."""
+
+    def alone(config: Config) -> float:
+        return 1.0 if config == BEST else 1.1
+
+    sent_home, far, gone = (
+        TOY.config({**BEST, **change}) for change in ({"A": 16}, {"A": 1, "B": 1}, {"num_warps": 2})
+    )
+    scripted = {BEST: 100.0, sent_home: 104.0, far: 170.0}
+    measurer = ScriptedMeasurer(
+        lambda config: scripted.get(config, 150.0), noise=0.001, luck=alone, outcome=only(gone, Outcome.WRONG_RESULT)
+    )
+    result = search(SPACE, DEFAULT, measurer, winners=[far, gone], budget=Budget(trials=60), seed=3)
+    assert measurer.submitted[:3] == [DEFAULT, far, gone]
+    assert result.duel is not None
+    assert sent_home.text not in result.duel.contenders
+    assert result.slowdown(BEST) == 1.0
+    assert result.slowdown(sent_home) == pytest.approx(1.04, abs=0.002)
+    assert result.slowdown(far) == pytest.approx(1.7 * 1.1, abs=0.005)
+    assert result.slowdown(gone) == float("inf")
+    assert result.slowdown(TOY.config({**BEST, "A": 32})) is None
+
+
 def test_c10_a_config_that_spills_may_win() -> None:
     class Spilling(ScriptedMeasurer):
         def next(self, timeout_s: float) -> Measurement | None:

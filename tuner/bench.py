@@ -191,12 +191,12 @@ def bench(
     if served is None:
         return failed(subject, "nothing is tuned, and the kernel's default is not valid here")
     contenders = list(dict.fromkeys(config for config in (served, subject.default) if config is not None))
-    measured = _measured(contenders, measurer, stop)
-    if measured is None:
+    found = measured(contenders, measurer, stop)
+    if found is None:
         return None
-    if not measured[served].ok:
-        return failed(subject, f"{measured[served].outcome}: {measured[served].error}")
-    duel = _fought([config for config in contenders if measured[config].ok], measurer, seed, stop)
+    if not found[served].ok:
+        return failed(subject, f"{found[served].outcome}: {found[served].error}")
+    duel = fought([config for config in contenders if found[config].ok], measurer, seed, stop)
     if isinstance(duel, Measurement):
         return failed(subject, f"{duel.outcome}: {duel.error}")
     return None if duel is None else row_of(subject, served, duel)
@@ -259,7 +259,7 @@ def summary(rows: Sequence[Row]) -> Summary:
     )
 
 
-def _measured(
+def measured(
     configs: Sequence[Config], measurer: Measurer, stop: Callable[[], bool]
 ) -> dict[Config, Measurement] | None:
     """Each one compiled ahead, checked and timed alone."""
@@ -275,7 +275,7 @@ def _measured(
     return found
 
 
-def _fought(
+def fought(
     configs: Sequence[Config], measurer: Measurer, seed: int, stop: Callable[[], bool]
 ) -> Duel | Measurement | None:
     """Rounds until the first one's ratios to the others are known well enough, within limits; None if stopped."""

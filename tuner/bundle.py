@@ -22,8 +22,15 @@ from typing import Any
 
 from tuner.errors import BadBundle, UsageError
 from tuner.kernels.spec import Signature
-from tuner.portable import answer_from_json, answer_to_json, device_from_json, device_to_json, signature_from_json
-from tuner.records import Device, StoredAnswer
+from tuner.portable import (
+    answer_from_json,
+    answer_to_json,
+    device_from_json,
+    device_to_json,
+    signature_from_json,
+    transfer_from_json,
+)
+from tuner.records import Device, StoredAnswer, Transfer
 
 FORMAT = 1
 MOST_BYTES = 256 << 20
@@ -44,13 +51,21 @@ class Bundle:
     signatures: Mapping[str, Signature]
     """By op."""
     answers: tuple[StoredAnswer, ...]
+    transfers: tuple[Transfer, ...]
+    """What their configs lost on each other's problems."""
     skipped: tuple[str, ...]
     """Why answers that are in the document are not among `answers`, one reason for each."""
     sha256: str
     """Of its content: two of the same hash hold the same."""
 
 
-def packed(snapshot: str, signatures: Collection[Signature], answers: Iterable[StoredAnswer], **more: str) -> bytes:
+def packed(
+    snapshot: str,
+    signatures: Collection[Signature],
+    answers: Iterable[StoredAnswer],
+    transfers: Iterable[Transfer] = (),
+    **more: str,
+) -> bytes:
     """The document of these answers, each of an op among `signatures`; `more` are fields that are only told."""
     places: dict[Device, int] = {}
     records = [answer_to_json(stored, places.setdefault(stored.provenance.device, len(places))) for stored in answers]
@@ -61,6 +76,7 @@ def packed(snapshot: str, signatures: Collection[Signature], answers: Iterable[S
         "signatures": [signature.as_json() for signature in signatures],
         "devices": [device_to_json(device) for device in places],
         "answers": records,
+        "transfers": [transfer.as_json() for transfer in transfers],
     }
     text = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()[1:]
     return _HEAD % sha256(text).hexdigest().encode() + text
@@ -97,14 +113,20 @@ def read(file: Path) -> Bundle:
     return unpacked(data, str(file))
 
 
-def write(file: Path, snapshot: str, signatures: Collection[Signature], answers: Iterable[StoredAnswer]) -> Bundle:
+def write(
+    file: Path,
+    snapshot: str,
+    signatures: Collection[Signature],
+    answers: Iterable[StoredAnswer],
+    transfers: Iterable[Transfer] = (),
+) -> Bundle:
     """Writes a file in one step, in place of what has its name, and returns what can be read from it.
 
     Raises:
         BadBundle: it would be too large to be read.
         UsageError: it cannot be written.
     """
-    data = packed(snapshot, signatures, answers)
+    data = packed(snapshot, signatures, answers, transfers)
     if file.suffix == ".gz":
         data = gzip.compress(data, 6, mtime=0)
     held = unpacked(data, str(file))
@@ -172,7 +194,8 @@ def _bundle(document: Mapping[str, Any]) -> Bundle:
             answers.append(answer_from_json(data, signatures, devices))
         except UsageError as error:
             skipped.append(str(error))
-    return Bundle(document["snapshot"], signatures, tuple(answers), tuple(skipped), document["sha256"])
+    transfers = tuple(transfer_from_json(data) for data in document.get("transfers", ()))
+    return Bundle(document["snapshot"], signatures, tuple(answers), transfers, tuple(skipped), document["sha256"])
 
 
 def _no_bundle(origin: str) -> BadBundle:

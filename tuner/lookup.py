@@ -6,17 +6,19 @@ Pure and standard library only. Where an answer is not exactly what was asked fo
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import chain, product
-from math import floor, log2
+from math import floor, log2, prod
 from operator import sub
+from types import MappingProxyType
 from typing import Any
 
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
-from tuner.records import IMPORTED, Environment, StoredAnswer
+from tuner.neighbours import Evidence, Neighbour, distance, in_reach
+from tuner.records import IMPORTED, Environment, StoredAnswer, Transfer
 
 _NEAREST = 3
 
@@ -32,7 +34,7 @@ class Asked:
     ptxas: str | None = None
     policy: str | None = None
     strict: bool = False
-    """A stale answer is a miss."""
+    """A stale answer is a miss, and so is a neighbour's."""
 
     @staticmethod
     def here(
@@ -62,8 +64,8 @@ class Asked:
 class Found:
     """What serves a question.
 
-    `match` is `exact`; `stale`, with the reasons; or `none`, with the nearest problems that have an answer, and the
-    reasons if there is one that was refused.
+    `match` is `exact`; `stale`, with the reasons; `neighbour`, another problem's answer, with what that should cost; or
+    `none`, with the nearest problems that have an answer, and the reasons if there is one that was refused.
     """
 
     problem: Problem
@@ -75,6 +77,9 @@ class Found:
     recorded: str | None = None
     """The recorded space that the answer was replayed from."""
     nearest: tuple[str, ...] = ()
+    neighbour: Neighbour | None = None
+    alias: str | None = None
+    """What the asker calls the device, where its answers are stored under another name of the same card."""
 
     @property
     def stale(self) -> tuple[str, ...]:
@@ -99,6 +104,8 @@ class Found:
     def as_json(self, snapshot: str) -> dict[str, Any]:
         """The document that the service, `tuner best --json` and `tuner search --json` give."""
         head = {"op": self.problem.op, "problem": self.problem.values, "device": self.device}
+        if self.alias is not None:
+            head["alias"] = self.alias
         if self.stored is None:
             return {
                 **head,
@@ -109,10 +116,13 @@ class Found:
                 "snapshot": snapshot,
             }
         evidence = answer_json(self.stored)
+        if self.neighbour is not None:
+            evidence |= _OF_ITS_OWN_PROBLEM
         return {
             **head,
             "config": evidence.pop("config"),
             "match": self.match,
+            "neighbour": self.neighbour and self.neighbour.as_json(),
             **evidence,
             "stale": list(self.stale),
             "tuned_at": self.stored.created_at,
@@ -146,15 +156,34 @@ def answer_json(stored: StoredAnswer) -> dict[str, Any]:
     }
 
 
-class Table:
-    """The answers of one op on one device."""
+_OF_ITS_OWN_PROBLEM: Mapping[str, Any] = {
+    **dict.fromkeys(("latency_us", "interval_us", "speedup", "speedup_interval", "tflops", "gb_per_s")),
+    **dict.fromkeys(("default_latency_us", "vendor_latency_us", "max_error", "tolerance")),
+    "ties": [],
+    "unresolved": False,
+    "marks": [],
+    "checked": {"inputs": [], "launches": 0},
+}
+"""What was measured of a neighbour's answer says nothing of the problem that is asked about, and is not told."""
 
-    def __init__(self, device: str, answers: Iterable[StoredAnswer]) -> None:
-        self._device = device
+
+class Table:
+    """The answers of one op on one device, and what their configs lost on each other's problems.
+
+    Without such transfers no answer serves another problem than its own.
+    """
+
+    def __init__(self, device: str, answers: Iterable[StoredAnswer], transfers: Collection[Transfer] = ()) -> None:
+        self._device, self._evidence = device, Evidence()
         self._answers: dict[str, tuple[StoredAnswer, ...]] = {}
         self._near: dict[_Cell, tuple[_Place, ...]] = {}
         """The problems by the part of an octave that each dim is in."""
-        self._add(answers)
+        self._add(answers, transfers)
+
+    @property
+    def transfers(self) -> Sequence[Transfer]:
+        """What configs lost, in the order in which it came."""
+        return self._evidence.transfers
 
     def __iter__(self) -> Iterator[StoredAnswer]:
         return chain.from_iterable(self._answers.values())
@@ -162,16 +191,22 @@ class Table:
     def __len__(self) -> int:
         return sum(map(len, self._answers.values()))
 
-    def extended(self, answers: Iterable[StoredAnswer], without: Collection[int] = ()) -> Table:
-        """This table and some more answers, less those of these ids. This one stays as it is."""
+    def extended(
+        self,
+        answers: Iterable[StoredAnswer],
+        without: Collection[int] = (),
+        transfers: Collection[Transfer] = (),
+    ) -> Table:
+        """This table and some more, less the answers of these ids. This one stays as it is."""
         if without:
-            return Table(self._device, chain((stored for stored in self if stored.id not in without), answers))
+            kept = (stored for stored in self if stored.id not in without)
+            return Table(self._device, chain(kept, answers), (*self.transfers, *transfers))
         table = Table(self._device, ())
-        table._answers, table._near = self._answers.copy(), self._near.copy()
-        table._add(answers)
+        table._answers, table._near, table._evidence = self._answers.copy(), self._near.copy(), self._evidence
+        table._add(answers, transfers)
         return table
 
-    def _add(self, answers: Iterable[StoredAnswer]) -> None:
+    def _add(self, answers: Iterable[StoredAnswer], transfers: Collection[Transfer]) -> None:
         added: dict[str, list[StoredAnswer]] = {}
         for stored in answers:
             added.setdefault(stored.answer.problem.text, []).append(stored)
@@ -183,21 +218,50 @@ class Table:
             self._answers[text] = (*self._answers.get(text, ()), *several)
         for cell, places in near.items():
             self._near[cell] = (*self._near.get(cell, ()), *places)
+        self._evidence = self._evidence.extended(chain.from_iterable(added.values()), transfers)
 
-    def find(self, asked: Asked) -> Found:
-        """The newest answer that is exactly what was asked for; else the best stale one; else none."""
+    def find(self, asked: Asked, fits: Callable[[StoredAnswer], bool] = lambda stored: True) -> Found:
+        """The newest answer that is exactly what was asked for; else the best stale one, a neighbour's, or none.
+
+        Args:
+            fits: whether the config of another problem's answer is valid for this one.
+        """
         stored = self._answers.get(asked.problem.text, ())
         if not stored:
-            return Found(asked.problem, self._device, "none", nearest=self._nearest(asked.problem))
+            return self._missed(asked, fits)
         best = stored[0] if len(stored) == 1 else max(stored, key=lambda one: _preference(one, asked))
-        differences, recorded = _differences(best, asked), best.provenance.recorded
-        exact = not differences and recorded is None
+        reasons, recorded, exact = differences(best, asked), best.provenance.recorded, _exact(best, asked)
         if not _comparable(best, asked) or (asked.strict and not exact):
-            nearest = self._nearest(asked.problem)
-            return Found(asked.problem, self._device, "none", None, differences, recorded, nearest)
-        return Found(asked.problem, self._device, "exact" if exact else "stale", best, differences, recorded)
+            nearest = self.nearest(asked.problem)
+            return Found(asked.problem, self._device, "none", None, reasons, recorded, nearest)
+        return Found(asked.problem, self._device, "exact" if exact else "stale", best, reasons, recorded)
 
-    def _nearest(self, problem: Problem) -> tuple[str, ...]:
+    def _missed(self, asked: Asked, fits: Callable[[StoredAnswer], bool]) -> Found:
+        near = None if asked.strict or not self.transfers else self._neighbour(asked)
+        if near is not None and near.answer.kind == "tuned" and fits(near):
+            neighbour = self._evidence.neighbour(near, asked.problem)
+            if neighbour is not None:
+                return Found(asked.problem, self._device, "neighbour", near, neighbour=neighbour)
+        return Found(asked.problem, self._device, "none", nearest=self.nearest(asked.problem))
+
+    def _neighbour(self, asked: Asked) -> StoredAnswer | None:
+        """The nearest exact answer within reach; of those as near the one of the largest problem, then by text."""
+        best: tuple[tuple[float, int, str], StoredAnswer] | None = None
+        for nearer, cells in self._rings(_cell(asked.problem)):
+            if nearer > 2 or (best is not None and log2(nearer) > best[0][0]):
+                break
+            for _, _, text in chain.from_iterable(self._near[cell] for cell in cells):
+                problem = self._answers[text][-1].answer.problem
+                if not in_reach(problem, asked.problem):
+                    continue
+                place = (round(distance(problem, asked.problem), 9), -prod(problem.sizes), text)
+                exact = [stored for stored in self._answers[text] if _exact(stored, asked)]
+                if exact and (best is None or place < best[0]):
+                    best = (place, max(exact, key=lambda stored: stored.id))
+        return None if best is None else best[1]
+
+    def nearest(self, problem: Problem) -> tuple[str, ...]:
+        """Texts of the problems that are tuned and nearest to this one, three at most."""
         sizes, found, seen = problem.sizes, list[tuple[float, str]](), 0
         for nearer, cells in self._rings(_cell(problem)):
             if len(found) == _NEAREST and (found[-1][0] < nearer or seen > _FAR):
@@ -258,26 +322,32 @@ def _distance(sizes: tuple[int, ...], others: tuple[int, ...]) -> float:
     return max([a / b if a > b else b / a for a, b in zip(sizes, others, strict=True)], default=1.0)
 
 
-def device_asked(given: str | None, own: str | None, stored: Sequence[str]) -> str:
+def device_asked(
+    given: str | None, own: str | None, stored: Sequence[str], aliases: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Which device a question is about: the one it names, else the asker's own, else the only one with answers.
+
+    Args:
+        stored: ids of those with answers.
+        aliases: other names of theirs.
 
     Raises:
         UnknownName: no card here and no answer is called so.
         UsageError: it names none, and there is not just one.
     """
     if given is not None:
-        if given not in stored and given != own:
+        if given not in stored and given not in aliases and given != own:
             raise UnknownName(f"no device is called {given[:80]!r}; there are {', '.join(stored) or 'none'}")
-        return given
+        return aliases.get(given, given)
     if own is not None:
-        return own
+        return aliases.get(own, own)
     if len(stored) != 1:
         raise UsageError(f"device is missing; answers are stored for {', '.join(stored) or 'none'}")
     return stored[0]
 
 
-def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
-    """The fields that were asked for and are others in this answer."""
+def differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
+    """The fields that were asked for and are others in this answer, and how."""
     provenance = stored.provenance
     fields = {
         "source": (provenance.source, asked.source),
@@ -296,6 +366,11 @@ def _differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
     return tuple(others)
 
 
+def _exact(stored: StoredAnswer, asked: Asked) -> bool:
+    """Whether it was measured, and with all that was asked for."""
+    return not differences(stored, asked) and stored.provenance.recorded is None
+
+
 def _comparable(stored: StoredAnswer, asked: Asked) -> bool:
     """Numbers of another policy are never compared, so an answer made with them is none."""
     return asked.policy in (None, stored.provenance.policy)
@@ -306,7 +381,7 @@ def _preference(stored: StoredAnswer, asked: Asked) -> tuple[Any, ...]:
     provenance = stored.provenance
     return (
         _comparable(stored, asked),
-        not _differences(stored, asked) and provenance.recorded is None,
+        _exact(stored, asked),
         stored.answer.kind != IMPORTED,
         provenance.recorded is None,
         asked.source in (None, provenance.source),

@@ -17,7 +17,8 @@ from threading import RLock, Thread
 from tuner import catalog, device, sources
 from tuner.errors import NoDevice, TunerError, UsageError
 from tuner.kernels.spec import Config, Kernel, Limits, Problem, Signature
-from tuner.lookup import Asked
+from tuner.lookup import Asked, Table
+from tuner.neighbours import Neighbour
 from tuner.portable import checked_config
 from tuner.records import Answer, StoredAnswer
 from tuner.sources import Loaded, Source
@@ -37,11 +38,14 @@ class Best:
     """None only where nothing is stored and there is no default either: the kernel cannot be loaded here, or the
     question is about a card elsewhere."""
     match: str
-    """`exact`, `stale`, `none` (the default) or `disabled` (the default, because `TUNER_DISABLE=1`)."""
+    """`exact`, `stale`, `neighbour` (another problem's), `none` (the default) or `disabled` (the default, because
+    `TUNER_DISABLE=1`)."""
     stale: tuple[str, ...] = ()
     """Why an answer is not exactly what was asked for."""
     answer: Answer | None = None
     """The evidence; None where the config is the default for want of an answer."""
+    neighbour: Neighbour | None = None
+    """Which other problem the config was tuned for, and what that should cost."""
 
 
 class Pinned:
@@ -91,7 +95,7 @@ class Pinned:
         for (op, device_id), before in list(self._tables.items()):
             known = before if isinstance(before, Loaded) else None
             now = new.source.load(op, device_id, known)
-            same = known is not None and [*now.table] == [*known.table]
+            same = known is not None and _alike(now.table, known.table)
             new._tables[op, device_id] = replace(now, table=known.table) if known is not None and same else now
         if new._tables != self._tables or self.empty:
             return new
@@ -128,7 +132,7 @@ class Pinned:
         loaded = self._readable(problem.op, device_id)
         if loaded is None:
             return Best(_default(kernel, problem, asked_device), "none")
-        found = loaded.table.find(question)
+        found = loaded.table.find(question, lambda stored: _serves_too(kernel, problem, stored))
         if found.stored is None:
             return _miss(kernel, problem, asked_device, f"nothing is tuned on {found.device}; {found.command}")
         try:
@@ -137,7 +141,9 @@ class Pinned:
             return _miss(kernel, problem, asked_device, f"{error}; {found.command}")
         if found.stale:
             say_once(f"{problem.text}: the config is stale ({'; '.join(found.stale)}); {found.command}")
-        return Best(config, found.match, found.stale, found.stored.answer)
+        if found.neighbour is not None:
+            say_once(f"{problem.text}: the config is {found.neighbour.text}; {found.command}")
+        return Best(config, found.match, found.stale, found.stored.answer, found.neighbour)
 
     def _signature(self, op: str, asked_device: int | str) -> Signature | None:
         """As it comes with the answers; None where there is none, which is said."""
@@ -208,6 +214,11 @@ class Pinned:
             self._on_their_way.discard((op, device_id))
 
 
+def _alike(one: Table, other: Table) -> bool:
+    """Whether both answer every question alike."""
+    return [*one] == [*other] and [*one.transfers] == [*other.transfers]
+
+
 def say_once(line: str) -> None:
     """Logs a line once in the life of the process."""
     if line not in _said and len(_said) < _MOST_LINES:
@@ -246,6 +257,17 @@ def _fitting(kernel: Kernel | None, stored: StoredAnswer, asked_device: int | st
     if isinstance(asked_device, int) and not _valid(kernel, problem, config, device.describe(asked_device).limits):
         raise UsageError(f"today's rules refuse {config.text}")
     return config
+
+
+def _serves_too(kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool:
+    """Whether another problem's config may be launched for this one; without the kernel nobody knows."""
+    if kernel is None:
+        return False
+    try:
+        config = checked_config(kernel.signature, stored.answer.config)
+    except UsageError:
+        return False
+    return _valid(kernel, problem, config, stored.provenance.device.limits)
 
 
 def _valid(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> bool:

@@ -13,7 +13,18 @@ from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.spec import MAX_SIZE, Config, Knob, Signature, dtype_name
-from tuner.records import IMPORTED, Answer, Device, Environment, Evidence, Interval, Provenance, StoredAnswer, Tie
+from tuner.records import (
+    IMPORTED,
+    Answer,
+    Device,
+    Environment,
+    Evidence,
+    Interval,
+    Provenance,
+    StoredAnswer,
+    Tie,
+    Transfer,
+)
 
 _KINDS = ("tuned", "default", "rollback", IMPORTED)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -157,6 +168,24 @@ def knobs_of(signature: Signature, values: Iterable[str]) -> Signature:
 def is_drawn(signature: Signature) -> bool:
     """Whether it was drawn from configs of others, so that nobody can search by it."""
     return not any(knob.choices for knob in signature.knobs)
+
+
+def transfer_from_json(data: object) -> Transfer:
+    """The transfer whose `as_json` this is.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(data, list) or len(data) != 5:
+        raise UsageError("a transfer is a list of five numbers")
+    *ids, distance, slowdown = data
+    ratios = [distance] if slowdown is None else [distance, slowdown]
+    counted = all(type(id) is int for id in ids)
+    if not counted or not all(type(number) in (int, float) and 0 <= number <= _LARGEST for number in ratios):
+        raise UsageError("a transfer is three ids, a distance, and a slowdown or null")
+    if slowdown == 0:
+        raise UsageError("a slowdown is more than 0")
+    return Transfer.from_json(data)
 
 
 def device_to_json(device: Device) -> dict[str, Any]:

@@ -9,9 +9,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from tuner.kernels.spec import Config, Limits, Problem, Signature
+
+_MEMORY_SHARE = 0.02
+"""By which two drivers, or ECC, may differ on how much memory one product has: H20 and H20-3e differ by a third."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,19 @@ class Device:
     def id(self) -> str:
         """A slug of the name and, for a slice, its profile: `nvidia-h100-80gb-hbm3`, `nvidia-h200-mig-1g.18gb`."""
         return re.sub(r"[^a-z0-9.]+", "-", f"{self.name} {f'mig {self.mig}' if self.mig else ''}".lower()).strip("-")
+
+    def is_same_card(self, other: Device) -> bool:
+        """Whether the two are one product that is called by different names: drivers and hosts do not agree on them.
+
+        Product (PCI id), slice and all that a kernel can tell must be the same. The size of memory is what the driver
+        leaves of it, and may be 2 % off. Without a PCI id nobody knows.
+        """
+
+        def told(card: Device) -> tuple[object, ...]:
+            return card.pci_id, card.mig, card.capability, card.sm_count, card.l2_bytes, card.shared_bytes
+
+        apart = abs(self.memory_bytes - other.memory_bytes)
+        return bool(self.pci_id) and told(self) == told(other) and apart <= _MEMORY_SHARE * self.memory_bytes
 
     @property
     def limits(self) -> Limits:
@@ -354,6 +371,32 @@ class StoredAnswer:
         """The file or the store that it was imported from; None: it was found by a search into this store."""
         origin: str | None = self.settings.get("imported")
         return origin
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What the config of one answer lost on the problem of another, measured there."""
+
+    id: int
+    from_answer: int
+    """Id of the answer whose config was tried."""
+    to_answer: int
+    """Id of the answer that it was compared with, on whose problem."""
+    distance: float
+    """Octaves between the two problems, over all dims."""
+    slowdown: float
+    """How many times as long as that answer it takes; infinite where it did not run right."""
+
+    def as_json(self) -> list[float | None]:
+        """Its five values in order, null for an infinite slowdown: a table has many of these."""
+        slowdown = None if self.slowdown == inf else self.slowdown
+        return [self.id, self.from_answer, self.to_answer, self.distance, slowdown]
+
+    @staticmethod
+    def from_json(values: Sequence[Any]) -> Transfer:
+        """The transfer that `as_json` wrote."""
+        id, from_answer, to_answer, distance, slowdown = values
+        return Transfer(id, from_answer, to_answer, distance, inf if slowdown is None else slowdown)
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,12 @@ FLOOR = 1e-3
 
 @dataclass(frozen=True)
 class Space:
-    """What is replayed. `default`, if any, is measured first where that is asked for."""
+    """What is replayed. The default, if any, and what won near problems go first where that is asked for."""
 
     name: str
     measurements: tuple[Measurement, ...]
     default: Config | None = None
+    winners: tuple[Config, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,21 @@ class Score:
 
 
 def replay(
-    space: Space, sampler: str, *, seeds: int, trials: int = AT[-1], batch: int = 8, default_first: bool = False
+    space: Space,
+    sampler: str,
+    *,
+    seeds: int,
+    trials: int = AT[-1],
+    batch: int = 8,
+    default_first: bool = False,
+    warm_start: bool = False,
 ) -> Score:
     """Runs a sampler on a space, once a seed."""
     latencies = {measurement.config: measurement.latency_us for measurement in space.measurements}
     known = {measurement.config: measurement for measurement in space.measurements}
     optimum = min(latencies.values())
-    first = space.default if default_first else None
+    first = [space.default] if default_first and space.default is not None else []
+    first += [config for config in space.winners if config not in first] if warm_start else []
 
     def shares(seed: int) -> tuple[float, ...]:
         found = _run(known, Proposer([*known], sampler, seed), first, trials, batch)
@@ -72,11 +81,11 @@ def replay(
 
 
 def _run(
-    known: dict[Config, Measurement], proposer: Proposer, first: Config | None, trials: int, batch: int
+    known: dict[Config, Measurement], proposer: Proposer, first: Sequence[Config], trials: int, batch: int
 ) -> list[Config]:
     """The configs in the order in which their results came."""
     found: list[Config] = []
-    waiting: deque[Config] = deque() if first is None else deque([proposer.take(first)])
+    waiting = deque(proposer.take(config) for config in first)
     while len(found) < trials:
         while len(waiting) < min(batch, trials - len(found)) and (config := proposer.ask()) is not None:
             waiting.append(config)

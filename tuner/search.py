@@ -5,7 +5,7 @@ One path for every measurer. The search knows no database and no terminal: it re
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -16,7 +16,7 @@ from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Duel, Evidence, Measurement, median
 from tuner.sampler import DEFAULT, Proposer
-from tuner.verdict import Verdict, decide, preference, rounds_wanted
+from tuner.verdict import Verdict, decide, preference, ratio, rounds_wanted
 
 _RECHECK_SEED = 1_000_001
 """Inputs that a finalist must be right on are others than those of its measurement."""
@@ -72,6 +72,8 @@ class Result:
     """What those that stayed in the duel were checked on."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time by stage."""
+    opening: Duel | None = None
+    """The duel's first rounds, with those too that were then sent home."""
 
     @property
     def best(self) -> Measurement | None:
@@ -82,6 +84,24 @@ class Result:
     def failures(self) -> Counter[str]:
         """How many configs failed, by how."""
         return Counter(m.failure for m in self.measurements if not m.ok)
+
+    def slowdown(self, config: Config) -> float | None:
+        """How many times as long as the answer a config takes; infinite if it failed and always would; None: unknown.
+
+        Round by round where both met. Else one measurement over the other: then it was too far behind to be a finalist,
+        and the few per cent by which such ratios err matter little.
+        """
+        measured = {measurement.config: measurement for measurement in self.measurements}
+        found = measured.get(config)
+        if self.verdict is None or found is None:
+            return None
+        if not found.ok:
+            return inf if found.outcome.permanent else None
+        best = self.verdict.config
+        for duel in (self.duel, self.opening):
+            if duel is not None and {config.text, best.text} <= {*duel.contenders}:
+                return ratio(duel, config.text, best.text)[0]
+        return found.latency_us / measured[best].latency_us
 
 
 def close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
@@ -105,6 +125,7 @@ def search(
     seed: int = 0,
     budget: Budget = Budget(),
     known: Iterable[Measurement] = (),
+    winners: Sequence[Config] = (),
     on_trial: Callable[[Measurement], None] = lambda measurement: None,
     finalists: Finalists = close_to_best,
     race: bool = True,
@@ -117,12 +138,15 @@ def search(
         default: measured first and always in the duel; None where the card cannot run it.
         measurer: measures configs; stays open.
         known: measurements of earlier runs, not repeated; they count towards `budget.trials`.
+        winners: of near problems; measured next, in this order, before the sampler is asked.
         on_trial: called with every measurement the moment it ends, and again if a re-check overrules it.
         finalists: picks who meets in the duel.
         race: whether finalists leave the duel as soon as they are shown to be beaten.
         stop: asked now and then; True ends the search without a duel, as interrupted.
     """
-    run = _Run(space, default, measurer, Proposer(space, sampler, seed, known := list(known)), budget, on_trial, stop)
+    first = [*([] if default is None else [default]), *winners]
+    proposer = Proposer(space, sampler, seed, known := list(known))
+    run = _Run(space, default, first, measurer, proposer, budget, on_trial, stop)
     run.found.update((measurement.config, measurement) for measurement in known)
     return run.finish(finalists, race, seed, run.measure())
 
@@ -132,6 +156,7 @@ class _Run:
         self,
         space: Sequence[Config],
         default: Config | None,
+        first: Iterable[Config],
         measurer: Measurer,
         proposer: Proposer,
         budget: Budget,
@@ -142,6 +167,8 @@ class _Run:
         self._met: dict[Config, float] = {}
         """Latencies, in us, of those that met in a duel which did not confirm the fastest of them."""
         self._evidence: dict[Config, Evidence] = {}
+        self._opening: Duel | None = None
+        self._first = deque(first)
         self._default, self._measurer, self._proposer = default, measurer, proposer
         self._on_trial, self._stop = on_trial, stop
         self._trials = min(len(space), budget.trials or len(space))
@@ -181,7 +208,9 @@ class _Run:
         elif self._stop():
             stopped = "interrupted"
         seconds = {"measure": measured - self._started, "duel": monotonic() - measured}
-        return Result(tuple(self.found.values()), stopped, duel, verdict, self._evidence, seconds)
+        return Result(
+            tuple(self.found.values()), stopped, duel, verdict, self._evidence, seconds, opening=self._opening
+        )
 
     def _submit(self) -> None:
         while self._on_the_way < self._measurer.capacity and len(self.found) + self._on_the_way < self._trials:
@@ -202,8 +231,10 @@ class _Run:
         self._keep(measurement)
 
     def _next_config(self) -> Config | None:
-        if self._default is not None and self._default in self._proposer.unseen:
-            return self._proposer.take(self._default)
+        while self._first:
+            config = self._first.popleft()
+            if config in self._proposer.unseen:
+                return self._proposer.take(config)
         return self._proposer.ask()
 
     def _keep(self, measurement: Measurement) -> None:
@@ -242,7 +273,10 @@ class _Run:
             if duel is None and monotonic() < end and (others := self._contenders_after(more, finalists)):
                 contenders = others
                 continue
-            duel = more if duel is None else duel.extended(more)
+            if duel is None:
+                self._opening = duel = more
+            else:
+                duel = duel.extended(more)
             verdict = self._verdict(duel)
             if race:
                 as_good = {verdict.config, self._default, *(tie.config for tie in verdict.ties)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlencode
 
 from tuner import bundle
+from tuner import device as local
 from tuner.bundle import Bundle
+from tuner.cards import aliases
 from tuner.errors import StoreError
 from tuner.kernels.spec import Signature
 from tuner.lookup import Table
+from tuner.records import Device
 
 if TYPE_CHECKING:
     from tuner.db.store import Store
@@ -153,12 +156,15 @@ class Database:
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
         with _opened() as store:
             tip = None if store is None else store.tip()
-            version = _NOTHING if tip is None else f"{tip.snapshot}:{tip.kernel}"
+            version = _NOTHING if tip is None else f"{tip.snapshot}:{tip.kernel}:{tip.transfer}"
             if known is not None and known.version == version:
                 return known
             if store is None:
                 return Loaded(None, Table(device, ()), version)
-            return Loaded(store.signatures().get(op), Table(device, store.answers(op=op, device=device)), version)
+            stored_as = _stored_as(device, store.devices(), store.cards())
+            transfers = store.transfers(op=op, device=stored_as).get((op, stored_as), ())
+            table = Table(stored_as, store.answers(op=op, device=stored_as), transfers)
+            return Loaded(store.signatures().get(op), table, version)
 
 
 @contextmanager
@@ -177,10 +183,20 @@ def _opened() -> Iterator[Store | None]:
 
 def _of(held: Bundle, op: str, device: str, version: str) -> Loaded:
     """What a bundle holds of one op on one device, whatever else it holds."""
+    cards = {stored.provenance.device for stored in held.answers}
+    stored_as = _stored_as(device, {card.id for card in cards}, cards)
     answers = [
-        stored for stored in held.answers if stored.answer.problem.op == op and stored.provenance.device.id == device
+        stored for stored in held.answers if stored.answer.problem.op == op and stored.provenance.device.id == stored_as
     ]
-    return Loaded(held.signatures.get(op), Table(device, answers), version, held.skipped)
+    ids = {stored.id for stored in answers}
+    transfers = [transfer for transfer in held.transfers if transfer.to_answer in ids]
+    return Loaded(held.signatures.get(op), Table(stored_as, answers, transfers), version, held.skipped)
+
+
+def _stored_as(asked: str, answered: Collection[str], cards: Collection[Device]) -> str:
+    """What a device is called where its answers are stored: a card here may have another name there."""
+    here = [local.describe(index) for index in range(local.count())]
+    return aliases(answered, [*cards, *here]).get(asked, asked)
 
 
 def _says_why(got: Got) -> bool:

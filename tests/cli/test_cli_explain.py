@@ -36,7 +36,7 @@ from tuner.records import (
 FOUND = {
     "op", "problem", "device", "config", "match", "kind", "latency_us", "interval_us", "speedup", "speedup_interval",
     "tflops", "gb_per_s", "default_latency_us", "vendor_latency_us", "ties", "unresolved", "recorded", "imported",
-    "max_error", "tolerance", "checked", "marks", "tuned_with", "stale", "tuned_at", "snapshot",
+    "max_error", "tolerance", "checked", "marks", "neighbour", "tuned_with", "stale", "tuned_at", "snapshot",
 }  # fmt: skip
 ADDED = {
     "run", "rounds", "chosen", "ladder", "candidates", "importance", "importance_missing", "roofline", "seconds",

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 from helpers import H200
-from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer
+from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 
 from tuner.cli.search import run_search, stored_answer
 from tuner.cli.source import Source
+from tuner.db import schema
 from tuner.db.store import Store
 from tuner.errors import NoDevice
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
-from tuner.records import COLD, CardState, Duel, Environment, Measurement, Provenance
+from tuner.records import COLD, CardState, Duel, Environment, Measurement, Outcome, Provenance
 from tuner.search import Budget
 
 PROBLEM = TOY.problem({"N": 64})
@@ -65,6 +66,59 @@ def test_d07_it_is_kept_where_there_is_no_better_and_a_clean_one_replaces_it(sto
     assert searched(store, Beside) == ("contended",)
     assert len(store.answers()) == 2
     assert searched(store, ScriptedMeasurer) == ()
+
+
+def anew(store: Store, size: int, measurer: ScriptedMeasurer, *, warm_start: bool = True) -> None:
+    """Searches the whole space at that size."""
+    there = replace(source(), measurer=lambda: measurer)
+    problem = TOY.problem({"N": size})
+    run_search(
+        *(there, store, TOY, problem),
+        sampler="grid",
+        seed=0,
+        budget=Budget(),
+        reuse=lambda m: False,
+        warm_start=warm_start,
+    )
+
+
+def test_g08_winners_of_near_problems_go_first_and_what_they_lost_is_written_down(store: Store) -> None:
+    """At N=64 the best is `BEST`; at N=96 it is the one with the next lower `B`."""
+
+    def elsewhere(config: Config) -> float:
+        return bowl(TOY.config({**config, "B": min(4, config["B"] + 1)}))
+
+    cold, warm = ScriptedMeasurer(elsewhere), ScriptedMeasurer(elsewhere)
+    anew(store, 64, ScriptedMeasurer())
+    anew(store, 96, cold, warm_start=False)
+    anew(store, 96, warm)
+    own = store.answers()[1].answer.config
+    assert cold.submitted[:2] == [DEFAULT, SPACE[0]]
+    assert warm.submitted[:4] == [DEFAULT, own, BEST, SPACE[0]]
+    run, before = store.runs(2)
+    assert [winner["answer"] for winner in run.settings["winners"]] == [2, 1]
+    assert before.settings["winners"] == []
+    lost = {row["from_answer_id"]: row for row in store.rows(schema.Transfer, 10)}
+    assert {row["run_id"] for row in lost.values()} == {run.id}
+    assert (lost[2]["distance"], lost[2]["slowdown"]) == (0.0, 1.0)
+    assert lost[1]["distance"] == pytest.approx(0.585, abs=0.001)
+    assert lost[1]["slowdown"] == pytest.approx(elsewhere(BEST) / 100)
+
+
+def test_a_winner_that_does_not_run_here_has_lost_everything(store: Store) -> None:
+    anew(store, 64, ScriptedMeasurer())
+    for size, outcome in ((96, Outcome.WRONG_RESULT), (128, Outcome.TIMEOUT)):
+        anew(store, size, ScriptedMeasurer(outcome=only(BEST, outcome)))
+    lost = [(row["run_id"], row["from_answer_id"], row["slowdown"]) for row in store.rows(schema.Transfer, 10)]
+    assert (2, 1, float("inf")) in lost
+    assert (3, 1) not in [row[:2] for row in lost]  # it may run another time
+
+
+def test_a_replay_is_not_warmed_by_what_was_measured(store: Store) -> None:
+    anew(store, 64, ScriptedMeasurer())
+    replayed = replace(source(), provenance=replace(PROVENANCE, recorded="toy-96"))
+    run_search(replayed, store, TOY, TOY.problem({"N": 96}), sampler="grid", seed=0, budget=Budget())
+    assert store.runs(1)[0].settings["winners"] == []
 
 
 def test_a_search_that_may_not_begin_is_no_run(store: Store) -> None:

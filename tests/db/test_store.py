@@ -543,6 +543,30 @@ class TestAnswers:
         assert [stored.answer.config.get("SPLIT") for stored in store.answers()][-1] == 2
 
 
+class TestTransfers:
+    def test_what_configs_lost_is_told_with_the_answer_on_whose_problem_it_was(self, store: Store) -> None:
+        first, second = answered(store), answered(store, answer(SCALE.problem({"M": 2048})))
+        run = started(store)
+        third = store.add_answer(
+            run, answer(), HERE, "trials", SECONDS, DUEL, [(second, 1.5, 1.0 + 1e-12), (first, 0.0, inf)]
+        )
+        told = [(t.from_answer, t.to_answer, t.distance, t.slowdown) for t in store.transfers()["scale", H200.id]]
+        assert told == [(second, third, 1.5, 1.0 + 1e-12), (first, third, 0.0, inf)]
+        (of_second,) = [stored.run_id for stored in store.answers() if stored.id == second]
+        store.add_transfers(of_second, [(first, 1.5, 1.02)])
+        store.add_transfers(of_second, [(first, 1.5, 1.5), (third, 1.5, 1.04)])  # what is there stays
+        newest = store.transfers(op="scale", device=H200.id, after=2)["scale", H200.id]
+        assert [(t.to_answer, t.slowdown) for t in newest] == [(second, 1.02), (second, 1.04)]
+        assert [t.id for t in newest] == [store.tip().transfer - 1, store.tip().transfer]
+        assert store.transfers(op="other") == store.transfers(device=A100.id) == store.transfers(after=4) == {}
+
+    def test_those_of_another_card_and_of_a_run_without_an_answer_are_left_out(self, store: Store) -> None:
+        elsewhere = answered(store, provenance=replace(HERE, device=A100))
+        store.add_answer(started(store), answer(), HERE, "trials", SECONDS, DUEL, [(elsewhere, 0.0, 1.1)])
+        store.add_transfers(started(store), [(elsewhere, 0.0, 1.1)])
+        assert store.transfers() == {}
+
+
 class TestSnapshot:
     def test_it_names_the_store_and_the_highest_answer(self, store: Store, database: Database) -> None:
         ((uuid,),) = rows(database, "SELECT uuid FROM store")

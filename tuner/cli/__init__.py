@@ -14,6 +14,7 @@ from tuner.errors import TunerError, UsageError
 _COMMANDS = {
     "search": "Find the best config of a problem, and keep it.",
     "best": "Show the stored best config of a problem.",
+    "why": "Show in which fields the stored answers differ from what is asked for here.",
     "explain": "Show why the stored best config is the best.",
     "verify": "Measure a stored answer again, and say whether it holds.",
     "bench": "Measure answers beside the default and torch: one problem, or a suite.",

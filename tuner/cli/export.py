@@ -58,7 +58,9 @@ def _wanted(store: Store, tip: Tip, op: str | None, device: str | None) -> list[
 def _written(file: Path, store: Store, tip: Tip, wanted: list[StoredAnswer]) -> Bundle:
     ops = {stored.answer.problem.op for stored in wanted}
     signatures = [signature for name, signature in sorted(store.signatures().items()) if name in ops]
-    return bundle.write(file, tip.snapshot, signatures, wanted)
+    ids = {stored.id for stored in wanted}
+    transfers = [one for several in store.transfers().values() for one in several if one.to_answer in ids]
+    return bundle.write(file, tip.snapshot, signatures, wanted, transfers)
 
 
 def _searches(store: Store, answers: list[StoredAnswer]) -> tuple[dict[str, Any], list[Refused]]:

@@ -65,6 +65,7 @@ def _record(
         reuse=lambda measurement: not (fresh or measurement.looked_at),
         finalists=_close_to_best,
         race=False,
+        warm_start=False,
     )
     if result.stopped == "interrupted":
         done = f"{len(result.measurements)} of {len(source.space)}"

@@ -17,9 +17,12 @@ from tuner.cli.drawing import needs_plotly, plot_option
 from tuner.cli.ops import json_option
 from tuner.cli.show import print_json, say
 from tuner.errors import UnknownName, UsageError
+from tuner.kernels.spec import Config
 from tuner.measure import foreign, recorded
+from tuner.records import Provenance
 from tuner.replay import AT, Score, Space, geometric_gap, replay
 from tuner.sampler import DEFAULT, SAMPLERS
+from tuner.winners import Winner, promising
 
 _ALL = "geometric mean"
 
@@ -27,10 +30,23 @@ _ALL = "geometric mean"
 def _space(name: str) -> Space:
     if name in recorded.names():
         space = recorded.load(name)
-        return Space(name, space.measurements, space.default)
+        return Space(name, space.measurements, space.default, _winners(space))
     if not Path(name).is_file():
         raise UnknownName(f"no file and no recorded space is {name[:120]!r}; there are {', '.join(recorded.names())}")
     return Space(name, foreign.load(Path(name)))
+
+
+def _winners(space: recorded.Space) -> tuple[Config, ...]:
+    """The best of the other spaces of the op that shipped, where a search of this one would try them."""
+    others = [other for name in recorded.names() if (other := recorded.load(name)).name != space.name]
+    won = [
+        Winner(other.problem, Provenance(other.device, other.environment, other.source, other.policy.text), other.best)
+        for other in others
+        if other.problem.op == space.problem.op
+    ]
+    here = Provenance(space.device, space.environment, space.source, space.policy.text)
+    configs = {measurement.config for measurement in space.measurements}
+    return tuple(promising(won, space.signature, space.problem, here, configs))
 
 
 def _samplers(text: str) -> list[str]:
@@ -47,6 +63,7 @@ def _replay(
     trials: int,
     batch: int,
     default_first: bool,
+    warm_start: bool,
     plot: Path | None,
     as_json: bool,
 ) -> int:
@@ -54,7 +71,8 @@ def _replay(
     for space in map(_space, spaces or recorded.names()):
         for name in sampler:
             started = monotonic()
-            scores.append(replay(space, name, seeds=seeds, trials=trials, batch=batch, default_first=default_first))
+            first = {"default_first": default_first, "warm_start": warm_start}
+            scores.append(replay(space, name, seeds=seeds, trials=trials, batch=batch, **first))
             say(f"{space.name}: {name}, {(monotonic() - started) / seeds:.2f} s a run")
     budgets = [at for at in AT if at <= trials] or [trials]
     if plot is not None:
@@ -144,6 +162,7 @@ command = click.Command(
             ["--batch"], type=click.IntRange(1), default=8, show_default=True, help="Configs on their way at a time."
         ),
         click.Option(["--default-first"], is_flag=True, help="As in a search. Else the sampler is on its own."),
+        click.Option(["--warm-start"], is_flag=True, help="Try first what won the other spaces of the op, if near."),
         plot_option("Draw the mean share over evaluations."),
         json_option,
     ],

@@ -105,6 +105,8 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: Found | 
     yield f"  asked:    {escape(_settings(run))}"
     if run.settings.get("default") is not None:
         yield f"  default:  {escape(run.settings['default'])}"
+    for winner in run.settings.get("winners", ()):
+        yield f"  winner:   {escape(winner['config'])}, of answer {winner['answer']}"
     yield f"  with:     {escape(_versions(run))}"
     yield f"  key:      source {provenance.source}, policy {provenance.policy}; tuner {provenance.tuner or 'unknown'}"
     yield f"  ended:    {_end(run)}"

@@ -15,6 +15,7 @@ from tuner.cli.interrupt import Interrupt
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, policy_option, shared_option
 from tuner.cli.show import SearchProgress, failures_text, give, print_partial, say
 from tuner.cli.source import Source, choose
+from tuner.cli.warm_start import lost_by, near_winners
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import NothingFound, UsageError
@@ -58,12 +59,14 @@ def run_search(
     reuse: Callable[[Measurement], bool] = lambda measurement: True,
     finalists: Finalists = close_to_best,
     race: bool = True,
+    warm_start: bool = True,
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """One search, written to the store as it goes; its answer too, if there is one.
 
     Args:
         reuse: which measurements of earlier runs are good enough not to be repeated.
+        warm_start: whether winners of near problems are tried first; what each of them lost here is written down.
         stop: asked now and then, where the search is one of several: it then neither listens to Ctrl-C nor shows its
             progress.
     """
@@ -71,6 +74,7 @@ def run_search(
     try:
         space = set(source.space)
         known = [m for m in store.known(signature, problem, source.provenance) if m.config in space and reuse(m)]
+        won = near_winners(store, source, signature, problem) if warm_start else {}
         settings: Mapping[str, Any] = {
             "sampler": sampler,
             "seed": seed,
@@ -79,6 +83,7 @@ def run_search(
             "space": len(source.space),
             "known": len(known),
             "default": None if source.default is None else source.default.text,
+            "winners": [{"config": config.text, "answer": winner.answer} for config, winner in won.items()],
         }
         run = store.start_run(signature, problem, source.provenance, settings)
         total = min(budget.trials or len(source.space), len(source.space))
@@ -101,6 +106,7 @@ def run_search(
                     seed=seed,
                     budget=budget,
                     known=known,
+                    winners=[*won],
                     on_trial=on_trial,
                     finalists=finalists,
                     race=race,
@@ -119,7 +125,8 @@ def run_search(
         store.end_run(run, "done", "contended", result.seconds, result.duel)
     else:
         answer = _answer(problem, source, result)
-        store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel)
+        lost = [*lost_by(won, problem, result)]
+        store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel, lost)
     return result
 
 
@@ -154,6 +161,7 @@ def _search(
     policy: str,
     shared: bool,
     force: bool,
+    warm_start: bool,
     db: Database | None,
     as_json: bool,
 ) -> int:
@@ -173,6 +181,7 @@ def _search(
             seed=seed,
             budget=limits,
             reuse=lambda measurement: not force,
+            warm_start=warm_start,
         )
         if result.verdict is None:
             return _no_answer(result, as_json)
@@ -252,6 +261,11 @@ command = OpCommands(
         click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
         policy_option,
         shared_option,
+        click.Option(
+            ["--warm-start/--no-warm-start"],
+            default=True,
+            help="Whether winners of near problems are tried first.  [default: they are]",
+        ),
         click.Option(["--force"], is_flag=True, help="Measure everything again, whatever is stored."),
         db_option,
         json_option,

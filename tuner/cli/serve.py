@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner import device
+from tuner.cards import known_as
 from tuner.cli.ops import db_option, known_signatures, open_to_read
 from tuner.cli.show import say
 from tuner.db.database import Database
@@ -70,7 +71,8 @@ def _serve(
     except ModuleNotFoundError as error:
         raise UsageError(f"serving needs {error.name}; pip install 'triton-tuner[serve]'") from error
     store = open_to_read(db)
-    here = device.describe(0).id if device.count() else None
+    card = device.describe(0) if device.count() else None
+    here = None if card is None else known_as(card, store.devices(), store.cards())
     if device_id is not None:
         device_asked(device_id, here, store.devices())
     store.close()

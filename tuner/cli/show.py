@@ -92,9 +92,15 @@ def print_found(found: Found, console: Console | None = None) -> None:
     device_name = escape(found.stored.provenance.device.name)
     console.print(f"[bold]{problem_text(found.problem)}[/]  on {device_name}")
     console.print(f"  [bold green]{escape(config_text(answer.config))}[/]")
+    if found.neighbour is not None:
+        console.print(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
+        console.print(f"  to tune it:  [bold]{found.command}[/]")
+        return
     console.print(_latencies(answer))
     for line in _notes(found.stored):
         console.print(f"  {escape(line)}")
+    if found.alias is not None:
+        console.print(f"  [yellow]{escape(found.alias)} is the same card as {found.device}, where it was tuned[/]")
     if found.recorded is not None:
         console.print(f"  [yellow]replayed from {found.recorded}: measured on {device_name}, not here[/]")
     for difference in found.differences:

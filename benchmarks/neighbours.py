@@ -1,0 +1,232 @@
+"""What a neighbour's answer costs: leave-one-out over the tuned problems of a database, on the GPUs of this machine.
+
+Every problem is answered as if it were absent, by the rule that serves (tuner/neighbours.py). What such answers cost is
+measured in one duel a problem: its own answer, the kernel's default, and the configs of all tuned ones within reach.
+What those lost is written to the database's transfers, which is what the rule judges by: run on a database without any,
+this is how it gets them. A problem is judged by the transfers between the others alone.
+
+    tuner bench --suite benchmarks/ladder.json --search 20s --gpu all    # has problems tuned, where they are not
+    python benchmarks/neighbours.py --gpu all --out neighbours.json
+    python benchmarks/neighbours.py --out neighbours.json --evaluate     # judges again, without a GPU
+
+Run again, it goes on from what `--out` holds. Exit code 1: a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from leave_one_out import Row, Tried, judge, report, transfers
+
+from tuner import catalog, device
+from tuner.bench import fought, measured
+from tuner.cli.lanes import Stop, spread
+from tuner.cli.session import Lane, on_cards
+from tuner.cli.source import Source
+from tuner.db.store import Store, database_at, default_database
+from tuner.errors import MeasureError, NoDevice, NothingFound, TunerError
+from tuner.kernels.spec import Config
+from tuner.lookup import Asked, Table
+from tuner.neighbours import distance, in_reach
+from tuner.records import Duel, Interval, Measurement, StoredAnswer
+from tuner.suite import Entry
+from tuner.verdict import ratio
+
+_BEATEN = 2.0
+"""Who takes so many times as long alone need not meet the others."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A tuned problem, and the answers of the problems within reach."""
+
+    own: StoredAnswer
+    near: tuple[StoredAnswer, ...]
+    entry: Entry
+
+    @property
+    def key(self) -> list[int]:
+        """A row about the same answers is the same row."""
+        return [self.own.id, *sorted(stored.id for stored in self.near)]
+
+
+def works(store: Store, card: str, asked: Callable[[StoredAnswer], Asked]) -> list[Work]:
+    """Every problem with an exact answer, and the exact answers within its reach, if any.
+
+    Args:
+        asked: the question to which an answer for its own problem is exact.
+    """
+    signatures = store.signatures()
+    exact = {}
+    for stored in store.answers(device=card):
+        if Table(card, [stored]).find(asked(stored)).match == "exact":
+            exact[stored.answer.problem] = stored
+    found = []
+    for problem, own in exact.items():
+        near = [o for p, o in exact.items() if p != problem and p.op == problem.op and in_reach(p, problem)]
+        found.append(Work(own, tuple(near), Entry(problem.op, signatures[problem.op], problem)))
+    return found
+
+
+def measure(work: Work, source: Source, stop: Stop) -> Row | None:
+    """One problem's duel; None if it was stopped."""
+    started = monotonic()
+    own, space = work.own.answer.config, set(source.space)
+    wanted = [own, source.default, *(stored.answer.config for stored in work.near)]
+    configs = list(dict.fromkeys(config for config in wanted if config is not None and config in space))
+    measurer = source.measurer()
+    try:
+        alone = measured(configs, measurer, stop)
+        if alone is None:
+            return None
+        if not alone[own].ok:
+            raise MeasureError(f"its own answer fails: {alone[own].error}")
+        slow = _BEATEN * alone[own].latency_us
+        duel = fought([config for config in configs if alone[config].latency_us <= slow], measurer, 0, stop)
+    finally:
+        measurer.close()
+    if isinstance(duel, Measurement):
+        raise MeasureError(f"a config died in the duel: {duel.config.text}: {duel.error}")
+    if duel is None:
+        return None
+    compare = partial(_compared, duel, alone)
+    return Row(
+        key=work.key,
+        problem=work.own.answer.problem.text,
+        default=None if source.default is None else compare(source.default, own)[0],
+        tried=tuple(_tried(work, stored, source, alone, compare) for stored in work.near),
+        rounds=len(duel.rounds),
+        marks=duel.marks,
+        seconds=monotonic() - started,
+    )
+
+
+def _tried(
+    work: Work, stored: StoredAnswer, source: Source, alone: Mapping[Config, Measurement], compare: Any
+) -> Tried:
+    config = stored.answer.config
+    away = distance(stored.answer.problem, work.own.answer.problem)
+    found = alone.get(config)
+    if found is None:
+        return Tried(stored.id, away, valid=False)
+    if not found.ok:
+        return Tried(stored.id, away, valid=True, error=f"{found.outcome}: {found.error}")
+    own = compare(config, work.own.answer.config)
+    default = (None, None) if source.default is None else compare(config, source.default)
+    return Tried(stored.id, away, True, *own, *default)
+
+
+def _compared(
+    duel: Duel, alone: Mapping[Config, Measurement], config: Config, other: Config
+) -> tuple[float | None, Interval | None]:
+    """Round by round where both met; else of what each took alone."""
+    if {config.text, other.text} <= {*duel.contenders}:
+        return ratio(duel, config.text, other.text)
+    if not (alone[config].ok and alone[other].ok):
+        return None, None
+    apart = alone[config].latency_us / alone[other].latency_us
+    return apart, (apart, apart)
+
+
+class Kept:
+    """The rows of `--out`."""
+
+    def __init__(self, file: Path, head: Mapping[str, Any]) -> None:
+        self._file, self._head = file, head
+        self.rows: dict[tuple[int, ...], Row] = {}
+        if file.exists():
+            kept = json.loads(file.read_text())
+            if kept["measured_on"] == head:
+                self.rows = {tuple(document["key"]): Row.from_json(document) for document in kept["rows"]}
+
+    def keep(self, row: Row) -> None:
+        """Writes a row."""
+        self.rows[tuple(row.key)] = row
+        beside = self._file.with_name(f"{self._file.name}.part")
+        rows = [row.as_json() for row in self.rows.values()]
+        beside.write_text(json.dumps({"measured_on": self._head, "rows": rows}, indent=1))
+        os.replace(beside, self._file)
+
+
+def _measure_all(work: Sequence[Work], store: Store, kept: Kept, gpus: Sequence[int]) -> None:
+    def on_row(done: tuple[Work, Row]) -> None:
+        one, row = done
+        lost = [(t.from_answer, t.distance, t.slowdown) for t in transfers([row])]
+        store.add_transfers(one.own.run_id, lost)
+        kept.keep(row)
+        print(f"{row.problem}: {len(row.tried)} neighbours, {row.seconds:.1f} s", file=sys.stderr)
+
+    def lane(card: Lane, one: Work, stop: Stop) -> tuple[Work, Row] | None:
+        try:
+            row = measure(one, card.source(one.entry, False), stop)
+        except (NothingFound, MeasureError) as error:
+            print(f"{one.own.answer.problem.text}: {error}", file=sys.stderr)
+            return None
+        return None if row is None else (one, row)
+
+    with on_cards(gpus, "neighbours", store, "auto", False) as cards:
+        spread(work, [partial(lane, card) for card in cards], on_row)
+
+
+def here(store: Store, gpu: str) -> tuple[list[int], dict[str, Any]]:
+    """The GPUs that were asked for, and what is measured with."""
+    words = map(str, range(device.count())) if gpu == "all" else gpu.split(",")
+    gpus = [index for word in words if (index := device.choose(word)) is not None]
+    if not gpus:
+        raise NoDevice("there is no GPU here; --evaluate judges by what was measured")
+    sources = {op: catalog.load(op).source for op in store.signatures() if op in catalog.names()}
+    return gpus, {
+        "device": device.describe(gpus[0]).id,
+        **asdict(device.environment(gpus[0])),
+        "sources": sources,
+    }
+
+
+def question(head: Mapping[str, Any], stored: StoredAnswer) -> Asked:
+    """About an answer's problem, with what is measured with."""
+    problem = stored.answer.problem
+    versions = {name: head[name] for name in ("triton", "ptxas", "driver")}
+    return Asked(problem, **versions, source=head["sources"].get(problem.op, "none"), policy=stored.provenance.policy)
+
+
+def main() -> int:
+    """Measures what `--out` does not hold yet, and judges."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--db", help="file or URL; else the usual one")
+    parser.add_argument("--op", help="of this op alone")
+    parser.add_argument("--gpu", default="auto", help="numbers of GPUs here, such as 0,1, or all; auto: the first")
+    parser.add_argument("--out", type=Path, default=Path("neighbours.json"))
+    parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
+    parser.add_argument("--evaluate", action="store_true", help="judge by the rows of --out, and measure nothing")
+    options = parser.parse_args()
+    store = Store.open(database_at(options.db) if options.db else default_database())
+    gpus, head = (
+        ([], json.loads(options.out.read_text())["measured_on"]) if options.evaluate else here(store, options.gpu)
+    )
+    asked = partial(question, head)
+    work = [one for one in works(store, head["device"], asked) if options.op in (None, one.entry.problem.op)]
+    if not any(one.near for one in work):
+        raise NothingFound(f"on {head['device']} no two problems within reach are tuned with what is here; see --help")
+    kept = Kept(options.out, head)
+    if gpus:
+        _measure_all([one for one in work if one.near and tuple(one.key) not in kept.rows], store, kept, gpus)
+    rows = [kept.rows[tuple(one.key)] for one in work if tuple(one.key) in kept.rows]
+    verdict = judge(rows, {one.own.id: one.own for one in work}, asked)
+    print(json.dumps(verdict.as_json(), indent=2) if options.json else "\n".join(report(verdict)))
+    return 0 if verdict.holds else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except TunerError as error:
+        sys.exit(str(error))

@@ -1,0 +1,101 @@
+"""`tuner why`: every stored answer to a problem, and the fields in which it is not what is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import A100, H200
+from stored import HERE, PROBLEM, SCALE, answer, answered
+
+from tuner.cli.why import command
+from tuner.db.store import Store
+from tuner.records import Environment
+
+NEWER = replace(HERE, environment=Environment("3.7.1", "12.9", "2.11.0", "580.95"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.open(tmp_path / "tuner.db")
+    yield made
+    made.close()
+
+
+def why(tmp_path: Path, *words: str) -> int:
+    return int(command.main(["scale", "--db", str(tmp_path / "tuner.db"), *words], standalone_mode=False))
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_answer_is_held_against_the_question(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered(store)
+    answered(store, provenance=replace(NEWER, device=A100))
+    answered(store, provenance=replace(HERE, policy="warm-graph-1", recorded="scale-4096"))
+    words = ["--M", "4096", "--device", H200.id, "--triton", "3.7.1", "--policy", "cold-events-1"]
+    assert why(tmp_path, *words, "--json") == 1
+    told = document(capsys)
+    assert (told["match"], told["serves"], told["device"]) == ("stale", 1, H200.id)
+    assert told["asked"] == {
+        "triton": "3.7.1",
+        "source": None,
+        "driver": None,
+        "ptxas": None,
+        "policy": "cold-events-1",
+    }
+    assert {one["id"]: one["differs"] for one in told["answers"]} == {
+        2: [f"device: tuned on {A100.id}, asked for {H200.id}"],
+        1: ["triton: tuned with 3.6.0, asked for 3.7.1"],
+        3: [
+            "triton: tuned with 3.6.0, asked for 3.7.1",
+            "policy: tuned with warm-graph-1, asked for cold-events-1",
+            "recorded: replayed from scale-4096, not measured here",
+        ],
+    }
+    assert [one["id"] for one in told["answers"]] == [2, 1, 3]
+    assert why(tmp_path, *words) == 1
+    said = capsys.readouterr().out
+    assert "answer 1 serves, and is stale: triton: tuned with 3.6.0, asked for 3.7.1" in said
+    assert f"device: tuned on {A100.id}, asked for {H200.id}" in said
+    answered(store, provenance=NEWER)
+    assert why(tmp_path, *words) == 0
+    said = capsys.readouterr().out
+    assert "answer 4 serves, and is exact" in said
+    assert "to tune it" not in said
+
+
+def test_without_an_answer_the_nearest_problems_are_and_what_was_missed(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered(store, answer(SCALE.problem({"M": 2048, "N": 4096})))
+    answered(store, answer(SCALE.problem({"M": 4096, "layout": "nt"})))
+    store.count_requests({("scale", PROBLEM.text, H200.id): 1234})
+    assert why(tmp_path, "--M", "4096", "--json") == 1
+    told = document(capsys)
+    assert (told["match"], told["serves"], told["answers"]) == ("none", None, [])
+    assert [one["differs"] for one in told["nearest"]] == [
+        ["layout: tuned nt, asked nn"],
+        ["M: tuned 2048, asked 4096"],
+    ]
+    assert [(one["device"], one["count"]) for one in told["missed"]] == [(H200.id, 1234)]
+    assert why(tmp_path, "--M", "4096") == 1
+    said = capsys.readouterr().out
+    assert "nothing serves: layout: tuned nt, asked nn" in said
+    assert "missed 1,234 times on nvidia-h200" in said
+    assert "tuner search scale --M 4096" in said
+
+
+def test_b12_of_a_card_without_answers_it_says_that_they_are_another_cards(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered(store, provenance=replace(HERE, device=replace(H200, name="NVIDIA H20-3e")))
+    assert why(tmp_path, "--M", "4096", "--device", "nvidia-h20") == 1
+    assert "nothing serves: device: tuned on nvidia-h20-3e, asked for nvidia-h20" in capsys.readouterr().out
