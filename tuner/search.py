@@ -170,7 +170,7 @@ class _Run:
     def finish(self, finalists: Finalists, race: bool, seed: int, stopped: str) -> Result:
         """The duel of those that are right again on fresh inputs, and its verdict."""
         measured = monotonic()
-        if self._on_the_way and not self._stop():
+        if not self._stop():
             for measurement in self._measurer.settle(_SETTLE_S):
                 self._told(measurement)
         duel = verdict = None

@@ -15,6 +15,7 @@ from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Asked
 from tuner.measure import recorded
 from tuner.measure.card import Card, look
+from tuner.measure.compilers import Compilers
 from tuner.measure.gpu import GpuMeasurer, Workers, survey
 from tuner.measure.lock import Lock, lock_path
 from tuner.measure.measurer import Measurer
@@ -139,9 +140,9 @@ def on_gpu(
             reference,
             problem,
             card.limits,
-            jobs=held.jobs,
             policy=timed,
             stop_beaten=stop_beaten,
+            compilers=held.compilers,
             workers=held.workers,
             spare=spare,
             on_close=None if held is gpu else held.close,
@@ -173,7 +174,7 @@ def _foreign(card: Card) -> tuple[int, ...]:
 
 
 class Gpu:
-    """A card that is held until it is closed, and the workers for it.
+    """A card that is held until it is closed, and the compilers and workers for it.
 
     Args:
         what: it is held for, told to those who wait.
@@ -182,7 +183,8 @@ class Gpu:
     """
 
     def __init__(self, index: int, what: str, shared: bool, jobs: int | None = None) -> None:
-        self.index, self.jobs = index, jobs
+        self.index = index
+        self.compilers = Compilers(jobs)
         self.workers = Workers(index)
         self._what, self._shared = what, shared
         self._lock: Lock | None = None
@@ -234,6 +236,7 @@ class Gpu:
 
     def close(self) -> None:
         """Lets the next one in."""
+        self.compilers.close()
         self.workers.close()
         if self._lock is not None:
             self._lock.release()
