@@ -43,7 +43,7 @@ class Machine:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.db = folder / "tuner.db"
         self.ceilings = SLOW
-        self.surveys = 0
+        self.surveys = self.pools = 0
         self.started: list[int] = []
         self._patch = patch
         patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
@@ -56,11 +56,16 @@ class Machine:
         patch.setattr("tuner.cli.source.lock_path", lambda address: folder / "card.lock")
         patch.setattr("tuner.cli.source.look", lambda address: Unseen())
         patch.setattr("tuner.measure.gpu.start_worker", self._start)
+        patch.setattr("tuner.measure.compilers.Child", self._pool)
         patch.setattr("tuner.cli.source.survey", self._survey)
 
     def _start(self, gpu: int, module: str = "") -> Child:
         self.started.append(gpu)
         return Child("cpu_worker")
+
+    def _pool(self, module: str) -> Child:
+        self.pools += 1
+        return Child(module)
 
     def _survey(self, worker: Child) -> Ceilings:
         self.surveys += 1
@@ -134,10 +139,16 @@ def test_ceilings_are_measured_once(searched: Machine) -> None:
     store.close()
 
 
-def test_a_search_leaves_no_process(searched: Machine) -> None:
+def test_several_problems_share_one_pool_and_leave_no_process(searched: Machine) -> None:
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     before = set(children.read_text().split())
-    assert searched("search", "--trials", "13").return_value == 0
+    rows = searched.json("search", "--N", "64,1000,4096", "--trials", "12")["rows"]
+    assert [(row["problem"]["N"], row["match"], row["searched"]) for row in rows] == [
+        (64, "exact", True),
+        (1000, "exact", True),
+        (4096, "exact", False),
+    ]
+    assert searched.pools == 1
     assert set(children.read_text().split()) <= before
 
 

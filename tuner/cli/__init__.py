@@ -12,7 +12,7 @@ import tuner
 from tuner.errors import TunerError, UsageError
 
 _COMMANDS = {
-    "search": "Find the best config of a problem, and keep it.",
+    "search": "Find the best config of a problem, or of several, and keep it.",
     "best": "Show the stored best config of a problem.",
     "explain": "Show why the stored best config is the best.",
     "verify": "Measure a stored answer again, and say whether it holds.",
@@ -26,8 +26,8 @@ _COMMANDS = {
     "record": "Measure every config of a problem, and write the space to a file.",
 }
 """Told here so that `tuner --help` loads none of them."""
-_FILES = {"show": "run"}
-"""Of commands whose file is not called as they are; `show.py` is what every command shows."""
+_FILES = {"show": "run", "search": "searches"}
+"""Of commands whose file is not called as they are: `show.py` is what every command shows, `search.py` one search."""
 CHANGED, INTERRUPTED = 4, 130
 
 

@@ -1,27 +1,20 @@
-"""`tuner search OP`: finds the best config of a problem and keeps it."""
+"""One search of one problem, kept in the store as it goes."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-import click
-
-from tuner.cli import INTERRUPTED
 from tuner.cli.interrupt import Interrupt
-from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, policy_option, shared_option
-from tuner.cli.show import SearchProgress, failures_text, give, print_partial, say
-from tuner.cli.source import Source, choose
-from tuner.db.database import Database
-from tuner.db.store import Store, default_database
-from tuner.errors import NothingFound, UsageError
+from tuner.cli.show import SearchProgress, say
+from tuner.cli.source import Source
+from tuner.db.store import Store
+from tuner.errors import UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found, Table
 from tuner.records import Answer, Measurement
-from tuner.sampler import DEFAULT, SAMPLERS
 from tuner.search import Budget, Finalists, Result, close_to_best, search
 
 TRIALS = 200
@@ -130,69 +123,10 @@ def stored_answer(store: Store, source: Source, problem: Problem) -> Found:
     return Table(device, answers).find(source.asks(problem))
 
 
-def _search(
-    reference: str,
-    signature: Signature,
-    problem: Problem,
-    *,
-    trials: int,
-    budget: float | None,
-    seed: int,
-    sampler: str,
-    gpu: str,
-    replay: str | None,
-    policy: str,
-    shared: bool,
-    force: bool,
-    db: Database | None,
-    as_json: bool,
-) -> int:
-    store = Store.open(db or default_database())
-    source = choose(reference, problem, store, gpu=gpu, replay=replay, policy=policy, shared=shared)
-    limits = Budget(trials, budget)
-    found = stored_answer(store, source, problem)
-    if not force and found.stored is not None and _serves(found, limits):
-        say(f"Answered from the store, run {found.stored.run_id}; --force searches again.")
-    else:
-        result = run_search(
-            source,
-            store,
-            signature,
-            problem,
-            sampler=sampler,
-            seed=seed,
-            budget=limits,
-            reuse=lambda measurement: not force,
-        )
-        if result.verdict is None:
-            return _no_answer(result, as_json)
-        if result.failures:
-            say(f"Failed: {failures_text(result.failures)}.")
-        say(_compiled_by(result))
-        found = stored_answer(store, source, problem)
-    give(found, store.snapshot, as_json)
-    return 0
-
-
-def _compiled_by(result: Result) -> str:
-    """Who compiled what ran: all of it should be the pool's, ahead of the GPU."""
-    by = Counter(measurement.compiled_by for measurement in result.measurements if measurement.ok)
-    return f"Compiled: {by['pool']} by the pool, {by['worker']} in the GPU worker."
-
-
-def _no_answer(result: Result, as_json: bool) -> int:
-    """Interrupted: the best so far, which is kept and not served. Else every config failed."""
-    if result.stopped != "interrupted":
-        counted = failures_text(result.failures) or "none was tried in time"
-        raise NothingFound(f"no config ran right: {counted}; nothing is stored")
-    say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
-    print_partial(result.best, as_json)
-    return INTERRUPTED
-
-
-def _serves(found: Found, asked: Budget) -> bool:
-    """Whether the run behind an answer tried at least as hard as is asked for now."""
-    assert found.stored is not None
+def serves(found: Found, asked: Budget) -> bool:
+    """Whether there is an answer, and the run behind it tried at least as hard as is asked for now."""
+    if found.stored is None:
+        return False
     settings = found.stored.settings
     had = Budget(settings["trials"], settings["budget_s"])
     exhausted = found.stored.trials >= settings["space"]
@@ -222,31 +156,3 @@ def _answer(problem: Problem, source: Source, result: Result) -> Answer:
         flops=source.flops,
         bytes=source.bytes,
     )
-
-
-command = OpCommands(
-    _search,
-    [
-        click.Option(
-            ["--trials"],
-            type=click.IntRange(1),
-            default=TRIALS,
-            show_default=True,
-            help="Configs to try, those of earlier runs included.",
-        ),
-        click.Option(["--budget"], type=duration, metavar="TIME", help="Time to take, such as 30s or 5m."),
-        click.Option(
-            ["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."
-        ),
-        click.Option(["--sampler"], type=click.Choice(SAMPLERS), default=DEFAULT, show_default=True),
-        gpu_option,
-        click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
-        policy_option,
-        shared_option,
-        click.Option(["--force"], is_flag=True, help="Measure everything again, whatever is stored."),
-        db_option,
-        json_option,
-    ],
-    name="search",
-    help="Find the best config of a problem, and keep it.",
-)

@@ -108,8 +108,9 @@ class GpuMeasurer:
         self._compilers = compilers or Compilers(jobs, compile_s)
         self._workers = workers or Workers(gpu, worker)
         self._spare = spare
-        own = [self._compilers.close] * (compilers is None) + [self._workers.close] * (workers is None)
-        self._on_close = [*own, *[on_close] * (on_close is not None)]
+        self._on_close = [self._compilers.close] * (compilers is None) + [self._workers.close] * (workers is None)
+        if on_close is not None:
+            self._on_close.append(on_close)
         self._best_us: float | None = None
         self._seed = 0
         self._compiled: deque[Compiled] = deque()
@@ -117,7 +118,8 @@ class GpuMeasurer:
         self._done: deque[Measurement] = deque()
         self._in_hand: Compiled | None = None
         self._dropping = False
-        self._pool: Child | None = self._compilers.take(kernel, problem, limits)
+        self._pool = self._compilers.take(kernel, problem, limits)
+        self._may_compile = True
         self._compiling = 0
         self._stage = _WAITING
         self._worker: Child
@@ -129,7 +131,7 @@ class GpuMeasurer:
         return self._compilers.jobs + _AHEAD
 
     def submit(self, config: Config) -> None:
-        assert self._pool is not None, "nothing is submitted after settle"
+        assert self._may_compile, "nothing is submitted after settle"
         self._pool.send(Compile(self._task.problem, config))
         self._compiling += 1
 
@@ -148,8 +150,6 @@ class GpuMeasurer:
         return self._done.popleft() if self._done else None
 
     def settle(self, timeout_s: float) -> Sequence[Measurement]:
-        if self._pool is None:
-            return ()
         self._begin()
         until = monotonic() + timeout_s
         self._pool.send(Drop())
@@ -195,9 +195,9 @@ class GpuMeasurer:
             close()
 
     def _give_back_pool(self) -> None:
-        if self._pool is not None:
+        if self._may_compile:
             self._compilers.give_back(idle=self._compiling == 0)
-        self._pool = None
+        self._may_compile = False
 
     def _begin(self) -> None:
         """Waits until no other measurer has a worker."""
@@ -265,10 +265,9 @@ class GpuMeasurer:
         """What the worker answered, if anything was; what the pool says is taken in on the way."""
         limits = [when for when in (until, None if self._stage is _IDLE else self._deadline) if when is not None]
         timeout = max(0.0, min(limits) - monotonic()) if limits else None
-        pool = self._pool
-        ready = wait([*([pool.pipe] if pool is not None else []), self._worker.pipe], timeout)
-        if pool is not None and pool.pipe in ready:
-            self._hear_pool(pool)
+        ready = wait([self._worker.pipe, *[self._pool.pipe] * self._may_compile], timeout)
+        if self._pool.pipe in ready:
+            self._hear_pool()
         if self._worker.pipe in ready:
             return self._hear_worker()
         if self._stage is not _IDLE and monotonic() >= self._deadline:
@@ -296,11 +295,11 @@ class GpuMeasurer:
             return None
         return message
 
-    def _hear_pool(self, pool: Child) -> None:
+    def _hear_pool(self) -> None:
         try:
-            message = pool.receive()
+            message = self._pool.receive()
         except EOFError:
-            raise MeasureError(f"the compile pool died: {pool.last_words()}") from None
+            raise MeasureError(f"the compile pool died: {self._pool.last_words()}") from None
         if isinstance(message, Drop):
             self._dropping = False
             self._compiling = 0
