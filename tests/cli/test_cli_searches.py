@@ -120,6 +120,21 @@ def test_a_suite_takes_the_place_of_an_op(tuner: Tuner) -> None:
     assert tuner("--list").stdout.startswith("lecture         2 problems\n")
 
 
+def test_a_dry_run_writes_nothing(tuner: Tuner) -> None:
+    plan = tuner.json("transpose", "--M", "8192,4096", "--effort", "quick", "--dry-run")
+    assert plan["device"] == "nvidia-h200"
+    assert "a guess, as none was searched there yet" in plan["basis"]
+    first, other = plan["rows"]
+    assert (first["feasible"], first["trials"], first["stored"]) == (1269, 60, "none")
+    assert first["combinations"] > first["feasible"]
+    assert other["feasible"] == 1269  # of a size that nobody recorded, by the kernel's rules
+    assert not tuner.db.exists()
+    shown = tuner("softmax", "--M", "17", "--device", "nvidia-h200", "--dry-run").stdout
+    assert "would search on NVIDIA H200, and measures nothing now" in shown
+    tuner.json("softmax", "--M", "8192", "--effort", "quick", "--sampler", "grid")
+    assert tuner.count("trials") == 60
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -129,6 +144,9 @@ def test_a_suite_takes_the_place_of_an_op(tuner: Tuner) -> None:
         (["gemm", "--M", "16,64", "--replay", "any"], 2, "--replay names the space of one problem, and gemm has 2"),
         (["gemm", "--M", "17,18"], 3, "there is no GPU here and no recorded space of gemm; what can be replayed: "),
         (["gemm", "--M", "16,64", "--gpu", "0,1"], 3, "GPU 0 was asked for and the driver shows 0"),
+        (["gemm", "--M", "17", "--dry-run"], 3, "K=17 dtype=bf16 was not recorded; name a card with --device"),
+        (["gemm", "--M", "17", "--dry-run", "--device", "h"], 2, "no device is known as 'h'; known are nvidia-h200"),
+        (["gemm", "--M", "17", "--device", "nvidia-h200"], 2, "--device names the card of a --dry-run; a search"),
         (["gemm", "--tp", "8"], 2, "--tp says how many cards share a model; give its config with --model"),
         (["gemm", "--shapes", "a.csv", "--model", "b"], 2, "--shapes and --model both say which problems"),
         (["gemm", "--shapes", "none.csv"], 2, "the shapes in none.csv cannot be read: "),

@@ -139,6 +139,16 @@ def test_ceilings_are_measured_once(searched: Machine) -> None:
     store.close()
 
 
+def test_a_dry_run_knows_what_is_stored_and_what_searches_took_here(searched: Machine) -> None:
+    plan = searched.json("search", "--N", "4096,8192", "--trials", "12", "--dry-run")
+    assert [(row["stored"], row["known"], row["trials"]) for row in plan["rows"]] == [("exact", 12, 0), ("none", 0, 12)]
+    assert plan["rows"][0]["seconds"] == 0 < plan["rows"][1]["seconds"] < plan["seconds"]
+    assert plan["basis"] == "by stored searches there: 1"
+    (more,) = searched.json("search", "--effort", "exhaustive", "--dry-run")["rows"]
+    assert more["trials"] == more["feasible"] - 12
+    assert (searched.started, searched.pools, searched.surveys) == ([], 0, 0)
+
+
 def test_several_problems_share_one_pool_and_leave_no_process(searched: Machine) -> None:
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     before = set(children.read_text().split())

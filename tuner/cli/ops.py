@@ -61,12 +61,17 @@ def open_to_read(db: Database | None) -> Store:
     return Store.open(db or default_database(), create=False)
 
 
+def open_if_there(db: Database | None) -> Store | None:
+    """The database as it is, to be read; None where there is none yet."""
+    database = db or default_database()
+    return Store.open(database, create=False) if database.exists() else None
+
+
 def known_signatures(db: Database | None = None) -> Mapping[str, Signature]:
     """Signatures of ops whose code need not be loaded: the recorded ones and those of the store."""
-    database = db or default_database()
-    if not database.exists():
+    store = open_if_there(db)
+    if store is None:
         return recorded.signatures()
-    store = Store.open(database, create=False)
     try:
         return recorded.signatures() | store.signatures()
     finally:

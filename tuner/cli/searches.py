@@ -13,10 +13,11 @@ from typing import Any
 import click
 
 from tuner.cli import INTERRUPTED
+from tuner.cli.dry_run import dry_run as plan
 from tuner.cli.lanes import Stop, spread
-from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, policy_option, shared_option
+from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
 from tuner.cli.problems import PROBLEMS, asked_problems
-from tuner.cli.search import TRIALS, duration, run_search, serves, stored_answer
+from tuner.cli.search import duration, run_search, serves, stored_answer
 from tuner.cli.searched import Searched, line, print_searched
 from tuner.cli.session import Lane, chosen_gpus, on_cards, on_recorded
 from tuner.cli.show import failures_text, give, print_json, print_partial, say
@@ -30,6 +31,8 @@ from tuner.sampler import DEFAULT, SAMPLERS
 from tuner.search import Budget, Result
 from tuner.suite import Entry, Suite
 
+EFFORTS = {"quick": Budget(trials=60), "normal": Budget(trials=200), "exhaustive": Budget()}
+"""What `--effort` stands for; `--trials` and `--budget` take its place where they are given."""
 _AT_ONCE = 2
 """Searches that a card has under way: one measures, and the next compiles as soon as that has only its duel left."""
 
@@ -47,20 +50,29 @@ class Effort:
 def _search(
     suite: Suite,
     *,
-    trials: int,
+    effort: str,
+    trials: int | None,
     budget: float | None,
     seed: int,
     sampler: str,
     force: bool,
+    dry_run: bool,
+    device_id: str | None,
     db: Database | None,
     as_json: bool,
     **where: Any,
 ) -> int:
-    effort = Effort(sampler, seed, Budget(trials, budget), force)
+    limits = Budget(trials or EFFORTS[effort].trials, budget)
+    if dry_run:
+        there = open_if_there(db)
+        return plan(suite, limits, there, gpu=where["gpu"], device_id=device_id, force=force, as_json=as_json)
+    if device_id is not None:
+        raise UsageError("--device names the card of a --dry-run; a search measures on --gpu")
+    asked = Effort(sampler, seed, limits, force)
     store = Store.open(db or default_database())
     if len(suite.entries) == 1:
-        return _one(suite.entries[0], effort, store, as_json, **where)
-    return _several(suite, effort, store, as_json, **where)
+        return _one(suite.entries[0], asked, store, as_json, **where)
+    return _several(suite, asked, store, as_json, **where)
 
 
 def _one(entry: Entry, effort: Effort, store: Store, as_json: bool, **where: Any) -> int:
@@ -206,13 +218,22 @@ def _search_suite(
 
 _OPTIONS: list[click.Parameter] = [
     click.Option(
+        ["--effort"],
+        type=click.Choice(list(EFFORTS)),
+        default="normal",
+        show_default=True,
+        help=f"At most {EFFORTS['quick'].trials} configs of a problem, {EFFORTS['normal'].trials}, or all there are.",
+    ),
+    click.Option(
         ["--trials"],
         type=click.IntRange(1),
-        default=TRIALS,
-        show_default=True,
-        help="Configs to try of a problem, those of earlier runs included.",
+        help="Configs to try of a problem, those of earlier runs included, whatever the effort says.",
     ),
     click.Option(["--budget"], type=duration, metavar="TIME", help="Time for a problem, such as 30s or 5m."),
+    click.Option(
+        ["--dry-run"], is_flag=True, help="Say how large the space is, what is stored, how long it would take."
+    ),
+    click.Option(["--device", "device_id"], metavar="ID", help="The card that --dry-run means where it is not here."),
     click.Option(["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."),
     click.Option(["--sampler"], type=click.Choice(SAMPLERS), default=DEFAULT, show_default=True),
     gpus_option,
