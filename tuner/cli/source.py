@@ -16,6 +16,7 @@ from tuner.lookup import Asked
 from tuner.measure import recorded
 from tuner.measure.card import Card, look
 from tuner.measure.compilers import Compilers
+from tuner.measure.deadline import USUAL, Adaptive
 from tuner.measure.gpu import GpuMeasurer, Workers, survey
 from tuner.measure.lock import Lock, lock_path
 from tuner.measure.measurer import Measurer
@@ -115,13 +116,14 @@ def on_gpu(
         gpu: one that is held, and stays so when the measurer is closed; or the index of one that is held from the first
             measurement until then.
         shared: of a GPU that is not held yet.
+        stop_beaten: as for `GpuMeasurer`; where all is wanted in full, a slow compile is waited for too.
         spare: as for `GpuMeasurer`.
 
     Raises:
         NothingFound: no config is valid.
         NoDevice: others compute on the card, and it was not said that it may be `shared`.
     """
-    held = gpu if isinstance(gpu, Gpu) else Gpu(gpu, problem.text, shared)
+    held = gpu if isinstance(gpu, Gpu) else Gpu(gpu, problem.text, shared, adaptive=USUAL if stop_beaten else None)
     kernel = catalog.resolve(reference)
     card = device.describe(held.index)
     space = list(feasible(kernel, problem, card.limits))
@@ -180,11 +182,14 @@ class Gpu:
         what: it is held for, told to those who wait.
         shared: whether others may compute on it meanwhile.
         jobs: compiles at once for it; None is one a core.
+        adaptive: where a compile may take less than the usual deadline.
     """
 
-    def __init__(self, index: int, what: str, shared: bool, jobs: int | None = None) -> None:
+    def __init__(
+        self, index: int, what: str, shared: bool, jobs: int | None = None, adaptive: Adaptive | None = USUAL
+    ) -> None:
         self.index = index
-        self.compilers = Compilers(jobs)
+        self.compilers = Compilers(jobs, adaptive=adaptive)
         self.workers = Workers(index)
         self._what, self._shared = what, shared
         self._lock: Lock | None = None

@@ -6,6 +6,7 @@ import os
 from threading import Lock
 
 from tuner.kernels.spec import Limits, Problem
+from tuner.measure.deadline import USUAL, Adaptive
 from tuner.measure.messages import Pool
 from tuner.measure.processes import Child
 
@@ -19,11 +20,12 @@ class Compilers:
     Args:
         jobs: compiles at once; None is one a core.
         deadline_s: seconds a compile may take.
+        adaptive: where it may take less.
     """
 
-    def __init__(self, jobs: int | None = None, deadline_s: float = 30.0) -> None:
+    def __init__(self, jobs: int | None = None, deadline_s: float = 30.0, adaptive: Adaptive | None = USUAL) -> None:
         self.jobs = jobs or os.cpu_count() or 1
-        self._deadline_s = deadline_s
+        self._deadline_s, self._adaptive = deadline_s, adaptive
         self._turn = Lock()
         self._idle: tuple[str, Limits, Child] | None = None
         self._taken: tuple[str, Limits, Child] | None = None
@@ -56,5 +58,5 @@ class Compilers:
 
     def _started(self, kernel: str, problem: Problem, limits: Limits) -> Child:
         pool = Child("tuner.measure.compile")
-        pool.send(Pool(kernel, problem, limits, self.jobs, self._deadline_s))
+        pool.send(Pool(kernel, problem, limits, self.jobs, self._deadline_s, self._adaptive))
         return pool
