@@ -358,7 +358,7 @@ class StoredRun:
     status: str
     """`running` (or killed), `done`, `failed` or `interrupted`."""
     stopped: str | None
-    """What ended it: `trials`, `budget`, `exhausted`, `interrupted` or `error`; None while it runs."""
+    """What ended it: `trials`, `budget`, `converged`, `exhausted`, `interrupted` or `error`; None while it runs."""
     seconds: Mapping[str, float]
     """Wall time by stage; empty while it runs."""
     started_at: str

@@ -57,6 +57,9 @@ class Budget:
 
     trials: int | None = None
     seconds: float | None = None
+    hope: float | None = None
+    """Or when no unseen config has a larger chance than this to be faster than the best by more than 1 %, as far as the
+    sampler can tell."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Result:
 
     measurements: tuple[Measurement, ...]
     stopped: str
-    """`trials`, `budget`, `exhausted` or `interrupted`."""
+    """`trials`, `budget`, `converged` (nothing better was expected), `exhausted` or `interrupted`."""
     duel: Duel | None = None
     verdict: Verdict | None = None
     evidence: Mapping[Config, Evidence] = field(default_factory=dict)
@@ -145,6 +148,7 @@ class _Run:
         self._default, self._measurer, self._proposer = default, measurer, proposer
         self._on_trial, self._stop = on_trial, stop
         self._trials = min(len(space), budget.trials or len(space))
+        self._least_hope = budget.hope or 0.0
         self._on_the_way = 0
         self._started = monotonic()
         self._end = self._started + (inf if budget.seconds is None else budget.seconds)
@@ -159,7 +163,7 @@ class _Run:
             if left > 0:
                 self._submit()
             if self._on_the_way == 0:
-                return "trials" if self._proposer.unseen else "exhausted"
+                return "exhausted" if not self._proposer.unseen else "converged" if self._hopeless else "trials"
             if left <= 0 and not (self._waits_for_default and left > -_DEFAULT_S):
                 return "budget"
             measurement = self._measurer.next(min(_LOOK_S, max(left, _LOOK_S / 10)))
@@ -184,12 +188,19 @@ class _Run:
         return Result(tuple(self.found.values()), stopped, duel, verdict, self._evidence, seconds)
 
     def _submit(self) -> None:
-        while self._on_the_way < self._measurer.capacity and len(self.found) + self._on_the_way < self._trials:
+        while self._on_the_way < self._measurer.capacity and not self._hopeless:
+            if len(self.found) + self._on_the_way >= self._trials:
+                break
             config = self._next_config()
             if config is None:
                 break
             self._measurer.submit(config)
             self._on_the_way += 1
+
+    @property
+    def _hopeless(self) -> bool:
+        """Whether nothing better is expected."""
+        return self._proposer.hope < self._least_hope
 
     @property
     def _waits_for_default(self) -> bool:

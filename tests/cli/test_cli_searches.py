@@ -135,6 +135,21 @@ def test_a_dry_run_writes_nothing(tuner: Tuner) -> None:
     assert tuner.count("trials") == 60
 
 
+def test_more_effort_goes_on_and_less_is_content(tuner: Tuner) -> None:
+    """On this space nothing better is expected after some 45 configs."""
+    problem = ("softmax", "--M", "8192")
+    tuner.json(*problem, "--effort", "normal")
+    tried = tuner.count("trials")
+    assert 30 < tried < 100
+    for content in (("--effort", "quick"), ("--effort", "normal"), ("--trials", "30")):
+        tuner.json(*problem, *content)
+    assert tuner.count("runs") == 1
+    tuner.json(*problem, "--trials", "110", "--sampler", "random")
+    assert tuner.count("trials") == 110
+    tuner.json(*problem, "--effort", "exhaustive", "--sampler", "grid")
+    assert tuner.count("trials") == 402
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

@@ -59,6 +59,7 @@ def run_search(
             "seed": seed,
             "trials": budget.trials,
             "budget_s": budget.seconds,
+            "hope": budget.hope,
             "space": len(source.space),
             "known": len(known),
             "default": None if source.default is None else source.default.text,
@@ -128,11 +129,13 @@ def serves(found: Found, asked: Budget) -> bool:
     if found.stored is None:
         return False
     settings = found.stored.settings
-    had = Budget(settings["trials"], settings["budget_s"])
+    had = Budget(settings["trials"], settings["budget_s"], settings.get("hope"))
     exhausted = found.stored.trials >= settings["space"]
     enough_trials = had.trials is None or (asked.trials is not None and had.trials >= asked.trials)
     enough_time = had.seconds is None or (asked.seconds is not None and had.seconds >= asked.seconds)
-    return not found.differences and (exhausted or (enough_trials and enough_time))
+    tried_all_the_same = asked.trials is not None and found.stored.trials >= asked.trials
+    hoped_as_long = had.hope is None or (asked.hope is not None and had.hope <= asked.hope) or tried_all_the_same
+    return not found.differences and (exhausted or (enough_trials and enough_time and hoped_as_long))
 
 
 def _answer(problem: Problem, source: Source, result: Result) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -31,8 +31,8 @@ from tuner.sampler import DEFAULT, SAMPLERS
 from tuner.search import Budget, Result
 from tuner.suite import Entry, Suite
 
-EFFORTS = {"quick": Budget(trials=60), "normal": Budget(trials=200), "exhaustive": Budget()}
-"""What `--effort` stands for; `--trials` and `--budget` take its place where they are given."""
+EFFORTS = {"quick": Budget(60, hope=0.1), "normal": Budget(200, hope=0.02), "exhaustive": Budget()}
+"""What `--effort` stands for. `--trials` takes its place; `--budget` comes on top."""
 _AT_ONCE = 2
 """Searches that a card has under way: one measures, and the next compiles as soon as that has only its duel left."""
 
@@ -62,7 +62,7 @@ def _search(
     as_json: bool,
     **where: Any,
 ) -> int:
-    limits = Budget(trials or EFFORTS[effort].trials, budget)
+    limits = replace(EFFORTS[effort] if trials is None else Budget(trials), seconds=budget)
     if dry_run:
         there = open_if_there(db)
         return plan(suite, limits, there, gpu=where["gpu"], device_id=device_id, force=force, as_json=as_json)
