@@ -20,7 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 import platformdirs
-from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from tuner.db import revisions, schema, upkeep
 from tuner.db.database import Database
@@ -51,12 +51,6 @@ _TRIES = 2
 
 _MOST_REQUESTS = 100_000
 """Distinct problems that are kept count of."""
-
-
-_TRIALS = schema.Base.metadata.tables[schema.Trial.__tablename__]
-_ADD_TRIAL = _TRIALS.insert()
-_CHANGE_TRIAL = _TRIALS.update().where(_TRIALS.c.run_id == bindparam("run"), _TRIALS.c.config_text == bindparam("text"))
-"""Made once: to build a statement anew takes four times as long as to execute it, and there is one for every trial."""
 
 
 @dataclass(frozen=True)
@@ -194,10 +188,11 @@ class Store:
             "tolerance": measurement.tolerance,
             "ended_at": _now(),
         }
-        run, text = run_id, measurement.config.text
+        trial = {"run_id": run_id, "config_text": measurement.config.text}
         with self._write() as connection:
-            if not connection.execute(_CHANGE_TRIAL, {"run": run, "text": text, **values}).rowcount:
-                connection.execute(_ADD_TRIAL, {"run_id": run, "config_text": text, **values})
+            changed = connection.execute(update(schema.Trial).filter_by(**trial).values(values)).rowcount
+            if not changed:
+                _insert(connection, schema.Trial, **trial, **values)
 
     def end_run(
         self, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None = None

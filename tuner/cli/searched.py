@@ -47,7 +47,8 @@ class Searched:
         """What `tuner best --json` gives, and how it came about."""
         if self.found is None:
             return {"op": self.problem.op, "problem": self.problem.values, "match": "failed", "error": self.error}
-        how = {"searched": self.result is not None, "seconds": round(self.seconds, 2)}
+        tried = None if self.found.stored is None else self.found.stored.trials
+        how = {"searched": self.result is not None, "tried": tried, "seconds": round(self.seconds, 2)}
         return {**self.found.as_json(snapshot), **how}
 
 
