@@ -174,7 +174,7 @@ def _searched(suite: Suite, effort: Effort, store: Store, lanes: Sequence[Lane])
 def _row(effort: Effort, store: Store, lane: Lane, entry: Entry, stop: Stop) -> Searched | None:
     """What came of one problem: of the store, or of a search; None where it was stopped."""
     try:
-        source = lane.source(entry, True)
+        source = lane.source(entry, False)  # no spare: each would start while the next problem is measured
         found = stored_answer(store, source, entry.problem)
         if not effort.force and serves(found, effort.budget):
             return Searched(entry.problem, found)

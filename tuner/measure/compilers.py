@@ -33,11 +33,10 @@ class Compilers:
     def take(self, kernel: str, problem: Problem, limits: Limits) -> Child:
         """A pool that compiles a kernel for such a card, the one that is there if it does."""
         self._turn.acquire()
-        idle, self._idle = self._idle, None
-        if idle is not None and (idle[:2] != (kernel, limits) or not idle[2].runs):
-            idle[2].kill(_GRACE_S)
-            idle = None
-        self._taken = idle or (kernel, limits, self._started(kernel, problem, limits))
+        if self._idle is not None and (self._idle[:2] != (kernel, limits) or not self._idle[2].runs):
+            self.close()
+        self._taken = self._idle or (kernel, limits, self._started(kernel, problem, limits))
+        self._idle = None
         return self._taken[2]
 
     def give_back(self, *, idle: bool) -> None:
