@@ -122,9 +122,7 @@ class Model:
     """
 
     def __init__(self, knobs: Iterable[Sequence[Value]], seed: int) -> None:
-        values = list(knobs)
-        columns = [*map(_columns, values)]
-        self._codes = np.stack([*map(_codes, values)], axis=1) if values else np.zeros((0, 0), np.uint16)
+        columns = [*map(_columns, knobs)]
         blocks = [block for block in columns if block.shape[1]]
         self._points: Floats = np.hstack(columns) if columns else np.zeros((0, 0))
         self._starts: Numbers = np.cumsum([0, *(block.shape[1] for block in blocks)])[:-1]
@@ -233,7 +231,8 @@ class Model:
             return free
         near = np.zeros(len(free), np.bool_)
         for leader in leaders:
-            near |= (self._codes != self._codes[leader]).sum(1)[free] == 1
+            differs = np.logical_or.reduceat(self._points[free] != self._points[leader], self._starts, axis=1)
+            near |= differs.sum(1) == 1
         drawn = self._random.choice(free[~near], min(most, int(np.count_nonzero(~near))), replace=False)
         return np.concatenate([free[near], drawn])
 
@@ -254,12 +253,6 @@ class Model:
         points = self._points[list(configs)]
         squares = (points[:, None] - points) ** 2
         return np.asarray(np.moveaxis(np.add.reduceat(squares, self._starts, axis=2), 2, 0))
-
-
-def _codes(values: Sequence[Value]) -> npt.NDArray[np.uint16]:
-    """A number for each choice of a knob."""
-    numbers = {choice: number for number, choice in enumerate(dict.fromkeys(values))}
-    return np.fromiter(map(numbers.__getitem__, values), np.uint16, len(values))
 
 
 def _columns(values: Sequence[Value]) -> Floats:

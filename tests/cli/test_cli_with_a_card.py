@@ -139,26 +139,10 @@ def test_ceilings_are_measured_once(searched: Machine) -> None:
     store.close()
 
 
-def test_a_dry_run_knows_what_is_stored_and_what_searches_took_here(searched: Machine) -> None:
-    plan = searched.json("search", "--N", "4096,8192", "--trials", "12", "--dry-run")
-    assert [(row["stored"], row["known"], row["trials"]) for row in plan["rows"]] == [("exact", 12, 0), ("none", 0, 12)]
-    assert plan["rows"][0]["seconds"] == 0 < plan["rows"][1]["seconds"] < plan["seconds"]
-    assert plan["basis"] == "by stored searches there: 1"
-    (more,) = searched.json("search", "--effort", "exhaustive", "--dry-run")["rows"]
-    assert more["trials"] == more["feasible"] - 12
-    assert (searched.started, searched.pools, searched.surveys) == ([], 0, 0)
-
-
-def test_several_problems_share_one_pool_and_leave_no_process(searched: Machine) -> None:
+def test_a_search_leaves_no_process(searched: Machine) -> None:
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     before = set(children.read_text().split())
-    rows = searched.json("search", "--N", "64,1000,4096", "--trials", "12")["rows"]
-    assert [(row["problem"]["N"], row["match"], row["searched"]) for row in rows] == [
-        (64, "exact", True),
-        (1000, "exact", True),
-        (4096, "exact", False),
-    ]
-    assert searched.pools == 1
+    assert searched("search", "--trials", "13").return_value == 0
     assert set(children.read_text().split()) <= before
 
 
@@ -199,6 +183,26 @@ def test_a_process_that_is_on_the_card_for_a_moment_stops_nobody(machine: Machin
     """Such as a worker that makes its context while it waits for its turn."""
     machine.card(lambda address: Busy(looks=2))
     assert machine("search", "--trials", "6").return_value == 0
+
+
+def test_several_problems_share_one_pool(searched: Machine) -> None:
+    rows = searched.json("search", "--N", "64,1000,4096", "--trials", "12")["rows"]
+    assert [(row["problem"]["N"], row["match"], row["searched"]) for row in rows] == [
+        (64, "exact", True),
+        (1000, "exact", True),
+        (4096, "exact", False),
+    ]
+    assert searched.pools == 1
+
+
+def test_a_dry_run_knows_what_is_stored_and_what_searches_took_here(searched: Machine) -> None:
+    plan = searched.json("search", "--N", "4096,8192", "--trials", "12", "--dry-run")
+    assert [(row["stored"], row["known"], row["trials"]) for row in plan["rows"]] == [("exact", 12, 0), ("none", 0, 12)]
+    assert plan["rows"][0]["seconds"] == 0 < plan["rows"][1]["seconds"] < plan["seconds"]
+    assert plan["basis"] == "by stored searches there: 1"
+    (more,) = searched.json("search", "--effort", "exhaustive", "--dry-run")["rows"]
+    assert more["trials"] == more["feasible"] - 12
+    assert (searched.started, searched.pools, searched.surveys) == ([], 0, 0)
 
 
 class TestVerify:

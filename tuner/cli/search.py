@@ -8,10 +8,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from tuner.cli.interrupt import Interrupt
-from tuner.cli.show import SearchProgress, say
+from tuner.cli.show import SearchProgress, failures_text, say
 from tuner.cli.source import Source
 from tuner.db.store import Store
-from tuner.errors import UsageError
+from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Found, Table
 from tuner.records import Answer, Measurement
@@ -122,6 +122,12 @@ def stored_answer(store: Store, source: Source, problem: Problem) -> Found:
         if stored.provenance.recorded == source.provenance.recorded
     ]
     return Table(device, answers).find(source.asks(problem))
+
+
+def nothing_ran(result: Result) -> NothingFound:
+    """Why a search that was not interrupted has no answer."""
+    counted = failures_text(result.failures) or "none was tried in time"
+    return NothingFound(f"no config ran right: {counted}; nothing is stored")
 
 
 def serves(found: Found, asked: Budget) -> bool:

@@ -17,7 +17,7 @@ from tuner.cli.dry_run import dry_run as plan
 from tuner.cli.lanes import Stop, spread
 from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
 from tuner.cli.problems import PROBLEMS, asked_problems
-from tuner.cli.search import duration, run_search, serves, stored_answer
+from tuner.cli.search import duration, nothing_ran, run_search, serves, stored_answer
 from tuner.cli.searched import Searched, line, print_searched
 from tuner.cli.session import Lane, chosen_gpus, on_cards, on_recorded
 from tuner.cli.show import failures_text, give, print_json, print_partial, say
@@ -112,14 +112,10 @@ def _compiled_by(result: Result) -> str:
 def _no_answer(result: Result, as_json: bool) -> int:
     """Interrupted: the best so far, which is kept and not served. Else every config failed."""
     if result.stopped != "interrupted":
-        raise NothingFound(f"{_nothing_ran(result)}; nothing is stored")
+        raise nothing_ran(result)
     say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
     print_partial(result.best, as_json)
     return INTERRUPTED
-
-
-def _nothing_ran(result: Result) -> str:
-    return f"no config ran right: {failures_text(result.failures) or 'none was tried in time'}"
 
 
 def _several(
@@ -192,7 +188,7 @@ def _row(effort: Effort, store: Store, lane: Lane, entry: Entry, stop: Stop) -> 
     except (NothingFound, MeasureError) as error:
         return Searched(entry.problem, error=str(error))
     if result.verdict is None:
-        return None if result.stopped == "interrupted" else Searched(entry.problem, error=_nothing_ran(result))
+        return None if result.stopped == "interrupted" else Searched(entry.problem, error=str(nothing_ran(result)))
     return Searched(entry.problem, stored_answer(store, source, entry.problem), result)
 
 
