@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tuner.cli.searches import EFFORTS
+from tuner.cli.effort import EFFORTS
 from tuner.measure import recorded
 from tuner.measure.recorded import RecordedMeasurer
 from tuner.search import Budget, search

@@ -46,7 +46,8 @@ class Proposer:
             for name in (space[0] if space else ())
         }
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._study = optuna.create_study(sampler=_SAMPLERS[sampler](self, seed))
+        self._sampler = _SAMPLERS[sampler](self, seed)
+        self._study = optuna.create_study(sampler=self._sampler)
         for measurement in known:
             if self._unseen.pop(measurement.config, None) is not None:
                 self._study.add_trial(self._as_trial(measurement))
@@ -64,7 +65,7 @@ class Proposer:
     @property
     def hope(self) -> float:
         """The chance that there is a config left that is faster by more than 1 %, as far as the sampler can tell."""
-        return self._study.sampler.hope if isinstance(self._study.sampler, ByModel) else 1.0
+        return self._sampler.hope
 
     def ask(self) -> Config | None:
         """The next config to measure; None when the space is exhausted."""
@@ -106,6 +107,11 @@ class Feasible(BaseSampler):
         self._unseen, self._knobs = proposer.unseen, proposer.distributions
         self._shuffled = list(self._unseen)
         random.Random(seed).shuffle(self._shuffled)
+
+    @property
+    def hope(self) -> float:
+        """As `Proposer.hope`; 1 where it cannot be told."""
+        return 1.0
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self._knobs
@@ -165,7 +171,6 @@ class ByModel(Feasible):
 
     @property
     def hope(self) -> float:
-        """As of its model."""
         return self._model.hope
 
     def _next(self, study: Study, trial: FrozenTrial) -> Config:
@@ -183,7 +188,7 @@ class ByModel(Feasible):
             self._model.tell(self._on_the_way.pop(number), log(value) if ok and value is not None else inf)
 
 
-_SAMPLERS: dict[str, Callable[[Proposer, int], BaseSampler]] = {
+_SAMPLERS: dict[str, Callable[[Proposer, int], Feasible]] = {
     "gp": ByModel,
     "tpe": ByTPE,
     "random": Feasible,

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner import catalog, device
+from tuner.cli.effort import Effort
 from tuner.cli.rows import short
-from tuner.cli.search import serves
 from tuner.cli.session import chosen_gpus
 from tuner.cli.show import print_json
 from tuner.db.store import Store
@@ -25,7 +25,6 @@ from tuner.lookup import Asked
 from tuner.lookup import Table as Answers
 from tuner.measure import recorded
 from tuner.records import Device, StoredRun
-from tuner.search import Budget
 from tuner.space import feasible
 from tuner.suite import Entry, Suite
 
@@ -83,14 +82,14 @@ class Pace:
 
 
 def dry_run(
-    suite: Suite, budget: Budget, store: Store | None, *, gpu: str, device_id: str | None, force: bool, as_json: bool
+    suite: Suite, effort: Effort, store: Store | None, *, gpu: str, device_id: str | None, as_json: bool
 ) -> int:
     """Prints the plan of every problem."""
     gpus = [] if device_id is not None else chosen_gpus(gpu)
     runs = [] if store is None else store.runs(_RUNS)
     card = device.describe(gpus[0]) if gpus else _elsewhere(suite, device_id, runs)
     pace = _pace(card, runs)
-    plans = [_plan(entry, budget, card, pace, store, runs, here=bool(gpus), force=force) for entry in suite.entries]
+    plans = [_plan(entry, effort, card, pace, store, runs, here=bool(gpus)) for entry in suite.entries]
     seconds = sum(plan.seconds for plan in plans) / max(1, len(gpus))
     seconds += pace.start_s if seconds else 0.0
     if as_json:
@@ -130,23 +129,22 @@ def _pace(card: Device, runs: Sequence[StoredRun]) -> Pace:
 
 def _plan(
     entry: Entry,
-    budget: Budget,
+    effort: Effort,
     card: Device,
     pace: Pace,
     store: Store | None,
     runs: Sequence[StoredRun],
     *,
     here: bool,
-    force: bool,
 ) -> Plan:
     source, size = _space(entry, card)
-    problem = entry.problem
+    problem, budget = entry.problem, effort.budget
     answers = [] if store is None else store.answers(op=problem.op, device=card.id)
     live = Answers(card.id, [stored for stored in answers if not stored.provenance.recorded])
     found = live.find(Asked.here(problem, device.environment(), source) if here else Asked(problem, source=source))
-    known = 0 if force else next(_tried(problem, card, source, runs), 0)
+    known = 0 if effort.force else next(_tried(problem, card, source, runs), 0)
     wanted = min(budget.trials or size or 0, size or budget.trials or 0)
-    trials = 0 if serves(found, budget) and not force else max(0, wanted - known)
+    trials = 0 if effort.is_content_with(found) else max(0, wanted - known)
     combinations = prod(len(knob.choices) for knob in entry.signature.knobs)
     return Plan(problem, combinations, size, found.match, known, trials, pace.seconds(trials, budget.seconds))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -14,85 +13,63 @@ import click
 
 from tuner.cli import INTERRUPTED
 from tuner.cli.dry_run import dry_run as plan
+from tuner.cli.effort import HOW_HARD, Effort, asked_effort
 from tuner.cli.lanes import Stop, spread
 from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
 from tuner.cli.problems import PROBLEMS, asked_problems
-from tuner.cli.search import duration, nothing_ran, run_search, serves, stored_answer
+from tuner.cli.search import nothing_ran, stored_answer
 from tuner.cli.searched import Searched, line, print_searched
 from tuner.cli.session import Lane, chosen_gpus, on_cards, on_recorded
 from tuner.cli.show import failures_text, give, print_json, print_partial, say
-from tuner.cli.source import choose
+from tuner.cli.source import Source, choose
 from tuner.cli.suites import asked_suite, suite_options
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import MeasureError, NothingFound, UsageError
 from tuner.kernels.spec import Signature
-from tuner.sampler import DEFAULT, SAMPLERS
-from tuner.search import Budget, Result
+from tuner.search import Result
 from tuner.suite import Entry, Suite
 
-EFFORTS = {"quick": Budget(60, hope=0.1), "normal": Budget(200, hope=0.02), "exhaustive": Budget()}
-"""What `--effort` stands for. `--trials` takes its place; `--budget` comes on top."""
 _AT_ONCE = 2
 """Searches that a card has under way: one measures, and the next compiles as soon as that has only its duel left."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How hard a problem is searched."""
-
-    sampler: str
-    seed: int
-    budget: Budget
-    force: bool
 
 
 def _search(
     suite: Suite,
     *,
-    effort: str,
-    trials: int | None,
-    budget: float | None,
-    seed: int,
-    sampler: str,
-    force: bool,
     dry_run: bool,
     device_id: str | None,
     db: Database | None,
     as_json: bool,
-    **where: Any,
+    gpu: str,
+    replay: str | None,
+    policy: str,
+    shared: bool,
+    **how_hard: Any,
 ) -> int:
-    limits = replace(EFFORTS[effort] if trials is None else Budget(trials), seconds=budget)
+    effort = asked_effort(**how_hard)
     if dry_run:
-        there = open_if_there(db)
-        return plan(suite, limits, there, gpu=where["gpu"], device_id=device_id, force=force, as_json=as_json)
+        return plan(suite, effort, open_if_there(db), gpu=gpu, device_id=device_id, as_json=as_json)
     if device_id is not None:
         raise UsageError("--device names the card of a --dry-run; a search measures on --gpu")
-    asked = Effort(sampler, seed, limits, force)
     store = Store.open(db or default_database())
     if len(suite.entries) == 1:
-        return _one(suite.entries[0], asked, store, as_json, **where)
-    return _several(suite, asked, store, as_json, **where)
+        (entry,) = suite.entries
+        source = choose(entry.reference, entry.problem, store, gpu=gpu, replay=replay, policy=policy, shared=shared)
+        return _one(entry, effort, source, store, as_json)
+    if replay is not None:
+        raise UsageError(f"--replay names the space of one problem, and {suite.name} has {len(suite.entries)}")
+    return _several(suite, effort, store, as_json, gpu=gpu, policy=policy, shared=shared)
 
 
-def _one(entry: Entry, effort: Effort, store: Store, as_json: bool, **where: Any) -> int:
+def _one(entry: Entry, effort: Effort, source: Source, store: Store, as_json: bool) -> int:
     """Shows how it goes, and the answer with its evidence."""
-    source = choose(entry.reference, entry.problem, store, **where)
     found = stored_answer(store, source, entry.problem)
-    if not effort.force and serves(found, effort.budget):
+    if effort.is_content_with(found):
         assert found.stored is not None
         say(f"Answered from the store, run {found.stored.run_id}; --force searches again.")
     else:
-        result = run_search(
-            source,
-            store,
-            entry.signature,
-            entry.problem,
-            sampler=effort.sampler,
-            seed=effort.seed,
-            budget=effort.budget,
-            reuse=lambda measurement: not effort.force,
-        )
+        result = effort.search(entry, source, store)
         if result.verdict is None:
             return _no_answer(result, as_json)
         if result.failures:
@@ -118,20 +95,8 @@ def _no_answer(result: Result, as_json: bool) -> int:
     return INTERRUPTED
 
 
-def _several(
-    suite: Suite,
-    effort: Effort,
-    store: Store,
-    as_json: bool,
-    *,
-    gpu: str,
-    replay: str | None,
-    policy: str,
-    shared: bool,
-) -> int:
+def _several(suite: Suite, effort: Effort, store: Store, as_json: bool, *, gpu: str, policy: str, shared: bool) -> int:
     """A line as each is answered, and all in a table in the end."""
-    if replay is not None:
-        raise UsageError(f"--replay names the space of one problem, and {suite.name} has {len(suite.entries)}")
     started = monotonic()
     if gpus := chosen_gpus(gpu):
         with on_cards(gpus, suite.name, store, policy, shared) as cards:
@@ -172,19 +137,9 @@ def _row(effort: Effort, store: Store, lane: Lane, entry: Entry, stop: Stop) -> 
     try:
         source = lane.source(entry, False)  # no spare: each would start while the next problem is measured
         found = stored_answer(store, source, entry.problem)
-        if not effort.force and serves(found, effort.budget):
+        if effort.is_content_with(found):
             return Searched(entry.problem, found)
-        result = run_search(
-            source,
-            store,
-            entry.signature,
-            entry.problem,
-            sampler=effort.sampler,
-            seed=effort.seed,
-            budget=effort.budget,
-            reuse=lambda measurement: not effort.force,
-            stop=stop,
-        )
+        result = effort.search(entry, source, store, stop)
     except (NothingFound, MeasureError) as error:
         return Searched(entry.problem, error=str(error))
     if result.verdict is None:
@@ -213,30 +168,15 @@ def _search_suite(
 
 
 _OPTIONS: list[click.Parameter] = [
-    click.Option(
-        ["--effort"],
-        type=click.Choice(list(EFFORTS)),
-        default="normal",
-        show_default=True,
-        help=f"At most {EFFORTS['quick'].trials} configs of a problem, {EFFORTS['normal'].trials}, or all there are.",
-    ),
-    click.Option(
-        ["--trials"],
-        type=click.IntRange(1),
-        help="Configs to try of a problem, those of earlier runs included, whatever the effort says.",
-    ),
-    click.Option(["--budget"], type=duration, metavar="TIME", help="Time for a problem, such as 30s or 5m."),
+    *HOW_HARD,
     click.Option(
         ["--dry-run"], is_flag=True, help="Say how large the space is, what is stored, how long it would take."
     ),
     click.Option(["--device", "device_id"], metavar="ID", help="The card that --dry-run means where it is not here."),
-    click.Option(["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."),
-    click.Option(["--sampler"], type=click.Choice(SAMPLERS), default=DEFAULT, show_default=True),
     gpus_option,
     click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
     policy_option,
     shared_option,
-    click.Option(["--force"], is_flag=True, help="Measure everything again, whatever is stored."),
     db_option,
     json_option,
 ]
