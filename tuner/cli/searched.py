@@ -45,11 +45,12 @@ class Searched:
 
     def as_json(self, snapshot: str) -> dict[str, Any]:
         """What `tuner best --json` gives, and how it came about."""
+        seconds = {"seconds": round(self.seconds, 2)}
         if self.found is None:
-            return {"op": self.problem.op, "problem": self.problem.values, "match": "failed", "error": self.error}
+            head = {"op": self.problem.op, "problem": self.problem.values}
+            return {**head, "match": "failed", "error": self.error, "searched": True, "tried": None, **seconds}
         tried = None if self.found.stored is None else self.found.stored.trials
-        how = {"searched": self.result is not None, "tried": tried, "seconds": round(self.seconds, 2)}
-        return {**self.found.as_json(snapshot), **how}
+        return {**self.found.as_json(snapshot), "searched": self.result is not None, "tried": tried, **seconds}
 
 
 def line(row: Searched) -> str:
