@@ -340,7 +340,7 @@ class TestG01Command:
 
     @pytest.mark.parametrize("op", OURS)
     def test_the_command_line_takes_it_for_that_very_problem(self, op: str) -> None:
-        from tuner.cli.search import command as search
+        from tuner.cli.searches import command as search
 
         signature = catalog.load(op).signature
         command = search.get_command(click.Context(search), op)

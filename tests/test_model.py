@@ -80,6 +80,24 @@ def test_all_the_same_is_no_obstacle(told: float) -> None:
         model.tell(config, told)
 
 
+def test_hope_goes_when_the_best_is_found_and_not_while_nothing_is_known() -> None:
+    model = Model(zip(*GRID, strict=True), seed=0)
+    assert model.hope == 1.0
+    asked = _run(model, GRID, 40)
+    assert GRID.index((2, 2, 2, 2, 2, 2)) in asked
+    while model.hope > 0.02:
+        asked.append(model.propose())
+        model.start(asked[-1])
+        model.tell(asked[-1], _far(GRID[asked[-1]]))
+        assert len(asked) < 150
+    failing = Model(zip(*GRID, strict=True), seed=0)
+    for _ in range(60):
+        config = failing.propose()
+        failing.start(config)
+        failing.tell(config, inf)
+    assert failing.hope > 0.3
+
+
 def test_two_told_the_same_propose_the_same() -> None:
     first, second, third = (_run(Model(zip(*GRID, strict=True), seed), GRID, 40) for seed in (1, 1, 2))
     assert first == second

@@ -52,6 +52,16 @@ def test_h01_an_exhausted_space_ends_the_search() -> None:
     assert result.verdict.config == BEST
 
 
+def test_a_search_that_expects_nothing_better_ends() -> None:
+    """Where the sampler can tell; one that takes what comes goes on."""
+    result = search(SPACE, DEFAULT, ScriptedMeasurer(), budget=Budget(hope=0.05))
+    assert result.stopped == "converged"
+    assert 30 <= len(result.measurements) < 60
+    assert result.verdict is not None
+    assert result.verdict.config == BEST
+    assert search(SPACE, DEFAULT, ScriptedMeasurer(), sampler="random", budget=Budget(hope=0.05)).stopped == "exhausted"
+
+
 def test_h02_an_infeasible_config_is_tried_once() -> None:
     measurer = ScriptedMeasurer(outcome=lambda config: Outcome.INFEASIBLE if config["A"] > 4 else Outcome.OK)
     result = search(SPACE, DEFAULT, measurer, budget=Budget(trials=50))

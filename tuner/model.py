@@ -8,8 +8,10 @@ batch. Work and memory are bounded, however long it goes on.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import erf, log, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,11 @@ _CURIOSITY = 1.5
 _CLOSELY = 3
 """Every third proposal looks at the square root of how far behind the best a config is: where most are as fast, and
 some far slower, that tells the leaders apart."""
+_BETTER = log(1.01)
+"""What is faster by less is as good."""
+_SURE, _FEWEST_TOLD = 8, 30
+"""Nothing is hoped for once so many proposals in a row say so, of those that do not look closely, and so many results
+are in."""
 _FAILED = 0.9
 """A failed config counts as if it were this quantile of those that ran."""
 _GROWTH, _FEWEST_NEW, _MOST_NEW = 0.25, 4, 64
@@ -129,7 +136,9 @@ class Model:
         self._pool: Numbers = np.zeros(0, np.int64)
         self._place: dict[int, int] = {}
         self._room = 0
+        self._spread = 1.0
         self._queue: list[int] = []
+        self._hopes: deque[float] = deque(maxlen=_SURE)
         self._posterior: _Posterior | None = None
 
     def start(self, config: int) -> None:
@@ -145,6 +154,14 @@ class Model:
             self.start(config)
         del self._on_the_way[config]
         self._told[config] = log_latency
+
+    @property
+    def hope(self) -> float:
+        """The chance that the most promising free config is faster than all that are known by more than 1 %.
+
+        The highest of the last few proposals; 1 while there were too few, or too few results.
+        """
+        return max(self._hopes) if len(self._hopes) == _SURE and len(self._told) >= _FEWEST_TOLD else 1.0
 
     def propose(self) -> int:
         """The number of a free config."""
@@ -166,11 +183,21 @@ class Model:
         self._room -= len(self._new)
         self._new.clear()
         closely = len(self._told) % _CLOSELY == 0
-        mean, deviation = self._posterior.predict(self._values(closely))
+        values = self._values(closely)
+        mean, deviation = self._posterior.predict(values)
+        if not closely:
+            self._hopes.append(self._chance(float(np.nanmin(values)), mean, deviation))
         promise = np.where(self._free[self._pool], _CURIOSITY * deviation - mean, -np.inf)
         if len(self._told) > _MOST_KNOWN:
             self._queue = self._pool[np.argsort(-promise)[1:_BATCH]][::-1].tolist()
         return int(self._pool[np.argmax(promise)])
+
+    def _chance(self, best: float, mean: Floats, deviation: Floats) -> float:
+        """Of the likeliest free candidate to be better than this, the best standardised value of all."""
+        free = self._free[self._pool]
+        better = best - _BETTER / self._spread
+        z = float(np.max((better - mean[free]) / deviation[free]))
+        return (1 + erf(z / sqrt(2))) / 2
 
     def _apart(self) -> int:
         """Of some random free configs the one that is farthest from all that were taken."""
@@ -218,7 +245,8 @@ class Model:
         values[np.isinf(values)] = np.quantile(values[ran], _FAILED)
         if closely:
             values = np.sqrt(values - np.nanmin(values))
-        return np.asarray((values - np.nanmean(values)) / (np.nanstd(values) + 1e-12))
+        self._spread = float(np.nanstd(values)) + 1e-12
+        return np.asarray((values - np.nanmean(values)) / self._spread)
 
     def _distances(self, configs: Sequence[int]) -> Floats:
         """Squared, by knob: (knobs, configs, configs)."""

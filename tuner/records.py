@@ -412,8 +412,8 @@ class StoredRun:
     status: str
     """`running` (or killed), `done`, `failed` or `interrupted`."""
     stopped: str | None
-    """What ended it: `trials`, `budget`, `exhausted`, `interrupted`, `error`, or `imported` where only the answer came;
-    None while it runs."""
+    """What ended it: `trials`, `budget`, `converged`, `exhausted`, `interrupted`, `error`, or `imported` where only the
+    answer came; None while it runs."""
     seconds: Mapping[str, float]
     """Wall time by stage; empty while it runs."""
     started_at: str

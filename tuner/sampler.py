@@ -46,7 +46,8 @@ class Proposer:
             for name in (space[0] if space else ())
         }
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._study = optuna.create_study(sampler=_SAMPLERS[sampler](self, seed))
+        self._sampler = _SAMPLERS[sampler](self, seed)
+        self._study = optuna.create_study(sampler=self._sampler)
         for measurement in known:
             if self._unseen.pop(measurement.config, None) is not None:
                 self._study.add_trial(self._as_trial(measurement))
@@ -60,6 +61,11 @@ class Proposer:
     def distributions(self) -> dict[str, BaseDistribution]:
         """The choices of every knob that occur in the space."""
         return self._distributions
+
+    @property
+    def hope(self) -> float:
+        """The chance that there is a config left that is faster by more than 1 %, as far as the sampler can tell."""
+        return self._sampler.hope
 
     def ask(self) -> Config | None:
         """The next config to measure; None when the space is exhausted."""
@@ -101,6 +107,11 @@ class Feasible(BaseSampler):
         self._unseen, self._knobs = proposer.unseen, proposer.distributions
         self._shuffled = list(self._unseen)
         random.Random(seed).shuffle(self._shuffled)
+
+    @property
+    def hope(self) -> float:
+        """As `Proposer.hope`; 1 where it cannot be told."""
+        return 1.0
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self._knobs
@@ -155,7 +166,12 @@ class ByModel(Feasible):
         self._number = {config: number for number, config in enumerate(self._space)}
         self._model = Model(([config[name] for config in self._space] for name in self._knobs), seed)
         self._heard = 0
-        self._on_the_way: list[int] = []
+        self._on_the_way: dict[int, int] = {}
+        """Configs by trial."""
+
+    @property
+    def hope(self) -> float:
+        return self._model.hope
 
     def _next(self, study: Study, trial: FrozenTrial) -> Config:
         self._hear(study.get_trials(deepcopy=False)[: trial.number])
@@ -163,20 +179,16 @@ class ByModel(Feasible):
 
     def _hear(self, trials: Sequence[FrozenTrial]) -> None:
         """Tells the model what began and what ended since it was last asked."""
-        waited, self._on_the_way = [*self._on_the_way, *range(self._heard, len(trials))], []
+        for number in range(self._heard, len(trials)):
+            self._on_the_way[number] = self._number[Config(trials[number].params, "")]
+            self._model.start(self._on_the_way[number])
         self._heard = len(trials)
-        for trial in (trials[number] for number in waited):
-            config = self._number[Config(trial.params, "")]
-            if trial.state is TrialState.COMPLETE and trial.value is not None:
-                self._model.tell(config, log(trial.value))
-            elif trial.state.is_finished():
-                self._model.tell(config, inf)
-            else:
-                self._model.start(config)
-                self._on_the_way.append(trial.number)
+        for number in [number for number in self._on_the_way if trials[number].state.is_finished()]:
+            ok, value = trials[number].state is TrialState.COMPLETE, trials[number].value
+            self._model.tell(self._on_the_way.pop(number), log(value) if ok and value is not None else inf)
 
 
-_SAMPLERS: dict[str, Callable[[Proposer, int], BaseSampler]] = {
+_SAMPLERS: dict[str, Callable[[Proposer, int], Feasible]] = {
     "gp": ByModel,
     "tpe": ByTPE,
     "random": Feasible,

@@ -57,6 +57,9 @@ class Budget:
 
     trials: int | None = None
     seconds: float | None = None
+    hope: float | None = None
+    """Or when no unseen config has a larger chance than this to be faster than the best by more than 1 %, as far as the
+    sampler can tell."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Result:
 
     measurements: tuple[Measurement, ...]
     stopped: str
-    """`trials`, `budget`, `exhausted` or `interrupted`."""
+    """`trials`, `budget`, `converged` (nothing better was expected), `exhausted` or `interrupted`."""
     duel: Duel | None = None
     verdict: Verdict | None = None
     evidence: Mapping[Config, Evidence] = field(default_factory=dict)
@@ -126,6 +129,7 @@ def search(
     budget: Budget = Budget(),
     known: Iterable[Measurement] = (),
     winners: Sequence[Config] = (),
+    late_winners: Callable[[], Iterable[Config]] = tuple,
     on_trial: Callable[[Measurement], None] = lambda measurement: None,
     finalists: Finalists = close_to_best,
     race: bool = True,
@@ -139,6 +143,7 @@ def search(
         measurer: measures configs; stays open.
         known: measurements of earlier runs, not repeated; they count towards `budget.trials`.
         winners: of near problems; measured next, in this order, before the sampler is asked.
+        late_winners: asked once, when the first result is back, for those that have won since.
         on_trial: called with every measurement the moment it ends, and again if a re-check overrules it.
         finalists: picks who meets in the duel.
         race: whether finalists leave the duel as soon as they are shown to be beaten.
@@ -146,7 +151,7 @@ def search(
     """
     first = [*([] if default is None else [default]), *winners]
     proposer = Proposer(space, sampler, seed, known := list(known))
-    run = _Run(space, default, first, measurer, proposer, budget, on_trial, stop)
+    run = _Run(space, default, first, late_winners, measurer, proposer, budget, on_trial, stop)
     run.found.update((measurement.config, measurement) for measurement in known)
     return run.finish(finalists, race, seed, run.measure())
 
@@ -157,6 +162,7 @@ class _Run:
         space: Sequence[Config],
         default: Config | None,
         first: Iterable[Config],
+        late_winners: Callable[[], Iterable[Config]],
         measurer: Measurer,
         proposer: Proposer,
         budget: Budget,
@@ -169,9 +175,11 @@ class _Run:
         self._evidence: dict[Config, Evidence] = {}
         self._opening: Duel | None = None
         self._first = deque(first)
+        self._late_winners: Callable[[], Iterable[Config]] | None = late_winners
         self._default, self._measurer, self._proposer = default, measurer, proposer
         self._on_trial, self._stop = on_trial, stop
         self._trials = min(len(space), budget.trials or len(space))
+        self._least_hope = budget.hope or 0.0
         self._on_the_way = 0
         self._started = monotonic()
         self._end = self._started + (inf if budget.seconds is None else budget.seconds)
@@ -186,7 +194,7 @@ class _Run:
             if left > 0:
                 self._submit()
             if self._on_the_way == 0:
-                return "trials" if self._proposer.unseen else "exhausted"
+                return "exhausted" if not self._proposer.unseen else "converged" if self._hopeless else "trials"
             if left <= 0 and not (self._waits_for_default and left > -_DEFAULT_S):
                 return "budget"
             measurement = self._measurer.next(min(_LOOK_S, max(left, _LOOK_S / 10)))
@@ -197,7 +205,7 @@ class _Run:
     def finish(self, finalists: Finalists, race: bool, seed: int, stopped: str) -> Result:
         """The duel of those that are right again on fresh inputs, and its verdict."""
         measured = monotonic()
-        if self._on_the_way and not self._stop():
+        if not self._stop():
             for measurement in self._measurer.settle(_SETTLE_S):
                 self._told(measurement)
         duel = verdict = None
@@ -213,12 +221,19 @@ class _Run:
         )
 
     def _submit(self) -> None:
-        while self._on_the_way < self._measurer.capacity and len(self.found) + self._on_the_way < self._trials:
+        while self._on_the_way < self._measurer.capacity and not self._hopeless:
+            if len(self.found) + self._on_the_way >= self._trials:
+                break
             config = self._next_config()
             if config is None:
                 break
             self._measurer.submit(config)
             self._on_the_way += 1
+
+    @property
+    def _hopeless(self) -> bool:
+        """Whether nothing better is expected."""
+        return self._proposer.hope < self._least_hope
 
     @property
     def _waits_for_default(self) -> bool:
@@ -229,6 +244,9 @@ class _Run:
         self._on_the_way -= 1
         self._proposer.tell(measurement)
         self._keep(measurement)
+        if self._late_winners is not None:
+            self._first.extend(self._late_winners())
+            self._late_winners = None
 
     def _next_config(self) -> Config | None:
         while self._first:

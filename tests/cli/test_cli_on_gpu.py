@@ -98,6 +98,20 @@ def test_a_time_budget_is_kept(tuner: Tuner) -> None:
     assert answer["match"] == "exact"
 
 
+def test_several_problems_pay_for_one_worker_and_one_compile_of_what_they_share(tuner: Tuner) -> None:
+    """Their sizes are arguments of the same code."""
+    command = ("search", "gemm", "--M", "16,32,48,64", "--N", "2048", "--K", "2048", "--trials", "30")
+    rows = tuner(*command)["rows"]
+    assert [(row["problem"]["M"], row["match"], row["searched"]) for row in rows] == [
+        (M, "exact", True) for M in (16, 32, 48, 64)
+    ]
+    assert all(row["seconds"] < 0.7 * rows[0]["seconds"] for row in rows[1:]), [row["seconds"] for row in rows]
+    assert not any("contended" in row["marks"] for row in rows)
+    again = tuner(*command)["rows"]
+    assert [row["config"] for row in again] == [row["config"] for row in rows]
+    assert not any(row["searched"] for row in again)
+
+
 def test_a_suite_pays_for_one_worker(tuner: Tuner, tmp_path: Path) -> None:
     """No row after the first waits for a process to start on the card, and none sees ours as another's."""
     suite = tmp_path / "short.json"

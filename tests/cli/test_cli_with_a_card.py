@@ -45,7 +45,7 @@ class Machine:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.db = folder / "tuner.db"
         self.ceilings = SLOW
-        self.surveys = 0
+        self.surveys = self.pools = 0
         self.started: list[int] = []
         self._patch = patch
         patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
@@ -58,11 +58,16 @@ class Machine:
         patch.setattr("tuner.cli.source.lock_path", lambda address: folder / "card.lock")
         patch.setattr("tuner.cli.source.look", lambda address: Unseen())
         patch.setattr("tuner.measure.gpu.start_worker", self._start)
+        patch.setattr("tuner.measure.compilers.Child", self._pool)
         patch.setattr("tuner.cli.source.survey", self._survey)
 
     def _start(self, gpu: int, module: str = "") -> Child:
         self.started.append(gpu)
         return Child("cpu_worker")
+
+    def _pool(self, module: str) -> Child:
+        self.pools += 1
+        return Child(module)
 
     def _survey(self, worker: Child) -> Ceilings:
         self.surveys += 1
@@ -180,6 +185,26 @@ def test_a_process_that_is_on_the_card_for_a_moment_stops_nobody(machine: Machin
     """Such as a worker that makes its context while it waits for its turn."""
     machine.card(lambda address: Busy(looks=2))
     assert machine("search", "--trials", "6").return_value == 0
+
+
+def test_several_problems_share_one_pool(searched: Machine) -> None:
+    rows = searched.json("search", "--N", "64,1000,4096", "--trials", "12")["rows"]
+    assert [(row["problem"]["N"], row["match"], row["searched"]) for row in rows] == [
+        (64, "exact", True),
+        (1000, "exact", True),
+        (4096, "exact", False),
+    ]
+    assert searched.pools == 1
+
+
+def test_a_dry_run_knows_what_is_stored_and_what_searches_took_here(searched: Machine) -> None:
+    plan = searched.json("search", "--N", "4096,8192", "--trials", "12", "--dry-run")
+    assert [(row["stored"], row["known"], row["trials"]) for row in plan["rows"]] == [("exact", 12, 0), ("none", 0, 12)]
+    assert plan["rows"][0]["seconds"] == 0 < plan["rows"][1]["seconds"] < plan["seconds"]
+    assert plan["basis"] == "by stored searches there: 1"
+    (more,) = searched.json("search", "--effort", "exhaustive", "--dry-run")["rows"]
+    assert more["trials"] == more["feasible"] - 12
+    assert (searched.started, searched.pools, searched.surveys) == ([], 0, 0)
 
 
 class TestVerify:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from threading import Barrier
+from threading import Barrier, Thread, current_thread
+from time import sleep
 
 import pytest
 from helpers import until
@@ -36,6 +37,27 @@ def test_an_error_in_a_lane_stops_the_others_and_is_raised() -> None:
 
     with pytest.raises(ValueError, match="no good"):
         spread(range(100), [fails, works], lambda result: None)
+
+
+def test_a_lane_that_has_nothing_left_to_do_stays_until_all_have_ended() -> None:
+    """A GPU's worker is asked to die with the thread that started it, and lanes hand workers to each other."""
+    together = Barrier(2, timeout=20)
+    lanes: list[Thread] = []
+
+    def first(piece: int, stop: Stop) -> None:
+        lanes.append(current_thread())
+        together.wait()
+
+    def second(piece: int, stop: Stop) -> bool:
+        together.wait()
+        sleep(0.3)
+        return lanes[0].is_alive()
+
+    found: list[bool] = []
+    spread([1, 2], [first, second], found.append)
+    assert found == [True]
+    lanes[0].join(20)
+    assert not lanes[0].is_alive()
 
 
 def test_ctrl_c_keeps_what_was_done() -> None:

@@ -212,3 +212,17 @@ def _parent(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return 0
+
+
+def test_what_one_shape_compiled_another_one_finds() -> None:
+    """A gemm's sizes are arguments: a binary knows no more of them than whether 16 divides them."""
+    signature = catalog.load("gemm").signature
+    decode, other = (signature.problem({"M": M, "N": N, "K": 4096}) for M, N in ((16, 4096), (64, 6144)))
+    small = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 1, "num_warps": 2, "num_stages": 3}
+    configs = [signature.config({**small, "VARIANT": variant}) for variant in ("tiles", "persistent")]
+    with pool("gemm", decode, H200) as child:
+        assert all(result.compile_s for result in compiled(child, configs).values())
+        for config in configs:
+            child.send(Compile(other, config))
+        found: list[Compiled] = [child.receive() for _ in configs]
+    assert [(result.outcome, result.compile_s, result.problem) for result in found] == [(Outcome.OK, None, other)] * 2

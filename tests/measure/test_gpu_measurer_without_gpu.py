@@ -19,6 +19,7 @@ from scripted_worker import latency_us
 from tuner import catalog
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
+from tuner.measure.compilers import Compilers
 from tuner.measure.gpu import GpuMeasurer, Workers
 from tuner.measure.lock import Lock
 from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
@@ -303,3 +304,33 @@ def test_the_child_sees_one_card_of_those_the_caller_sees(monkeypatch: pytest.Mo
     assert _visible(1) == "1"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     assert _visible(1) == "7"
+
+
+def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
+    """They have the pool and the worker one after the other, and neither is started again."""
+    compilers, workers = Compilers(jobs=2), Workers(0, "scripted_worker")
+
+    def search(N: int) -> GpuMeasurer:
+        problem = SIGNATURE.problem({"N": N})
+        return GpuMeasurer(toy("faulty"), problem, H200.limits, compilers=compilers, workers=workers, spare=False)
+
+    ours = search(1000)
+    measured(ours, [config("none")])
+    pool, worker = ours._pool, ours._worker
+    ours.settle(timeout_s=5.0)
+    other = search(2000)
+    assert other._pool is pool
+    other.submit(config("refused"))
+    other.submit(config("none", block=512))
+    until(lambda: pool.pipe.poll())  # it compiles, and has no worker yet
+    assert isinstance(ours.duel([config("none")], rounds=1, seconds=1.0, seed=0), Duel)
+    ours.close()
+    found = {measurement.config: measurement for measurement in filter(None, [other.next(60), other.next(60)])}
+    assert found[config("refused")].outcome is Outcome.COMPILE_ERROR
+    assert found[config("none", block=512)].ok
+    assert other._worker is worker
+    other.close()
+    compilers.close()
+    workers.close()
+    assert not alive(pool.pid)
+    assert not alive(worker.pid)

@@ -12,7 +12,7 @@ import tuner
 from tuner.errors import TunerError, UsageError
 
 _COMMANDS = {
-    "search": "Find the best config of a problem, and keep it.",
+    "search": "Find the best config of a problem, or of several, and keep it.",
     "best": "Show the stored best config of a problem.",
     "why": "Show in which fields the stored answers differ from what is asked for here.",
     "explain": "Show why the stored best config is the best.",
@@ -31,8 +31,8 @@ _COMMANDS = {
     "record": "Measure every config of a problem, and write the space to a file.",
 }
 """Told here so that `tuner --help` loads none of them."""
-_FILES = {"show": "run", "import": "take_in"}
-"""Of commands whose file is not called as they are; `show.py` is what every command shows."""
+_FILES = {"show": "run", "search": "searches", "import": "take_in"}
+"""Of commands whose file is not called as they are: `show.py` is what every command shows, `search.py` one search."""
 CHANGED, INTERRUPTED = 4, 130
 
 

@@ -41,7 +41,7 @@ def spread(
     """
     todo: SimpleQueue[Work] = SimpleQueue()
     done: SimpleQueue[_Done[Result]] = SimpleQueue()
-    over = Event()
+    over, all_ended = Event(), Event()
     for piece in work:
         todo.put(piece)
 
@@ -57,11 +57,12 @@ def spread(
             done.put(_Done(error=error))
         finally:
             done.put(_Done(last=True))
+            all_ended.wait()  # a helper dies with the thread that started it, and may work for another lane by now
 
     running, errors = len(lanes), list[BaseException]()
     with Interrupt() as interrupted:
         for lane in lanes:
-            # The helpers that a lane starts die with its thread, and its thread dies with this process.
+            # The helpers that a lane starts die with its thread at the latest, and that dies with this process.
             Thread(target=run, args=[lane, lambda: interrupted() or over.is_set()], daemon=True).start()
         try:
             while running:
@@ -74,5 +75,6 @@ def spread(
                     on_result(ended.result)
         finally:
             over.set()
+            all_ended.set()
     if errors:
         raise errors[0]

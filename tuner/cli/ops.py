@@ -35,6 +35,12 @@ db_option = click.Option(
 )
 json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print exactly one JSON document.")
 gpu_option = click.Option(["--gpu"], default="auto", show_default=True, help="Number of a GPU here, or auto.")
+gpus_option = click.Option(
+    ["--gpu"],
+    default="auto",
+    show_default=True,
+    help="GPUs here: their numbers, such as 0,1, or all; auto: the first.",
+)
 policy_option = click.Option(
     ["--policy"],
     type=click.Choice(["auto", *POLICIES]),
@@ -55,12 +61,17 @@ def open_to_read(db: Database | None) -> Store:
     return Store.open(db or default_database(), create=False)
 
 
+def open_if_there(db: Database | None) -> Store | None:
+    """The database as it is, to be read; None where there is none yet."""
+    database = db or default_database()
+    return Store.open(database, create=False) if database.exists() else None
+
+
 def known_signatures(db: Database | None = None) -> Mapping[str, Signature]:
     """Signatures of ops whose code need not be loaded: the recorded ones and those of the store."""
-    database = db or default_database()
-    if not database.exists():
+    store = open_if_there(db)
+    if store is None:
         return recorded.signatures()
-    store = Store.open(database, create=False)
     try:
         return recorded.signatures() | store.signatures()
     finally:
@@ -73,11 +84,19 @@ class OpCommands(click.Group):
     Args:
         action: called with the reference the kernel was named by, its signature, the problem, and the option values.
         options: what the command takes besides the problem.
+        asked: what the action is called with in place of the problem that the values describe.
     """
 
-    def __init__(self, action: Callable[..., Any], options: list[click.Parameter], **settings: Any) -> None:
+    def __init__(
+        self,
+        action: Callable[..., Any],
+        options: list[click.Parameter],
+        *,
+        asked: Callable[[Signature, Mapping[str, str]], Any] = Signature.problem,
+        **settings: Any,
+    ) -> None:
         super().__init__(subcommand_metavar="OP [OPTIONS]", **settings)
-        self._action, self._options = action, options
+        self._action, self._options, self._asked = action, options, asked
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*catalog.names(), *(name.partition("-")[0] for name in recorded.names())})
@@ -87,8 +106,8 @@ class OpCommands(click.Group):
 
         def run(**values: Any) -> Any:
             told = {name: values.pop(name) for name in signature.parameters}
-            problem = signature.problem({name: value for name, value in told.items() if value is not None})
-            return self._action(name, signature, problem, **values)
+            asked = self._asked(signature, {name: value for name, value in told.items() if value is not None})
+            return self._action(name, signature, asked, **values)
 
         return click.Command(
             name,

@@ -1,28 +1,21 @@
-"""`tuner search OP`: finds the best config of a problem and keeps it."""
+"""One search of one problem, kept in the store as it goes."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-import click
-
-from tuner.cli import INTERRUPTED
 from tuner.cli.interrupt import Interrupt
-from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, policy_option, shared_option
-from tuner.cli.show import SearchProgress, failures_text, give, print_partial, say
-from tuner.cli.source import Source, choose
+from tuner.cli.show import SearchProgress, failures_text, say
+from tuner.cli.source import Source
 from tuner.cli.warm_start import lost_by, near_winners
-from tuner.db.database import Database
-from tuner.db.store import Store, default_database
+from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
-from tuner.kernels.spec import Problem, Signature
+from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup import Found, Table
 from tuner.records import Answer, Measurement
-from tuner.sampler import DEFAULT, SAMPLERS
 from tuner.search import Budget, Finalists, Result, close_to_best, search
 
 TRIALS = 200
@@ -35,16 +28,6 @@ def duration(text: str) -> float:
     if not seconds:
         raise UsageError(f"a duration is a number with s, m or h, such as 30s, not {text[:40]!r}")
     return seconds
-
-
-trials_option = click.Option(
-    ["--trials"],
-    type=click.IntRange(1),
-    default=TRIALS,
-    show_default=True,
-    help="Configs to try, those of earlier runs included.",
-)
-budget_option = click.Option(["--budget"], type=duration, metavar="TIME", help="Time to take, such as 30s or 5m.")
 
 
 def run_search(
@@ -80,6 +63,7 @@ def run_search(
             "seed": seed,
             "trials": budget.trials,
             "budget_s": budget.seconds,
+            "hope": budget.hope,
             "space": len(source.space),
             "known": len(known),
             "default": None if source.default is None else source.default.text,
@@ -97,6 +81,12 @@ def run_search(
                 store.add_trial(run, measurement)
                 progress.trial(measurement)
 
+            def won_meanwhile() -> list[Config]:
+                """On this card the problem before may have been in its duel until now."""
+                later = near_winners(store, source, signature, problem) if warm_start else {}
+                won.update({config: winner for config, winner in later.items() if config not in won})
+                return [*later]
+
             try:
                 result = search(
                     source.space,
@@ -107,6 +97,7 @@ def run_search(
                     budget=budget,
                     known=known,
                     winners=[*won],
+                    late_winners=won_meanwhile,
                     on_trial=on_trial,
                     finalists=finalists,
                     race=race,
@@ -147,67 +138,6 @@ def stored_answer(store: Store, source: Source, problem: Problem) -> Found:
     return Table(device, answers).find(source.asks(problem))
 
 
-def _search(
-    reference: str,
-    signature: Signature,
-    problem: Problem,
-    *,
-    trials: int,
-    budget: float | None,
-    seed: int,
-    sampler: str,
-    gpu: str,
-    replay: str | None,
-    policy: str,
-    shared: bool,
-    force: bool,
-    warm_start: bool,
-    db: Database | None,
-    as_json: bool,
-) -> int:
-    store = Store.open(db or default_database())
-    source = choose(reference, problem, store, gpu=gpu, replay=replay, policy=policy, shared=shared)
-    limits = Budget(trials, budget)
-    found = stored_answer(store, source, problem)
-    if not force and found.stored is not None and serves(found, limits):
-        say(f"Answered from the store, run {found.stored.run_id}; --force searches again.")
-    else:
-        result = run_search(
-            source,
-            store,
-            signature,
-            problem,
-            sampler=sampler,
-            seed=seed,
-            budget=limits,
-            reuse=lambda measurement: not force,
-            warm_start=warm_start,
-        )
-        if result.verdict is None:
-            return _no_answer(result, as_json)
-        if result.failures:
-            say(f"Failed: {failures_text(result.failures)}.")
-        say(_compiled_by(result))
-        found = stored_answer(store, source, problem)
-    give(found, store.snapshot, as_json)
-    return 0
-
-
-def _compiled_by(result: Result) -> str:
-    """Who compiled what ran: all of it should be the pool's, ahead of the GPU."""
-    by = Counter(measurement.compiled_by for measurement in result.measurements if measurement.ok)
-    return f"Compiled: {by['pool']} by the pool, {by['worker']} in the GPU worker."
-
-
-def _no_answer(result: Result, as_json: bool) -> int:
-    """Interrupted: the best so far, which is kept and not served. Else every config failed."""
-    if result.stopped != "interrupted":
-        raise nothing_ran(result)
-    say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
-    print_partial(result.best, as_json)
-    return INTERRUPTED
-
-
 def nothing_ran(result: Result) -> NothingFound:
     """Why a search that was not interrupted has no answer."""
     counted = failures_text(result.failures) or "none was tried in time"
@@ -215,14 +145,17 @@ def nothing_ran(result: Result) -> NothingFound:
 
 
 def serves(found: Found, asked: Budget) -> bool:
-    """Whether the run behind an answer tried at least as hard as is asked for now."""
-    assert found.stored is not None
+    """Whether there is an answer, and the run behind it tried at least as hard as is asked for now."""
+    if found.stored is None:
+        return False
     settings = found.stored.settings
-    had = Budget(settings["trials"], settings["budget_s"])
+    had = Budget(settings["trials"], settings["budget_s"], settings.get("hope"))
     exhausted = found.stored.trials >= settings["space"]
     enough_trials = had.trials is None or (asked.trials is not None and had.trials >= asked.trials)
     enough_time = had.seconds is None or (asked.seconds is not None and had.seconds >= asked.seconds)
-    return not found.differences and (exhausted or (enough_trials and enough_time))
+    tried_all_the_same = asked.trials is not None and found.stored.trials >= asked.trials
+    hoped_as_long = had.hope is None or (asked.hope is not None and had.hope <= asked.hope) or tried_all_the_same
+    return not found.differences and (exhausted or (enough_trials and enough_time and hoped_as_long))
 
 
 def _answer(problem: Problem, source: Source, result: Result) -> Answer:
@@ -246,30 +179,3 @@ def _answer(problem: Problem, source: Source, result: Result) -> Answer:
         flops=source.flops,
         bytes=source.bytes,
     )
-
-
-command = OpCommands(
-    _search,
-    [
-        trials_option,
-        budget_option,
-        click.Option(
-            ["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."
-        ),
-        click.Option(["--sampler"], type=click.Choice(SAMPLERS), default=DEFAULT, show_default=True),
-        gpu_option,
-        click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
-        policy_option,
-        shared_option,
-        click.Option(
-            ["--warm-start/--no-warm-start"],
-            default=True,
-            help="Whether winners of near problems are tried first.  [default: they are]",
-        ),
-        click.Option(["--force"], is_flag=True, help="Measure everything again, whatever is stored."),
-        db_option,
-        json_option,
-    ],
-    name="search",
-    help="Find the best config of a problem, and keep it.",
-)

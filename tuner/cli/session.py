@@ -17,7 +17,7 @@ from tuner.cli.search import TRIALS, run_search, stored_answer
 from tuner.cli.show import failures_text, say
 from tuner.cli.source import Gpu, Source, on_gpu, replayed
 from tuner.db.store import Store
-from tuner.errors import MeasureError, NoDevice, NothingFound
+from tuner.errors import MeasureError, NoDevice, NothingFound, UsageError
 from tuner.measure import recorded
 from tuner.sampler import DEFAULT
 from tuner.search import Budget
@@ -90,6 +90,18 @@ class Session:
             say(
                 f"{short(entry.problem)}: no answer in {seconds:g} s; {failures_text(result.failures) or 'none failed'}"
             )
+
+
+def chosen_gpus(chosen: str) -> list[int]:
+    """The GPUs that `auto`, `all` or `0,1` name; [] where `auto` finds none."""
+    words = [str(index) for index in range(device.count())] if chosen == "all" else chosen.split(",")
+    if not words:
+        raise NoDevice("--gpu all was asked for, and the driver shows none")
+    gpus = list(dict.fromkeys(index for word in words if (index := device.choose(word)) is not None))
+    models = sorted({device.describe(index).id for index in gpus})
+    if len(models) > 1:
+        raise UsageError(f"a suite is measured on cards of one model, not on {', '.join(models)}; name some with --gpu")
+    return gpus
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Asked
 from tuner.measure import recorded
 from tuner.measure.card import Card, look
+from tuner.measure.compilers import Compilers
+from tuner.measure.deadline import USUAL, Adaptive
 from tuner.measure.gpu import GpuMeasurer, Workers, survey
 from tuner.measure.lock import Lock, lock_path
 from tuner.measure.measurer import Measurer
@@ -114,13 +116,14 @@ def on_gpu(
         gpu: one that is held, and stays so when the measurer is closed; or the index of one that is held from the first
             measurement until then.
         shared: of a GPU that is not held yet.
+        stop_beaten: as for `GpuMeasurer`; where all is wanted in full, a slow compile is waited for too.
         spare: as for `GpuMeasurer`.
 
     Raises:
         NothingFound: no config is valid.
         NoDevice: others compute on the card, and it was not said that it may be `shared`.
     """
-    held = gpu if isinstance(gpu, Gpu) else Gpu(gpu, problem.text, shared)
+    held = gpu if isinstance(gpu, Gpu) else Gpu(gpu, problem.text, shared, adaptive=USUAL if stop_beaten else None)
     kernel = catalog.resolve(reference)
     card = device.describe(held.index)
     space = list(feasible(kernel, problem, card.limits))
@@ -139,9 +142,9 @@ def on_gpu(
             reference,
             problem,
             card.limits,
-            jobs=held.jobs,
             policy=timed,
             stop_beaten=stop_beaten,
+            compilers=held.compilers,
             workers=held.workers,
             spare=spare,
             on_close=None if held is gpu else held.close,
@@ -173,16 +176,20 @@ def _foreign(card: Card) -> tuple[int, ...]:
 
 
 class Gpu:
-    """A card that is held until it is closed, and the workers for it.
+    """A card that is held until it is closed, and the compilers and workers for it.
 
     Args:
         what: it is held for, told to those who wait.
         shared: whether others may compute on it meanwhile.
         jobs: compiles at once for it; None is one a core.
+        adaptive: where a compile may take less than the usual deadline.
     """
 
-    def __init__(self, index: int, what: str, shared: bool, jobs: int | None = None) -> None:
-        self.index, self.jobs = index, jobs
+    def __init__(
+        self, index: int, what: str, shared: bool, jobs: int | None = None, adaptive: Adaptive | None = USUAL
+    ) -> None:
+        self.index = index
+        self.compilers = Compilers(jobs, adaptive=adaptive)
         self.workers = Workers(index)
         self._what, self._shared = what, shared
         self._lock: Lock | None = None
@@ -234,6 +241,7 @@ class Gpu:
 
     def close(self) -> None:
         """Lets the next one in."""
+        self.compilers.close()
         self.workers.close()
         if self._lock is not None:
             self._lock.release()

@@ -13,20 +13,19 @@ import click
 
 from tuner import device
 from tuner.cli import INTERRUPTED
+from tuner.cli.effort import HOW_LONG, Effort, asked_effort
 from tuner.cli.interrupt import Orders
 from tuner.cli.lanes import Stop
 from tuner.cli.lease import Lease
 from tuner.cli.ops import db_option, gpu_option, policy_option, shared_option
 from tuner.cli.place import Place, Sources, on_card, on_recorded
-from tuner.cli.search import budget_option, duration, nothing_ran, run_search, serves, stored_answer, trials_option
+from tuner.cli.search import duration, nothing_ran, stored_answer
 from tuner.cli.show import first_line, say
 from tuner.db.database import Database
 from tuner.db.queue import MOST_TRIES, Job
 from tuner.db.store import Store, default_database
 from tuner.errors import MeasureError, NoDevice, StoreError, TunerError, UsageError
 from tuner.lookup import Found
-from tuner.sampler import DEFAULT
-from tuner.search import Budget
 
 _LONGEST_REASON = 300
 _BROKEN = 3
@@ -42,9 +41,9 @@ class Worker:
     """
 
     def __init__(
-        self, store: Store, place: Place, orders: Orders, budget: Budget, *, missed: bool, lease_s: float
+        self, store: Store, place: Place, orders: Orders, effort: Effort, *, missed: bool, lease_s: float
     ) -> None:
-        self._store, self._place, self._orders, self._budget = store, place, orders, budget
+        self._store, self._place, self._orders, self._effort = store, place, orders, effort
         self._missed, self._lease_s = missed, lease_s
         self._queue = store.queue
         self._name = f"{gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
@@ -99,18 +98,9 @@ class Worker:
         entry = self._place.entry(job)
         source = sources(entry)
         found = stored_answer(self._store, source, entry.problem)
-        if found.stored is not None and serves(found, self._budget):
+        if self._effort.is_content_with(found):
             return found
-        result = run_search(
-            source,
-            self._store,
-            entry.signature,
-            entry.problem,
-            sampler=DEFAULT,
-            seed=0,
-            budget=self._budget,
-            stop=stop,
-        )
+        result = self._effort.search(entry, source, self._store, stop)
         if result.verdict is not None:
             return stored_answer(self._store, source, entry.problem)
         if stop():
@@ -145,7 +135,8 @@ def _work(
     missed: bool,
     poll: float,
     lease: float,
-    trials: int,
+    effort: str,
+    trials: int | None,
     budget: float | None,
     gpu: str,
     replay: str | None,
@@ -157,7 +148,8 @@ def _work(
     place = _place(store, kernels, gpu, replay, policy, shared)
     ends = once or drain
     with Orders() as orders, suppress(KeyboardInterrupt):
-        worker = Worker(store, place, orders, Budget(trials, budget), missed=missed, lease_s=lease)
+        how_hard = asked_effort(effort=effort, trials=trials, budget=budget)
+        worker = Worker(store, place, orders, how_hard, missed=missed, lease_s=lease)
         while orders.given is None:
             try:
                 worker.work(1 if once else None)
@@ -204,8 +196,7 @@ command = click.Command(
             metavar="TIME",
             help="How long a job stays with a worker that died; one that lives renews it.",
         ),
-        trials_option,
-        budget_option,
+        *HOW_LONG,
         gpu_option,
         click.Option(["--replay"], metavar="NAME|auto", help="Search recorded spaces instead of a GPU."),
         policy_option,

@@ -25,6 +25,7 @@ from typing import Any
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem, itemsize, torch_dtype
+from tuner.measure.deadline import Deadline
 from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
@@ -159,6 +160,7 @@ class _Server:
     def __init__(self, pool: Pool, parent: Connection[Any, Any]) -> None:
         self._pool, self._parent = pool, parent
         self._kernel = catalog.resolve(pool.kernel)
+        self._deadline = Deadline(pool.deadline_s, pool.adaptive)
         _do_once()
         self._waiting: deque[Compile] = deque()
         self._running: dict[int, _Job] = {}
@@ -184,7 +186,7 @@ class _Server:
                 elif (job := self._running.get(key.fd)) is not None:  # or it was dropped a moment ago
                     self._read(job)
             for job in [job for job in self._running.values() if self._left(job) <= 0]:
-                text = f"the compiler was still at work after {self._pool.deadline_s:g} s"
+                text = f"the compiler was still at work after {self._deadline.seconds:.3g} s"
                 self._end(job, Compiled(job.config, Outcome.TIMEOUT, text, monotonic() - job.started))
 
     def _take(self, message: Config | Compile | Drop) -> None:
@@ -231,6 +233,8 @@ class _Server:
 
     def _end(self, job: _Job, result: Compiled | None) -> None:
         words = self._forget(job)
+        if result is not None and result.outcome is Outcome.OK and result.compile_s is not None:
+            self._deadline.learn(result.compile_s)
         result = result or Compiled(job.config, Outcome.CRASHED, words, monotonic() - job.started)
         self._parent.send(replace(result, problem=job.asked.problem))
 
@@ -244,7 +248,7 @@ class _Server:
         return words
 
     def _left(self, job: _Job) -> float:
-        return job.started + self._pool.deadline_s - monotonic()
+        return job.started + self._deadline.seconds - monotonic()
 
     def _until_next_deadline(self) -> float | None:
         return max(0.0, min(map(self._left, self._running.values()))) if self._running else None

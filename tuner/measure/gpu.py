@@ -1,8 +1,11 @@
 """Measuring on a GPU of this machine: a compile pool that runs ahead and a worker that launches.
 
 This process never touches CUDA. It hands configs to the pool, hands what compiled to the worker, one at a time, holds
-every stage of a request to a deadline, and goes on with a spare worker when a config took the old one along. A worker
-that is idle in the end can serve another problem, which saves the 5 s that a new one takes to start.
+every stage of a request to a deadline, and goes on with a spare worker when a config took the old one along.
+
+Searches may follow each other with the same compilers and workers, which saves the 5 s that a new worker takes to
+start. The compilers are given back when all is compiled, the worker when all is measured: so the next problem's first
+configs compile while this one's finalists meet.
 """
 
 from __future__ import annotations
@@ -12,17 +15,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
+from threading import Lock
 from time import monotonic
 from typing import Any
 
 from tuner.device import bus_id
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Limits, Problem
+from tuner.measure.compilers import Compilers
 from tuner.measure.messages import (
+    Compile,
     Compiled,
     Drop,
     Measure,
-    Pool,
     Ready,
     Recheck,
     Rounds,
@@ -55,7 +60,7 @@ class _WorkerLost(Exception):
         return Measurement(config, self.outcome, stage=self.stage.name, error=str(self))
 
 
-_STARTING, _IDLE = Stage("start"), Stage("idle")
+_WAITING, _STARTING, _IDLE = Stage("wait"), Stage("start"), Stage("idle")
 
 
 class GpuMeasurer:
@@ -67,10 +72,12 @@ class GpuMeasurer:
         gpu: index among the GPUs this process is shown.
         jobs: compiles at once; None is one a core.
         compile_s: seconds a compile may take.
+        compilers: in place of own ones with those two; waited for, and given back.
         measure_s: seconds that each of launching, checking and timing one config may take.
         policy: how to time.
         stop_beaten: whether configs that a first look shows to be far behind the best get no more than that look.
-        workers: of that GPU; they are left to the caller, and get back the one in use if it can serve again.
+        workers: of that GPU; they are waited for when there is something to measure, left to the caller, and get back
+            the one in use if it can serve again.
         spare: whether a second worker gets ready while the first works, for when a config takes that along. Its start
             can be seen in what is measured meanwhile.
         on_close: called when all is closed.
@@ -89,18 +96,21 @@ class GpuMeasurer:
         measure_s: float = 10.0,
         policy: Policy = COLD,
         stop_beaten: bool = True,
+        compilers: Compilers | None = None,
         workers: Workers | None = None,
         spare: bool = True,
         on_close: Callable[[], None] | None = None,
         worker: str = _WORKER,
     ) -> None:
-        self._jobs = jobs or os.cpu_count() or 1
         self._task = Task(kernel, problem, limits, policy)
         self._measure_s = measure_s
         self._stop_beaten = stop_beaten
+        self._compilers = compilers or Compilers(jobs, compile_s)
         self._workers = workers or Workers(gpu, worker)
         self._spare = spare
-        self._on_close = on_close or (self._workers.close if workers is None else lambda: None)
+        self._on_close = [self._compilers.close] * (compilers is None) + [self._workers.close] * (workers is None)
+        if on_close is not None:
+            self._on_close.append(on_close)
         self._best_us: float | None = None
         self._seed = 0
         self._compiled: deque[Compiled] = deque()
@@ -108,18 +118,25 @@ class GpuMeasurer:
         self._done: deque[Measurement] = deque()
         self._in_hand: Compiled | None = None
         self._dropping = False
-        self._pool = Child("tuner.measure.compile")
-        self._pool.send(Pool(kernel, problem, limits, self._jobs, compile_s))
-        self._worker = self._next_worker()
+        self._pool = self._compilers.take(kernel, problem, limits)
+        self._may_compile = True
+        self._compiling = 0
+        self._stage = _WAITING
+        self._worker: Child
+        if self._workers.turn.acquire(blocking=False):
+            self._worker = self._next_worker()
 
     @property
     def capacity(self) -> int:
-        return self._jobs + _AHEAD
+        return self._compilers.jobs + _AHEAD
 
     def submit(self, config: Config) -> None:
-        self._pool.send(config)
+        assert self._may_compile, "nothing is submitted after settle"
+        self._pool.send(Compile(self._task.problem, config))
+        self._compiling += 1
 
     def next(self, timeout_s: float) -> Measurement | None:
+        self._begin()
         until = monotonic() + timeout_s
         while not self._done:
             if self._stage is _IDLE and self._compiled:
@@ -133,6 +150,7 @@ class GpuMeasurer:
         return self._done.popleft() if self._done else None
 
     def settle(self, timeout_s: float) -> Sequence[Measurement]:
+        self._begin()
         until = monotonic() + timeout_s
         self._pool.send(Drop())
         self._dropping = True
@@ -142,6 +160,7 @@ class GpuMeasurer:
                 self._in_hand = None  # nobody knows what it would have been
                 self._replace_worker()
         self._compiled.clear()
+        self._give_back_pool()
         ended = list(self._done)
         self._done.clear()
         return ended
@@ -165,12 +184,26 @@ class GpuMeasurer:
         return result
 
     def close(self) -> None:
-        self._pool.kill(grace_s=2.0)  # it ends its compilers, which are in sessions of their own
-        if self._stage is _IDLE:
-            self._workers.give_back(self._worker)
-        else:
-            self._worker.kill()
-        self._on_close()
+        self._give_back_pool()
+        if self._stage is not _WAITING:
+            if self._stage is _IDLE:
+                self._workers.give_back(self._worker)
+            else:
+                self._worker.kill()
+            self._workers.turn.release()
+        for close in self._on_close:
+            close()
+
+    def _give_back_pool(self) -> None:
+        if self._may_compile:
+            self._compilers.give_back(idle=self._compiling == 0)
+        self._may_compile = False
+
+    def _begin(self) -> None:
+        """Waits until no other measurer has a worker."""
+        if self._stage is _WAITING:
+            self._workers.turn.acquire()
+            self._worker = self._next_worker()
 
     def _next_worker(self) -> Child:
         """One that has still to take up the task."""
@@ -197,6 +230,7 @@ class GpuMeasurer:
 
     def _ask(self, request: Any) -> Any:
         """The worker's answer to a request that is made when nothing else is on its way."""
+        self._begin()
         while self._stage is not _IDLE:
             self._step(None)
         self._request(request)
@@ -231,7 +265,7 @@ class GpuMeasurer:
         """What the worker answered, if anything was; what the pool says is taken in on the way."""
         limits = [when for when in (until, None if self._stage is _IDLE else self._deadline) if when is not None]
         timeout = max(0.0, min(limits) - monotonic()) if limits else None
-        ready = wait([self._pool.pipe, self._worker.pipe], timeout)
+        ready = wait([self._worker.pipe, *[self._pool.pipe] * self._may_compile], timeout)
         if self._pool.pipe in ready:
             self._hear_pool()
         if self._worker.pipe in ready:
@@ -268,7 +302,10 @@ class GpuMeasurer:
             raise MeasureError(f"the compile pool died: {self._pool.last_words()}") from None
         if isinstance(message, Drop):
             self._dropping = False
-        elif message.outcome is Outcome.OK:
+            self._compiling = 0
+            return
+        self._compiling -= 1
+        if message.outcome is Outcome.OK:
             self._compiled.append(message)
         else:
             self._done.append(
@@ -309,10 +346,14 @@ class GpuMeasurer:
 
 
 class Workers:
-    """The workers of one GPU: at most one is in use, and at most one waits for a task."""
+    """The workers of one GPU: at most one is in use, and at most one waits for a task.
+
+    `turn` is held by the measurer that has one in use.
+    """
 
     def __init__(self, gpu: int, module: str = _WORKER) -> None:
         self._gpu, self._module = gpu, module
+        self.turn = Lock()
         self.waiting: Child | None = None
 
     def prepare(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.kernels.spec import Config, Limits, Problem
+from tuner.measure.deadline import Adaptive
 from tuner.records import COLD, Outcome, Policy
 
 
@@ -20,6 +21,8 @@ class Pool:
     limits: Limits
     jobs: int
     deadline_s: float
+    adaptive: Adaptive | None = None
+    """Where a compile may take less than that, once it is known what they take."""
 
 
 @dataclass(frozen=True)

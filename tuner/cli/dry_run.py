@@ -1,0 +1,183 @@
+"""`tuner search --dry-run`: how large the spaces are, what is stored, and how long it would take. Measures nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from tuner import catalog, device
+from tuner.cli.effort import Effort
+from tuner.cli.rows import short
+from tuner.cli.session import chosen_gpus
+from tuner.cli.show import print_json
+from tuner.db.store import Store
+from tuner.errors import NoDevice, UnknownName
+from tuner.kernels.spec import Problem
+from tuner.lookup import Asked
+from tuner.lookup import Table as Answers
+from tuner.measure import recorded
+from tuner.records import Device, StoredRun
+from tuner.space import feasible
+from tuner.suite import Entry, Suite
+
+_RUNS = 1000
+"""Of the newest runs, how many are looked at for what searches took."""
+_START_S, _DUEL_S = 8.0, 4.0
+"""Where nothing was searched on such a card: a worker's start and a kernel's import, and a duel."""
+_COMPILE_S, _MEASURE_S = 1.0, 0.01
+"""A config's compile on one core, of which as many run at once as there are; and its time on the card. H200, gemm,
+2026-11-27."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a search of one problem would mean."""
+
+    problem: Problem
+    combinations: int
+    feasible: int | None
+    """None where the kernel's code cannot be loaded here."""
+    stored: str
+    """The answer's match; `none`."""
+    known: int
+    """Configs that earlier runs tried."""
+    trials: int
+    """Configs still to try."""
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "op": self.problem.op,
+            "problem": self.problem.values,
+            "combinations": self.combinations,
+            "feasible": self.feasible,
+            "stored": self.stored,
+            "known": self.known,
+            "trials": self.trials,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast configs are tried on a card, and how that is known."""
+
+    trial_s: float
+    duel_s: float
+    start_s: float
+    basis: str
+
+    def seconds(self, trials: int, budget_s: float | None) -> float:
+        """Of one problem, without the start."""
+        full = trials * self.trial_s + self.duel_s
+        return 0.0 if trials == 0 else full if budget_s is None else min(full, budget_s)
+
+
+def dry_run(
+    suite: Suite, effort: Effort, store: Store | None, *, gpu: str, device_id: str | None, as_json: bool
+) -> int:
+    """Prints the plan of every problem."""
+    gpus = [] if device_id is not None else chosen_gpus(gpu)
+    runs = [] if store is None else store.runs(_RUNS)
+    card = device.describe(gpus[0]) if gpus else _elsewhere(suite, device_id, runs)
+    pace = _pace(card, runs)
+    plans = [_plan(entry, effort, card, pace, store, runs, here=bool(gpus)) for entry in suite.entries]
+    seconds = sum(plan.seconds for plan in plans) / max(1, len(gpus))
+    seconds += pace.start_s if seconds else 0.0
+    if as_json:
+        document = {"device": card.id, "problems": suite.name, "seconds": round(seconds, 1), "basis": pace.basis}
+        print_json({**document, "rows": [plan.as_json() for plan in plans]})
+    else:
+        _print(plans, card, f"about {seconds:,.0f} s on {card.name}: {pace.basis}")
+    return 0
+
+
+def _elsewhere(suite: Suite, device_id: str | None, runs: Sequence[StoredRun]) -> Device:
+    """The card that is meant where there is none: the one named, else one on which the first problem was recorded."""
+    if device_id is None:
+        spaces = [space for entry in suite.entries for space in recorded.of_problem(entry.problem)[:1]]
+        if not spaces:
+            raise NoDevice(f"there is no GPU here, and {suite.name} was not recorded; name a card with --device")
+        return spaces[0].device
+    known = {run.provenance.device.id: run.provenance.device for run in runs}
+    known |= {space.device.id: space.device for space in map(recorded.load, recorded.names())}
+    if device_id not in known:
+        raise UnknownName(f"no device is known as {device_id[:80]!r}; known are {', '.join(sorted(known))}")
+    return known[device_id]
+
+
+def _pace(card: Device, runs: Sequence[StoredRun]) -> Pace:
+    """Of the searches that ran on such cards; else a rough model."""
+    alike = [run for run in runs if run.provenance.device.id == card.id and not run.provenance.recorded and run.trials]
+    alike = [run for run in alike if {"measure", "duel"} <= run.seconds.keys()]
+    if alike:
+        trial_s = sum(run.seconds["measure"] for run in alike) / sum(run.trials for run in alike)
+        duel_s = median(run.seconds["duel"] for run in alike)
+        return Pace(trial_s, duel_s, _START_S, f"by stored searches there: {len(alike)}")
+    cores = os.cpu_count() or 1
+    basis = f"a guess, as none was searched there yet: {_COMPILE_S:g} s of a core a config, {cores} cores"
+    return Pace(max(_COMPILE_S / cores, _MEASURE_S), _DUEL_S, _START_S, basis)
+
+
+def _plan(
+    entry: Entry,
+    effort: Effort,
+    card: Device,
+    pace: Pace,
+    store: Store | None,
+    runs: Sequence[StoredRun],
+    *,
+    here: bool,
+) -> Plan:
+    source, size = _space(entry, card)
+    problem, budget = entry.problem, effort.budget
+    answers = [] if store is None else store.answers(op=problem.op, device=card.id)
+    live = Answers(card.id, [stored for stored in answers if not stored.provenance.recorded])
+    found = live.find(Asked.here(problem, device.environment(), source) if here else Asked(problem, source=source))
+    known = 0 if effort.force else next(_tried(problem, card, source, runs), 0)
+    wanted = min(budget.trials or size or 0, size or budget.trials or 0)
+    trials = 0 if effort.is_content_with(found) else max(0, wanted - known)
+    combinations = prod(len(knob.choices) for knob in entry.signature.knobs)
+    return Plan(problem, combinations, size, found.match, known, trials, pace.seconds(trials, budget.seconds))
+
+
+def _space(entry: Entry, card: Device) -> tuple[str | None, int | None]:
+    """The source and the number of feasible configs, of the kernel's code or of a recorded space."""
+    try:
+        kernel = catalog.resolve(entry.reference)
+    except NoDevice:
+        spaces = [space for space in recorded.of_problem(entry.problem) if space.device == card]
+        return next(((space.source, len(space.measurements)) for space in spaces), (None, None))
+    return kernel.source, sum(1 for _ in feasible(kernel, entry.problem, card.limits))
+
+
+def _tried(problem: Problem, card: Device, source: str | None, runs: Sequence[StoredRun]) -> Iterator[int]:
+    """Of runs of the problem, the newest first, how many configs each knew in the end."""
+    for run in runs:
+        made = run.provenance
+        if run.problem == problem and (made.device, made.source, made.recorded) == (card, source, None):
+            yield run.trials + run.settings.get("known", 0)
+
+
+def _print(plans: Sequence[Plan], card: Device, closing: str) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("problem")
+    for name in ("combinations", "feasible", "stored", "to try", "s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for plan in plans:
+        size = "unknown" if plan.feasible is None else f"{plan.feasible:,}"
+        stored = f"{plan.stored}, {plan.known:,} tried" if plan.known else plan.stored
+        numbers = (f"{plan.combinations:,}", size, stored, f"{plan.trials:,}", f"{plan.seconds:,.0f}")
+        table.add_row(short(plan.problem), *numbers)
+    console.print(f"[bold]would search[/] on {card.name}, and measures nothing now")
+    console.print(table, soft_wrap=False)
+    console.print(closing)

@@ -1,0 +1,115 @@
+"""What came of the problems of one command, for a reader: one on a line as they come, all in a table in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tuner.cli.rows import short
+from tuner.cli.show import first_line
+from tuner.kernels.spec import Problem
+from tuner.lookup import Found
+from tuner.records import Answer
+from tuner.search import Result
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What came of one problem: an answer, with the search that gave it or without, as it was stored; or an error."""
+
+    problem: Problem
+    found: Found | None = None
+    result: Result | None = None
+    error: str = ""
+    seconds: float = 0.0
+    """What it added to the command's time."""
+
+    def after(self, seconds: float) -> Searched:
+        """The same, so long after the one before."""
+        return replace(self, seconds=seconds)
+
+    @property
+    def answer(self) -> Answer | None:
+        stored = None if self.found is None else self.found.stored
+        return None if stored is None else stored.answer
+
+    @property
+    def answered(self) -> bool:
+        return self.answer is not None
+
+    def as_json(self, snapshot: str) -> dict[str, Any]:
+        """What `tuner best --json` gives, and how it came about."""
+        seconds = {"seconds": round(self.seconds, 2)}
+        if self.found is None:
+            head = {"op": self.problem.op, "problem": self.problem.values}
+            return {**head, "match": "failed", "error": self.error, "searched": True, "tried": None, **seconds}
+        tried = None if self.found.stored is None else self.found.stored.trials
+        return {**self.found.as_json(snapshot), "searched": self.result is not None, "tried": tried, **seconds}
+
+
+def line(row: Searched) -> str:
+    """A row as it comes."""
+    answer = row.answer
+    if answer is None:
+        return f"{short(row.problem)}: failed, {first_line(row.error)}"
+    told = [f"{answer.kind} {answer.latency_us:,.2f} us"]
+    told += [f"{ratio} x {name}" for name, ratio in _ratios(answer).items() if ratio]
+    told.append("as stored" if row.result is None else f"{row.seconds:.1f} s")
+    return f"{short(row.problem)}: {', '.join(told)}"
+
+
+def print_searched(title: str, rows: Sequence[Searched], seconds: float) -> None:
+    """The table. What is piped elsewhere is as wide as it needs to be."""
+    console = Console(highlight=False, soft_wrap=True)
+    table = _table(rows)
+    if not console.is_terminal:
+        wide = console.measure(table, options=console.options.update(max_width=999)).maximum
+        console.width = max(console.width, wide)
+    where = next((row.found for row in rows if row.found is not None), None)
+    console.print(f"[bold]{escape(title)}[/]{f' on {where.device}' if where is not None else ''}")
+    console.print(table, soft_wrap=False)
+    for row in rows:
+        if not row.answered:
+            console.print(f"[red]failed[/]  {short(row.problem)}: {escape(first_line(row.error))}")
+    searched = sum(row.result is not None for row in rows)
+    stored = sum(row.answered for row in rows) - searched
+    console.print(f"{searched} searched, {stored} as stored; {seconds:,.1f} s")
+    if recorded := sorted({row.found.recorded for row in rows if row.found is not None and row.found.recorded}):
+        console.print(f"[yellow]replayed from {', '.join(recorded)}: not measured here[/]")
+
+
+def _table(rows: Sequence[Searched]) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False)
+    for name in ("problem", "answer"):
+        table.add_column(name)
+    for name in ("us", "x torch", "x default", "tried", "s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(short(row.problem), *_cells(row))
+    return table
+
+
+def _cells(row: Searched) -> tuple[str, ...]:
+    answer = row.answer
+    if answer is None:
+        return ("[red]failed[/]", *[""] * 4, f"{row.seconds:.1f}")
+    assert row.found is not None
+    assert row.found.stored is not None
+    seconds = "" if row.result is None else f"{row.seconds:.1f}"
+    numbers = (f"{answer.latency_us:,.2f}", *_ratios(answer).values(), f"{row.found.stored.trials:,}")
+    return (answer.kind, *numbers, seconds)
+
+
+def _ratios(answer: Answer) -> dict[str, str]:
+    """Speeds over its rivals': above 1, the answer is faster. Empty where there was no rival."""
+    ours, vendor, speedup = answer.latency_us, answer.vendor_latency_us, answer.speedup
+    return {
+        "torch": "" if ours is None or vendor is None else f"{vendor / ours:.3f}",
+        "default": "" if speedup is None else f"{speedup:.3f}",
+    }

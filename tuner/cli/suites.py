@@ -1,0 +1,61 @@
+"""Options of commands that take a suite in the place of an op, and the suite they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from tuner import catalog
+from tuner.cli.ops import known_signatures
+from tuner.db.database import Database
+from tuner.errors import UsageError
+from tuner.kernels.spec import Signature
+from tuner.suite import Suite, load, names
+
+
+def suite_options(verb: str) -> list[click.Parameter]:
+    """Those that say which problems of which suite."""
+    return [
+        click.Option(
+            ["--suite"], metavar="NAME|FILE", help=f"{verb} a suite's problems; --list names those that ship."
+        ),
+        click.Option(["--list", "list_"], is_flag=True, help="Name the suites that ship."),
+        click.Option(["--dtype"], metavar="DTYPE", help="Of all problems, in place of the suite's."),
+        click.Option(
+            ["--only"],
+            multiple=True,
+            callback=_value,
+            metavar="NAME=VALUE",
+            help="Problems that have this: op=gemm, M=16.",
+        ),
+    ]
+
+
+def asked_suite(
+    ctx: click.Context, suite: str | None, dtype: str | None, only: tuple[str, ...], list_: bool, db: Database | None
+) -> Suite | None:
+    """The suite that these options name; None where all was said: an op follows, or the list was asked for."""
+    if ctx.invoked_subcommand is not None:
+        if any(ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT for name in ctx.params):
+            raise UsageError(f"options of {ctx.info_name} come after OP; --suite takes the place of OP")
+        return None
+    if list_:
+        for name in names():
+            click.echo(f"{name:12}  {len(load(name, _signature(None)).entries):3} problems")
+        return None
+    if suite is None:
+        raise UsageError(f"name an OP, or a suite with --suite: {', '.join(names())}, or a file.json")
+    wanted = dict(word.split("=", 1) for word in only)
+    return load(suite, _signature(db), dtype).only(wanted)
+
+
+def _signature(db: Database | None) -> Callable[[str], Signature]:
+    return lambda reference: catalog.signature(reference, lambda: known_signatures(db))
+
+
+def _value(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    for word in words:
+        if "=" not in word:
+            raise UsageError(f"--only takes NAME=VALUE, such as op=gemm or M=16, not {word[:40]!r}")
+    return words

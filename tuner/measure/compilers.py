@@ -1,0 +1,61 @@
+"""The compile pool, handed from one search to the next: started once, at work while the card is at another's."""
+
+from __future__ import annotations
+
+import os
+from threading import Lock
+
+from tuner.kernels.spec import Limits, Problem
+from tuner.measure.deadline import USUAL, Adaptive
+from tuner.measure.messages import Pool
+from tuner.measure.processes import Child
+
+_GRACE_S = 2.0
+"""It ends its compilers, which are in sessions of their own."""
+
+
+class Compilers:
+    """One search has them at a time; the next one waits until that has given them back.
+
+    Args:
+        jobs: compiles at once; None is one a core.
+        deadline_s: seconds a compile may take.
+        adaptive: where it may take less.
+    """
+
+    def __init__(self, jobs: int | None = None, deadline_s: float = 30.0, adaptive: Adaptive | None = USUAL) -> None:
+        self.jobs = jobs or os.cpu_count() or 1
+        self._deadline_s, self._adaptive = deadline_s, adaptive
+        self._turn = Lock()
+        self._idle: tuple[str, Limits, Child] | None = None
+        self._taken: tuple[str, Limits, Child] | None = None
+
+    def take(self, kernel: str, problem: Problem, limits: Limits) -> Child:
+        """A pool that compiles a kernel for such a card, the one that is there if it does."""
+        self._turn.acquire()
+        if self._idle is not None and (self._idle[:2] != (kernel, limits) or not self._idle[2].runs):
+            self.close()
+        self._taken = self._idle or (kernel, limits, self._started(kernel, problem, limits))
+        self._idle = None
+        return self._taken[2]
+
+    def give_back(self, *, idle: bool) -> None:
+        """Lets the next one have them. A pool that is not idle is ended with all that it was at."""
+        assert self._taken is not None
+        if idle:
+            self._idle = self._taken
+        else:
+            self._taken[2].kill(_GRACE_S)
+        self._taken = None
+        self._turn.release()
+
+    def close(self) -> None:
+        """Ends a pool that nobody has."""
+        if self._idle is not None:
+            self._idle[2].kill(_GRACE_S)
+        self._idle = None
+
+    def _started(self, kernel: str, problem: Problem, limits: Limits) -> Child:
+        pool = Child("tuner.measure.compile")
+        pool.send(Pool(kernel, problem, limits, self.jobs, self._deadline_s, self._adaptive))
+        return pool
