@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from optuna.study import Study
+from optuna.trial import FrozenTrial
 from scripted import BEST, DEFAULT, SPACE, bowl
 
+from tuner.kernels.spec import Config
 from tuner.measure import recorded
 from tuner.records import Measurement, Outcome
 from tuner.replay import Score, Space, geometric_gap, replay
 from tuner.sampler import DEFAULT as SAMPLER
+from tuner.sampler import Feasible
 
 TOY = Space("toy", tuple(Measurement(config, Outcome.OK, (bowl(config),)) for config in SPACE), DEFAULT)
 
@@ -30,6 +34,16 @@ def test_a_space_that_is_used_up_stays_at_its_optimum() -> None:
 def test_the_default_may_go_first() -> None:
     score = replay(TOY, "random", seeds=3, trials=5, default_first=True)
     assert score.at(1) == [pytest.approx(100 / bowl(DEFAULT))] * 3
+
+
+def test_a_sampler_of_ones_own() -> None:
+    class Backwards(Feasible):
+        def _next(self, study: Study, trial: FrozenTrial) -> Config:
+            return [*self._unseen][-1]
+
+    score = replay(TOY, Backwards, seeds=1, trials=60)
+    assert score.sampler == "Backwards"
+    assert score.shares[0].index(1.0) == len(SPACE) - 1 - SPACE.index(BEST)
 
 
 def test_a_batch_is_on_its_way_before_anything_is_told() -> None:

@@ -33,12 +33,14 @@ class Proposer:
 
     Args:
         space: the feasible set.
-        sampler: one of `SAMPLERS`; `grid` goes through the space in order.
+        sampler: one of `SAMPLERS` (`grid` goes through the space in order), or what makes one of its own.
         seed: two proposers told the same propose the same.
         known: measurements of earlier runs; they are learnt from and not proposed again.
     """
 
-    def __init__(self, space: Sequence[Config], sampler: str, seed: int, known: Iterable[Measurement] = ()) -> None:
+    def __init__(
+        self, space: Sequence[Config], sampler: str | Maker, seed: int, known: Iterable[Measurement] = ()
+    ) -> None:
         self._unseen = {config: config for config in space}
         self._asked: dict[Config, Trial] = {}
         self._distributions: dict[str, BaseDistribution] = {
@@ -46,7 +48,8 @@ class Proposer:
             for name in (space[0] if space else ())
         }
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._study = optuna.create_study(sampler=_SAMPLERS[sampler](self, seed))
+        make = _SAMPLERS[sampler] if isinstance(sampler, str) else sampler
+        self._study = optuna.create_study(sampler=make(self, seed))
         for measurement in known:
             if self._unseen.pop(measurement.config, None) is not None:
                 self._study.add_trial(self._as_trial(measurement))
@@ -176,7 +179,10 @@ class ByModel(Feasible):
                 self._on_the_way.append(trial.number)
 
 
-_SAMPLERS: dict[str, Callable[[Proposer, int], BaseSampler]] = {
+Maker = Callable[[Proposer, int], BaseSampler]
+"""Makes a sampler of a seed, over what a proposer may still propose: a class that inherits from `Feasible`."""
+
+_SAMPLERS: dict[str, Maker] = {
     "gp": ByModel,
     "tpe": ByTPE,
     "random": Feasible,

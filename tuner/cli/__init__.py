@@ -23,6 +23,7 @@ _COMMANDS = {
     "warm": "Compile what was answered for a card, before a server asks.",
     "db": "Describe, upgrade, back up or prune the database.",
     "replay": "Compare samplers on spaces of which every config was measured.",
+    "spaces": "List the recorded spaces, or write them for other tools.",
     "record": "Measure every config of a problem, and write the space to a file.",
 }
 """Told here so that `tuner --help` loads none of them."""
