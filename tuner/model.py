@@ -214,13 +214,14 @@ class Model:
     def _values(self, closely: bool = False) -> Floats:
         """Of the known ones: standardised log latencies, or roots of how far behind; NaN for those on their way."""
         values = np.array([self._told.get(config, np.nan) for config in self._known])
-        ran = np.isfinite(values)
+        told, ran, failed = ~np.isnan(values), np.isfinite(values), np.isinf(values)
         if not ran.any():
-            return np.where(np.isnan(values), values, 0.0)
-        values[np.isinf(values)] = np.quantile(values[ran], _FAILED)
+            return np.where(told, 0.0, values)
+        if failed.any():
+            values[failed] = np.quantile(values[ran], _FAILED)
         if closely:
-            values = np.sqrt(values - np.nanmin(values))
-        return np.asarray((values - np.nanmean(values)) / (np.nanstd(values) + 1e-12))
+            values = np.sqrt(values - values[told].min())
+        return np.asarray((values - values[told].mean()) / (values[told].std() + 1e-12))
 
     def _points(self, configs: Numbers) -> Floats:
         """A row for each: of every knob the columns of its choice. Of all at once they would fill the memory."""
