@@ -84,7 +84,8 @@ def _tuned(file: Path, strategy: str, seed: int) -> list[dict[str, Any]]:
     return list(results)
 
 
-def _run(space: Space, name: str, *, seeds: int, folder: Path) -> Score:
+def judge(space: Space, name: str, *, seeds: int, folder: Path) -> Score:
+    """A sampler of ours or a strategy of theirs, on the cache of the space that `write` made."""
     if name in SAMPLERS:
         return ours(Space(space.name, foreign.load(folder / f"{space.name}.json")), name, seeds=seeds)
     return theirs(space, name, seeds=seeds, folder=folder)
@@ -95,7 +96,8 @@ def _spaces(files: list[Path]) -> list[Space]:
     return shipped + [Space(f"{file.parent.name}-{file.name.partition('.')[0]}", foreign.load(file)) for file in files]
 
 
-def _write(space: Space, folder: Path) -> None:
+def write(space: Space, folder: Path) -> None:
+    """Medians alone, so that both sides mean the same by the time of a config."""
     medians = [m if not m.ok else replace(m, samples=(m.latency_us,)) for m in space.measurements]
     (folder / f"{space.name}.json").write_text(foreign.as_cache(medians, "kernel", (1,), "a card"))
 
@@ -111,8 +113,8 @@ def main() -> None:
     spaces = _spaces(given.files)
     with tempfile.TemporaryDirectory() as folder:
         for space in spaces:
-            _write(space, Path(folder))
-        run = partial(_run, seeds=given.seeds, folder=Path(folder))
+            write(space, Path(folder))
+        run = partial(judge, seeds=given.seeds, folder=Path(folder))
         scores = judged(spaces, given.names.split(","), run, given.out, f"{given.seeds} seeds", given.jobs)
     print(gap_table(scores, AT[1:]))  # before that, some seed found nothing that runs
 
