@@ -62,6 +62,14 @@ def test_the_commands_on_comparing_run(environment: dict[str, str], tmp_path: Pa
     assert {file.name for file in tmp_path.iterdir()} == {"llama.json", "llama.html"}
 
 
+def test_the_commands_on_spaces_run(environment: dict[str, str], tmp_path: Path) -> None:
+    (block,) = blocks(ROOT / "docs" / "spaces.md", "console")
+    for line in block.splitlines():
+        command = line.removeprefix("$ ")
+        subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, capture_output=True)
+    assert [file.name for file in tmp_path.glob("caches/*")] == ["softmax-8192x8192-fp32-nvidia-h200.json"]
+
+
 def test_every_command_is_in_the_readme() -> None:
     import click
 

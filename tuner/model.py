@@ -9,8 +9,9 @@ batch. Work and memory are bounded, however long it goes on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import erf, log, sqrt
 
 import numpy as np
@@ -20,6 +21,7 @@ from tuner.kernels.spec import Value
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int16]
 
 _START = 2
 """Results before the model proposes; until then configs are taken far from each other."""
@@ -48,13 +50,14 @@ _CELLS, _FEWEST_CANDIDATES = 300_000, 1000
 and at others at random."""
 _LEADERS = 3
 _STEPS = 15
-_LOG_WEIGHT, _LOG_NOISE, _SPREAD = 0.0, float(np.log(1e-3)), 2.0
-"""What is thought of weights and noise before there are results: latency changes over a knob's whole range."""
+_LOG_WEIGHT, _LOG_APART, _LOG_NOISE, _SPREAD = 0.0, -3.0, float(np.log(1e-3)), 2.0
+"""What is thought of weights and noise before there are results: latency changes over a knob's whole range, and hardly
+at single choices in the midst of it."""
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """Covariance of log latency between points: Matern 5/2 in a distance that weighs every knob by itself."""
+    """Covariance of log latency between points: Matern 5/2 in a distance that weighs every block by itself."""
 
     log_weights: Floats
     log_noise: float
@@ -64,23 +67,20 @@ class _Kernel:
         """Variance of a result over that of the function, of which the configs' own quirks are a part."""
         return float(np.exp(self.log_noise))
 
-    def covariance(self, some: Floats, others: Floats, starts: Numbers) -> Floats:
-        """Between rows of two matrices whose knobs' first columns are `starts`."""
-        widths = np.diff([*starts, some.shape[1]])
-        scale = np.repeat(np.exp(self.log_weights / 2), widths)
-        some, others = some * scale, others * scale
-        squares = (some**2).sum(1)[:, None] + (others**2).sum(1) - 2 * some @ others.T
-        return _matern(np.maximum(squares, 0))[0]
+    def stretched(self, points: Floats, starts: Numbers) -> Floats:
+        """Points whose plain distance is the kernel's; their blocks' first columns are `starts`."""
+        widths = np.diff([*starts, points.shape[1]])
+        return np.asarray(points * np.repeat(np.exp(self.log_weights / 2), widths))
 
 
 class _Posterior:
     """What is known of the candidates once some are. How sure one may be depends on which, not on their values."""
 
-    def __init__(self, kernel: _Kernel, points: Floats, starts: Numbers, known: int, room: int) -> None:
-        """The first `known` of `points` are known, and `room` more can be."""
-        self._kernel, self._points, self._starts = kernel, points, starts
-        covariance = kernel.covariance(points[:known], points, starts)
-        lower = np.linalg.cholesky(covariance[:, :known] + kernel.noise * np.eye(known))
+    def __init__(self, points: Floats, noise: float, known: int, room: int) -> None:
+        """The first `known` of the stretched `points` are known, and `room` more can be."""
+        self._points, self._noise = points, noise
+        covariance = _covariance(points[:known], points)
+        lower = np.linalg.cholesky(covariance[:, :known] + noise * np.eye(known))
         self._lower = np.zeros((known + room, known + room))
         self._lower[:known, :known] = lower
         self._rows = np.empty((known + room, len(points)))
@@ -92,8 +92,8 @@ class _Posterior:
         """One more is known."""
         n = self._known
         before = self._rows[:n, place].copy()
-        deviation = np.sqrt(max(1 - float(before @ before), 0.0) + self._kernel.noise)
-        covariance = self._kernel.covariance(self._points[place : place + 1], self._points, self._starts)[0]
+        deviation = np.sqrt(max(1 - float(before @ before), 0.0) + self._noise)
+        covariance = _covariance(self._points[place : place + 1], self._points)[0]
         self._rows[n] = (covariance - before @ self._rows[:n]) / deviation
         self._variance -= self._rows[n] ** 2
         self._lower[n, :n], self._lower[n, n] = before, deviation
@@ -117,21 +117,23 @@ class Model:
     """Learns which configs of a space are fast, and names the one to try next.
 
     Args:
-        knobs: the values of every knob, one for each config. Ints are told apart by rank, bools and strings as such.
+        knobs: the values of every knob, one for each config. Ints have an order; bools and strings have none.
         seed: two models told the same propose the same.
     """
 
     def __init__(self, knobs: Iterable[Sequence[Value]], seed: int) -> None:
-        columns = [*map(_columns, knobs)]
-        blocks = [block for block in columns if block.shape[1]]
-        self._points: Floats = np.hstack(columns) if columns else np.zeros((0, 0))
-        self._starts: Numbers = np.cumsum([0, *(block.shape[1] for block in blocks)])[:-1]
-        self._kernel = _Kernel(np.full(len(blocks), _LOG_WEIGHT), _LOG_NOISE)
+        changing = [_coded(values) for values in knobs if len(set(values)) > 1]
+        codes = [codes for codes, _ in changing]
+        self._codes: Codes = np.column_stack(codes) if codes else np.zeros((1, 0), np.int16)
+        blocks = [[*_blocks(choices)] for _, choices in changing]
+        self._columns = [np.hstack([columns for columns, _ in of_knob]) for of_knob in blocks]
+        self._starts: Numbers = np.cumsum([0, *(columns.shape[1] for columns, _ in chain(*blocks))])[:-1]
+        self._prior = self._kernel = _Kernel(np.array([weight for _, weight in chain(*blocks)]), _LOG_NOISE)
         self._random = np.random.default_rng(seed)
         self._told: dict[int, float] = {}
         self._on_the_way: dict[int, None] = {}
         self._new: dict[int, None] = {}
-        self._free = np.ones(len(self._points), np.bool_)
+        self._free = np.ones(len(self._codes), np.bool_)
         self._known: list[int] = []
         self._pool: Numbers = np.zeros(0, np.int64)
         self._place: dict[int, int] = {}
@@ -205,7 +207,7 @@ class Model:
         drawn = self._random.choice(free, min(_DRAWN, len(free)), replace=False)
         if not len(taken):
             return int(drawn[0])
-        squares = ((self._points[drawn][:, None] - self._points[taken]) ** 2).sum(2)
+        squares = ((self._points(drawn)[:, None] - self._points(taken)) ** 2).sum(2)
         return int(drawn[np.argmax(squares.min(1))])
 
     def _fit(self) -> _Posterior:
@@ -216,13 +218,14 @@ class Model:
             ranked = [*ranked[: _MOST_KNOWN // 2], *others.tolist()]
         if len(self._told) <= _MOST_KNOWN or self._posterior is None:
             self._known = ranked
-            self._kernel = _weighed(self._kernel, self._distances(ranked), self._values())
+            self._kernel = _weighed(self._kernel, self._prior, self._distances(ranked), self._values())
         self._known = [*ranked, *self._on_the_way]
         self._new.clear()
         self._pool = np.concatenate([self._known, self._candidates(ranked[:_LEADERS])])
         self._place = {config: place for place, config in enumerate(self._pool.tolist())}
         self._room = max(_FEWEST_NEW, min(_MOST_NEW, int(_GROWTH * len(self._known))))
-        return _Posterior(self._kernel, self._points[self._pool], self._starts, len(self._known), self._room)
+        points = self._kernel.stretched(self._points(self._pool), self._starts)
+        return _Posterior(points, self._kernel.noise, len(self._known), self._room)
 
     def _candidates(self, leaders: Sequence[int]) -> Numbers:
         free = np.flatnonzero(self._free)
@@ -231,40 +234,57 @@ class Model:
             return free
         near = np.zeros(len(free), np.bool_)
         for leader in leaders:
-            differs = np.logical_or.reduceat(self._points[free] != self._points[leader], self._starts, axis=1)
-            near |= differs.sum(1) == 1
+            near |= (self._codes[free] != self._codes[leader]).sum(1) == 1
         drawn = self._random.choice(free[~near], min(most, int(np.count_nonzero(~near))), replace=False)
         return np.concatenate([free[near], drawn])
 
     def _values(self, closely: bool = False) -> Floats:
         """Of the known ones: standardised log latencies, or roots of how far behind; NaN for those on their way."""
         values = np.array([self._told.get(config, np.nan) for config in self._known])
-        ran = np.isfinite(values)
+        told, ran, failed = ~np.isnan(values), np.isfinite(values), np.isinf(values)
         if not ran.any():
-            return np.where(np.isnan(values), values, 0.0)
-        values[np.isinf(values)] = np.quantile(values[ran], _FAILED)
+            return np.where(told, 0.0, values)
+        if failed.any():
+            values[failed] = np.quantile(values[ran], _FAILED)
         if closely:
-            values = np.sqrt(values - np.nanmin(values))
-        self._spread = float(np.nanstd(values)) + 1e-12
-        return np.asarray((values - np.nanmean(values)) / self._spread)
+            values = np.sqrt(values - values[told].min())
+        self._spread = float(values[told].std()) + 1e-12
+        return np.asarray((values - values[told].mean()) / self._spread)
+
+    def _points(self, configs: Numbers) -> Floats:
+        """A row for each: of every knob the columns of its choice. Of all at once they would fill the memory."""
+        return np.hstack([columns[codes] for columns, codes in zip(self._columns, self._codes[configs].T, strict=True)])
 
     def _distances(self, configs: Sequence[int]) -> Floats:
-        """Squared, by knob: (knobs, configs, configs)."""
-        points = self._points[list(configs)]
+        """Squared, by block of columns: (blocks, configs, configs)."""
+        points = self._points(np.array(configs))
         squares = (points[:, None] - points) ** 2
         return np.asarray(np.moveaxis(np.add.reduceat(squares, self._starts, axis=2), 2, 0))
 
 
-def _columns(values: Sequence[Value]) -> Floats:
-    """A knob as columns, its lowest one apart from its highest; no columns where it never changes."""
+def _coded(values: Sequence[Value]) -> tuple[Codes, list[Value]]:
+    """A knob's values as places among its choices."""
     choices = sorted(set(values), key=lambda value: (str(type(value)), value))
-    if len(choices) == 1:
-        return np.zeros((len(values), 0))
-    if any(isinstance(value, bool | str) for value in choices):
-        coded = np.fromiter(map(choices.index, values), np.int64, len(values))
-        return np.asarray(np.eye(len(choices))[coded] / np.sqrt(2))
-    rank = {choice: place / (len(choices) - 1) for place, choice in enumerate(choices)}
-    return np.fromiter(map(rank.__getitem__, values), np.float64, len(values))[:, None]
+    places = {choice: place for place, choice in enumerate(choices)}
+    return np.fromiter(map(places.__getitem__, values), np.int16, len(values)), choices
+
+
+def _blocks(choices: Sequence[Value]) -> Iterator[tuple[Floats, float]]:
+    """Columns that tell a knob's choices apart, by 1 at most, in blocks, with the logarithm of each block's weight.
+
+    Ints by rank, and beside it every choice by itself: some are fast in the midst of slow ones (a pad of 2, not of 0 or
+    of 8), which no distance between ranks tells.
+    """
+    ordered = not any(isinstance(choice, bool | str) for choice in choices)
+    if ordered:
+        yield np.linspace(0, 1, len(choices))[:, None], _LOG_WEIGHT
+    if not ordered or len(choices) > 2:
+        yield np.eye(len(choices)) / np.sqrt(2), _LOG_APART if ordered else _LOG_WEIGHT
+
+
+def _covariance(some: Floats, others: Floats) -> Floats:
+    squares = (some**2).sum(1)[:, None] + (others**2).sum(1) - 2 * some @ others.T
+    return _matern(np.maximum(squares, 0))[0]
 
 
 def _matern(squares: Floats) -> tuple[Floats, Floats]:
@@ -274,9 +294,9 @@ def _matern(squares: Floats) -> tuple[Floats, Floats]:
     return (1 + distance + distance**2 / 3) * decay, -5 / 6 * (1 + distance) * decay
 
 
-def _weighed(kernel: _Kernel, distances: Floats, values: Floats) -> _Kernel:
+def _weighed(kernel: _Kernel, prior: _Kernel, distances: Floats, values: Floats) -> _Kernel:
     """The likeliest weights and noise, from where `kernel` has them, by Riedmiller and Braun's RPROP."""
-    n, middle = len(values), np.append(np.full(len(distances), _LOG_WEIGHT), _LOG_NOISE)
+    n, middle = len(values), np.append(prior.log_weights, prior.log_noise)
     logs = np.append(kernel.log_weights, kernel.log_noise)
     steps, before = np.full(len(logs), 0.3), np.zeros(len(logs))
     least, best = np.inf, logs

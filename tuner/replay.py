@@ -13,7 +13,7 @@ from math import exp, inf, log
 
 from tuner.kernels.spec import Config
 from tuner.records import Measurement
-from tuner.sampler import Proposer
+from tuner.sampler import Maker, Proposer
 
 AT = (10, 25, 50, 100, 200)
 """Evaluations after which a sampler is judged."""
@@ -58,7 +58,7 @@ class Score:
 
 def replay(
     space: Space,
-    sampler: str,
+    sampler: str | Maker,
     *,
     seeds: int,
     trials: int = AT[-1],
@@ -66,7 +66,7 @@ def replay(
     default_first: bool = False,
     warm_start: bool = False,
 ) -> Score:
-    """Runs a sampler on a space, once a seed."""
+    """Runs a sampler, by name or of one's own making, on a space, once a seed."""
     latencies = {measurement.config: measurement.latency_us for measurement in space.measurements}
     known = {measurement.config: measurement for measurement in space.measurements}
     optimum = min(latencies.values())
@@ -77,7 +77,8 @@ def replay(
         found = _run(known, Proposer([*known], sampler, seed), first, trials, batch)
         return tuple(optimum / best for best in accumulate((latencies[config] for config in found), min))
 
-    return Score(space.name, sampler, tuple(map(shares, range(seeds))))
+    name = sampler if isinstance(sampler, str) else getattr(sampler, "__name__", repr(sampler))
+    return Score(space.name, name, tuple(map(shares, range(seeds))))
 
 
 def _run(

@@ -33,12 +33,14 @@ class Proposer:
 
     Args:
         space: the feasible set.
-        sampler: one of `SAMPLERS`; `grid` goes through the space in order.
+        sampler: one of `SAMPLERS` (`grid` goes through the space in order), or what makes one of its own.
         seed: two proposers told the same propose the same.
         known: measurements of earlier runs; they are learnt from and not proposed again.
     """
 
-    def __init__(self, space: Sequence[Config], sampler: str, seed: int, known: Iterable[Measurement] = ()) -> None:
+    def __init__(
+        self, space: Sequence[Config], sampler: str | Maker, seed: int, known: Iterable[Measurement] = ()
+    ) -> None:
         self._unseen = {config: config for config in space}
         self._asked: dict[Config, Trial] = {}
         self._distributions: dict[str, BaseDistribution] = {
@@ -46,7 +48,8 @@ class Proposer:
             for name in (space[0] if space else ())
         }
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._sampler = _SAMPLERS[sampler](self, seed)
+        make = _SAMPLERS[sampler] if isinstance(sampler, str) else sampler
+        self._sampler = make(self, seed)
         self._study = optuna.create_study(sampler=self._sampler)
         for measurement in known:
             if self._unseen.pop(measurement.config, None) is not None:
@@ -188,7 +191,10 @@ class ByModel(Feasible):
             self._model.tell(self._on_the_way.pop(number), log(value) if ok and value is not None else inf)
 
 
-_SAMPLERS: dict[str, Callable[[Proposer, int], Feasible]] = {
+Maker = Callable[[Proposer, int], Feasible]
+"""Makes a sampler of a seed, over what a proposer may still propose: a class that inherits from `Feasible`."""
+
+_SAMPLERS: dict[str, Maker] = {
     "gp": ByModel,
     "tpe": ByTPE,
     "random": Feasible,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,34 @@ def test_our_own_files_are_t4(tmp_path: Path) -> None:
     assert [dict(m.config) for m in read] == [dict(m.config) for m in ours]
     assert [m.ok for m in read] == [m.ok for m in ours]
     assert [m.latency_us for m in read if m.ok] == pytest.approx([m.latency_us / 1000 for m in ours if m.ok])
+
+
+def test_a_cache_of_ours_reads_back(tmp_path: Path) -> None:
+    space = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
+    file = tmp_path / "softmax.json"
+    file.write_text(foreign.as_cache(space.measurements, "softmax", space.problem.sizes, space.device.name))
+    read = foreign.load(file)
+    assert [dict(m.config) for m in read] == [dict(m.config) for m in space.measurements]
+    assert [m.outcome for m in read] == [m.outcome for m in space.measurements]
+    assert {m.outcome for m in read} == {Outcome.OK, Outcome.INFEASIBLE}
+    assert [m.latency_us for m in read if m.ok] == pytest.approx(
+        [m.latency_us / 1000 for m in space.measurements if m.ok]
+    )
+
+
+def test_kernel_tuner_finds_the_optimum_in_a_cache_of_ours(tmp_path: Path) -> None:
+    kernel_tuner = pytest.importorskip("kernel_tuner", reason="kernel-tuner is not installed")
+    space = recorded.load("gemm-16x4096x4096-bf16-nvidia-h200")  # a knob of words, too
+    file = tmp_path / "gemm.json"
+    file.write_text(foreign.as_cache(space.measurements, "gemm", space.problem.sizes, space.device.name))
+    with warnings.catch_warnings(action="ignore"):
+        results, environment = kernel_tuner.tune_cache(str(file), strategy="brute_force", quiet=True)
+    assert len(results) == len(space.measurements)
+    assert environment["device_name"] == "NVIDIA H200"
+    best = min(space.measurements, key=lambda measurement: measurement.latency_us)
+    found = environment["best_config"]
+    assert {name: found[name] for name in best.config} == dict(best.config)
+    assert found["time"] == pytest.approx(best.latency_us / 1000)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ _COMMANDS = {
     "db": "Describe, upgrade, back up or prune the database.",
     "import": "Take in answers and configs that were found elsewhere.",
     "replay": "Compare samplers on spaces of which every config was measured.",
+    "spaces": "List the recorded spaces, or write them for other tools.",
     "record": "Measure every config of a problem, and write the space to a file.",
 }
 """Told here so that `tuner --help` loads none of them."""

@@ -1,6 +1,7 @@
-"""Search spaces that others measured: Kernel Tuner's cache files and files in the auto-tuning community's T4 schema.
+"""Search spaces as others write them: Kernel Tuner's cache files and files in the auto-tuning community's T4 schema.
 
 Latencies come out as they went in; which unit they have does not matter to a replay. Configs keep the file's order.
+Ours are T4 as they are, and are written as a cache for Kernel Tuner's simulation mode.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.kernels.spec import Config
+from tuner.kernels.spec import Config, Value
 from tuner.records import Measurement, Outcome
 
 _T4_OUTCOMES = {
@@ -25,6 +27,7 @@ _CACHE_OUTCOMES = {
     "CompilationFailedConfig": Outcome.COMPILE_ERROR,
     "InvalidConfig": Outcome.INFEASIBLE,
 }
+_CACHE_ERRORS = {outcome: error for error, outcome in _CACHE_OUTCOMES.items()}
 
 
 def load(path: Path) -> tuple[Measurement, ...]:
@@ -48,6 +51,44 @@ def load(path: Path) -> tuple[Measurement, ...]:
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         what = "neither a Kernel Tuner cache nor a T4 file"
         raise UsageError(f"{path.name} is {what}: {type(error).__name__}: {str(error)[:100]}") from error
+
+
+def as_cache(measurements: Sequence[Measurement], kernel: str, sizes: Sequence[int], device: str) -> str:
+    """A Kernel Tuner cache file. `time` is the median of `times`, in milliseconds; a failure keeps its kind."""
+    configs = [measurement.config for measurement in measurements]
+    choices = {name: sorted({config[name] for config in configs}, key=_in_order) for name in configs[0]}
+    document = {
+        "device_name": device,
+        "kernel_name": kernel,
+        "problem_size": [*sizes],
+        "tune_params_keys": [*choices],
+        "tune_params": choices,
+        "objective": "time",
+        "cache": {
+            ",".join(str(measurement.config[name]) for name in choices): _cache_entry(measurement)
+            for measurement in measurements
+        },
+    }
+    return json.dumps(document)
+
+
+def _in_order(value: Value) -> tuple[bool, Value]:
+    return isinstance(value, str), value
+
+
+def _cache_entry(measurement: Measurement) -> dict[str, Any]:
+    times = [round(sample / 1000, 7) for sample in measurement.samples]
+    measured = {"time": measurement.latency_us / 1000, "times": times}
+    failed = {"time": _CACHE_ERRORS.get(measurement.outcome, "RuntimeFailedConfig")}
+    return {
+        **measurement.config,
+        **(measured if measurement.ok else failed),
+        "compile_time": 1000 * (measurement.compile_s or 0.0),
+        "verification_time": 0,
+        "benchmark_time": sum(times),
+        "strategy_time": 0,
+        "framework_time": 0,
+    }
 
 
 def _of_cache(names: list[str], entry: dict[str, Any]) -> Measurement:

@@ -1,0 +1,48 @@
+"""`tuner spaces` as its users have it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tuner.measure import recorded
+
+SOFTMAX, TRANSPOSE = "softmax-8192x8192-fp32-nvidia-h200", "transpose-8192x8192-fp32-nvidia-h200"
+
+
+def _tuner(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "tuner", "spaces", *arguments]
+    done = subprocess.run(command, env=os.environ | {"COLUMNS": "120"}, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_spaces_are_listed_and_written_for_other_tools(tmp_path: Path) -> None:
+    listed = _tuner()
+    assert [line.split()[0] for line in listed.stdout.splitlines() if "NVIDIA" in line] == recorded.names()
+    written = _tuner(SOFTMAX, TRANSPOSE, "--export", "kernel-tuner", "--out", str(tmp_path / "new"))
+    files = [Path(line) for line in written.stdout.splitlines()]
+    assert [file.name for file in files] == [f"{SOFTMAX}.json", f"{TRANSPOSE}.json"]
+    cache = json.loads(files[0].read_text())
+    assert (cache["kernel_name"], cache["problem_size"], cache["device_name"]) == (
+        "softmax",
+        [8192, 8192],
+        "NVIDIA H200",
+    )
+    assert cache["tune_params_keys"] == ["BLOCK_N", "ROWS", "num_warps", "num_stages"]
+    assert len(cache["cache"]) == 402
+    (t4,) = _tuner(SOFTMAX, "--export", "t4", "--out", str(tmp_path)).stdout.split()
+    assert recorded.load(t4) == recorded.load(SOFTMAX)
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = _tuner(SOFTMAX, "--export", "t4", "--out", str(tmp_path / "file" / "folder"))
+    assert refused.returncode == 2
+    assert "cannot be written: Not a directory" in refused.stderr
+    unknown = _tuner("nowhere")
+    assert unknown.returncode == 2
+    assert "no recorded space is called 'nowhere'; there are gemm-" in unknown.stderr
