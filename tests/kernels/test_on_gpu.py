@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from helpers import OURS, drawn, problems, wrongness
+from helpers import OURS, able, drawn, problems, wrongness
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.gpu
 
 EXTRA: dict[str, list[dict[str, object]]] = {
     "gemm": [{"M": 1311, "N": 4352, "K": 300}, {"M": 2050, "N": 1025, "K": 33, "dtype": "fp16", "layout": "nt"}],
+    "scaled_gemm": [{"M": 1311, "N": 4352, "K": 320}, {"M": 7, "N": 272, "K": 14336, "scales": "block"}],
     "softmax": [{"M": 1311, "N": 4352}, {"M": 3, "N": 150_000}, {"M": 7, "N": 131_072, "dtype": "bf16"}],
     "transpose": [{"M": 1311, "N": 4352}, {"M": 4352, "N": 1311, "dtype": "int8"}],
 }
@@ -60,7 +61,7 @@ def wrong(kernel: Kernel, pairs: list[tuple[Problem, Config]]) -> list[object]:
     return [(pair, error, allowed) for pair, error, allowed in found if not error <= allowed]
 
 
-@pytest.mark.parametrize("op", OURS)
+@pytest.mark.parametrize("op", [op for op in OURS if able(op, limits())] if torch.cuda.is_available() else OURS)
 def test_seeded_configs_are_right_at_odd_sizes(op: str) -> None:
     pairs = list(_pairs(op))
     assert len(pairs) >= 40
@@ -125,6 +126,21 @@ def test_j01_ieee_products_are_not_tf32() -> None:
         assert errors[precision] <= allowed
     assert errors["ieee"] < 5e-6  # 1.3e-6 on an H200: 1024 additions in fp32
     assert errors["tf32"] > 10 * errors["ieee"]
+
+
+def test_sums_in_fp32_are_closer_than_those_that_hopper_keeps() -> None:
+    kernel = catalog.load("scaled_gemm")
+    if limits().capability[0] != 9:
+        pytest.skip("other cards add up in fp32")
+    errors = {}
+    for accumulate in ("fp32", "fast"):
+        values = {"M": 256, "N": 256, "K": 65536, "out_dtype": "fp16", "accumulate": accumulate}
+        problem = kernel.signature.problem(values)
+        config = kernel.default_config(problem, limits())
+        errors[accumulate], allowed = wrongness(kernel, problem, config, "cuda", limits())
+        assert errors[accumulate] <= allowed
+    assert errors["fp32"] < 2 * torch.finfo(torch.float16).eps
+    assert errors["fast"] > 4 * errors["fp32"]
 
 
 @pytest.mark.parametrize("op", ["softmax", "transpose"])
