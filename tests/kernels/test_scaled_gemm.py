@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 from helpers import A100, B200, H200, RTX_4090, drawn
@@ -31,9 +33,9 @@ def inputs(problem: Problem) -> dict[str, torch.Tensor]:
     return values
 
 
-def launched(problem: Problem, *, apart: int = 0, **knobs: Value) -> Launch:
+def launched(problem: Problem, knobs: Mapping[str, Value] = TILE, apart: int = 0) -> Launch:
     """What a config launches on tensors as the problem describes them, a's rows so much further apart."""
-    config = KERNEL.signature.config({**TILE, **knobs})
+    config = KERNEL.signature.config(knobs)
     described = dict(KERNEL.tensors(problem, config, H200.limits))
     described["a"] = Operand((problem["M"], problem["K"]), "fp8e4m3", strides=(problem["K"] + apart, 1))
     (launch,) = KERNEL.launch(problem, config, {name: StandIn(operand) for name, operand in described.items()})
@@ -88,12 +90,12 @@ class TestLaunch:
     @pytest.mark.parametrize("variant", ["persistent", "specialized"])
     def test_what_descriptors_cannot_describe_goes_through_pointers(self, variant: str) -> None:
         large = problem(4096, 4096, 4096)
-        assert launched(large, VARIANT=variant).fn.__name__ == f"scaled_{variant}"
-        assert launched(large, VARIANT=variant, apart=8).fn.__name__ == "scaled_tiles"
+        assert launched(large, {**TILE, "VARIANT": variant}).fn.__name__ == f"scaled_{variant}"
+        assert launched(large, {**TILE, "VARIANT": variant}, apart=8).fn.__name__ == "scaled_tiles"
 
     def test_few_rows_take_the_columns_of_the_tensor_cores(self) -> None:
         """Of out's transpose: b's 128 rows are on the left, and the scales change places, too."""
-        few = launched(problem(16, 4096, 4096, scales="block"), **FEW)
+        few = launched(problem(16, 4096, 4096, scales="block"), FEW)
         assert (few.kwargs["BLOCK_M"], few.kwargs["BLOCK_N"]) == (128, 16)
         assert (few.kwargs["SHARE_A"], few.kwargs["SHARE_B"]) == (128, 1)
         many = launched(problem(4096, 4096, 4096, scales="block"))
@@ -107,7 +109,7 @@ class TestLaunch:
         asked = problem(16, 4096, 4096)
         default = KERNEL.default_config(asked, H200.limits)
         assert int(default["SPLIT_K"]) > 1
-        assert H200.limits.sm_count <= launched(asked, **default).grid[0] <= 4 * H200.limits.sm_count
+        assert H200.limits.sm_count <= launched(asked, default).grid[0] <= 4 * H200.limits.sm_count
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # rows past the end, never stored
