@@ -162,7 +162,7 @@ class TestDevice:
 
 REFUSED: list[tuple[str, int, str]] = [
     ("", 422, "op is missing; it is one of gemm, softmax, transpose"),
-    ("op=convolution&M=1", 404, "no op is called 'convolution'; known are gemm, scaled_gemm, softmax, transpose"),
+    ("op=convolution&M=1", 404, "no op is called 'convolution'; known are gemm, softmax, transpose"),
     ("op=../../x&M=1", 404, "no op is called '../../x'"),
     ("op=gemm%00&M=1", 404, "no op is called 'gemm\\x00'"),
     ("op=gemm", 422, "gemm needs M; give M=SIZE"),
@@ -214,7 +214,7 @@ class TestMany:
         hit, miss, unknown, number, strict = got.json()["results"]
         assert hit == asked.get("/best-config", params={"op": "gemm", "M": 64}).json()
         assert miss == asked.get("/best-config", params={"op": "gemm", "M": 65}).json()
-        assert unknown == {"error": "no op is called 'nope'; known are gemm, scaled_gemm, softmax, transpose"}
+        assert unknown == {"error": "no op is called 'nope'; known are gemm, softmax, transpose"}
         assert number == {"error": "a problem is an object with op and its dims, not int"}
         assert strict == {"error": "strict=1 compares versions, so it needs triton"}
 

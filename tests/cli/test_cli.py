@@ -245,7 +245,7 @@ REFUSED = [
     (["search", "gemm", "--M", "64", "--gpu", "3"], 3, "GPU 3 was asked for and the driver shows 0"),
     (["search", "gemm", "--M", "65"], 3, "what can be replayed: gemm-"),
     (["search", "gemm", "--M", "64", "--seed", "-1"], 2, "-1 is not in the range 0<=x<=4294967295"),
-    (["list", "nosuch"], 2, "no op is called 'nosuch'; known are gemm, scaled_gemm, softmax, transpose"),
+    (["list", "nosuch"], 2, "no op is called 'nosuch'; known are gemm, softmax, transpose"),
     (["list", "--device", "nope"], 2, "no device is called 'nope'; there are nvidia-h200"),
     (["serve", "--device", "nope"], 2, "no device is called 'nope'; there are nvidia-h200"),
     (["serve", "--workers", "0"], 2, "0 is not in the range 1<=x<=64"),
