@@ -116,7 +116,6 @@ class TestLaunch:
 @pytest.mark.parametrize(
     ("knobs", "attributes"),
     [
-        ({**TILE, "SPLIT_K": 2}, {"scales": "block"}),
         ({**FEW, "SPLIT_K": 2, "BLOCK_K": 64}, {"scales": "block"}),
         ({**FEW, "VARIANT": "persistent"}, {"scales": "block"}),
         ({**TILE, "VARIANT": "persistent"}, {}),
@@ -157,9 +156,9 @@ class TestSpace:
     def test_each_card_has_the_variants_that_it_can_run(
         self, card: Device, accumulate: str, variants: set[str]
     ) -> None:
-        space = feasible(KERNEL, problem(512, 512, 512, accumulate=accumulate), card.limits)
+        space = drawn(KERNEL, problem(512, 512, 512, accumulate=accumulate), card.limits, count=100)
         assert {config["VARIANT"] for config in space} == variants
 
     def test_a_step_has_one_scale_of_each_block(self) -> None:
-        space = drawn(KERNEL, problem(512, 512, 512, scales="block"), H200.limits, count=300)
+        space = drawn(KERNEL, problem(512, 512, 512, scales="block"), H200.limits, count=100)
         assert {config["BLOCK_K"] for config in space} == {64, 128}
