@@ -399,10 +399,12 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
 
 
 _TILES = {
-    (128, 256): 1.0, (128, 128): 0.98, (64, 256): 0.94, (256, 128): 0.93, (64, 128): 0.85, (128, 64): 0.8,
-    (64, 64): 0.6,
-}  # fmt: skip
-"""How fast the tensor cores are with a tile, over the fastest (H200, 2026-11-28)."""
+    "fast": {(128, 256): 1.0, (128, 128): 0.98, (64, 256): 0.95, (256, 128): 0.93, (64, 128): 0.87, (128, 64): 0.76},
+    "fp32": {(256, 128): 1.0, (128, 128): 0.99, (64, 128): 0.91, (64, 256): 0.85, (128, 64): 0.82},
+    "block": {(64, 128): 1.0, (128, 64): 0.93, (128, 128): 0.9},
+}
+"""How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: the best of some 100 configs
+at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
 _JOINING = 1.4e7
 """What joining two slices costs, in elements of a tile times K, as in gemm."""
 
@@ -423,16 +425,17 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         )
     if min(M, N) < 64:
         return few_rows(problem, limits)
+    speeds = _TILES["block" if problem["scales"] == "block" else problem["accumulate"]]
 
     def waves(choice: tuple[tuple[int, int], int]) -> float:
         (block_m, block_n), slices = choice
         area = block_m * block_n / slices
-        whole = cdiv(cdiv(M, block_m) * cdiv(N, block_n) * slices, limits.sm_count) * area / _TILES[block_m, block_n]
+        whole = cdiv(cdiv(M, block_m) * cdiv(N, block_n) * slices, limits.sm_count) * area / speeds[block_m, block_n]
         return whole + (_JOINING / K if slices > 1 else 0)
 
-    for (block_m, block_n), slices in sorted(product(_TILES, (1, 2)), key=waves):
+    for (block_m, block_n), slices in sorted(product(speeds, (1, 2)), key=waves):
         config: dict[str, Value] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "SPLIT_K": slices}
-        for found in filled(problem, config, limits, ("specialized", "persistent", "tiles"), most_warps=8):
+        for found in filled(problem, config, limits):
             return found
     return few_rows(problem, limits)
 
@@ -443,26 +446,31 @@ def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     config: dict[str, Value] = {
         "BLOCK_M": min(64, max(16, next_power_of_2(M))),
         "BLOCK_N": min(64, max(16, next_power_of_2(N))),
+        "VARIANT": "tiles",
     }
     most = max(1, round(2 * limits.sm_count / tile_count(problem, config)))
     return next(
         found
         for split_k in (16, 8, 4, 2, 1)
         if split_k <= most
-        for found in filled(problem, {**config, "SPLIT_K": split_k}, limits, ("tiles",), most_warps=4)
+        for found in filled(problem, {**config, "SPLIT_K": split_k}, limits)
     )
 
 
-def filled(
-    problem: Problem, config: Mapping[str, Value], limits: Limits, variants: tuple[str, ...], most_warps: int
-) -> Iterator[Mapping[str, Value]]:
-    """A tile with its order, the first of these variants that can, and the most warps and stages that fit."""
+def filled(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
+    """A tile with its order, a variant, the warps that its sums want, and the most stages that fit.
+
+    Sums of blocks wait for their scales, too: programs that share a multiprocessor fill each other's gaps.
+    """
     rows = cdiv(problem["M"], int(config["BLOCK_M"]))
     group_m = 2 if rows == 2 else max(group for group in (1, 4, 8) if group <= next_power_of_2(rows))
-    for variant, block_k, warps, stages in product(variants, (128, 64), (8, 4, 2), (6, 5, 4, 3, 2)):
-        more: dict[str, Value] = {"VARIANT": variant, "BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
-        full = {**config, "GROUP_M": group_m, "PROGRAMS": 1, **more}
-        if warps <= most_warps and valid(problem, full, limits):
+    few = sums_held(problem, {**config, "num_warps": 4}, limits) <= 128 * 128
+    variants = ("tiles", "persistent") if problem["scales"] == "block" else ("persistent", "tiles")
+    for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), (6, 5, 4, 3, 2)):
+        more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
+        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, **more}
+        shared = stages * stage_bytes(problem, full)
+        if (variant == "persistent" or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full
 
 
