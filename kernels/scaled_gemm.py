@@ -403,8 +403,8 @@ _TILES = {
     "fp32": {(256, 128): 1.0, (128, 128): 0.99, (64, 128): 0.91, (64, 256): 0.85, (128, 64): 0.82},
     "block": {(64, 128): 1.0, (128, 64): 0.93, (128, 128): 0.9},
 }
-"""How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: of some 100 configs the best
-of each at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
+"""How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: the best of each among some
+100 configs at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
 _JOINING = 1.4e7
 """What joining two slices costs, in elements of a tile times K, as in gemm."""
 
