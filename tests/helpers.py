@@ -16,7 +16,7 @@ from tuner.space import feasible
 TOYS = Path(__file__).parent / "toys"
 _DRAWS = 20_000
 """Of choices at random, until enough of them are feasible; going through all of gemm's takes half a second."""
-OURS = ("gemm", "softmax", "transpose")
+OURS = ("gemm", "scaled_gemm", "softmax", "transpose")
 
 H200 = Device("NVIDIA H200", (9, 0), 132, 150_754_820_096, 62_914_560, 232_448, "10de:2335")
 A100 = Device("NVIDIA A100-SXM4-80GB", (8, 0), 108, 85_899_345_920, 41_943_040, 166_912, "10de:20b2")
@@ -33,6 +33,11 @@ def resized(problem: Problem, **sizes: int) -> Problem:
     """A problem of sizes that no signature hands out: 0."""
     dims = tuple((name, sizes.get(name, size)) for name, size in problem.dims)
     return Problem(problem.op, dims, problem.dtype, problem.attributes, f"{problem.text} {sizes}")
+
+
+def able(op: str, limits: Limits) -> bool:
+    """Whether a card has the instructions that an op is made of."""
+    return op != "scaled_gemm" or limits.capability >= (8, 9)
 
 
 def drawn(kernel: Kernel, problem: Problem, limits: Limits, count: int, seed: int = 0) -> list[Config]:
@@ -73,6 +78,7 @@ def problems(op: str, *, dtypes: tuple[str, ...] | None = None) -> Iterator[Prob
     signature = catalog.load(op).signature
     by_op: dict[str, list[tuple[int, ...]]] = {
         "gemm": [(1, 1, 1), (3, 129, 127), (127, 129, 65), (128, 256, 64), (1, 300, 17), (100, 3, 130), (33, 48, 1032)],
+        "scaled_gemm": [(1, 1, 1), (3, 129, 127), (127, 129, 65), (128, 256, 640), (16, 272, 528), (100, 48, 1040)],
         "softmax": [(1, 1), (3, 127), (129, 3), (127, 129), (5, 1000), (2, 4097)],
         "transpose": [(1, 1), (3, 127), (129, 3), (127, 129), (64, 128), (1, 300)],
     }

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import A100, H200
+from helpers import A100, H200, able
 
 from tuner import catalog
 from tuner.errors import UnknownName, UsageError
@@ -34,6 +34,8 @@ def test_every_problem_of_a_shipped_suite_has_a_default_on_the_card(name: str, c
     assert entries
     for entry in entries:
         kernel = catalog.load(entry.reference)
+        if not able(kernel.op, card.limits):
+            continue
         default = kernel.default_config(entry.problem, card.limits)
         assert kernel.valid(entry.problem, default, card.limits), (entry.problem.text, default)
         assert kernel.bytes(entry.problem) < card.memory_bytes / 4
@@ -45,6 +47,9 @@ def test_what_the_shipped_suites_are() -> None:
     assert {p["M"] for p in llama} == {1, 16, 64, 256, 1024, 4096}
     assert {p["layout"] for p in llama} == {"nn", "nt"}
     assert len(llama) == 4 * 6 * 2
+    in_8_bits = [entry.problem for entry in load("llama-3-8b-fp8", signature).entries]
+    assert {(p["N"], p["K"]) for p in in_8_bits} == {(p["N"], p["K"]) for p in llama}
+    assert len(in_8_bits) == 4 * (6 + 6 + 5)  # torch multiplies no single row in blocks
     lecture = [entry.problem.text for entry in load("lecture", signature).entries]
     assert lecture == ["softmax M=1823 N=781 dtype=fp32", "transpose M=8192 N=8192 dtype=fp32"]
     squares = [entry.problem.sizes for entry in load("squares", signature).entries]
@@ -87,5 +92,7 @@ def test_a_file_that_is_no_suite_is_refused(tmp_path: Path, content: object, say
 
 
 def test_an_unknown_suite_names_those_there_are() -> None:
-    with pytest.raises(UnknownName, match=r"^no suite is called 'lama'; there are lecture, llama-3-8b, odd, "):
+    with pytest.raises(
+        UnknownName, match=r"^no suite is called 'lama'; there are lecture, llama-3-8b, llama-3-8b-fp8, odd, "
+    ):
         load("lama", signature)

@@ -101,7 +101,9 @@ def test_more_answers_than_are_sent_at_once(folder: Path) -> None:
 
 
 def test_an_op_that_nobody_knows() -> None:
-    with pytest.raises(UnknownName, match="no kernel is called 'gemmm'; known are gemm, softmax, transpose"):
+    with pytest.raises(
+        UnknownName, match="no kernel is called 'gemmm'; known are gemm, scaled_gemm, softmax, transpose"
+    ):
         precompile("gemmm", device=H200.id)
 
 

@@ -1,4 +1,5 @@
-"""Tuned kernels that model code calls as it calls torch: `gemm(a, b)`, `softmax(x)`, `transpose(x)`.
+"""Tuned kernels that model code calls as it calls torch: `gemm(a, b)`, `scaled_gemm(a, b, scale_a, scale_b)`,
+`softmax(x)`, `transpose(x)`.
 
 A call looks up how its tensors are described (shapes, strides, dtypes, device, alignment) and launches what was
 prepared for such ones: with the tuned config where there is one, else with the kernel's default. It never tunes and
@@ -93,6 +94,52 @@ def gemm(
     return out
 
 
+def scaled_gemm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    out: Tensor | None = None,
+    *,
+    out_dtype: torch.dtype = torch.bfloat16,
+    accumulate: str = "fp32",
+) -> Tensor:
+    """out (M, N) = a (M, K) @ b (K, N) of 8-bit floats (e4m3), times their scales, summed up in fp32.
+
+    Both are read along K: a by its rows, b by its columns, as the transpose of an `nn.Linear`'s weight lies. Of others
+    copies are made.
+
+    Args:
+        scale_a, scale_b: fp32; one number each, or (M, K / 128) and (K / 128, N / 128), rounded up.
+        out_dtype: bfloat16 or float16, where `out` is not given.
+        accumulate: `fp32`, or `fast`, which leaves sums to Hopper's tensor cores with fewer bits; blocks are always
+            summed up in fp32.
+
+    Raises:
+        UsageError: as `gemm`, or the card multiplies no 8-bit floats.
+    """
+    if out is None:
+        out = torch.empty(a.shape[:1] + b.shape[1:], dtype=out_dtype, device=a.device)
+    tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}
+    gradient = any(tensor.requires_grad for tensor in tensors.values()) and _recording()
+    if _tracing() or not all(type(tensor) in _PLAIN for tensor in tensors.values()):
+        _refuse(gradient)
+        _torch_scaled_gemm(a, b, scale_a, scale_b, out, accumulate)
+        return out
+    at: Pointers = (a.data_ptr(), b.data_ptr(), scale_a.data_ptr(), scale_b.data_ptr(), out.data_ptr())
+    key = (
+        scaled_gemm, accumulate, gradient, at[4] in at[:4], at[0] == at[1], at[2] == at[3],
+        a.shape, a.stride(), a.dtype, a.get_device(), at[0] & 15,
+        b.shape, b.stride(), b.dtype, b.get_device(), at[1] & 15,
+        scale_a.shape, scale_a.stride(), scale_a.dtype, scale_a.get_device(), at[2] & 15,
+        scale_b.shape, scale_b.stride(), scale_b.dtype, scale_b.get_device(), at[3] & 15,
+        out.shape, out.stride(), out.dtype, out.get_device(), at[4] & 15,
+    )  # fmt: skip
+    call = _prepared.get(key) or _prepare(scaled_gemm, key, tensors, gradient, accumulate=accumulate)
+    call(at)
+    return out
+
+
 def softmax(x: Tensor, out: Tensor | None = None) -> Tensor:
     """Softmax over the rows of x (M, N). Where the elements of a row are not neighbours, a contiguous copy is made.
 
@@ -180,7 +227,7 @@ def _prepare(op: Callable[..., Tensor], key: object, tensors: calls.Tensors, gra
     _refuse(gradient)
     calls.check(name, tensors, **attributes)
     calls.check_memory(name, tensors)
-    if out.numel() == 0 or (name != "gemm" and any(tensor.numel() == 0 for tensor in tensors.values())):
+    if out.numel() == 0:
         return lambda at: None
     if tensors.get("a", out).numel() == 0:  # a sum of nothing
         return lambda at: calls.fill_with_nothing(tensors, **attributes)
@@ -199,9 +246,13 @@ def _prepare(op: Callable[..., Tensor], key: object, tensors: calls.Tensors, gra
 
 
 def _by_copies(op: Callable[..., Tensor], tensors: calls.Tensors, **attributes: str) -> None:
-    """Contiguous tensors stand in for those whose strides the kernel does not take."""
+    """Copies stand in for tensors whose strides the kernel does not take."""
     unfit = {name for name, tensor in tensors.items() if not calls.fits(op.__name__, name, tensor)}
-    inputs = {name: x.contiguous() if name in unfit else x for name, x in tensors.items() if name != "out"}
+    inputs = {
+        name: calls.laid_out(op.__name__, name, x) if name in unfit else x
+        for name, x in tensors.items()
+        if name != "out"
+    }
     if "out" in unfit:
         tensors["out"].copy_(op(**inputs, **attributes))
     else:
@@ -237,6 +288,12 @@ def _torch_gemm(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, activati
     gemm(a.as_subclass(Tensor), b.as_subclass(Tensor), out.as_subclass(Tensor), bias=added, activation=activation)
 
 
+@torch.library.custom_op("tuner::scaled_gemm", mutates_args=("out",))
+def _torch_scaled_gemm(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor, accumulate: str) -> None:
+    given = (tensor.as_subclass(Tensor) for tensor in (a, b, scale_a, scale_b, out))
+    scaled_gemm(*given, accumulate=accumulate)
+
+
 @torch.library.custom_op("tuner::softmax", mutates_args=("out",))
 def _torch_softmax(x: Tensor, out: Tensor) -> None:
     softmax(x.as_subclass(Tensor), out.as_subclass(Tensor))
@@ -251,6 +308,12 @@ def _torch_transpose(x: Tensor, out: Tensor) -> None:
 def _(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, activation: str) -> None:
     tensors = {"a": a, "b": b, "out": out}
     calls.check("gemm", tensors if bias is None else {**tensors, "bias": bias}, activation=activation)
+
+
+@_torch_scaled_gemm.register_fake
+def _(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor, accumulate: str) -> None:
+    tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}
+    calls.check("scaled_gemm", tensors, accumulate=accumulate)
 
 
 @_torch_softmax.register_fake

@@ -215,7 +215,7 @@ REFUSED = [
     (
         ["search", "convolution"],
         2,
-        "no kernel is called 'convolution'; known are gemm, softmax, transpose, or give a file.py",
+        "no kernel is called 'convolution'; known are gemm, scaled_gemm, softmax, transpose, or give a file.py",
     ),
     (["search", "../../etc/passwd"], 2, "no kernel is called '../../etc/passwd'"),
     (["search", "missing.py", "--M", "1"], 2, "there is no kernel file"),

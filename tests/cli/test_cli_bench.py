@@ -94,7 +94,8 @@ def test_the_suites_are_listed(tuner: Tuner) -> None:
         (
             [],
             2,
-            "name an OP, or a suite with --suite: lecture, llama-3-8b, odd, softmax, squares, transpose, or a file",
+            "name an OP, or a suite with --suite: lecture, llama-3-8b, llama-3-8b-fp8, odd, softmax, squares, "
+            "transpose, or a file",
         ),
         (["--suite", "none"], 2, "no suite is called 'none'"),
         (["--suite", "lecture", "--dtype", "fp99"], 2, "lecture, problem 1: a dtype is one of"),

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from helpers import OURS, drawn, problems, wrongness
+from helpers import OURS, able, drawn, problems, wrongness
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.gpu
 
 EXTRA: dict[str, list[dict[str, object]]] = {
     "gemm": [{"M": 1311, "N": 4352, "K": 300}, {"M": 2050, "N": 1025, "K": 33, "dtype": "fp16", "layout": "nt"}],
+    "scaled_gemm": [{"M": 1311, "N": 4352, "K": 320}, {"M": 7, "N": 272, "K": 14336, "scales": "block"}],
     "softmax": [{"M": 1311, "N": 4352}, {"M": 3, "N": 150_000}, {"M": 7, "N": 131_072, "dtype": "bf16"}],
     "transpose": [{"M": 1311, "N": 4352}, {"M": 4352, "N": 1311, "dtype": "int8"}],
 }
@@ -62,6 +63,8 @@ def wrong(kernel: Kernel, pairs: list[tuple[Problem, Config]]) -> list[object]:
 
 @pytest.mark.parametrize("op", OURS)
 def test_seeded_configs_are_right_at_odd_sizes(op: str) -> None:
+    if not able(op, limits()):
+        pytest.skip("this card multiplies no 8-bit floats")
     pairs = list(_pairs(op))
     assert len(pairs) >= 40
     assert not wrong(catalog.load(op), pairs)
@@ -80,6 +83,22 @@ def test_every_variant_of_gemm_is_right_in_every_layout(variant: str) -> None:
             problem = kernel.signature.problem({**sizes, "dtype": dtype, "layout": layout, **more})
             space = [config for config in feasible(kernel, problem, limits()) if config["VARIANT"] == variant]
             pairs += [(problem, config) for config in random.Random(len(pairs)).sample(space, 3)]
+    assert not wrong(kernel, pairs)
+
+
+@pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized"])
+@pytest.mark.parametrize("M", [5, 300])
+def test_every_variant_of_scaled_gemm_is_right_with_both_kinds_of_scales(M: int, variant: str) -> None:
+    """At sizes that no tile divides and that the copy engine takes; several tiles a program where those stay."""
+    kernel = catalog.load("scaled_gemm")
+    pairs: list[tuple[Problem, Config]] = []
+    for N, K in ((1048, 1296), (20_008, 528)):
+        for scales in ("tensor", "block"):
+            problem = kernel.signature.problem({"M": M, "N": N, "K": K, "scales": scales, "out_dtype": "fp16"})
+            space = [config for config in feasible(kernel, problem, limits()) if config["VARIANT"] == variant]
+            pairs += [(problem, config) for config in random.Random(len(pairs)).sample(space, min(6, len(space)))]
+    if not pairs:
+        pytest.skip("this card has not the variant, or it wants more rows")
     assert not wrong(kernel, pairs)
 
 
@@ -125,6 +144,21 @@ def test_j01_ieee_products_are_not_tf32() -> None:
         assert errors[precision] <= allowed
     assert errors["ieee"] < 5e-6  # 1.3e-6 on an H200: 1024 additions in fp32
     assert errors["tf32"] > 10 * errors["ieee"]
+
+
+def test_sums_in_fp32_are_closer_than_those_that_hopper_keeps() -> None:
+    kernel = catalog.load("scaled_gemm")
+    if limits().capability[0] != 9:
+        pytest.skip("other cards add up in fp32")
+    errors = {}
+    for accumulate in ("fp32", "fast"):
+        values = {"M": 256, "N": 256, "K": 65536, "out_dtype": "fp16", "accumulate": accumulate}
+        problem = kernel.signature.problem(values)
+        config = kernel.default_config(problem, limits())
+        errors[accumulate], allowed = wrongness(kernel, problem, config, "cuda", limits())
+        assert errors[accumulate] <= allowed
+    assert errors["fp32"] < 2 * torch.finfo(torch.float16).eps
+    assert errors["fast"] > 4 * errors["fp32"]
 
 
 @pytest.mark.parametrize("op", ["softmax", "transpose"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from helpers import A100, H200, OURS, RTX_4090, alive, drawn, toy, until
+from helpers import A100, H200, OURS, RTX_4090, able, alive, drawn, toy, until
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Problem
@@ -73,8 +73,10 @@ def faulty(fault: str, block: int = 256) -> Config:
 FAULTY = catalog.resolve(toy("faulty")).signature.problem({"N": 1000})
 
 
-@pytest.mark.parametrize("card", [A100, H200], ids=lambda card: card.id)
-@pytest.mark.parametrize("op", OURS)
+@pytest.mark.parametrize(
+    ("op", "card"),
+    [pytest.param(op, card, id=f"{op} {card.id}") for op in OURS for card in (A100, H200) if able(op, card.limits)],
+)
 def test_a_sample_of_every_kernel_compiles_for_ampere_and_hopper(op: str, card: Device) -> None:
     kernel = catalog.load(op)
     asked = []

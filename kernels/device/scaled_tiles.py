@@ -1,0 +1,66 @@
+"""A program a tile of a scaled product, through pointers: what runs on any card that multiplies 8-bit floats."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tuner.kernels.device.gemm_parts import corner_of, joined
+from tuner.kernels.device.scaled_parts import added, scales_of
+
+
+@triton.jit(do_not_specialize=["group_m"])
+def scaled_tiles(
+    a, b, out, scale_a, scale_b, partials, arrived, M, N, K,
+    stride_am, stride_bn, stride_om, stride_on,
+    stride_sam, stride_sak, stride_sbn, stride_sbk, group_m,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
+    WHOLE_K: tl.constexpr, SHARE_A: tl.constexpr, SHARE_B: tl.constexpr, IMPRECISE: tl.constexpr,
+):  # fmt: skip
+    """A program a tile, or a slice of one along K, through pointers. b is given as its rows (N, K), as it lies."""
+    slot = tl.program_id(0)
+    first_m, first_n = corner_of(slot // SPLIT_K, M, N, group_m, BLOCK_M, BLOCK_N)
+    steps = tl.cdiv(K, BLOCK_K)
+    first = steps * (slot % SPLIT_K) // SPLIT_K
+    end = steps * (slot % SPLIT_K + 1) // SPLIT_K
+
+    # Rows past the end wrap around: their loads stay in bounds without a mask, and are never stored.
+    m = ((first_m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)
+    n = ((first_n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :]
+    b_tile = b + n[:, None] * stride_bn + k[None, :]
+    if SPLIT_K > 1:
+        a_tile += first * BLOCK_K
+        b_tile += first * BLOCK_K
+
+    # Scales are loaded a step ahead: the products of a step would else wait for them.
+    at_a = scales_of(scale_a, first_m, M, stride_sam, SHARE_A, BLOCK_M, 0)
+    at_b = scales_of(scale_b, first_n, N, stride_sbn, SHARE_B, BLOCK_N, 1)
+    block = first * BLOCK_K // 128
+    by_a, by_b = tl.load(at_a + block * stride_sak), tl.load(at_b + block * stride_sbk)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for step in range(first, end):
+        if WHOLE_K:
+            a_rows, b_rows = tl.load(a_tile), tl.load(b_tile)
+        else:
+            left = K - step * BLOCK_K
+            a_rows = tl.load(a_tile, mask=k[None, :] < left, other=0.0)
+            b_rows = tl.load(b_tile, mask=k[None, :] < left, other=0.0)
+        acc = added(acc, a_rows, b_rows, by_a, by_b, SHARE_A > 0, IMPRECISE)
+        if SHARE_A > 0:
+            block = min(step + 1, end - 1) * BLOCK_K // 128
+            by_a, by_b = tl.load(at_a + block * stride_sak), tl.load(at_b + block * stride_sbk)
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K
+
+    done = True
+    if SPLIT_K > 1:
+        acc, done = joined(acc, partials, arrived, slot, SPLIT_K, BLOCK_M, BLOCK_N)
+    if done:
+        if SHARE_A == 0:
+            acc *= by_a * by_b
+        row = first_m + tl.arange(0, BLOCK_M)
+        column = first_n + tl.arange(0, BLOCK_N)
+        place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
+        tl.store(place, acc.to(out.dtype.element_ty), mask=(row < M)[:, None] & (column < N)[None, :])

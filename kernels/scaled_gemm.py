@@ -1,0 +1,525 @@
+"""Matrix product of 8-bit floats: out (M, N) = a (M, K) @ b (K, N), scaled in fp32, rounded to 16 bits.
+
+An e4m3 float has 4 bits of precision and reaches 448, so every tensor, or every block of one, comes with the number
+that its elements were divided by. Beside bf16 the bytes halve and the tensor cores run twice as fast, which leaves half
+the time for everything that is not a product: waiting, scaling, rounding, storing.
+
+Two things are new, besides. Hopper's tensor cores want both operands with K contiguous: a as it lies, b as the
+transpose of a contiguous matrix, which is how `torch.nn.Linear` keeps its weights. And they add 8-bit products in
+fewer bits than fp32 has (14, found DeepSeek-AI, "DeepSeek-V3", section 3.3.2, 2024), so that a sum in fp32 has to leave
+them from time to time, for registers that the threads add up: `accumulate` says whether it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from tuner.errors import UsageError
+from tuner.kernels.device.scaled_persistent import scaled_persistent
+from tuner.kernels.device.scaled_specialized import scaled_specialized
+from tuner.kernels.device.scaled_tiles import scaled_tiles
+from tuner.kernels.gemm import describable, tile_count
+from tuner.kernels.spec import (
+    Attribute,
+    Config,
+    Dim,
+    Kernel,
+    Knob,
+    Launch,
+    Limits,
+    Operand,
+    Problem,
+    Signature,
+    Value,
+    cdiv,
+    itemsize,
+    next_power_of_2,
+)
+
+BLOCK = 128
+"""Columns of a, and rows and columns of b, that share a scale; and how many products the tensor cores add up before
+fp32 takes over."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One factor of the product as rows along K, whose elements are neighbours, and their scales.
+
+    `share`: how many rows have a scale together; 0 for all, and all along K.
+    """
+
+    matrix: Any
+    count: int
+    stride: int
+    block: int
+    scales: Any
+    scale_strides: tuple[int, int]
+    share: int
+
+    def lies(self, K: int, block_k: int) -> tuple[Any, list[int], list[int], list[int]]:
+        """What describes it to the copy engine: sizes, strides, and the block of a step."""
+        return self.matrix, [self.count, K], [self.stride, 1], [self.block, block_k]
+
+
+def operands(problem: Problem) -> Mapping[str, Operand]:
+    """a (M, K), b (K, N) as the transpose of a contiguous matrix, their scales, out (M, N).
+
+    Scales of blocks lie as torch's own product wants them: column by column, like b itself.
+    """
+    M, N, K = problem.sizes
+    sizes = ((M, cdiv(K, BLOCK)), (cdiv(K, BLOCK), cdiv(N, BLOCK)))
+    scale_a, scale_b = (
+        Operand(size, "fp32", strides=(1, size[0]), fill=draw_scales)
+        if problem["scales"] == "block"
+        else Operand((1,), "fp32", fill=draw_scales)
+        for size in sizes
+    )
+    return {
+        "a": Operand((M, K), problem.dtype),
+        "b": Operand((K, N), problem.dtype, strides=(1, K)),
+        "scale_a": scale_a,
+        "scale_b": scale_b,
+        "out": Operand((M, N), problem["out_dtype"], role="out"),
+    }
+
+
+def draw_scales(scales: Any, generator: Any) -> object:
+    """Positive, and further apart than any rounding: one taken for another shows."""
+    return scales.uniform_(0.5, 2.0, generator=generator)
+
+
+def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
+    """The slices' sums, and how many slices of each tile have arrived; for programs that stay, a counter each."""
+    split_k, tiles = config["SPLIT_K"], tile_count(problem, config)
+    programs = config["PROGRAMS"] * limits.sm_count
+    counters = programs if config["VARIANT"] in DESCRIBED else tiles if split_k > 1 else 0
+    partials = Operand((tiles * split_k, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
+    return {
+        **({"arrived": Operand((counters,), "int32")} if counters else {}),
+        **({"partials": partials} if split_k > 1 else {}),
+    }
+
+
+def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
+    """Two variants need what descriptors can describe; other tensors of the same problem go through pointers."""
+    M, N, _ = problem.sizes
+    if M == 0 or N == 0:
+        return ()
+    if config["VARIANT"] not in DESCRIBED:
+        return (tiles(problem, config, tensors),)
+    if describable(tensors["a"]) and describable(tensors["b"], is_t=True) and describable(tensors["out"]):
+        return ((persistent if config["VARIANT"] == "persistent" else specialized)(problem, config, tensors),)
+    return (tiles(problem, through_pointers(config), tensors),)
+
+
+def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What replaces a config whose descriptors cannot be: the same tile; for warps with roles, one that fits eight."""
+    if config["VARIANT"] == "persistent":
+        return config
+    return {**config, "BLOCK_N": BLOCK, "num_warps": 8, "num_stages": 4}
+
+
+def factors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> tuple[Rows, Rows]:
+    """a, and b by its columns; or these and a, where a has too few rows for the tensor cores.
+
+    Theirs is the left factor's 64 rows, and out's transpose is b's times a's.
+    """
+    M, N, _ = problem.sizes
+    a, b, scale_a, scale_b = (tensors[name] for name in ("a", "b", "scale_a", "scale_b"))
+    of_a, of_b, share_a, share_b = (0, 0), (0, 0), 0, 0
+    if problem["scales"] == "block":
+        of_a, share_a = (scale_a.stride(0), scale_a.stride(1)), 1
+        of_b, share_b = (scale_b.stride(1), scale_b.stride(0)), BLOCK
+    left = Rows(a, M, a.stride(0), config["BLOCK_M"], scale_a, of_a, share_a)
+    right = Rows(b, N, b.stride(1), config["BLOCK_N"], scale_b, of_b, share_b)
+    return (right, left) if swapped(config) else (left, right)
+
+
+def swapped(config: Mapping[str, Any]) -> bool:
+    """Whether b is on the left."""
+    return bool(config["BLOCK_M"] < 64 <= config["BLOCK_N"])
+
+
+def compiled_in(problem: Problem, config: Mapping[str, Any], left: Rows, right: Rows) -> dict[str, Any]:
+    """What both variants in Triton are compiled with."""
+    leave = problem["scales"] == "tensor" and problem["accumulate"] == "fp32"
+    return {
+        **{name: config[name] for name in ("BLOCK_K", "SPLIT_K", "num_warps", "num_stages")},
+        "BLOCK_M": left.block,
+        "BLOCK_N": right.block,
+        "SHARE_A": left.share,
+        "SHARE_B": right.share,
+        "IMPRECISE": min(BLOCK, config["BLOCK_K"]) if leave else None,
+    }
+
+
+def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    left, right = factors(problem, config, tensors)
+    out, K = tensors["out"], problem["K"]
+    pointers = (left.matrix, right.matrix, out, left.scales, right.scales)
+    summing = (tensors.get("partials"), tensors.get("arrived"))
+    out_strides = [out.stride(dim) for dim in ((1, 0) if swapped(config) else (0, 1))]
+    strides = (left.stride, right.stride, *out_strides, *left.scale_strides, *right.scale_strides)
+    return Launch(
+        scaled_tiles,
+        grid=(tile_count(problem, config) * config["SPLIT_K"],),
+        args=(*pointers, *summing, left.count, right.count, K, *strides, config["GROUP_M"]),
+        kwargs=compiled_in(problem, config, left, right) | {"WHOLE_K": K % config["BLOCK_K"] == 0},
+    )
+
+
+def persistent(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    left, right = factors(problem, config, tensors)
+    out, K, block_k = tensors["out"], problem["K"], config["BLOCK_K"]
+    described = (
+        TensorDescriptor(*left.lies(K, block_k)),
+        TensorDescriptor(*right.lies(K, block_k)),
+        TensorDescriptor(out, list(out.shape), [out.stride(0), 1], [config["BLOCK_M"], config["BLOCK_N"]]),
+    )
+    summing = (left.scales, right.scales, tensors.get("partials"), tensors["arrived"])
+    slots = tile_count(problem, config) * config["SPLIT_K"]
+    strides = (*left.scale_strides, *right.scale_strides)
+    return Launch(
+        scaled_persistent,
+        grid=(min(tensors["arrived"].shape[0], slots),),
+        args=(*described, *summing, left.count, right.count, K, *strides, slots, config["GROUP_M"]),
+        kwargs=compiled_in(problem, config, left, right) | {"SWAPPED": swapped(config)},
+    )
+
+
+def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    a, b = factors(problem, config, tensors)
+    out, K, block_k = tensors["out"], problem["K"], config["BLOCK_K"]
+    described = (
+        in_gluon(gl.float8e4nv, *a.lies(K, block_k)),
+        in_gluon(gl.float8e4nv, *b.lies(K, block_k)),
+        in_gluon(_GLUON[problem["out_dtype"]], out, list(out.shape), [out.stride(0), 1], [a.block // 2, BLOCK]),
+    )
+    strides = (*a.scale_strides, *b.scale_strides)
+    return Launch(
+        scaled_specialized,
+        grid=(min(tensors["arrived"].shape[0], tile_count(problem, config)),),
+        args=(*described, a.scales, b.scales, a.count, b.count, K, *strides, config["GROUP_M"]),
+        kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")}
+        | {"STAGES": config["num_stages"], "OF_BLOCKS": problem["scales"] == "block"},
+    )
+
+
+def in_gluon(dtype: Any, matrix: Any, shape: list[int], strides: list[int], block: list[int]) -> GluonDescriptor:
+    return GluonDescriptor(matrix, shape, strides, block, gl.NVMMASharedLayout.get_default_for(block, dtype))
+
+
+_GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}
+
+
+def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
+    """In fp32, where products of 8-bit floats are exact."""
+    _, N, K = problem.sizes
+    a, b = tensors["a"][rows].float(), tensors["b"].float()
+    scale_a, scale_b = tensors["scale_a"], tensors["scale_b"]
+    if problem["scales"] == "tensor":
+        return {"out": (a @ b) * (scale_a * scale_b)}
+    a *= scale_a[rows].repeat_interleave(BLOCK, 1)[:, :K]
+    b *= scale_b.repeat_interleave(BLOCK, 0)[:K].repeat_interleave(BLOCK, 1)[:, :N]
+    return {"out": a @ b}
+
+
+def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
+    """`torch._scaled_mm`, which is cuBLAS; where it refuses, the product of what the 8-bit floats stand for."""
+    import torch
+
+    out = tensors["out"]
+    if not vendor_can(problem, out):
+        return out.copy_(reference(problem, tensors, slice(None))["out"])
+    fast = problem["scales"] == "tensor" and problem["accumulate"] == "fast"
+    given = {name: tensors[name] for name in ("scale_a", "scale_b", "out")}
+    return torch._scaled_mm(tensors["a"], tensors["b"], out_dtype=out.dtype, use_fast_accum=fast, **given)
+
+
+def vendor_can(problem: Problem, out: Any) -> bool:
+    """What torch takes; of blocks, what cuBLAS multiplies.
+
+    With scales of blocks torch 2.11 passes on what cuBLAS 13.0 refuses (M = 1 to 3, 17, 130; it takes 16 and 128) or
+    multiplies wrongly (K = 528, whose scales are not padded to four along K; H200, 2026-11-28).
+    """
+    import torch
+
+    M, N, K = problem.sizes
+    if N % 16 or K % 16 or not out.is_cuda:
+        return False
+    if problem["scales"] == "tensor":
+        return True
+    cuda = tuple(map(int, (torch.version.cuda or "0.0").split(".")))
+    hopper = torch.cuda.get_device_capability(out.device)[0] == 9
+    return cuda >= (12, 9) and hopper and M % 16 == 0 and K % (4 * BLOCK) == 0
+
+
+def stage_bytes(problem: Problem, config: Mapping[str, Any]) -> int:
+    """Shared memory that one step's tiles of a and b take."""
+    return (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * itemsize(problem.dtype)
+
+
+DESCRIBED = ("persistent", "specialized")
+"""The variants that go through descriptors, by programs that stay."""
+
+VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
+    "tiles": {"PROGRAMS": (1,)},
+    "persistent": {
+        "BLOCK_K": (128, 256),
+        "num_warps": (4, 8),  # more only divide their work
+        "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
+    },
+    "specialized": {
+        "BLOCK_M": (128,),  # two groups of 64 rows
+        "BLOCK_N": (128, 256),
+        "BLOCK_K": (128,),
+        "SPLIT_K": (1,),
+        "PROGRAMS": (1,),
+        "num_warps": (4,),
+        "num_stages": (3, 4, 5, 6),
+    },
+}
+"""The choices that each variant has a use for."""
+
+
+def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    M, N, K = problem.sizes
+    block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    rows = cdiv(M, block_m)
+    return (
+        # Tensor cores multiply e4m3 from Ada on; before, no instruction even converts it.
+        limits.capability >= (8, 9)
+        # A tile larger than the matrix computes rows that nobody reads.
+        and block_m <= max(16, next_power_of_2(M))
+        and block_n <= max(16, next_power_of_2(N))
+        and block_k <= max(64, next_power_of_2(K))
+        # A step along K has one scale of each block.
+        and (problem["scales"] == "tensor" or block_k <= BLOCK)
+        # Grouping more rows of tiles than there are changes nothing, and two are for where there are no more.
+        and config["GROUP_M"] <= next_power_of_2(rows)
+        and (config["GROUP_M"] != 2 or rows == 2)
+        and _CAN[config["VARIANT"]](problem, config, limits)
+        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
+        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
+    )
+
+
+def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel that goes through pointers."""
+    # wgmma reads shared memory, so the step in use stays there; older instructions copy it to registers first.
+    buffers = config["num_stages"] - (0 if wgmma(config, limits) else 1)
+    return sums_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+
+
+def wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether Hopper's own instruction does it: four warps, and 64 rows on the left."""
+    return limits.capability[0] == 9 and max(config["BLOCK_M"], config["BLOCK_N"]) >= 64 and config["num_warps"] >= 4
+
+
+def sums_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What the tensor cores ask of a tile and of the warps that share it."""
+    M, N, _ = problem.sizes
+    tile, threads = config["BLOCK_M"] * config["BLOCK_N"], config["num_warps"] * limits.warp_size
+    return (
+        # 16-wide tiles starve the tensor cores; they are for matrices with few rows.
+        (min(config["BLOCK_M"], config["BLOCK_N"]) > 16 or min(M, N) <= 64)
+        # The sums live in registers, beside at least something else: a tile that fills or spills them is refused by
+        # ptxas or compiles for minutes.
+        and sums_held(problem, config, limits) < min(threads * limits.registers_per_thread, limits.registers_per_sm)
+        # Enough of the tile for each warp to own one 16 x 8 tensor-core tile.
+        and tile >= config["num_warps"] * 16 * 8
+        and threads <= limits.threads_per_block
+    )
+
+
+def sums_held(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """fp32 sums in registers at once: a tile's, and those that are still being added up by the tensor cores."""
+    tile = config["BLOCK_M"] * config["BLOCK_N"]
+    if problem["scales"] == "block":
+        return 2 * tile
+    if problem["accumulate"] == "fast" or not wgmma(config, limits):
+        return tile
+    columns = config["BLOCK_M"] if swapped(config) else config["BLOCK_N"]
+    return tile + min(tile, config["num_warps"] * 16 * columns)
+
+
+def descriptors_can(problem: Problem, limits: Limits) -> bool:
+    """The copy engine came with Hopper, and wants every row aligned to 16 bytes."""
+    _, N, K = problem.sizes
+    rows = K * itemsize(problem.dtype), N * itemsize(problem["out_dtype"])
+    return limits.capability >= (9, 0) and all(row % 16 == 0 for row in rows)
+
+
+def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the persistent kernel."""
+    tile, programs = config["BLOCK_M"] * config["BLOCK_N"], config["PROGRAMS"]
+    shared = config["num_stages"] * stage_bytes(problem, config) + tile * itemsize(problem["out_dtype"])
+    registers = sums_held(problem, config, limits) + 48 * config["num_warps"] * limits.warp_size
+    return (
+        descriptors_can(problem, limits)
+        and sums_fit(problem, config, limits)
+        # Two programs overlap one's waiting with the other's products, if they fit: each takes 1 KB for the system,
+        # and some 48 registers a thread beside its sums.
+        and programs * (shared + 1024) <= limits.shared_bytes + 1024
+        and (programs == 1 or programs * registers <= limits.registers_per_sm)
+    )
+
+
+def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel whose warps have roles."""
+    store_bytes = config["BLOCK_M"] * BLOCK * itemsize(problem["out_dtype"])
+    return (
+        descriptors_can(problem, limits)
+        # wgmma is Hopper's alone.
+        and limits.capability[0] == 9
+        # Where sums stay in the tensor cores, these have work all the time.
+        and (problem["scales"] == "block" or problem["accumulate"] == "fp32")
+        and config["num_stages"] * stage_bytes(problem, config) + store_bytes + 1024 <= limits.shared_bytes
+    )
+
+
+_CAN = {"tiles": tiles_can, "persistent": persistent_can, "specialized": specialized_can}
+
+
+def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
+    count, split_k = tile_count(problem, config), config["SPLIT_K"]
+    return (
+        split_k * config["BLOCK_K"] * 2 <= problem["K"]  # two steps each
+        and count <= limits.sm_count
+        and count * split_k <= 8 * limits.sm_count
+    )
+
+
+_TILES = {
+    "fast": {(128, 256): 1.0, (128, 128): 0.98, (64, 256): 0.95, (256, 128): 0.93, (64, 128): 0.87, (128, 64): 0.76},
+    "fp32": {(256, 128): 1.0, (128, 128): 0.99, (64, 128): 0.91, (64, 256): 0.85, (128, 64): 0.82},
+    "block": {(64, 128): 1.0, (128, 64): 0.93, (128, 128): 0.9},
+}
+"""How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: the best of each among some
+100 configs at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
+_JOINING = 1.4e7
+"""What joining two slices costs, in elements of a tile times K, as in gemm."""
+
+
+def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Of the tiles, whole or in two slices, the one whose waves over the multiprocessors take least.
+
+    Few rows: narrow tiles in slices along K, until every multiprocessor has one, for the bytes of b take the time.
+
+    Raises:
+        UsageError: the card multiplies no 8-bit floats.
+    """
+    M, N, K = problem.sizes
+    if limits.capability < (8, 9):
+        raise UsageError(
+            "scaled_gemm multiplies 8-bit floats on cards of compute capability 8.9 and up, and this one has "
+            f"{'.'.join(map(str, limits.capability))}; take gemm on 16-bit ones"
+        )
+    if min(M, N) < 64:
+        return few_rows(problem, limits)
+    speeds = _TILES["block" if problem["scales"] == "block" else problem["accumulate"]]
+
+    def waves(choice: tuple[tuple[int, int], int]) -> float:
+        (block_m, block_n), slices = choice
+        area = block_m * block_n / slices
+        whole = cdiv(cdiv(M, block_m) * cdiv(N, block_n) * slices, limits.sm_count) * area / speeds[block_m, block_n]
+        return whole + (_JOINING / K if slices > 1 else 0)
+
+    for (block_m, block_n), slices in sorted(product(speeds, (1, 2)), key=waves):
+        config: dict[str, Value] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "SPLIT_K": slices}
+        for found in filled(problem, config, limits):
+            return found
+    return few_rows(problem, limits)
+
+
+def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """The default where a tile has fewer than 64 rows or columns: programs share a multiprocessor, so none stays."""
+    M, N, _ = problem.sizes
+    config: dict[str, Value] = {
+        "BLOCK_M": min(64, max(16, next_power_of_2(M))),
+        "BLOCK_N": min(64, max(16, next_power_of_2(N))),
+        "VARIANT": "tiles",
+    }
+    most = max(1, round(2 * limits.sm_count / tile_count(problem, config)))
+    return next(
+        found
+        for split_k in (16, 8, 4, 2, 1)
+        if split_k <= most
+        for found in filled(problem, {**config, "SPLIT_K": split_k}, limits)
+    )
+
+
+def filled(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
+    """A tile with its order, a variant, the warps that its sums want, and the most stages that fit.
+
+    Sums of blocks wait for their scales, too: programs that share a multiprocessor fill each other's gaps.
+    """
+    rows = cdiv(problem["M"], int(config["BLOCK_M"]))
+    group_m = 2 if rows == 2 else max(group for group in (1, 4, 8) if group <= next_power_of_2(rows))
+    few = sums_held(problem, {**config, "num_warps": 4}, limits) <= 128 * 128
+    variants = ("tiles", "persistent") if problem["scales"] == "block" else ("persistent", "tiles")
+    for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), (6, 5, 4, 3, 2)):
+        more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
+        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, **more}
+        shared = stages * stage_bytes(problem, full)
+        if (variant == "persistent" or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
+            yield full
+
+
+def flops(problem: Problem) -> int:
+    M, N, K = problem.sizes
+    return 2 * M * N * K
+
+
+KERNEL = Kernel(
+    signature=Signature(
+        op="scaled_gemm",
+        summary="product of 8-bit floats out (M, N) = a (M, K) @ b (K, N), with scales of tensors or of blocks",
+        dims=(
+            Dim("M", help="rows of a and out"),
+            Dim("N", default="M", help="columns of b and out"),
+            Dim("K", default="M", help="columns of a, rows of b"),
+        ),
+        dtypes=("fp8e4m3",),
+        attributes=(
+            Attribute("scales", ("tensor", "block"), "tensor", help="one each, or of 1 x 128 of a and 128 x 128 of b"),
+            Attribute(
+                "accumulate", ("fp32", "fast"), "fp32", help="fast: sums stay in the tensor cores; not of blocks"
+            ),
+            Attribute("out_dtype", ("bf16", "fp16"), "bf16", help="dtype of out"),
+        ),
+        knobs=(
+            Knob("BLOCK_M", (16, 32, 64, 128, 256), "rows of the output tile a program computes"),
+            Knob("BLOCK_N", (16, 32, 64, 128, 256), "columns of that tile"),
+            Knob("BLOCK_K", (64, 128, 256), "depth of one step of the loop over K"),
+            Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
+            Knob(
+                "VARIANT",
+                tuple(VARIANTS),
+                "a program a tile; programs that stay (Hopper on), their warps with roles or not",
+                "tiles",
+            ),
+            Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K", 1),
+            Knob("PROGRAMS", (1, 2), "programs that stay on a multiprocessor", 1),
+            Knob("num_warps", (2, 4, 8), "warps that share a tile and its sums"),
+            Knob("num_stages", (2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
+        ),
+    ),
+    operands=operands,
+    launch=launch,
+    workspace=workspace,
+    reference=reference,
+    vendor=vendor,
+    valid=valid,
+    parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
+    default=default,
+    flops=flops,
+)

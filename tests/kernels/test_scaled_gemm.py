@@ -1,0 +1,164 @@
+"""Products of 8-bit floats: what is scaled by what, which kernel runs, and what a card must have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from helpers import A100, B200, H200, RTX_4090, drawn
+
+from tuner import catalog
+from tuner.errors import UsageError
+from tuner.kernels.spec import Launch, Operand, Problem, Value
+from tuner.measure import check, tensors
+from tuner.measure.compile import StandIn
+from tuner.records import Device
+from tuner.space import feasible
+
+KERNEL = catalog.load("scaled_gemm")
+TILE: dict[str, Value] = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "GROUP_M": 1, "num_warps": 4, "num_stages": 3}
+FEW: dict[str, Value] = {**TILE, "BLOCK_M": 16}
+
+
+def problem(M: int, N: int, K: int, **attributes: object) -> Problem:
+    return KERNEL.signature.problem({"M": M, "N": N, "K": K, **attributes})
+
+
+def inputs(problem: Problem) -> dict[str, torch.Tensor]:
+    operands = KERNEL.operands(problem)
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=1)
+    tensors.poison(operands, values)
+    return values
+
+
+def launched(problem: Problem, knobs: Mapping[str, Value] = TILE, apart: int = 0) -> Launch:
+    """What a config launches on tensors as the problem describes them, a's rows so much further apart."""
+    config = KERNEL.signature.config(knobs)
+    described = dict(KERNEL.tensors(problem, config, H200.limits))
+    described["a"] = Operand((problem["M"], problem["K"]), "fp8e4m3", strides=(problem["K"] + apart, 1))
+    (launch,) = KERNEL.launch(problem, config, {name: StandIn(operand) for name, operand in described.items()})
+    return launch
+
+
+class TestOperands:
+    def test_b_and_all_scales_lie_as_torch_wants_them(self) -> None:
+        given = KERNEL.operands(problem(300, 144, 400, scales="block", out_dtype="fp16"))
+        assert {name: (o.shape, o.element_strides, o.dtype, o.role) for name, o in given.items()} == {
+            "a": ((300, 400), (400, 1), "fp8e4m3", "in"),
+            "b": ((400, 144), (1, 400), "fp8e4m3", "in"),
+            "scale_a": ((300, 4), (1, 300), "fp32", "in"),
+            "scale_b": ((4, 2), (1, 4), "fp32", "in"),
+            "out": ((300, 144), (144, 1), "fp16", "out"),
+        }
+
+    def test_a_tensor_has_one_scale(self) -> None:
+        given = KERNEL.operands(problem(300, 144, 400))
+        assert (given["scale_a"].shape, given["scale_b"].shape, given["out"].dtype) == ((1,), (1,), "bf16")
+
+    def test_scales_are_positive_and_differ(self) -> None:
+        values = inputs(problem(300, 144, 400, scales="block"))
+        for scale in (values["scale_a"], values["scale_b"]):
+            assert 0.5 <= float(scale.min()) < float(scale.max()) <= 2.0
+            assert len(scale.unique()) > 0.99 * scale.numel()
+
+
+class TestReference:
+    def test_every_block_has_its_own_scale(self) -> None:
+        asked = problem(3, 130, 260, scales="block")
+        values = inputs(asked)
+        out = KERNEL.reference(asked, values, slice(1, 3))["out"]
+        a, b = values["a"].double(), values["b"].double()
+        for m, n in ((1, 0), (2, 127), (1, 128), (2, 129)):
+            expected = sum(
+                (a[m, k] * values["scale_a"][m, k // 128]) * (b[k, n] * values["scale_b"][k // 128, n // 128])
+                for k in range(260)
+            )
+            assert float(out[m - 1, n]) == pytest.approx(float(expected), rel=1e-5)
+
+    @pytest.mark.parametrize("scales", ["tensor", "block"])
+    def test_what_torch_refuses_is_multiplied_in_full(self, scales: str) -> None:
+        """Sizes that are no multiples of 16, and tensors on the CPU."""
+        asked = problem(5, 33, 130, scales=scales)
+        values = inputs(asked)
+        KERNEL.vendor(asked, values)
+        assert check.error(KERNEL, asked, values, {"out": values["out"]}) <= torch.finfo(torch.bfloat16).eps
+
+
+class TestLaunch:
+    @pytest.mark.parametrize("variant", ["persistent", "specialized"])
+    def test_what_descriptors_cannot_describe_goes_through_pointers(self, variant: str) -> None:
+        large = problem(4096, 4096, 4096)
+        assert launched(large, {**TILE, "VARIANT": variant}).fn.__name__ == f"scaled_{variant}"
+        assert launched(large, {**TILE, "VARIANT": variant}, apart=8).fn.__name__ == "scaled_tiles"
+
+    def test_few_rows_take_the_columns_of_the_tensor_cores(self) -> None:
+        """Of out's transpose: b's 128 rows are on the left, and the scales change places, too."""
+        few = launched(problem(16, 4096, 4096, scales="block"), FEW)
+        assert (few.kwargs["BLOCK_M"], few.kwargs["BLOCK_N"]) == (128, 16)
+        assert (few.kwargs["SHARE_A"], few.kwargs["SHARE_B"]) == (128, 1)
+        many = launched(problem(4096, 4096, 4096, scales="block"))
+        assert (many.kwargs["SHARE_A"], many.kwargs["SHARE_B"]) == (1, 128)
+
+    def test_sums_leave_the_tensor_cores_when_they_are_to_be_in_fp32(self) -> None:
+        fp32, fast = (launched(problem(4096, 4096, 4096, accumulate=how)) for how in ("fp32", "fast"))
+        assert (fp32.kwargs["IMPRECISE"], fast.kwargs["IMPRECISE"]) == (128, None)
+
+    def test_slices_of_few_tiles_fill_the_card(self) -> None:
+        asked = problem(16, 4096, 4096)
+        default = KERNEL.default_config(asked, H200.limits)
+        assert int(default["SPLIT_K"]) > 1
+        assert H200.limits.sm_count <= launched(asked, default).grid[0] <= 4 * H200.limits.sm_count
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # rows past the end, never stored
+@pytest.mark.parametrize(
+    ("knobs", "attributes"),
+    [
+        ({**FEW, "SPLIT_K": 2, "BLOCK_K": 64}, {"scales": "block"}),
+        ({**FEW, "VARIANT": "persistent"}, {"scales": "block"}),
+        ({**TILE, "VARIANT": "persistent"}, {}),
+    ],
+)
+def test_what_is_multiplied_and_scaled_is_right(knobs: dict[str, Value], attributes: dict[str, object]) -> None:
+    """Under the interpreter, which knows no products of 8-bit floats: the same values in 16 bits."""
+    asked = problem(20, 144, 528, out_dtype="fp16", **attributes)
+    config = KERNEL.signature.config(knobs)
+    values = inputs(asked)
+    work = tensors.workspace(KERNEL.workspace(asked, config, H200.limits), "cpu")
+    wide = {"a": values["a"].half(), "b": values["b"].t().half().t()}
+    for launch in KERNEL.launch(asked, config, {**values, **wide, **work}):
+        launch()
+    assert check.error(KERNEL, asked, values, {"out": values["out"]}) <= torch.finfo(torch.float16).eps
+
+
+class TestSpace:
+    def test_tensor_cores_of_ampere_know_no_8_bit_floats(self) -> None:
+        asked = problem(512, 512, 512)
+        assert next(feasible(KERNEL, asked, A100.limits), None) is None
+        with pytest.raises(UsageError) as refused:
+            KERNEL.default(asked, A100.limits)
+        assert str(refused.value) == (
+            "scaled_gemm multiplies 8-bit floats on cards of compute capability 8.9 and up, and this one has 8.0; "
+            "take gemm on 16-bit ones"
+        )
+
+    @pytest.mark.parametrize(
+        ("card", "accumulate", "variants"),
+        [
+            (RTX_4090, "fp32", {"tiles"}),
+            (H200, "fp32", {"tiles", "persistent", "specialized"}),
+            (H200, "fast", {"tiles", "persistent"}),
+            (B200, "fp32", {"tiles", "persistent"}),
+        ],
+    )
+    def test_each_card_has_the_variants_that_it_can_run(
+        self, card: Device, accumulate: str, variants: set[str]
+    ) -> None:
+        space = drawn(KERNEL, problem(512, 512, 512, accumulate=accumulate), card.limits, count=100)
+        assert {config["VARIANT"] for config in space} == variants
+
+    def test_a_step_has_one_scale_of_each_block(self) -> None:
+        space = drawn(KERNEL, problem(512, 512, 512, scales="block"), H200.limits, count=100)
+        assert {config["BLOCK_K"] for config in space} == {64, 128}
