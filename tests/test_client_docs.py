@@ -76,4 +76,4 @@ def test_e05_ranks_agree_though_only_one_of_them_has_the_database(tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     config = GEMM.default_config(problem(M=4096), H200.limits)
-    assert done.stdout == f"{config}\n" * 2
+    assert done.stdout.replace("\n", "") == f"{config}" * 2  # both write at once, and a line in two pieces

@@ -166,7 +166,7 @@ def test_the_table_compares_with_the_step_before_with_torch_and_with_a_copy() ->
     assert first[:6] == ("row-wise", "1,000.0", "537", "", "0.40", "0.30")
     assert second[:6] == ("coalesced", "900.0", "597", "1.11", "0.44", "0.33")
     assert tuned[:6] == ("tuned", "500.0", "1,074", "1.20", "0.80", "0.60")
-    assert tuned[6] == "TILE_M=64 TILE_N=64 PAD=1 VEC=1 num_warps=4 num_stages=1"
+    assert tuned[6] == "TILE_M=64 TILE_N=64 PAD=2 VEC=2 num_warps=4 num_stages=1"
     assert torch[:6] == ("torch", "400.0", "1,342", "", "1.00", "0.75")
     assert copy[:6] == ("copy", "300.0", "1,790", "", "1.33", "1.00")
     (head, simple, *_) = lesson.rows(measured("gemm"))

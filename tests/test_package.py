@@ -68,7 +68,7 @@ def test_the_wheel_works_in_an_empty_folder_beside_another_kernels_package(insta
 
     answer = json.loads(run(str(binaries / "tuner"), "search", "gemm", "--M", "4096", "--trials", "20", "--json"))
     assert answer["recorded"].startswith("gemm-4096x4096x4096-bf16-")
-    assert "llama-3-8b     48 problems" in run(str(binaries / "tuner"), "bench", "--list")
+    assert "llama-3-8b       48 problems" in run(str(binaries / "tuner"), "bench", "--list")
     both = """
 import importlib.util, tuner.kernels, tuner.db.migrations
 print(importlib.util.find_spec("kernels").origin)

@@ -194,7 +194,9 @@ def _bundle(document: Mapping[str, Any]) -> Bundle:
             answers.append(answer_from_json(data, signatures, devices))
         except UsageError as error:
             skipped.append(str(error))
-    transfers = tuple(transfer_from_json(data) for data in document.get("transfers", ()))
+    if not isinstance(document.get("transfers", []), list):
+        raise UsageError("a bundle has a list of transfers, if any, and here it is none")
+    transfers = tuple(transfer_from_json(data) for data in document.get("transfers", []))
     return Bundle(document["snapshot"], signatures, tuple(answers), transfers, tuple(skipped), document["sha256"])
 
 

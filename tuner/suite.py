@@ -66,15 +66,27 @@ def load(name: str, signature: Callable[[str], Signature], dtype: str | None = N
         UnknownName: there is no such suite, or it names no kernel.
         UsageError: the file is none, or a problem of it does not fit its signature.
     """
-    text = _text(name)
+    entries = {entry.problem.text: entry for entry in _entries(name, _items(name), signature, dtype)}
+    return Suite(Path(name).name.removesuffix(_SUFFIX), tuple(entries.values()))
+
+
+def size(name: str) -> int:
+    """How many problems a suite has; asks for no kernel's code.
+
+    Raises:
+        as `load`, of the file.
+    """
+    return len(_items(name))
+
+
+def _items(name: str) -> list[dict[str, Any]]:
     try:
-        items = json.loads(text)
+        items = json.loads(_text(name))
     except ValueError as error:
         raise UsageError(f"the suite {name} is not JSON: {error}") from error
     if not (isinstance(items, list) and items and all(isinstance(item, dict) and "op" in item for item in items)):
         raise UsageError(f'a suite is a list of objects such as {{"op": "gemm", "M": 4096}}, and {name} is not')
-    entries = {entry.problem.text: entry for entry in _entries(name, items, signature, dtype)}
-    return Suite(Path(name).name.removesuffix(_SUFFIX), tuple(entries.values()))
+    return items
 
 
 def _text(name: str) -> str:

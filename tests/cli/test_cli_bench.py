@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -44,12 +46,16 @@ def test_one_problem_is_replayed_and_says_so(tuner: Tuner) -> None:
 
 
 def test_what_a_search_found_is_what_is_measured(tuner: Tuner) -> None:
+    """And not the default, which on the recorded spaces nothing beats by enough: one that ties with it is put in."""
     problem = ("transpose", "--M", "8192")
     answer = json.loads(tuner("search", *problem, "--trials", "100", "--json").stdout)
+    found = answer["ties"][0]["config"]
+    with closing(sqlite3.connect(tuner.folder / "tuner.db")) as database, database:
+        database.execute("UPDATE answers SET kind = 'tuned', config = ?", [json.dumps(found)])
     (row,) = tuner.json("bench", *problem)["rows"]
     assert row["kind"] == "tuned"
-    assert row["config"] == answer["config"]
-    assert row["default"]["ratio"] > 1.01
+    assert row["config"] == found != answer["config"]
+    assert row["default"]["ratio"] == pytest.approx(1 / answer["ties"][0]["slowdown"], rel=0.01)
     assert row["recorded"] == "transpose-8192x8192-fp32-nvidia-h200"
     assert row["measured_with"] == answer["tuned_with"]
 
@@ -85,7 +91,7 @@ def test_a_page_opens_offline(tuner: Tuner) -> None:
 
 def test_the_suites_are_listed(tuner: Tuner) -> None:
     lines = tuner("bench", "--list").stdout.splitlines()
-    assert lines[:2] == ["lecture         2 problems", "llama-3-8b     48 problems"]
+    assert lines[:2] == ["lecture           2 problems", "llama-3-8b       48 problems"]
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,9 @@ class TestExplain:
     def test_json_is_one_document_whose_counts_add_up_to_the_space(self, document: Any) -> None:
         assert document.keys() == FOUND | ADDED
         candidates = document["candidates"]
-        assert candidates["space"] == 4844
-        assert sum(candidates[head] for head in HEADS) == 4844
-        assert candidates["not_tried"] == 4844 - 45
+        assert candidates["space"] == 4948
+        assert sum(candidates[head] for head in HEADS) == 4948
+        assert candidates["not_tried"] == 4948 - 45
         assert (document["run"], candidates["outside"]) == (2, 0)
         assert document["importance"].keys() <= document["config"].keys()
         assert sum(document["importance"].values()) == pytest.approx(1, abs=1e-3)
@@ -337,7 +337,7 @@ class TestShow:
     def test_a_person_reads_it_with_what_was_taken_over(self, replayed: Path) -> None:
         shown = tuner(replayed, "show", "2").stdout
         assert "Run 2  gemm  M=4096 N=4096 K=4096 dtype=bf16  on NVIDIA H200" in shown
-        assert "asked:    sampler gp, seed 0, trials 45, budget_s none, space 4844, known 30" in shown
+        assert "asked:    sampler gp, seed 0, trials 45, budget_s none, hope none, space 4948, known 30" in shown
         assert "Configs  15 measured, 30 taken over from earlier runs" in shown
         assert re.search(r"^     4\d  ok$", shown, re.MULTILINE)
         assert "ended:    done, stopped by trials" in shown

@@ -117,7 +117,7 @@ def test_a_models_gemms_are_searched(tuner: Tuner) -> None:
 def test_a_suite_takes_the_place_of_an_op(tuner: Tuner) -> None:
     rows = tuner.json("--suite", "llama-3-8b", "--only", "M=16", "--trials", "5")["rows"]
     assert [row["op"] for row in rows] == ["gemm"]
-    assert tuner("--list").stdout.startswith("lecture         2 problems\n")
+    assert tuner("--list").stdout.startswith("lecture           2 problems\n")
 
 
 def test_a_dry_run_writes_nothing(tuner: Tuner) -> None:

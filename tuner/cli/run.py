@@ -134,7 +134,7 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: Found | 
 
 
 def _settings(run: StoredRun) -> str:
-    asked = {name: value for name, value in run.settings.items() if name != "default"}
+    asked = {name: value for name, value in run.settings.items() if name not in ("default", "winners")}
     return ", ".join(f"{name} {'none' if value is None else value}" for name, value in asked.items()) or "not stored"
 
 

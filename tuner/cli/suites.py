@@ -11,7 +11,7 @@ from tuner.cli.ops import known_signatures
 from tuner.db.database import Database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
-from tuner.suite import Suite, load, names
+from tuner.suite import Suite, load, names, size
 
 
 def suite_options(verb: str) -> list[click.Parameter]:
@@ -42,7 +42,7 @@ def asked_suite(
         return None
     if list_:
         for name in names():
-            click.echo(f"{name:12}  {len(load(name, _signature(None)).entries):3} problems")
+            click.echo(f"{name:14}  {size(name):3} problems")
         return None
     if suite is None:
         raise UsageError(f"name an OP, or a suite with --suite: {', '.join(names())}, or a file.json")
