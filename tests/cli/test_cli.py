@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from time import monotonic, sleep
 from typing import Any
 
@@ -312,6 +313,24 @@ def test_a_name_stored_in_another_database_is_known_there(tmp_path: Path) -> Non
     done = other("best", "double", "--N", "1000", "--db", str(named.db))
     assert done.returncode == 0, done.stderr
     assert "BLOCK=256" in done.stdout
+
+
+def test_the_samplers_matrices_are_multiplied_by_one_thread() -> None:
+    """More would wait for each other while compilers keep the cores busy."""
+    story = """
+        import os, sys
+        from contextlib import suppress
+        from tuner.cli import main
+        sys.argv = ["tuner", "spaces"]
+        with suppress(SystemExit):
+            main()
+        import numpy
+        numpy.ones((600, 600)) @ numpy.ones((600, 600))
+        print(len(os.listdir("/proc/self/task")), file=sys.stderr)
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    command = [sys.executable, "-P", "-c", dedent(story)]
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr == "1\n"
 
 
 def test_without_optuna_there_is_help_and_a_way_out(tmp_path: Path) -> None:
