@@ -72,7 +72,7 @@ def cli() -> None:
 def main() -> None:
     """Entry point: errors become one line on stderr and an exit code."""
     # The sampler's matrices are small, and compilers keep the cores busy: threads of numpy's then wait for each other.
-    # The 200 proposals of a search took 21 s with 16 of them beside six busy processes on two cores, and 3.5 s with one.
+    # 200 proposals took 21 s with 16 threads beside six busy processes on two cores, and 3.5 s with one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         code = cli.main(standalone_mode=False)
