@@ -99,3 +99,27 @@ class TestRows:
         x[4] = -1e38
         assert torch.equal(run(x, config).isnan(), torch.softmax(x, dim=1).isnan())
         assert torch.allclose(run(x, config), torch.softmax(x, dim=1), atol=1e-6, equal_nan=True)
+
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(0.0, 0.0), (-INF, 0.0), (0.0, -INF), (-INF, -1000.0), (-1000.0, -INF), (200.0, -200.0), (-INF, -INF), (INF, 0.0)],
+)
+def test_a_program_that_shares_a_row_makes_its_part_of_it(first: float, second: float) -> None:
+    """The interpreter runs one program after the other, so one of two is run, and has from us what the other found."""
+    x = torch.randn(1, 512, generator=torch.Generator().manual_seed(1))
+    x[0, :256] += first
+    x[0, 256:] += second
+    out = torch.full_like(x, float("nan"))
+    started, arrived = torch.tensor([1], dtype=torch.int32), torch.tensor([1], dtype=torch.int32)
+    top = x[0, :256].max()
+    total = (x[0, :256] - (0.0 if top == -INF else top)).exp().sum()
+    found = torch.tensor([[[top, total], [0.0, 0.0]]])
+    work = (started, arrived, found)
+    softmax.softmax_shared[(1,)](x, out, *work, 1, 512, 512, 512, BLOCK_N=256, PARTS=2, num_warps=1)
+    assert torch.allclose(out[0, 256:], x.softmax(1)[0, 256:], rtol=1e-6, atol=0.0, equal_nan=True)
+    assert started.item() == 0  # the last to start leaves it as it was
+    assert arrived.item() == 3  # both are here, and one has read
