@@ -357,7 +357,7 @@ class Store:
         query = select(schema.Device.facts).filter_by(slug=slug).order_by(schema.Device.id.desc())
         with self._read() as connection:
             described = [_device(facts) for facts in connection.scalars(query)]
-        return next((device for device in described if device.sm_count), None)
+        return next((device for device in described if device.is_described), None)
 
     def devices(self) -> list[str]:
         """Ids of the devices that answers are stored for."""
@@ -613,9 +613,8 @@ def _take_in(connection: Connection, arrivals: Sequence[Arrival]) -> None:
     if not arrivals:
         return
     ids, now = _problem_ids(connection, [arrival.answer.problem for arrival in arrivals]), _now()
-    for (
-        arrival
-    ) in arrivals:  # a signature is as old as what came with it, so that an old one is not taken for the newest
+    for arrival in arrivals:
+        # A signature is as old as what came with it, so that an old one is not taken for the newest.
         signature, provenance = arrival.signature, arrival.provenance
         if (signature, provenance.source) not in ids:
             found_at = arrival.created_at or now

@@ -346,6 +346,11 @@ def device_asked(
     return stored[0]
 
 
+def serving(several: Sequence[StoredAnswer]) -> StoredAnswer:
+    """Of the answers to one problem on one device the one that serves whoever compares nothing."""
+    return max(several, key=lambda stored: _preference(stored, Asked(stored.answer.problem)))
+
+
 def differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
     """The fields that were asked for and are others in this answer, and how."""
     provenance = stored.provenance

@@ -19,6 +19,7 @@ from tuner.records import Answer, Measurement
 from tuner.search import Budget, Finalists, Result, close_to_best, search
 
 TRIALS = 200
+"""Configs that are tried of a problem, if nothing else is said."""
 
 
 def duration(text: str) -> float:
