@@ -14,6 +14,7 @@ from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
+from tuner.portable import checked_config
 from tuner.records import StoredAnswer, Transfer
 
 _FEWEST_OWN, _FEWEST, _MOST = 3, 10, 200
@@ -166,8 +167,8 @@ def _mean(ratios: Iterable[float]) -> float:
 
 
 def today(signature: Signature, config: Config) -> Config | None:
-    """The config with today's knobs; None where it had others."""
+    """The config with today's knobs; None where it had others, or values of other types."""
     try:
-        return signature.config(config)
+        return checked_config(signature, config)
     except UsageError:
         return None
