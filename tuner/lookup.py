@@ -20,6 +20,8 @@ from tuner.kernels.spec import Problem
 from tuner.neighbours import Evidence, Neighbour, distance, in_reach
 from tuner.records import IMPORTED, Environment, StoredAnswer, Transfer
 
+COMPARED = ("triton", "source", "driver", "ptxas", "policy")
+"""Fields of a question that are compared with an answer's, where they were sent."""
 _NEAREST = 3
 
 
@@ -86,7 +88,7 @@ class Found:
         """Why the answer is not exactly what was asked for."""
         if self.recorded is None:
             return self.differences
-        return (*self.differences, f"recorded: replayed from {self.recorded}, not measured here")
+        return (*self.differences, replayed_from(self.recorded))
 
     @property
     def command(self) -> str:
@@ -369,6 +371,11 @@ def differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
     if stored.answer.kind == IMPORTED:  # no question can have asked for what nobody measured
         others.append(f"imported: taken from {stored.taken_from}, not measured here")
     return tuple(others)
+
+
+def replayed_from(space: str) -> str:
+    """What to know of an answer that was found in a recorded space."""
+    return f"recorded: replayed from {space}, not measured here"
 
 
 def _exact(stored: StoredAnswer, asked: Asked) -> bool:
