@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from math import exp, hypot, inf, log, log2
-from statistics import fmean
+from math import hypot, inf, log2
+from statistics import geometric_mean
 from typing import Any
 
 from tuner.errors import UsageError
@@ -100,8 +100,8 @@ class Evidence:
             seen = list(islice(self._losses(alike), _MOST))
             if len(seen) < _FEWEST or any(loss.slower_than_default for loss in own):
                 return None
-        lost = _mean(loss.slowdown for loss in seen)
-        gained = min(_mean(loss.gain for loss in seen), (stored.answer.speedup_interval or (inf, inf))[0])
+        lost = geometric_mean(loss.slowdown for loss in seen)
+        gained = min(geometric_mean(loss.gain for loss in seen), (stored.answer.speedup_interval or (inf, inf))[0])
         slower = sum(loss.slower_than_default for loss in seen)
         if lost > _MOST_LOST or lost >= gained or slower > _SLOWER_SHARE * len(seen):
             return None
@@ -159,11 +159,6 @@ def _family(stored: StoredAnswer) -> _Family:
 def _comparable(one: StoredAnswer, other: StoredAnswer) -> bool:
     problem, others = one.answer.problem, other.answer.problem
     return problem != others and in_reach(problem, others) and _family(one) == _family(other)
-
-
-def _mean(ratios: Iterable[float]) -> float:
-    """Geometric; infinite if any of them is."""
-    return exp(fmean(map(log, ratios)))
 
 
 def today(signature: Signature, config: Config) -> Config | None:
