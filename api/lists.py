@@ -18,7 +18,8 @@ from tuner.api.reply import to_json
 from tuner.db import schema
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
-from tuner.lookup import answer_json
+from tuner.lookup import COMPARED, answer_json
+from tuner.portable import is_drawn
 from tuner.records import StoredRun
 
 T = TypeVar("T")
@@ -128,7 +129,7 @@ def lists(store: Store, answering: Answering) -> APIRouter:
     async def ask(request: Request, _: Annotated[_Nothing, Query()]) -> Response:
         """Asks for a problem to be tuned. One that is not finished is the same job, which may become more urgent."""
         given, view = json_object(await request.body()), answering.view
-        for name in ("source", "triton", "driver", "ptxas", "policy", "strict"):
+        for name in (*COMPARED, "strict"):
             if name in given:
                 raise UsageError(f"a job is a problem, a device and a priority, not {name!r}")
         priority = given.pop("priority", 0)
@@ -139,7 +140,12 @@ def lists(store: Store, answering: Answering) -> APIRouter:
             device = device_of({}, answering.own, view)
         elif not isinstance(device, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", device):
             raise UsageError("device is the id of a card, like nvidia-h200")  # it may be one that nobody searched on
-        problem = problem_of(given, signature_of(given, view))
+        signature = signature_of(given, view)
+        if is_drawn(signature):
+            raise UsageError(
+                f"{signature.op} came with answers of others and has no kernel here; /best-config has them"
+            )
+        problem = problem_of(given, signature)
         job, new = await done(store.queue.ask_for, problem, device, priority)
         return _json(asdict(job), 201 if new else 200)
 

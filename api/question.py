@@ -8,10 +8,9 @@ from urllib.parse import parse_qsl
 from tuner.api.view import View
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Asked, device_asked
+from tuner.lookup import COMPARED, Asked, device_asked
 
-_COMPARED = ("triton", "source", "driver", "ptxas", "policy")
-_ABOUT = ("op", "device", "strict", *_COMPARED)
+_ABOUT = ("op", "device", "strict", *COMPARED)
 """Names that are not the problem's own."""
 _STRICT = {"0": False, "1": True, "True": True, "False": False}
 
@@ -72,7 +71,7 @@ def asked(given: Mapping[str, object], own: str | None, view: View) -> tuple[Ask
         raise UsageError(f"strict is 0 or 1, not {str(given['strict'])[:40]!r}")
     if strict and "triton" not in given:
         raise UsageError("strict=1 compares versions, so it needs triton")
-    compared = {name: _text(given, name) for name in _COMPARED}
+    compared = {name: _text(given, name) for name in COMPARED}
     return Asked(problem, strict=strict, **compared), device_of(given, own, view)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import exp, inf, log
+from math import inf
+from statistics import geometric_mean
 from typing import Any
 
 from tuner.lookup import Asked, Table
@@ -110,14 +111,10 @@ def _figures(judged: Sequence[Judged]) -> dict[str, Any]:
     over = [one.over_default for one in judged if one.over_default is not None]
     return {
         "answers": len(judged),
-        "loss": _mean([one.slowdown for one in judged]) - 1,
+        "loss": geometric_mean([one.slowdown for one in judged]) - 1,
         "slower": sum(one.slower for one in judged) / len(judged),
-        "over_default": _mean(over) if over else None,
+        "over_default": geometric_mean(over) if over else None,
     }
-
-
-def _mean(ratios: Sequence[float]) -> float:
-    return exp(sum(map(log, ratios)) / len(ratios))
 
 
 def judge(rows: Sequence[Row], answers: Mapping[int, StoredAnswer], asked: Callable[[StoredAnswer], Asked]) -> Verdict:

@@ -30,7 +30,7 @@ from leave_one_out import Row, Tried, judge, report, transfers
 from tuner import catalog, device
 from tuner.bench import fought, measured
 from tuner.cli.lanes import Stop, spread
-from tuner.cli.session import Lane, on_cards
+from tuner.cli.session import Lane, chosen_gpus, on_cards
 from tuner.cli.source import Source
 from tuner.db.store import Store, database_at, default_database
 from tuner.errors import MeasureError, NoDevice, NothingFound, TunerError
@@ -179,8 +179,7 @@ def _measure_all(work: Sequence[Work], store: Store, kept: Kept, gpus: Sequence[
 
 def here(store: Store, gpu: str) -> tuple[list[int], dict[str, Any]]:
     """The GPUs that were asked for, and what is measured with."""
-    words = map(str, range(device.count())) if gpu == "all" else gpu.split(",")
-    gpus = [index for word in words if (index := device.choose(word)) is not None]
+    gpus = chosen_gpus(gpu)
     if not gpus:
         raise NoDevice("there is no GPU here; --evaluate judges by what was measured")
     sources = {op: catalog.load(op).source for op in store.signatures() if op in catalog.names()}

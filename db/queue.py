@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, or_, select, update
 
 from tuner.db import schema
+from tuner.db.rows import utc_text
 from tuner.kernels.spec import Problem
 
 MOST_TRIES = 3
@@ -96,7 +97,7 @@ class Queue:
     def waits(self, able: Sequence[Able], *, missed: bool = False) -> bool:
         """Whether there may be something to claim."""
         with self._read() as connection:
-            now = _text(self._clock(connection))
+            now = utc_text(self._clock(connection))
             queries = [_free(able, now), *([_missed(able)] if missed else [])]
             return any(connection.execute(query.limit(1)).first() is not None for query in queries)
 
@@ -112,12 +113,12 @@ class Queue:
         with self._write() as connection:
             now = self._clock(connection)
             _give_up_on_the_lost(connection, now)
-            number = connection.scalar(_free(able, _text(now)).limit(1))
+            number = connection.scalar(_free(able, utc_text(now)).limit(1))
             if number is None and missed and (asked := connection.execute(_missed(able).limit(1)).first()):
                 number = _pending(connection, asked.op, asked.problem, asked.device, 0, now)
             if number is None:
                 return None
-            until = _text(now + timedelta(seconds=lease_s))
+            until = utc_text(now + timedelta(seconds=lease_s))
             taken = {"status": "running", "worker": worker, "lease_until": until, "tries": schema.Job.tries + 1}
             connection.execute(update(schema.Job).filter_by(id=number).values(taken))
             return _job(connection, number)
@@ -126,12 +127,12 @@ class Queue:
         """Keeps a job for so many seconds from now; False: it is no longer the worker's."""
         with self._write() as connection:
             until = self._clock(connection) + timedelta(seconds=lease_s)
-            return _change(connection, job, lease_until=_text(until))
+            return _change(connection, job, lease_until=utc_text(until))
 
     def done(self, job: Job, run_id: int) -> bool:
         """The run's answer serves; False: it was no longer the worker's."""
         with self._write() as connection:
-            ended = _text(self._clock(connection))
+            ended = utc_text(self._clock(connection))
             return _change(connection, job, status="done", error=None, run_id=run_id, ended_at=ended)
 
     def failed(self, job: Job, why: str) -> bool:
@@ -139,7 +140,7 @@ class Queue:
         with self._write() as connection:
             if job.tries < MOST_TRIES:
                 return _change(connection, job, status="pending", error=why)
-            return _change(connection, job, status="failed", error=why, ended_at=_text(self._clock(connection)))
+            return _change(connection, job, status="failed", error=why, ended_at=utc_text(self._clock(connection)))
 
     def hand_back(self, job: Job) -> bool:
         """The worker was told to end, which is no try; False: the job was no longer its."""
@@ -179,15 +180,15 @@ def _missed(able: Sequence[Able]) -> Any:
 def _give_up_on_the_lost(connection: Connection, now: datetime) -> None:
     """Jobs whose workers died too often are failed."""
     job = schema.Job
-    lost = select(job).where(job.status == "running", job.lease_until < _text(now), job.tries >= MOST_TRIES)
+    lost = select(job).where(job.status == "running", job.lease_until < utc_text(now), job.tries >= MOST_TRIES)
     for row in connection.execute(lost).all():
         why = f"tried {row.tries} times, and {row.worker} ended without a word the last time"
-        _change(connection, Job(**row._mapping), status="failed", error=why, ended_at=_text(now))
+        _change(connection, Job(**row._mapping), status="failed", error=why, ended_at=utc_text(now))
 
 
 def _pending(connection: Connection, op: str, problem: str, device: str, priority: int, now: datetime) -> int:
     asked = {"op": op, "problem": problem, "device": device, "priority": priority}
-    values = {**asked, "status": "pending", "tries": 0, "created_at": _text(now)}
+    values = {**asked, "status": "pending", "tries": 0, "created_at": utc_text(now)}
     return int(connection.execute(insert(schema.Job).values(values).returning(schema.Job.id)).scalar_one())
 
 
@@ -199,7 +200,3 @@ def _change(connection: Connection, job: Job, **values: Any) -> bool:
 
 def _job(connection: Connection, number: int) -> Job:
     return Job(**connection.execute(select(schema.Job).where(schema.Job.id == number)).one()._mapping)
-
-
-def _text(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds")

@@ -126,8 +126,9 @@ def _serving(connection: Connection) -> set[int]:
     """Runs whose answer serves: of every key the newest that is not quarantined, and what a rollback went back to."""
     answer = schema.Answer
     columns = (answer.id, answer.run_id, answer.kind, answer.about_id)
-    key = (answer.op, answer.problem, answer.device, answer.source, answer.policy, answer.triton)
-    rows = connection.execute(select(*columns, *key).order_by(answer.id)).all()
+    key = (answer.problem, answer.device, answer.source, answer.policy, answer.triton, schema.Run.recorded)
+    query = select(*columns, *key).join(schema.Run, answer.run_id == schema.Run.id)
+    rows = connection.execute(query.order_by(answer.id)).all()
     out_of_service = {row.about_id for row in rows if row.kind == "quarantine"}
     newest: dict[tuple[Any, ...], Any] = {
         tuple(row[len(columns) :]): row for row in rows if row.kind != "quarantine" and row.id not in out_of_service

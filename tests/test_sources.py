@@ -448,15 +448,24 @@ while ask().match == "none" and time.monotonic() < end:
     time.sleep(0.01)
 print(json.dumps([ask().match, slowest]))
 """
+IN_A_CHILD = """
+import os, sys
+import tuner
+tuner.best_config("gemm", device="nvidia-h200", M=99)
+if os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+"""It asks nothing that its parent did not ask."""
 
 
+@pytest.mark.parametrize("before", ["", IN_A_CHILD])
 def test_g07_who_asked_for_it_sees_a_newer_generation_within_the_stated_time(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     with service(store, monkeypatch):
         monkeypatch.setenv("TUNER_REFRESH_S", "0.2")
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", FOLLOWING], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-P", "-c", before + FOLLOWING], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert process.stdout is not None
         assert process.stdout.readline() == "none\n"

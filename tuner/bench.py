@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import exp, log
+from statistics import geometric_mean
 from time import monotonic
 from typing import Any
 
@@ -251,11 +251,11 @@ def summary(rows: Sequence[Row]) -> Summary:
         rows=len(rows),
         failed=sum(not row.ok for row in rows),
         untuned=sum(row.kind == "untuned" for row in rows),
-        over_vendor=_geometric_mean([ratio for ratio, _ in against]),
-        over_default=_geometric_mean([row.default.ratio for row in rows if row.default is not None]),
+        over_vendor=_mean([ratio for ratio, _ in against]),
+        over_default=_mean([row.default.ratio for row in rows if row.default is not None]),
         worst=min(against, key=lambda pair: pair[0], default=(0.0, None))[1],
         below={bar: sum(ratio < bar for ratio, _ in against) for bar in BARS},
-        share=_geometric_mean([row.share for row in rows if row.share is not None]),
+        share=_mean([row.share for row in rows if row.share is not None]),
     )
 
 
@@ -309,5 +309,5 @@ def _rival(duel: Duel, contender: str, own: str) -> Rival | None:
     return Rival(median(duel.of(contender)), *ratio(duel, contender, own))
 
 
-def _geometric_mean(values: Sequence[float]) -> float | None:
-    return exp(sum(map(log, values)) / len(values)) if values else None
+def _mean(values: Sequence[float]) -> float | None:
+    return geometric_mean(values) if values else None

@@ -90,9 +90,12 @@ _now = _State(Pinned(), [], Lock(), Lock())
 
 
 def _after_fork() -> None:
-    """A child has its parent's answers and none of its threads."""
+    """A child has its parent's answers and none of its threads: it goes on refreshing with one of its own."""
+    refreshed = _now.refresher is not None
     _now.changing, _now.refreshing, _now.refresher = Lock(), Lock(), None
     _now.pinned.after_fork()
+    if refreshed:
+        _start_refreshing()
 
 
 os.register_at_fork(after_in_child=_after_fork)

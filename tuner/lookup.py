@@ -20,6 +20,8 @@ from tuner.kernels.spec import Problem
 from tuner.neighbours import Evidence, Neighbour, distance, in_reach
 from tuner.records import IMPORTED, Environment, StoredAnswer, Transfer
 
+COMPARED = ("triton", "source", "driver", "ptxas", "policy")
+"""Fields of a question that are compared with an answer's, where they were sent."""
 _NEAREST = 3
 
 
@@ -86,7 +88,7 @@ class Found:
         """Why the answer is not exactly what was asked for."""
         if self.recorded is None:
             return self.differences
-        return (*self.differences, f"recorded: replayed from {self.recorded}, not measured here")
+        return (*self.differences, replayed_from(self.recorded))
 
     @property
     def command(self) -> str:
@@ -346,6 +348,11 @@ def device_asked(
     return stored[0]
 
 
+def serving(several: Sequence[StoredAnswer]) -> StoredAnswer:
+    """Of the answers to one problem on one device the one that serves whoever compares nothing."""
+    return max(several, key=lambda stored: _preference(stored, Asked(stored.answer.problem)))
+
+
 def differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
     """The fields that were asked for and are others in this answer, and how."""
     provenance = stored.provenance
@@ -364,6 +371,11 @@ def differences(stored: StoredAnswer, asked: Asked) -> tuple[str, ...]:
     if stored.answer.kind == IMPORTED:  # no question can have asked for what nobody measured
         others.append(f"imported: taken from {stored.taken_from}, not measured here")
     return tuple(others)
+
+
+def replayed_from(space: str) -> str:
+    """What to know of an answer that was found in a recorded space."""
+    return f"recorded: replayed from {space}, not measured here"
 
 
 def _exact(stored: StoredAnswer, asked: Asked) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from math import exp, hypot, inf, log, log2
-from statistics import fmean
+from math import hypot, inf, log2
+from statistics import geometric_mean
 from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
+from tuner.portable import checked_config
 from tuner.records import StoredAnswer, Transfer
 
 _FEWEST_OWN, _FEWEST, _MOST = 3, 10, 200
@@ -99,8 +100,8 @@ class Evidence:
             seen = list(islice(self._losses(alike), _MOST))
             if len(seen) < _FEWEST or any(loss.slower_than_default for loss in own):
                 return None
-        lost = _mean(loss.slowdown for loss in seen)
-        gained = min(_mean(loss.gain for loss in seen), (stored.answer.speedup_interval or (inf, inf))[0])
+        lost = geometric_mean(loss.slowdown for loss in seen)
+        gained = min(geometric_mean(loss.gain for loss in seen), (stored.answer.speedup_interval or (inf, inf))[0])
         slower = sum(loss.slower_than_default for loss in seen)
         if lost > _MOST_LOST or lost >= gained or slower > _SLOWER_SHARE * len(seen):
             return None
@@ -160,14 +161,9 @@ def _comparable(one: StoredAnswer, other: StoredAnswer) -> bool:
     return problem != others and in_reach(problem, others) and _family(one) == _family(other)
 
 
-def _mean(ratios: Iterable[float]) -> float:
-    """Geometric; infinite if any of them is."""
-    return exp(fmean(map(log, ratios)))
-
-
 def today(signature: Signature, config: Config) -> Config | None:
-    """The config with today's knobs; None where it had others."""
+    """The config with today's knobs; None where it had others, or values of other types."""
     try:
-        return signature.config(config)
+        return checked_config(signature, config)
     except UsageError:
         return None

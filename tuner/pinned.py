@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import RLock, Thread
@@ -18,7 +18,7 @@ from tuner import catalog, device, sources
 from tuner.errors import NoDevice, TunerError, UsageError
 from tuner.kernels.spec import Config, Kernel, Limits, Problem, Signature
 from tuner.lookup import Asked, Table
-from tuner.neighbours import Neighbour
+from tuner.neighbours import Neighbour, fits
 from tuner.portable import checked_config
 from tuner.records import Answer, StoredAnswer
 from tuner.sources import Loaded, Source
@@ -261,18 +261,16 @@ def _fitting(kernel: Kernel | None, stored: StoredAnswer, asked_device: int | st
 
 def _serves_too(kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool:
     """Whether another problem's config may be launched for this one; without the kernel nobody knows."""
-    if kernel is None:
-        return False
-    try:
-        config = checked_config(kernel.signature, stored.answer.config)
-    except UsageError:
-        return False
-    return _valid(kernel, problem, config, stored.provenance.device.limits)
+    return kernel is not None and _holds(lambda: fits(kernel, problem, stored), problem, stored.answer.config)
 
 
 def _valid(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> bool:
+    return _holds(lambda: kernel.valid(problem, config, limits), problem, config)
+
+
+def _holds(rule: Callable[[], bool], problem: Problem, config: Config) -> bool:
     try:
-        return kernel.valid(problem, config, limits)
+        return rule()
     except Exception as error:  # noqa: BLE001  a kernel's rule is its author's code, and was not written for such values
         say_once(f"{problem.text}: whether {config.text} fits raises {type(error).__name__}: {error}")
         return False

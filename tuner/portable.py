@@ -155,7 +155,7 @@ def imported_config(signature: Signature, values: Mapping[str, Any]) -> Config:
         UsageError: a name is no knob's, or a value none.
     """
     for name, value in values.items():
-        if not _NAME.fullmatch(name) or not is_value(value):
+        if not is_name(name) or not is_value(value):
             raise UsageError(f"{signature.op}: {name[:40]!r} is no knob with a number, yes or no, or a text")
     return knobs_of(signature, values).config(values)
 
@@ -241,7 +241,7 @@ def signature_from_json(data: object) -> Signature:
 
 def _checked_item(item: _Fields, kind: str) -> None:
     """A dim, knob or attribute of a signature."""
-    if not _NAME.fullmatch(item.text("name")):
+    if not is_name(item.text("name")):
         raise UsageError(f"a name is letters, digits and _, not {item.text('name')[:40]!r}")
     item.text("help")
     default = item.data.get("default")
@@ -260,6 +260,11 @@ def _checked_item(item: _Fields, kind: str) -> None:
 
 def _no_choices(name: str) -> UsageError:
     return UsageError(f"{name}: choices are numbers, yes or no, or texts, and at least one")
+
+
+def is_name(text: str) -> bool:
+    """Whether it can name a dim, an attribute or a knob."""
+    return _NAME.fullmatch(text) is not None
 
 
 def is_value(value: object) -> bool:

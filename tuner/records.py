@@ -40,6 +40,16 @@ class Device:
         """A slug of the name and, for a slice, its profile: `nvidia-h100-80gb-hbm3`, `nvidia-h200-mig-1g.18gb`."""
         return re.sub(r"[^a-z0-9.]+", "-", f"{self.name} {f'mig {self.mig}' if self.mig else ''}".lower()).strip("-")
 
+    @staticmethod
+    def called(name: str) -> Device:
+        """A card of which nothing but the name is known."""
+        return Device(name, (0, 0), 0, 0, 0, 0)
+
+    @property
+    def is_described(self) -> bool:
+        """Whether more than its name is known."""
+        return self.sm_count > 0
+
     def is_same_card(self, other: Device) -> bool:
         """Whether the two are one product that is called by different names: drivers and hosts do not agree on them.
 

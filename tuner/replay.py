@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import exp, inf, log
+from math import inf
+from statistics import geometric_mean
 
 from tuner.kernels.spec import Config
 from tuner.records import Measurement
@@ -99,4 +100,4 @@ def _run(
 
 def geometric_gap(scores: Sequence[Score], evaluations: int) -> float:
     """Over spaces, of the mean gaps."""
-    return exp(sum(log(max(score.gap(evaluations), FLOOR)) for score in scores) / len(scores))
+    return geometric_mean(max(score.gap(evaluations), FLOOR) for score in scores)

@@ -99,7 +99,7 @@ def _wanted(pinned: Pinned, op: str, device: int | str) -> tuple[list[Compile], 
         config = pinned.best(op, device, problem.values)[0].config
         if config is not None:
             wanted.append(Compile(problem, config))
-    described = [stored.provenance.device for stored in answers if stored.provenance.device.sm_count]
+    described = [stored.provenance.device for stored in answers if stored.provenance.device.is_described]
     return wanted, described[-1].limits if described else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from others import put, rung
-from served import serving
+from served import TOKEN, serving
 from stored import FULL, SCALE, answer, answered, measured, started
 
 from tuner.api.app import create_app
@@ -84,7 +84,7 @@ def test_g04_every_import_ends_with_counts(run: Any, configs: Path) -> None:
 def test_a_folder_of_vllms_answers_over_http_and_in_process(run: Any, configs: Path, path: Path) -> None:
     run(import_command, configs)
     store = Store.open(path)
-    with serving(create_app(store, signatures={})) as client:
+    with serving(create_app(store, signatures={}, token=TOKEN)) as client:
         asked: dict[str, Any] = {"op": "fused_moe", "E": 8, "N": 7168, "M": 64, "device": "nvidia-h100-80gb-hbm3"}
         found = client.get("/best-config", params=asked).json()
         assert (found["config"], found["match"], found["kind"]) == (rung(32), "stale", "imported")
@@ -97,6 +97,9 @@ def test_a_folder_of_vllms_answers_over_http_and_in_process(run: Any, configs: P
         assert ladder["configs"] == {"1": rung(), "64": rung(32)}
         missed = client.get("/best-config", params=asked | {"M": 65}).json()
         assert missed["nearest"][0].startswith("fused_moe M=64 ")
+        job = client.post("/jobs", json=asked, headers={"authorization": f"Bearer {TOKEN}"})
+        refused = "fused_moe came with answers of others and has no kernel here; /best-config has them"
+        assert (job.status_code, job.json()["error"]) == (422, refused)
         page = client.get("/openapi.json").json()["paths"]["/best-config"]["get"]
         assert {"E", "quant", "block_shape"} <= {parameter["name"] for parameter in page["parameters"]}
     store.close()

@@ -185,3 +185,15 @@ def test_what_it_refuses(tuner: Tuner, arguments: list[str], code: int, says: st
     assert done.exception.exit_code == code
     assert says in str(done.exception)
     assert done.stdout == ""
+
+
+def test_what_was_imported_is_searched_here_since_nobody_knows_how_hard_others_tried(tuner: Tuner) -> None:
+    problem = ["transpose", "--M", "8192", "--dtype", "fp32", "--trials", "8"]
+    assert tuner(*problem).return_value == 0
+    runner = CliRunner()
+    assert runner.invoke(cli, ["export", "bundle.json"], standalone_mode=False).return_value == 0
+    tuner.db.unlink()
+    assert runner.invoke(cli, ["import", "bundle.json"], standalone_mode=False).return_value == 0
+    assert tuner.json(*problem)["imported"] is None
+    assert tuner.count("trials") == 8
+    assert "Answered from the store" in tuner(*problem).stderr

@@ -16,7 +16,7 @@ from tuner.kernels.spec import Attribute, Knob
 from tuner.lookup import Asked, Found, Table
 from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
 
-CARD = Device("NVIDIA H200", (0, 0), 0, 0, 0, 0)
+CARD = Device.called("NVIDIA H200")
 SAID = Provenance(CARD, Environment(""), "", "unknown")
 UNTIMED = Answer(PROBLEM, IMPORTED, config(), None, None, None, None, None, None)
 EARLY, LATE = "2026-11-01T00:00:00.000+00:00", "2026-11-20T00:00:00.000+00:00"

@@ -73,6 +73,12 @@ class TestPrune:
         assert runs_with(database, "trials") == [serves]
         assert [stored.run_id for stored in store.answers()] == [superseded, serves]
 
+    def test_a_later_replay_takes_no_measured_answers_place(self, store: Store, database: Database) -> None:
+        searched(store)
+        searched(store, replace(HERE, recorded="some-space"))
+        age(database)
+        assert store.prune(MONTHS) == Pruned(0, 0, 0)
+
     def test_what_a_quarantine_put_back_into_service_stays(self, store: Store, database: Database) -> None:
         back, out = searched(store), searched(store)
         columns = (

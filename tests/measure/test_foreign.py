@@ -58,6 +58,16 @@ def test_our_own_files_are_t4(tmp_path: Path) -> None:
     assert [m.latency_us for m in read if m.ok] == pytest.approx([m.latency_us / 1000 for m in ours if m.ok])
 
 
+def test_what_a_t4_file_calls_correct_without_a_time_or_without_being_so_did_not_run_right(tmp_path: Path) -> None:
+    def result(block: int, correctness: int, *runtimes: float) -> dict[str, Any]:
+        ran = {"invalidity": "correct", "correctness": correctness, "measurements": []}
+        return {"configuration": {"block_size_x": block}, "times": {"runtimes": list(runtimes)}, **ran}
+
+    file = tmp_path / "t4.json"
+    file.write_text(json.dumps({"results": [result(1, 1, 0.2), result(2, 1), result(3, 0, 0.1)]}))
+    assert [m.outcome for m in foreign.load(file)] == [Outcome.OK, Outcome.ERROR, Outcome.WRONG_RESULT]
+
+
 def test_a_cache_of_ours_reads_back(tmp_path: Path) -> None:
     space = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
     file = tmp_path / "softmax.json"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from time import monotonic
 from typing import Any
 
@@ -334,3 +335,23 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
     workers.close()
     assert not alive(pool.pid)
     assert not alive(worker.pid)
+
+
+def test_a_worker_that_cannot_be_started_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    compilers, workers, refused = Compilers(jobs=1), Workers(1, "scripted_worker"), list[IndexError]()
+
+    def start() -> None:
+        try:
+            GpuMeasurer(
+                toy("faulty"), SIGNATURE.problem({"N": 1}), H200.limits, compilers=compilers, workers=workers
+            ).close()
+        except IndexError as error:
+            refused.append(error)
+
+    for _ in range(2):
+        thread = Thread(target=start, daemon=True)
+        thread.start()
+        thread.join(20)
+    assert len(refused) == 2
+    compilers.close()

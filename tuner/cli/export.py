@@ -21,7 +21,8 @@ from tuner.db.store import Store, Tip
 from tuner.errors import NothingFound, UsageError
 from tuner.exchange import folder, t4
 from tuner.exchange.claim import Refused
-from tuner.exchange.tables import STYLES, serving, tables
+from tuner.exchange.tables import STYLES, tables
+from tuner.lookup import serving
 from tuner.measure.recorded import stem
 from tuner.records import StoredAnswer
 

@@ -10,7 +10,7 @@ from tuner.cli.ops import db_option, json_option, known_signatures, open_to_read
 from tuner.cli.show import config_text, latency_text, print_json, problem_text
 from tuner.db.database import Database
 from tuner.errors import UnknownName
-from tuner.lookup import Asked, Table
+from tuner.lookup import Asked, Table, serving
 from tuner.records import StoredAnswer
 
 
@@ -20,24 +20,22 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
         raise UnknownName(f"no op is called {op[:80]!r}; known are {', '.join(sorted(known))}")
     if device is not None and device not in (stored_for := store.devices()):
         raise UnknownName(f"no device is called {device[:80]!r}; there are {', '.join(stored_for) or 'none'}")
-    serving: dict[tuple[str, str], StoredAnswer] = {}
+    answers: dict[tuple[str, str], list[StoredAnswer]] = {}
     for stored in store.answers(op=op, device=device):
-        key = (stored.provenance.device.id, stored.answer.problem.text)
-        found = Table(key[0], [stored, *filter(None, [serving.get(key)])]).find(Asked(stored.answer.problem))
-        assert found.stored is not None
-        serving[key] = found.stored
+        answers.setdefault((stored.provenance.device.id, stored.answer.problem.text), []).append(stored)
+    serve = {key: serving(several) for key, several in sorted(answers.items())}
     if as_json:
         snapshot = store.snapshot
         rows = [
             Table(device_id, [stored]).find(Asked(stored.answer.problem)).as_json(snapshot)
-            for (device_id, _), stored in sorted(serving.items())
+            for (device_id, _), stored in serve.items()
         ]
         print_json(rows)
         return 0
     console = Console(highlight=False, soft_wrap=True)
-    if not serving:
+    if not serve:
         console.print("nothing is stored yet; tuner search OP finds something to store")
-    for (device_id, _), stored in sorted(serving.items()):
+    for (device_id, _), stored in serve.items():
         answer, recorded = stored.answer, stored.provenance.recorded
         faster = "" if answer.speedup is None else f", {answer.speedup:.3f} times as fast as the default"
         if answer.kind == "default":

@@ -27,10 +27,10 @@ from tuner.winners import Winner, promising
 _ALL = "geometric mean"
 
 
-def _space(name: str) -> Space:
+def _space(name: str, warm_start: bool) -> Space:
     if name in recorded.names():
         space = recorded.load(name)
-        return Space(name, space.measurements, space.default, _winners(space))
+        return Space(name, space.measurements, space.default, _winners(space) if warm_start else ())
     if not Path(name).is_file():
         raise UnknownName(f"no file and no recorded space is {name[:120]!r}; there are {', '.join(recorded.names())}")
     return Space(name, foreign.load(Path(name)))
@@ -38,11 +38,10 @@ def _space(name: str) -> Space:
 
 def _winners(space: recorded.Space) -> tuple[Config, ...]:
     """The best of the other spaces of the op that shipped, where a search of this one would try them."""
-    others = [other for name in recorded.names() if (other := recorded.load(name)).name != space.name]
+    alike = (name for name in recorded.names() if name.startswith(f"{space.problem.op}-") and name != space.name)
     won = [
         Winner(other.problem, Provenance(other.device, other.environment, other.source, other.policy.text), other.best)
-        for other in others
-        if other.problem.op == space.problem.op
+        for other in map(recorded.load, alike)
     ]
     here = Provenance(space.device, space.environment, space.source, space.policy.text)
     configs = {measurement.config for measurement in space.measurements}
@@ -68,7 +67,8 @@ def _replay(
     as_json: bool,
 ) -> int:
     scores: list[Score] = []
-    for space in map(_space, spaces or recorded.names()):
+    for given in spaces or recorded.names():
+        space = _space(given, warm_start)
         for name in sampler:
             started = monotonic()
             first = {"default_first": default_first, "warm_start": warm_start}

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tuner.bench import BARS, Rival, Row, summary
-from tuner.cli.show import first_line
+from tuner.cli.show import first_line, widen
 from tuner.kernels.spec import Problem
 from tuner.records import POLICIES, Interval
 
@@ -34,13 +34,10 @@ def line(row: Row) -> str:
 
 
 def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
-    """The table and the summary. What is piped elsewhere is as wide as it needs to be."""
+    """The table and the summary."""
     console = console or Console(highlight=False, soft_wrap=True)
     table = _table(rows)
-    if not console.is_terminal:
-        console.width = max(
-            console.width, console.measure(table, options=console.options.update(max_width=999)).maximum
-        )
+    widen(console, table)
     console.print(f"[bold]{escape(title)}[/]")
     console.print(table, soft_wrap=False)
     for each in _closing(rows):

@@ -19,6 +19,7 @@ from tuner.records import Answer, Measurement
 from tuner.search import Budget, Finalists, Result, close_to_best, search
 
 TRIALS = 200
+"""Configs that are tried of a problem, if nothing else is said."""
 
 
 def duration(text: str) -> float:
@@ -145,8 +146,11 @@ def nothing_ran(result: Result) -> NothingFound:
 
 
 def serves(found: Found, asked: Budget) -> bool:
-    """Whether there is an answer, and the run behind it tried at least as hard as is asked for now."""
-    if found.stored is None:
+    """Whether there is an answer, and the run behind it tried at least as hard as is asked for now.
+
+    How hard others tried for what was imported is not known, so it is searched here.
+    """
+    if found.stored is None or found.differences or found.stored.taken_from is not None:
         return False
     settings = found.stored.settings
     had = Budget(settings["trials"], settings["budget_s"], settings.get("hope"))
@@ -155,7 +159,7 @@ def serves(found: Found, asked: Budget) -> bool:
     enough_time = had.seconds is None or (asked.seconds is not None and had.seconds >= asked.seconds)
     tried_all_the_same = asked.trials is not None and found.stored.trials >= asked.trials
     hoped_as_long = had.hope is None or (asked.hope is not None and had.hope <= asked.hope) or tried_all_the_same
-    return not found.differences and (exhausted or (enough_trials and enough_time and hoped_as_long))
+    return exhausted or (enough_trials and enough_time and hoped_as_long)
 
 
 def _answer(problem: Problem, source: Source, result: Result) -> Answer:

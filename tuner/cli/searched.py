@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tuner.cli.rows import short
-from tuner.cli.show import first_line
+from tuner.cli.show import first_line, us_text, widen
 from tuner.kernels.spec import Problem
 from tuner.lookup import Found
 from tuner.records import Answer
@@ -58,19 +58,17 @@ def line(row: Searched) -> str:
     answer = row.answer
     if answer is None:
         return f"{short(row.problem)}: failed, {first_line(row.error)}"
-    told = [f"{answer.kind} {answer.latency_us:,.2f} us"]
+    told = [f"{answer.kind} {us_text(answer.latency_us)}"]
     told += [f"{ratio} x {name}" for name, ratio in _ratios(answer).items() if ratio]
     told.append("as stored" if row.result is None else f"{row.seconds:.1f} s")
     return f"{short(row.problem)}: {', '.join(told)}"
 
 
 def print_searched(title: str, rows: Sequence[Searched], seconds: float) -> None:
-    """The table. What is piped elsewhere is as wide as it needs to be."""
+    """The table."""
     console = Console(highlight=False, soft_wrap=True)
     table = _table(rows)
-    if not console.is_terminal:
-        wide = console.measure(table, options=console.options.update(max_width=999)).maximum
-        console.width = max(console.width, wide)
+    widen(console, table)
     where = next((row.found for row in rows if row.found is not None), None)
     console.print(f"[bold]{escape(title)}[/]{f' on {where.device}' if where is not None else ''}")
     console.print(table, soft_wrap=False)
@@ -102,7 +100,11 @@ def _cells(row: Searched) -> tuple[str, ...]:
     assert row.found is not None
     assert row.found.stored is not None
     seconds = "" if row.result is None else f"{row.seconds:.1f}"
-    numbers = (f"{answer.latency_us:,.2f}", *_ratios(answer).values(), f"{row.found.stored.trials:,}")
+    numbers = (
+        "" if answer.latency_us is None else f"{answer.latency_us:,.2f}",
+        *_ratios(answer).values(),
+        f"{row.found.stored.trials:,}",
+    )
     return (answer.kind, *numbers, seconds)
 
 

@@ -61,6 +61,13 @@ def first_line(text: str, longest: int = 100) -> str:
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
+def widen(console: Console, table: Grid) -> None:
+    """What is piped elsewhere is as wide as it needs to be."""
+    if not console.is_terminal:
+        wide = console.measure(table, options=console.options.update(max_width=999)).maximum
+        console.width = max(console.width, wide)
+
+
 def give(found: Found, snapshot: str, as_json: bool) -> None:
     """An answer, or what is known in its place, as one JSON document or for a reader."""
     if as_json:
@@ -111,12 +118,14 @@ def _latencies(answer: Answer) -> Grid:
     grid = Grid("", "latency", "95 % interval", "time over best", box=SIMPLE, pad_edge=True)
     for column in grid.columns[1:]:
         column.justify = "right"
-    grid.add_row(answer.kind, _us(answer.latency_us), _interval(answer.interval_us, 2), "")
+    grid.add_row(answer.kind, us_text(answer.latency_us), _interval(answer.interval_us, 2), "")
     if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
         ratio = f"{answer.speedup:.3f}  {_interval(answer.speedup_interval, 3)}"
-        grid.add_row("default", _us(answer.default_latency_us), "", ratio)
+        grid.add_row("default", us_text(answer.default_latency_us), "", ratio)
     if answer.vendor_latency_us is not None and answer.latency_us is not None:
-        grid.add_row("torch", _us(answer.vendor_latency_us), "", f"{answer.vendor_latency_us / answer.latency_us:.3f}")
+        grid.add_row(
+            "torch", us_text(answer.vendor_latency_us), "", f"{answer.vendor_latency_us / answer.latency_us:.3f}"
+        )
     return grid
 
 
@@ -162,10 +171,11 @@ def _ties(answer: Answer) -> str:
 def latency_text(answer: Answer) -> str:
     """An answer's latency with what is known of its interval: `179.20 us (178.80 - 179.90)`."""
     interval = "" if answer.interval_us is None else f" ({_interval(answer.interval_us, 2)})"
-    return f"{_us(answer.latency_us)}{interval}"
+    return f"{us_text(answer.latency_us)}{interval}"
 
 
-def _us(latency_us: float | None) -> str:
+def us_text(latency_us: float | None) -> str:
+    """A latency as people read it."""
     return "never timed" if latency_us is None else f"{latency_us:,.2f} us"
 
 
@@ -209,5 +219,5 @@ class SearchProgress:
             self._best_us = min(self._best_us, measurement.latency_us)
         else:
             self._failures[measurement.failure] += 1
-        best = f"best {_us(self._best_us)}" if self._best_us < float("inf") else "none yet"
+        best = f"best {us_text(self._best_us)}" if self._best_us < float("inf") else "none yet"
         self._progress.update(self._task, advance=1, best=best, failures=failures_text(self._failures))

@@ -11,7 +11,7 @@ from tuner import device
 from tuner.cli import CHANGED
 from tuner.cli.best import find
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read, shared_option
-from tuner.cli.show import evidence_text, give, print_json
+from tuner.cli.show import evidence_text, give, print_json, us_text
 from tuner.cli.source import AUTO, on_gpu
 from tuner.db.database import Database
 from tuner.errors import NoDevice, NothingFound
@@ -89,8 +89,8 @@ def _lines(found: Found, check: Check) -> Iterator[str]:
 
 def _times(answer: Answer, check: Check) -> Iterator[str]:
     assert check.latency_us is not None
-    before = "never timed" if answer.latency_us is None else f"was {answer.latency_us:,.2f} us"
-    yield f"  latency        {before}, is {check.latency_us:,.2f} us"
+    was = "" if answer.latency_us is None else "was "
+    yield f"  latency        {was}{us_text(answer.latency_us)}, is {us_text(check.latency_us)}"
     if check.speedup is not None and check.speedup_interval is not None:
         before = "" if answer.speedup is None else f"was {answer.speedup:.3f}, "
         low, high = check.speedup_interval

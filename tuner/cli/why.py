@@ -17,7 +17,7 @@ from tuner.cli.show import print_json, problem_text
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Asked, Found, device_asked, differences
+from tuner.lookup import COMPARED, Asked, Found, device_asked, differences, replayed_from
 from tuner.records import StoredAnswer
 
 
@@ -37,13 +37,12 @@ class Why:
 
     def as_json(self, snapshot: str) -> dict[str, Any]:
         """Plain values."""
-        names = ("triton", "source", "driver", "ptxas", "policy")
         serves = self.found.stored
         return {
             "op": self.found.problem.op,
             "problem": self.found.problem.values,
             "device": self.found.device,
-            "asked": {name: getattr(self.asked, name) for name in names},
+            "asked": {name: getattr(self.asked, name) for name in COMPARED},
             "match": self.found.match,
             "serves": None if serves is None else serves.id,
             "answers": [
@@ -114,7 +113,7 @@ def _differs(stored: StoredAnswer, asked: Asked, about: str) -> tuple[str, ...]:
     return (
         *([] if card == about else [f"device: tuned on {card}, asked for {about}"]),
         *differences(stored, asked),
-        *([] if recorded is None else [f"recorded: replayed from {recorded}, not measured here"]),
+        *([] if recorded is None else [replayed_from(recorded)]),
     )
 
 
@@ -128,7 +127,7 @@ def _apart(tuned: Problem, asked: Problem) -> tuple[str, ...]:
 def _lines(told: Why) -> Iterator[str]:
     found, asked = told.found, told.asked
     yield f"[bold]{problem_text(found.problem)}[/]  on {found.device}"
-    versions = {name: getattr(asked, name) for name in ("triton", "source", "driver", "ptxas", "policy")}
+    versions = {name: getattr(asked, name) for name in COMPARED}
     compared = ", ".join(f"{name} {escape(value)}" for name, value in versions.items() if value is not None)
     yield f"  asked with {compared or 'nothing to compare: any version will do'}"
     yield f"  {_conclusion(told)}"

@@ -20,7 +20,7 @@ from tuner.cli.lease import Lease
 from tuner.cli.ops import db_option, gpu_option, policy_option, shared_option
 from tuner.cli.place import Place, Sources, on_card, on_recorded
 from tuner.cli.search import duration, nothing_ran, stored_answer
-from tuner.cli.show import first_line, say
+from tuner.cli.show import first_line, say, us_text
 from tuner.db.database import Database
 from tuner.db.queue import MOST_TRIES, Job
 from tuner.db.store import Store, default_database
@@ -117,7 +117,7 @@ class Worker:
         self._queue.done(job, found.stored.run_id)
         answer = found.stored.answer
         faster = "" if answer.speedup is None else f", {answer.speedup:.3f} x default"
-        told = f"{answer.kind} {answer.latency_us:,.2f} us{faster}, run {found.stored.run_id}"
+        told = f"{answer.kind} {us_text(answer.latency_us)}{faster}, run {found.stored.run_id}"
         click.echo(f"job {job.id}  done    {job.problem}  {told}")
 
     def _fail(self, job: Job, why: str) -> None:

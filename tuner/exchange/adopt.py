@@ -11,10 +11,9 @@ from tuner.db.intake import Arrival
 from tuner.errors import UsageError
 from tuner.exchange.claim import Claim, Refused
 from tuner.kernels.spec import Attribute, Dim, Knob, Signature, Value
-from tuner.portable import is_drawn, is_value, knobs_of
+from tuner.portable import is_drawn, is_name, is_value, knobs_of
 from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
 
-_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 _WORD = r"[A-Za-z0-9_.,+-]{1,60}"
 _LAUNCH = {"num_warps": (1, 64), "num_stages": (0, 64)}
 """What every Triton config says, from the least to the most that makes sense."""
@@ -82,7 +81,7 @@ def _fault(claim: Claim) -> str:
     """What is wrong with a claim as such; empty where nothing is."""
     config = claim.config
     named = [*claim.dims, *claim.attributes, *config]
-    if not all(re.fullmatch(_NAME, str(name)) for name in named) or len(config) > _MOST_KNOBS:
+    if not all(is_name(str(name)) for name in named) or len(config) > _MOST_KNOBS:
         return "a name in it is none, or there are too many"
     if not re.fullmatch("[a-z][a-z0-9_]{0,63}", claim.op):
         return f"{claim.op[:40]!r} names no op; an op is lower-case letters, digits and _; give --op"
@@ -94,7 +93,7 @@ def _fault(claim: Claim) -> str:
     for name, (least, most) in _LAUNCH.items():
         if type(config.get(name)) is not int or not least <= config[name] <= most:
             return f"no Triton config: its {name} is no number from {least} to {most}"
-    if len(claim.device) > _LONGEST or not _card(claim.device).id:
+    if len(claim.device) > _LONGEST or not Device.called(claim.device).id:
         return "it names no device"
     if not re.fullmatch(r"[\w.+-]{0,40}", claim.triton):
         return "its Triton version is none"
@@ -127,7 +126,7 @@ def _attributes(claims: Sequence[Claim], was: Sequence[Attribute]) -> tuple[Attr
 
 
 def _arrival(claim: Claim, signature: Signature, described: Callable[[str], Device | None]) -> Arrival:
-    named = _card(claim.device)
+    named = Device.called(claim.device)
     answer = Answer(
         problem=signature.problem({**claim.dims, "dtype": claim.dtype, **claim.attributes}),
         kind=IMPORTED,
@@ -152,8 +151,3 @@ def _question(arrival: Arrival) -> tuple[str, ...]:
 def _said_before(first: Arrival, arrival: Arrival) -> Refused:
     same = first.answer.config == arrival.answer.config
     return Refused(arrival.origin, f"{first.origin} says {'the same' if same else 'otherwise'}")
-
-
-def _card(name: str) -> Device:
-    """A card of which nothing but the name is known."""
-    return Device(name, (0, 0), 0, 0, 0, 0)

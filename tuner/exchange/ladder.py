@@ -46,7 +46,7 @@ def claims(file: File) -> Iterator[Claim | Refused] | None:
     if not isinstance(file.document, dict):
         return None
     if (nested := re.fullmatch(_SUM_REDUCE, stem)) is not None:
-        return _sum_reduce(file, nested["device"])
+        return _sum_reduce(file, _card(nested["device"]))
     parts = _parts(stem.removesuffix("_down"))
     if parts is None or "device_name" not in parts:
         return None
@@ -75,8 +75,7 @@ def _layer(parts: Mapping[str, str], *, down: bool) -> _Layer:
     if _is_dtype(others.get("dtype", "")):
         dtype = dtype_name(others.pop("dtype"))
     attributes = {"quant" if name == "dtype" else name: _attribute(value) for name, value in others.items()}
-    device = parts["device_name"].replace("_", " ")
-    return _Layer(op, sizes, device, dtype, attributes | ({"down": True} if down else {}))
+    return _Layer(op, sizes, _card(parts["device_name"]), dtype, attributes | ({"down": True} if down else {}))
 
 
 def _sum_reduce(file: File, device: str) -> Iterator[Claim | Refused]:
@@ -109,6 +108,11 @@ def _rungs(file: File, table: Mapping[str, Any], layer: _Layer) -> Iterator[Clai
             attributes=layer.attributes,
             triton=triton,
         )
+
+
+def _card(name: str) -> str:
+    """As the driver calls it."""
+    return name.replace("_", " ")
 
 
 def _attribute(value: str) -> Value:

@@ -12,8 +12,9 @@ from typing import Any
 
 from tuner.errors import UsageError
 from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given
-from tuner.measure.recorded import t4_result
-from tuner.records import Measurement, median
+from tuner.measure import foreign
+from tuner.measure.recorded import T4_HEAD, t4_result
+from tuner.records import Measurement
 
 _POLICY = "t4"
 _UNITS = ("milliseconds", "miliseconds", "ms")
@@ -55,7 +56,7 @@ def document(measurements: Iterable[Measurement]) -> dict[str, Any]:
     results = [t4_result(measurement) for measurement in measurements]
     for result in results:
         result["measurements"] = [one for one in result["measurements"] if isfinite(one["value"])]
-    return {"schema_version": "1.0.0", "metadata": {"timeunit": _UNITS[0]}, "results": results}
+    return {**T4_HEAD, "results": results}
 
 
 def _fastest(given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
@@ -64,22 +65,11 @@ def _fastest(given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
         unit = given.get("metadata", {}).get("timeunit", _UNITS[0])
         if unit not in _UNITS:
             raise UsageError(f"{NOT_KNOWN}: its times are in {str(unit)[:40]!r}, not in {_UNITS[0]}")
-        timed = [(_time(result), dict(result["configuration"])) for result in given["results"] if _ran(result)]
+        measurements = [foreign.of_t4(result) for result in given["results"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{NOT_KNOWN}: {type(error).__name__}: {str(error)[:80]}") from error
-    ran = [(milliseconds, config) for milliseconds, config in timed if 0 < milliseconds < inf]
+    ran = [(one.latency_us, one.config) for one in measurements if 0 < one.latency_us < inf]  # the unit is the file's
     if not ran:
         raise UsageError("no config of it ran")
     milliseconds, config = min(ran, key=lambda one: one[0])
-    return config, milliseconds
-
-
-def _ran(result: Mapping[str, Any]) -> bool:
-    return result["invalidity"] == "correct" and bool(result["correctness"])
-
-
-def _time(result: Mapping[str, Any]) -> float:
-    runtimes = result["times"].get("runtimes") or [
-        measurement["value"] for measurement in result["measurements"] if measurement["name"] == "time"
-    ]
-    return median([float(runtime) for runtime in runtimes]) if runtimes else inf
+    return dict(config), milliseconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from tuner.exchange.claim import Refused
 from tuner.exchange.folder import path_of
 from tuner.exchange.ladder import OPS
 from tuner.kernels.spec import Problem, Value, torch_dtype
-from tuner.lookup import Asked, Table
+from tuner.lookup import serving
 from tuner.records import StoredAnswer
 
 STYLES = ("vllm", "sglang")
@@ -49,13 +49,6 @@ def tables(answers: Iterable[StoredAnswer], style: str) -> tuple[dict[str, Any],
     for place, several in places.items():
         documents.setdefault(place.path, {})[place.m] = serving(several)
     return {path: dict(_document(rungs, style)) for path, rungs in documents.items()}, refused
-
-
-def serving(several: Sequence[StoredAnswer]) -> StoredAnswer:
-    """Of the answers to one question on one device the one that serves it."""
-    found = Table(several[0].provenance.device.id, several).find(Asked(several[0].answer.problem)).stored
-    assert found is not None  # they all answer it
-    return found
 
 
 def _place(stored: StoredAnswer, style: str) -> _Place:

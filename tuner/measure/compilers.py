@@ -33,9 +33,13 @@ class Compilers:
     def take(self, kernel: str, problem: Problem, limits: Limits) -> Child:
         """A pool that compiles a kernel for such a card, the one that is there if it does."""
         self._turn.acquire()
-        if self._idle is not None and (self._idle[:2] != (kernel, limits) or not self._idle[2].runs):
-            self.close()
-        self._taken = self._idle or (kernel, limits, self._started(kernel, problem, limits))
+        try:
+            if self._idle is not None and (self._idle[:2] != (kernel, limits) or not self._idle[2].runs):
+                self.close()
+            self._taken = self._idle or (kernel, limits, self._started(kernel, problem, limits))
+        except BaseException:
+            self._turn.release()  # or the next one would wait for ever
+            raise
         self._idle = None
         return self._taken[2]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def load(path: Path) -> tuple[Measurement, ...]:
             names = document["tune_params_keys"]
             measurements = tuple(_of_cache(names, entry) for entry in document["cache"].values())
         else:
-            measurements = tuple(map(_of_t4, document["results"]))
+            measurements = tuple(map(of_t4, document["results"]))
         if not any(measurement.ok for measurement in measurements):
             raise UsageError(f"{path.name} has no config that ran right, so there is nothing to find")
         return measurements
@@ -95,16 +95,23 @@ def _of_cache(names: list[str], entry: dict[str, Any]) -> Measurement:
     config = _config({name: entry[name] for name in names})
     if isinstance(entry["time"], str):  # the name of what went wrong
         return Measurement(config, _CACHE_OUTCOMES.get(entry["time"], Outcome.ERROR))
-    return Measurement(config, Outcome.OK, tuple(entry.get("times") or [entry["time"]]))
+    return Measurement(config, Outcome.OK, tuple(map(float, entry.get("times") or [entry["time"]])))
 
 
-def _of_t4(result: dict[str, Any]) -> Measurement:
+def of_t4(result: Mapping[str, Any]) -> Measurement:
+    """One of a T4 file's results, in the file's unit of time. One that has no times did not run right.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is none.
+    """
     config = _config(result["configuration"])
     if result["invalidity"] != "correct":
         return Measurement(config, _T4_OUTCOMES.get(result["invalidity"], Outcome.ERROR))
+    if not result.get("correctness", 1):
+        return Measurement(config, Outcome.WRONG_RESULT)
     times = result["times"].get("runtimes") or [m["value"] for m in result["measurements"] if m["name"] == "time"]
-    return Measurement(config, Outcome.OK, tuple(map(float, times)))
+    return Measurement(config, Outcome.OK if times else Outcome.ERROR, tuple(map(float, times)))
 
 
-def _config(values: dict[str, Any]) -> Config:
+def _config(values: Mapping[str, Any]) -> Config:
     return Config(values, " ".join(f"{name}={values[name]}" for name in sorted(values)))

@@ -123,8 +123,12 @@ class GpuMeasurer:
         self._compiling = 0
         self._stage = _WAITING
         self._worker: Child
-        if self._workers.turn.acquire(blocking=False):
-            self._worker = self._next_worker()
+        try:
+            if self._workers.turn.acquire(blocking=False):
+                self._take_worker()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def capacity(self) -> int:
@@ -203,7 +207,15 @@ class GpuMeasurer:
         """Waits until no other measurer has a worker."""
         if self._stage is _WAITING:
             self._workers.turn.acquire()
+            self._take_worker()
+
+    def _take_worker(self) -> None:
+        """Now that it is our turn, which others get if none can be started: they would wait for ever."""
+        try:
             self._worker = self._next_worker()
+        except BaseException:
+            self._workers.turn.release()
+            raise
 
     def _next_worker(self) -> Child:
         """One that has still to take up the task."""

@@ -10,7 +10,7 @@ import gzip
 import json
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -25,6 +25,8 @@ _SUFFIX = ".json.gz"
 _FORMAT = 1
 _RESULTS = b',"results":'
 """Ends the head of a file that `dumps` wrote: inside of a JSON text the quotes would be escaped."""
+T4_HEAD: Mapping[str, Any] = {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}}
+"""What a T4 file of ours begins with."""
 _INVALIDITY = {  # T4's words for our outcomes
     Outcome.OK: "correct",
     Outcome.INFEASIBLE: "constraints",
@@ -123,8 +125,7 @@ def _shipped(name: str) -> Traversable:
 def dumps(space: Space) -> bytes:
     """The file of a space. The same space gives the same bytes."""
     document = {
-        "schema_version": "1.0.0",
-        "metadata": {"timeunit": "milliseconds"},
+        **T4_HEAD,
         "tuner": {
             "format": _FORMAT,
             "name": space.name,

@@ -1,0 +1,101 @@
+"""What is written in one transaction or another: rows, and the rows that they point to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from tuner.db import schema
+from tuner.db.rows import digest, fingerprint, utc_now
+from tuner.kernels.spec import Problem, Signature
+from tuner.records import Device, Duel, Provenance
+
+
+def insert_row(connection: Connection, table: type[schema.Base], **values: Any) -> int:
+    """Writes a row; its id."""
+    row = connection.execute(insert(table).returning(table.id), values).one()  # type: ignore[attr-defined]
+    return int(row[0])
+
+
+def id_of(connection: Connection, table: type[schema.Base], unique: Mapping[str, Any], **others: Any) -> int:
+    """The id of the row with these values, which is made if there is none."""
+    found = connection.scalar(select(table.id).filter_by(**unique))  # type: ignore[attr-defined]
+    return insert_row(connection, table, **unique, **others) if found is None else int(found)
+
+
+def device_id(connection: Connection, device: Device) -> int:
+    """The id of a card's row, which is made if there is none."""
+    known_as = {"slug": device.id, "fingerprint": fingerprint(device)}
+    return id_of(connection, schema.Device, known_as, facts=asdict(device), ceilings=None)
+
+
+def run_values(
+    connection: Connection,
+    signature: Signature,
+    problem: Problem,
+    provenance: Provenance,
+    settings: Mapping[str, Any],
+    ids: dict[object, int] | None = None,
+) -> dict[str, Any]:
+    """A run that begins now. `ids`: of rows that many runs share, so that each is looked up once."""
+    ids = {} if ids is None else ids
+
+    def shared(about: object, look_up: Callable[[], int]) -> int:
+        if about not in ids:
+            ids[about] = look_up()
+        return ids[about]
+
+    environment, text = asdict(provenance.environment), {"text": problem.text}
+    described = {"op": problem.op, "parameters": problem.values}
+    return {
+        "kernel_id": shared(
+            (signature, provenance.source), lambda: kernel_id(connection, signature, provenance, utc_now())
+        ),
+        "problem_id": shared(problem.text, lambda: id_of(connection, schema.Problem, text, **described)),
+        "device_id": shared(provenance.device, lambda: device_id(connection, provenance.device)),
+        "environment_id": shared(provenance.environment, lambda: id_of(connection, schema.Environment, environment)),
+        "policy": provenance.policy,
+        "recorded": provenance.recorded,
+        "settings": dict(settings),
+        "status": "running",
+        "tuner": provenance.tuner,
+        "started_at": utc_now(),
+    }
+
+
+def kernel_id(connection: Connection, signature: Signature, provenance: Provenance, created_at: str) -> int:
+    """The id of a signature's row beside this source, which is made if there is none."""
+    described = signature.as_json()
+    kernel = {"op": signature.op, "source": provenance.source, "digest": digest(described)}
+    return id_of(connection, schema.Kernel, kernel, signature=described, created_at=created_at)
+
+
+def end_run(
+    connection: Connection, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None
+) -> None:
+    """Closes a run, and writes the rounds of its duel."""
+    ended = {"status": status, "stopped": stopped, "seconds": dict(seconds), "ended_at": utc_now()}
+    connection.execute(update(schema.Run).filter_by(id=run_id).values(ended))
+    if duel is None:
+        return
+    rounds = [
+        {
+            "run_id": run_id,
+            "number": number,
+            "latencies": dict(zip(duel.contenders, latencies, strict=True)),
+            "state": asdict(duel.states[number]) if duel.states else None,
+        }
+        for number, latencies in enumerate(duel.rounds)
+    ]
+    if rounds:
+        connection.execute(insert(schema.Round), rounds)
+
+
+def add_transfers(connection: Connection, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
+    """Writes what the configs of other answers lost on a run's problem: see `Store.add_answer`."""
+    for answer, distance, slowdown in lost:
+        measured = {"distance": distance, "slowdown": slowdown, "created_at": utc_now()}
+        insert_row(connection, schema.Transfer, run_id=run_id, from_answer_id=answer, **measured)
