@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tuner.bench import BARS, Rival, Row, summary
+from tuner.cli.grid import print_table
 from tuner.cli.show import first_line
 from tuner.kernels.spec import Problem
 from tuner.records import POLICIES, Interval
@@ -34,15 +35,10 @@ def line(row: Row) -> str:
 
 
 def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
-    """The table and the summary. What is piped elsewhere is as wide as it needs to be."""
+    """The table and the summary."""
     console = console or Console(highlight=False, soft_wrap=True)
-    table = _table(rows)
-    if not console.is_terminal:
-        console.width = max(
-            console.width, console.measure(table, options=console.options.update(max_width=999)).maximum
-        )
     console.print(f"[bold]{escape(title)}[/]")
-    console.print(table, soft_wrap=False)
+    print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed"))
     for each in _closing(rows):
         console.print(each)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from math import inf, isfinite
 from typing import Any
 
-from tuner.errors import UsageError
+from tuner.errors import UsageError, reason
 from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given
 from tuner.measure.recorded import t4_result
 from tuner.records import Measurement, median
@@ -66,7 +66,7 @@ def _fastest(given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
             raise UsageError(f"{NOT_KNOWN}: its times are in {str(unit)[:40]!r}, not in {_UNITS[0]}")
         timed = [(_time(result), dict(result["configuration"])) for result in given["results"] if _ran(result)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{NOT_KNOWN}: {type(error).__name__}: {str(error)[:80]}") from error
+        raise UsageError(f"{NOT_KNOWN}: {reason(error)}") from error
     ran = [(milliseconds, config) for milliseconds, config in timed if 0 < milliseconds < inf]
     if not ran:
         raise UsageError("no config of it ran")
