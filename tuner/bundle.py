@@ -139,7 +139,7 @@ def write(
         os.replace(beside, file)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise UsageError(f"{file} cannot be written: {error.strerror}; name a file in a folder that can") from error
+        raise UsageError(f"{file} cannot be written: {error.strerror}; name one in a folder that takes it") from error
     return held
 
 

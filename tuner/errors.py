@@ -13,6 +13,8 @@
 The command line exits with `exit_code`; the service answers with `http_status`.
 """
 
+from json import JSONDecodeError
+
 
 class TunerError(Exception):
     """Base of every error a caller may want to catch."""
@@ -63,3 +65,17 @@ class StoreError(TunerError):
 
 class ReadOnly(StoreError):
     """The database can be read, but this user or this version may not write it."""
+
+
+def reason(error: Exception) -> str:
+    """Why a file from elsewhere cannot be understood, in words of whoever wrote it as far as there are any."""
+    match error:
+        case OSError(strerror=str(why)):
+            return why
+        case UnicodeDecodeError():
+            return "it is no text"
+        case JSONDecodeError():
+            return f"{error.msg} in line {error.lineno}"
+        case KeyError(args=(name, *_)):
+            return f"it has no {str(name)[:80]!r}"
+    return f"{type(error).__name__}: {str(error)[:100]}"

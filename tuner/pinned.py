@@ -134,7 +134,7 @@ class Pinned:
             return Best(_default(kernel, problem, asked_device), "none")
         found = loaded.table.find(question, lambda stored: _serves_too(kernel, problem, stored))
         if found.stored is None:
-            return _miss(kernel, problem, asked_device, f"nothing is tuned on {found.device}; {found.command}")
+            return _miss(kernel, problem, asked_device, f"it is not tuned on {found.device}; {found.command}")
         try:
             config = _fitting(kernel, found.stored, asked_device)
         except UsageError as error:

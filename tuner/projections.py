@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import UsageError
+from tuner.errors import UsageError, reason
 from tuner.kernels.spec import cdiv
 
 LADDER = (1, 16, 64, 256, 1024, 4096)
@@ -71,7 +71,7 @@ def load(file: Path, tp: int = 1) -> Model:
             raise UsageError(f"{file}: its weights are quantized, and gemm's are not; take the config of the original")
         return Model(str(config.get("dtype") or config["torch_dtype"]), tuple(_projections(_Shared(file, tp), config)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{file} is no model's config.json: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{file} is no model's config.json: {reason(error)}") from error
 
 
 @dataclass(frozen=True)

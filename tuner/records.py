@@ -448,7 +448,7 @@ class StoredRun:
             "ended_at": self.ended_at,
             "measured": self.trials,
             "taken_over": self.settings.get("known", 0),
-            "answer_us": self.answer_us,
+            "answer_us": None if self.answer_us is None else round(self.answer_us, 4),
         }
 
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import UnknownName, UsageError
+from tuner.errors import UnknownName, UsageError, reason
 from tuner.kernels.spec import Problem, Signature
 
 _SUFFIX = ".json"
@@ -83,7 +83,7 @@ def _items(name: str) -> list[dict[str, Any]]:
     try:
         items = json.loads(_text(name))
     except ValueError as error:
-        raise UsageError(f"the suite {name} is not JSON: {error}") from error
+        raise UsageError(f"the suite {name} is not JSON: {reason(error)}") from error
     if not (isinstance(items, list) and items and all(isinstance(item, dict) and "op" in item for item in items)):
         raise UsageError(f'a suite is a list of objects such as {{"op": "gemm", "M": 4096}}, and {name} is not')
     return items
@@ -97,7 +97,7 @@ def _text(name: str) -> str:
     try:
         return Path(name).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the suite {name} cannot be read: {error}") from error
+        raise UsageError(f"the suite {name} cannot be read: {reason(error)}") from error
 
 
 def _entries(

@@ -207,9 +207,10 @@ class TestBestAndList:
 
     def test_an_empty_store_says_how_to_fill_it(self, tuner: Tuner) -> None:
         assert "nothing is stored yet; tuner search OP finds something to store" in tuner("list").stdout
-        done = tuner("best", "gemm", "--M", "64")
-        assert done.returncode == 1
-        assert done.stderr == "tuner: nothing is stored yet; tuner search OP finds something to store\n"
+        for asked in (("best", "gemm", "--M", "64"), ("why", "gemm", "--M", "64"), ("export", "answers.json")):
+            done = tuner(*asked)
+            assert done.returncode == 1
+            assert done.stderr == "tuner: nothing is stored yet; tuner search OP finds something to store\n"
 
 
 REFUSED = [

@@ -15,7 +15,7 @@ SOFTMAX, TRANSPOSE = "softmax-8192x8192-fp32-nvidia-h200", "transpose-8192x8192-
 
 def _tuner(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "tuner", "spaces", *arguments]
-    done = subprocess.run(command, env=os.environ | {"COLUMNS": "120"}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=os.environ | {"COLUMNS": "40"}, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
     return done
 
@@ -23,6 +23,9 @@ def _tuner(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_spaces_are_listed_and_written_for_other_tools(tmp_path: Path) -> None:
     listed = _tuner()
     assert [line.split()[0] for line in listed.stdout.splitlines() if "NVIDIA" in line] == recorded.names()
+    told = json.loads(_tuner("--json").stdout)
+    assert [(one["space"], one["configs"]) for one in told if one["op"] == "softmax"] == [(SOFTMAX, 402)]
+    assert [one["space"] for one in told] == recorded.names()
     written = _tuner(SOFTMAX, TRANSPOSE, "--export", "kernel-tuner", "--out", str(tmp_path / "new"))
     files = [Path(line) for line in written.stdout.splitlines()]
     assert [file.name for file in files] == [f"{SOFTMAX}.json", f"{TRANSPOSE}.json"]
@@ -32,7 +35,7 @@ def test_spaces_are_listed_and_written_for_other_tools(tmp_path: Path) -> None:
         [8192, 8192],
         "NVIDIA H200",
     )
-    assert cache["tune_params_keys"] == ["BLOCK_N", "ROWS", "num_warps", "num_stages"]
+    assert cache["tune_params_keys"] == ["BLOCK_N", "ROWS", "SHARED", "num_warps", "num_stages"]
     assert len(cache["cache"]) == 402
     (t4,) = _tuner(SOFTMAX, "--export", "t4", "--out", str(tmp_path)).stdout.split()
     assert recorded.load(t4) == recorded.load(SOFTMAX)

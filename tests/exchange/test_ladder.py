@@ -126,7 +126,7 @@ def test_g04_what_is_not_known_is_named_file_by_file(tmp_path: Path) -> None:
     arrivals, reasons = taken(tmp_path)
     assert questions(arrivals) == ["fused_moe M=1 E=8 N=2 dtype=bf16 on nvidia-h200"]
     assert reasons.pop("deep.json")[0].startswith("no JSON: ")
-    assert reasons.pop("cut.json")[0].startswith("no JSON: JSONDecodeError: ")
+    assert reasons.pop("cut.json")[0].startswith("no JSON: Unterminated string starting at in line 1")
     assert reasons == {
         "README.json": ["schema not known"],
         "E=8,device_name=NVIDIA_H200.json": ["schema not known: a table by E"],

@@ -99,9 +99,9 @@ def test_kernel_tuner_finds_the_optimum_in_a_cache_of_ours(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "x.json is neither a Kernel Tuner cache nor a T4 file: JSONDecodeError"),
-        ('{"a": 1}', "x.json is neither a Kernel Tuner cache nor a T4 file: KeyError: 'results'"),
-        ("[]", "x.json is neither a Kernel Tuner cache nor a T4 file: JSONDecodeError"),
+        ("", "x.json is neither a Kernel Tuner cache nor a T4 file: Expecting value in line 1"),
+        ('{"a": 1}', "x.json is neither a Kernel Tuner cache nor a T4 file: it has no 'results'"),
+        ("[]", "x.json is neither a Kernel Tuner cache nor a T4 file: Extra data in line 1"),
         ('{"results": []}', "x.json has no config that ran right, so there is nothing to find"),
     ],
 )

@@ -65,7 +65,8 @@ def cli() -> None:
 
     \b
     Exit codes: 0 ok, 1 nothing to give or a check failed, 2 usage, 3 no device,
-    4 something changed, 5 store unavailable, 130 interrupted with the best so far kept.
+    4 something changed, 5 store unavailable, 130 interrupted with the best so
+    far kept.
     """
 
 

@@ -9,7 +9,7 @@ import click
 
 from tuner import catalog, device
 from tuner.cards import aliases
-from tuner.cli.ops import OpCommands, db_option, json_option, open_to_read
+from tuner.cli.ops import EMPTY, OpCommands, db_option, json_option, open_to_read
 from tuner.cli.show import give, print_partial
 from tuner.db.database import Database
 from tuner.db.store import Store
@@ -67,7 +67,7 @@ def find(
     asked = question(reference, problem, here=here, device_id=device_id, triton=triton, strict=strict)
     stored = store.devices()
     if not stored:
-        raise NothingFound("nothing is stored yet; tuner search OP finds something to store")
+        raise NothingFound(EMPTY)
     card = None if here is None else device.describe(here)
     own = None if card is None else card.id
     about = device_asked(device_id, own, stored, other_names(store, card))

@@ -106,3 +106,5 @@ command.add_command(
         help="Remove the trials and rounds of old runs that no serving answer rests on. Answers stay.",
     )
 )
+for each in command.commands.values():
+    each.short_help = each.help  # click cuts off what it is not told

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tuner import catalog, device
 from tuner.cli.effort import Effort
+from tuner.cli.grid import print_table
 from tuner.cli.rows import short
 from tuner.cli.session import chosen_gpus
 from tuner.cli.show import print_json
@@ -179,5 +180,5 @@ def _print(plans: Sequence[Plan], card: Device, closing: str) -> None:
         numbers = (f"{plan.combinations:,}", size, stored, f"{plan.trials:,}", f"{plan.seconds:,.0f}")
         table.add_row(short(plan.problem), *numbers)
     console.print(f"[bold]would search[/] on {card.name}, and measures nothing now")
-    console.print(table, soft_wrap=False)
+    print_table(table, console, spare=("combinations",))
     console.print(closing)

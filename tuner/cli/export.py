@@ -14,7 +14,7 @@ import click
 
 from tuner import bundle
 from tuner.bundle import Bundle
-from tuner.cli.ops import db_option, json_option, open_to_read
+from tuner.cli.ops import EMPTY, db_option, json_option, open_to_read
 from tuner.cli.show import print_json, say
 from tuner.db.database import Database
 from tuner.db.store import Store, Tip
@@ -52,7 +52,7 @@ def _wanted(store: Store, tip: Tip, op: str | None, device: str | None) -> list[
     ]
     if not wanted:
         about = " ".join(filter(None, (op and f"of {op}", device and f"on {device}")))
-        raise NothingFound(f"no answer {about or 'at all'} is stored; tuner list shows what is")
+        raise NothingFound(f"no answer {about} is stored; tuner list shows what is" if about else EMPTY)
     return wanted
 
 

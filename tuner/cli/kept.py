@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bench import Row, Subject, still_stands
-from tuner.errors import UsageError
+from tuner.errors import UsageError, reason
 
 _FORMAT = 1
 
@@ -65,7 +65,7 @@ def _read(file: Path) -> tuple[Mapping[str, Any], ...]:
             _about(row)
         return rows
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{file} is not what tuner bench --out wrote: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{file} is not what tuner bench --out wrote: {reason(error)}") from error
 
 
 def _about(document: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from tuner.cli.ops import db_option, json_option, known_signatures, open_to_read
+from tuner.cli.ops import EMPTY, db_option, json_option, known_signatures, open_to_read
 from tuner.cli.show import config_text, latency_text, print_json, problem_text
 from tuner.db.database import Database
 from tuner.errors import UnknownName
@@ -34,7 +34,7 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
         return 0
     console = Console(highlight=False, soft_wrap=True)
     if not serve:
-        console.print("nothing is stored yet; tuner search OP finds something to store")
+        console.print(EMPTY)
     for (device_id, _), stored in serve.items():
         answer, recorded = stored.answer, stored.provenance.recorded
         faster = "" if answer.speedup is None else f", {answer.speedup:.3f} times as fast as the default"

@@ -16,6 +16,9 @@ from tuner.kernels.spec import Signature
 from tuner.measure import recorded
 from tuner.records import POLICIES
 
+EMPTY = "nothing is stored yet; tuner search OP finds something to store"
+"""Of a database without answers."""
+
 
 class _DatabaseName(click.Path):
     """A path, or what `postgresql://` begins."""

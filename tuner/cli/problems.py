@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tuner import projections
-from tuner.errors import UsageError
+from tuner.errors import UsageError, reason
 from tuner.kernels.spec import Problem, Signature
 from tuner.suite import Entry, Suite
 
@@ -58,7 +58,7 @@ def asked_problems(
     if tp is not None and model is None:
         raise UsageError("--tp says how many cards share a model; give its config with --model")
     if shapes is not None:
-        problems, name = list(_of_file(signature, told, shapes)), shapes.stem
+        problems, name = list(_of_file(signature, told, shapes)), shapes.name
     elif model is not None:
         problems, name = list(_of_model(signature, told, model, tp or 1)), f"{model.parent.name}/{model.name}"
     else:
@@ -100,7 +100,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
         reader = csv.DictReader(text.splitlines(), skipinitialspace=True, restkey="beyond the header")
         return [{name.strip(): cell.strip() for name, cell in row.items() if cell and cell.strip()} for row in reader]
     except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"the shapes in {file} cannot be read: {error}") from error
+        raise UsageError(f"the shapes in {file} cannot be read: {reason(error)}") from error
 
 
 def _of_model(signature: Signature, told: Mapping[str, str], file: Path, tp: int) -> Iterator[Problem]:

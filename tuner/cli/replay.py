@@ -11,9 +11,10 @@ from typing import Any
 import click
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tuner.cli.drawing import needs_plotly, plot_option
+from tuner.cli.grid import print_table
 from tuner.cli.ops import json_option
 from tuner.cli.show import print_json, say
 from tuner.errors import UnknownName, UsageError
@@ -80,16 +81,18 @@ def _replay(
     if as_json:
         print_json([_as_json(score, budgets) for score in scores])
     else:
-        Console(highlight=False).print(_table(scores, budgets))
+        console = Console(highlight=False, soft_wrap=True)
+        console.print("share of the optimum's speed, and gap to its latency, after so many evaluations")
+        print_table(_table(scores, budgets), console)
     return 0
 
 
 def _as_json(score: Score, budgets: Sequence[int]) -> dict[str, Any]:
     at = {
         str(budget): {
-            "share": score.share(budget),
-            "share_p10": score.tenth(budget),
-            "gap": score.gap(budget) if isfinite(score.gap(budget)) else None,
+            "share": round(score.share(budget), 4),
+            "share_p10": round(score.tenth(budget), 4),
+            "gap": round(score.gap(budget), 4) if isfinite(score.gap(budget)) else None,
         }
         for budget in budgets
     }
@@ -97,12 +100,8 @@ def _as_json(score: Score, budgets: Sequence[int]) -> dict[str, Any]:
 
 
 def _table(scores: Sequence[Score], budgets: Sequence[int]) -> Table:
-    table = Table(
-        *("space", "sampler", ""),
-        *(str(budget) for budget in budgets),
-        box=SIMPLE,
-        title="share of the optimum's speed, and gap to its latency, after so many evaluations",
-    )
+    numbers = (Column(str(budget), justify="right", no_wrap=True) for budget in budgets)
+    table = Table(Column("space", overflow="fold"), "sampler", "", *numbers, box=SIMPLE, pad_edge=False)
     for score in scores:
         name = score.space.rpartition("/")[2]
         table.add_row(name, score.sampler, "mean", *(f"{score.share(budget):.3f}" for budget in budgets))

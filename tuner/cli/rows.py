@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tuner.bench import BARS, Rival, Row, summary
-from tuner.cli.show import first_line, widen
+from tuner.cli.grid import print_table
+from tuner.cli.show import first_line
 from tuner.kernels.spec import Problem
 from tuner.records import POLICIES, Interval
 
@@ -36,10 +37,8 @@ def line(row: Row) -> str:
 def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
     """The table and the summary."""
     console = console or Console(highlight=False, soft_wrap=True)
-    table = _table(rows)
-    widen(console, table)
     console.print(f"[bold]{escape(title)}[/]")
-    console.print(table, soft_wrap=False)
+    print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed"))
     for each in _closing(rows):
         console.print(each)
 

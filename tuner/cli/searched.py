@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tuner.cli.grid import print_table
 from tuner.cli.rows import short
-from tuner.cli.show import first_line, us_text, widen
+from tuner.cli.show import first_line, us_text
 from tuner.kernels.spec import Problem
 from tuner.lookup import Found
 from tuner.records import Answer
@@ -65,13 +66,11 @@ def line(row: Searched) -> str:
 
 
 def print_searched(title: str, rows: Sequence[Searched], seconds: float) -> None:
-    """The table."""
+    """The table, and what is to be said of it."""
     console = Console(highlight=False, soft_wrap=True)
-    table = _table(rows)
-    widen(console, table)
     where = next((row.found for row in rows if row.found is not None), None)
     console.print(f"[bold]{escape(title)}[/]{f' on {where.device}' if where is not None else ''}")
-    console.print(table, soft_wrap=False)
+    print_table(_table(rows), console, spare=("s", "tried"))
     for row in rows:
         if not row.answered:
             console.print(f"[red]failed[/]  {short(row.problem)}: {escape(first_line(row.error))}")

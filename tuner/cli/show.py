@@ -61,13 +61,6 @@ def first_line(text: str, longest: int = 100) -> str:
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
-def widen(console: Console, table: Grid) -> None:
-    """What is piped elsewhere is as wide as it needs to be."""
-    if not console.is_terminal:
-        wide = console.measure(table, options=console.options.update(max_width=999)).maximum
-        console.width = max(console.width, wide)
-
-
 def give(found: Found, snapshot: str, as_json: bool) -> None:
     """An answer, or what is known in its place, as one JSON document or for a reader."""
     if as_json:

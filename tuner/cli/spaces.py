@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 
+from tuner.cli.grid import print_table
+from tuner.cli.ops import json_option
+from tuner.cli.show import print_json
 from tuner.errors import UsageError
 from tuner.measure import foreign, recorded
 
@@ -25,18 +30,45 @@ def _kernel_tuner(space: recorded.Space) -> tuple[str, bytes]:
 _FORMATS = {"kernel-tuner": _kernel_tuner, "t4": _t4}
 
 
-def _spaces(names: tuple[str, ...], export: str | None, out: Path) -> int:
-    spaces = map(recorded.load, names or recorded.names())
-    if export is None:
-        table = Table(
-            Column("space", overflow="fold"), "configs", "best us", "device", "Triton", "recorded", box=SIMPLE
-        )
-        for space in spaces:
-            best = min(measurement.latency_us for measurement in space.measurements)
-            configs, triton = f"{len(space.measurements):,}", space.environment.triton
-            table.add_row(space.name, configs, f"{best:,.2f}", space.device.name, triton, space.recorded_at[:10])
-        Console(highlight=False, soft_wrap=True).print(table)
-        return 0
+def _spaces(names: tuple[str, ...], export: str | None, out: Path, as_json: bool) -> None:
+    spaces = [recorded.load(name) for name in names or recorded.names()]
+    if export is not None:
+        _write(spaces, export, out)
+    elif as_json:
+        print_json([_as_json(space) for space in spaces])
+    else:
+        print_table(_table(spaces), Console(highlight=False, soft_wrap=True), spare=("Triton", "recorded", "device"))
+
+
+def _best_us(space: recorded.Space) -> float:
+    return min(measurement.latency_us for measurement in space.measurements)
+
+
+def _as_json(space: recorded.Space) -> dict[str, Any]:
+    return {
+        "space": space.name,
+        "op": space.problem.op,
+        "problem": space.problem.values,
+        "device": space.device.id,
+        "configs": len(space.measurements),
+        "best_us": round(_best_us(space), 4),
+        "triton": space.environment.triton,
+        "policy": space.policy.text,
+        "recorded_at": space.recorded_at,
+    }
+
+
+def _table(spaces: Sequence[recorded.Space]) -> Table:
+    numbers = (Column(head, justify="right", no_wrap=True) for head in ("configs", "best us"))
+    name = Column("space", overflow="fold")
+    table = Table(name, *numbers, "device", "Triton", "recorded", box=SIMPLE, pad_edge=False)
+    for space in spaces:
+        measured = (f"{len(space.measurements):,}", f"{_best_us(space):,.2f}")
+        table.add_row(space.name, *measured, space.device.name, space.environment.triton, space.recorded_at[:10])
+    return table
+
+
+def _write(spaces: Sequence[recorded.Space], export: str, out: Path) -> None:
     for space in spaces:
         name, content = _FORMATS[export](space)
         try:
@@ -45,7 +77,6 @@ def _spaces(names: tuple[str, ...], export: str | None, out: Path) -> int:
         except OSError as error:
             raise UsageError(f"{out / name} cannot be written: {error.strerror}") from error
         click.echo(str(out / name))
-    return 0
 
 
 command = click.Command(
@@ -63,6 +94,7 @@ command = click.Command(
             show_default=True,
             help="Folder to write to.",
         ),
+        json_option,
     ],
     help="List the recorded spaces that ship with the package, or write them as a Kernel Tuner cache or in the T4 "
     "schema.\n\nSPACE is a name or a file of `tuner record`; all that ship if none is given.",

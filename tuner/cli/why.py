@@ -12,10 +12,11 @@ from rich.markup import escape
 
 from tuner import device
 from tuner.cli.best import fitting, other_names, question, table_of
-from tuner.cli.ops import OpCommands, db_option, json_option, open_to_read
+from tuner.cli.ops import EMPTY, OpCommands, db_option, json_option, open_to_read
 from tuner.cli.show import print_json, problem_text
 from tuner.db.database import Database
 from tuner.db.store import Store
+from tuner.errors import NothingFound
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import COMPARED, Asked, Found, device_asked, differences, replayed_from
 from tuner.records import StoredAnswer
@@ -81,7 +82,10 @@ def _why(
     card = None if here is None else device.describe(here)
     names = other_names(store, card)
     own = None if card is None else card.id
-    about = names.get(device_id, device_id) if device_id else device_asked(None, own, store.devices(), names)
+    stored = store.devices()
+    if device_id is None and own is None and not stored:
+        raise NothingFound(EMPTY)
+    about = names.get(device_id, device_id) if device_id else device_asked(None, own, stored, names)
     asked = question(reference, problem, here=here, device_id=device_id, triton=triton, policy=policy)
     told = why(store, asked, about, fitting(reference, problem))
     if as_json:

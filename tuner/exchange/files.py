@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tuner import bundle
 from tuner.bundle import Bundle
-from tuner.errors import UsageError
+from tuner.errors import UsageError, reason
 from tuner.exchange import autotune, ladder, t4
 from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given, Refused
 
@@ -94,7 +94,7 @@ def _document(path: Path) -> object:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"no JSON: {type(error).__name__}: {str(error)[:80]}") from error
+        raise UsageError(f"no JSON: {reason(error)}") from error
 
 
 def _starts(path: Path, size: int = 100) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from math import inf, isfinite
 from typing import Any
 
-from tuner.errors import UsageError
+from tuner.errors import UsageError, reason
 from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given
 from tuner.measure import foreign
 from tuner.measure.recorded import T4_HEAD, t4_result
@@ -67,7 +67,7 @@ def _fastest(given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
             raise UsageError(f"{NOT_KNOWN}: its times are in {str(unit)[:40]!r}, not in {_UNITS[0]}")
         measurements = [foreign.of_t4(result) for result in given["results"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{NOT_KNOWN}: {type(error).__name__}: {str(error)[:80]}") from error
+        raise UsageError(f"{NOT_KNOWN}: {reason(error)}") from error
     ran = [(one.latency_us, one.config) for one in measurements if 0 < one.latency_us < inf]  # the unit is the file's
     if not ran:
         raise UsageError("no config of it ran")

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import UsageError
+from tuner.errors import UsageError, reason
 from tuner.kernels.spec import Config, Value
 from tuner.records import Measurement, Outcome
 
@@ -50,7 +50,7 @@ def load(path: Path) -> tuple[Measurement, ...]:
         return measurements
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         what = "neither a Kernel Tuner cache nor a T4 file"
-        raise UsageError(f"{path.name} is {what}: {type(error).__name__}: {str(error)[:100]}") from error
+        raise UsageError(f"{path.name} is {what}: {reason(error)}") from error
 
 
 def as_cache(measurements: Sequence[Measurement], kernel: str, sizes: Sequence[int], device: str) -> str:

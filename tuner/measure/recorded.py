@@ -17,7 +17,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import UnknownName, UsageError
+from tuner.errors import UnknownName, UsageError, reason
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.records import CardState, Device, Duel, Environment, Evidence, Measurement, Outcome, Policy, median
 
@@ -177,7 +177,7 @@ def loads(data: bytes, name: str) -> Space:
             ),
         )
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{name} is not a recorded search space: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{name} is not a recorded search space: {reason(error)}") from error
 
 
 def t4_result(measurement: Measurement) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""Tables on terminals of every width, and piped elsewhere."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Column, Table
+
+from tuner.cli.grid import print_table
+
+NAME = "gemm 4096 x 4096 x 4096 bf16"
+
+
+def _shown(width: int, *, terminal: bool = True) -> str:
+    table = Table("problem", box=SIMPLE, pad_edge=False)
+    for head in ("us", "± %", "x torch", "± %", "GB/s"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_row(NAME, "179.94", "0.2", "1.003", "0.3", "559")
+    written = StringIO()
+    console = Console(file=written, width=width, force_terminal=terminal, color_system=None, soft_wrap=True)
+    print_table(table, console, spare=("GB/s", "± %"))
+    return written.getvalue()
+
+
+def test_what_is_piped_elsewhere_is_whole() -> None:
+    shown = _shown(20, terminal=False)
+    assert "left out" not in shown
+    (row,) = (line.split() for line in shown.splitlines() if "4096" in line)
+    assert row == [*NAME.split(), "179.94", "0.2", "1.003", "0.3", "559"]
+
+
+@pytest.mark.parametrize(
+    ("width", "numbers", "said"),
+    [
+        (80, ["179.94", "0.2", "1.003", "0.3", "559"], ""),
+        (66, ["179.94", "0.2", "1.003", "0.3"], "left out for want of room: GB/s"),
+        (58, ["179.94", "1.003"], "left out for want of room: GB/s, ± %"),
+    ],
+)
+def test_a_narrow_terminal_does_without_what_can_be_spared(width: int, numbers: list[str], said: str) -> None:
+    shown = _shown(width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert f"{NAME}   {'   '.join(numbers[:1])}" in shown
+    (row,) = (line.split() for line in shown.splitlines() if "4096" in line)
+    assert row == [*NAME.split(), *numbers]
+    assert "x torch" in shown
+    assert shown.splitlines()[-1].strip() == said
+
+
+def test_styles_of_rows_stay() -> None:
+    table = Table("name", Column("spared"), box=SIMPLE)
+    table.add_row("a" * 30, "b" * 30, style="red")
+    written = StringIO()
+    print_table(table, Console(file=written, width=40, force_terminal=True, color_system="standard"), spare=["spared"])
+    assert "\x1b[31m" in written.getvalue()
