@@ -17,6 +17,7 @@ from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup import Found, Table
 from tuner.records import Answer, Measurement
 from tuner.search import Budget, Finalists, Result, close_to_best, search
+from tuner.winners import Winner
 
 TRIALS = 200
 """Configs that are tried of a problem, if nothing else is said."""
@@ -69,7 +70,7 @@ def run_search(
             "known": len(known),
             "default": None if source.default is None else source.default.text,
             "winners": [{"config": config.text, "answer": winner.answer} for config, winner in won.items()],
-        }
+        }  # what `serves` and `tuner show` go by later
         run = store.start_run(signature, problem, source.provenance, settings)
         total = min(budget.trials or len(source.space), len(source.space))
         with (
@@ -109,6 +110,14 @@ def run_search(
                 raise
     finally:
         measurer.close()
+    _end(store, run, problem, source, result, won)
+    return result
+
+
+def _end(
+    store: Store, run: int, problem: Problem, source: Source, result: Result, won: Mapping[Config, Winner]
+) -> None:
+    """Closes a run, with its answer if it gave one."""
     if result.verdict is None or result.duel is None:
         status = "interrupted" if result.stopped == "interrupted" else "failed"
         store.end_run(run, status, result.stopped, result.seconds)
@@ -119,7 +128,6 @@ def run_search(
         answer = _answer(problem, source, result)
         lost = [*lost_by(won, problem, result)]
         store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel, lost)
-    return result
 
 
 def _undisturbed(found: Found) -> bool:
