@@ -94,7 +94,9 @@ def _import_errors(reference: str) -> Iterator[None]:
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError)
         why = f"needs {error.name}, which is not installed" if missing else f"cannot be loaded: {error}"
-        raise NoDevice(f"the code of {reference} {why}; pip install 'triton-tuner[gpu]'") from error
+        ours = (error.name or "").partition(".")[0] in ("", "torch", "triton")
+        remedy = "pip install 'triton-tuner[gpu]'" if ours else "install what it imports"
+        raise NoDevice(f"the code of {reference} {why}; {remedy}") from error
 
 
 def _from_file(path: Path) -> ModuleType:

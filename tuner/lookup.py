@@ -80,6 +80,8 @@ class Found:
     """The recorded space that the answer was replayed from."""
     nearest: tuple[str, ...] = ()
     neighbour: Neighbour | None = None
+    reference: str = ""
+    """What the kernel was called on the command line, such as the path of its file; else its op."""
     alias: str | None = None
     """What the asker calls the device, where its answers are stored under another name of the same card."""
 
@@ -94,7 +96,7 @@ class Found:
     def command(self) -> str:
         """What would tune the problem."""
         options = " ".join(f"--{name} {value}" for name, value in self.problem.stated.items())
-        return f"tuner search {self.problem.op} {options}"
+        return f"tuner search {self.reference or self.problem.op} {options}"
 
     @property
     def reason(self) -> str:

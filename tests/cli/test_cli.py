@@ -277,7 +277,7 @@ def test_bad_input_is_refused_in_a_sentence(tuned: Tuner, arguments: list[str], 
         ("KERNEL = 1\n", "a kernel file ends in KERNEL = Kernel(...), and {file} does not"),
         ("import os\nKERNEL = undefined\n", "{file} line 2 raises NameError: name 'undefined' is not defined"),
         ("def launch(:\n", "{file} line 1 raises SyntaxError: invalid syntax"),
-        ("import no_such_package\n", "the code of {file} needs no_such_package, which is not installed"),
+        ("import no_such_package\n", "the code of {file} needs no_such_package, which is not installed; install what"),
     ],
 )
 def test_a_kernel_file_that_is_none_is_refused(tuner: Tuner, tmp_path: Path, source: str, message: str) -> None:

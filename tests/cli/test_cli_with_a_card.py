@@ -133,6 +133,20 @@ def test_an_answer_rests_on_evidence_and_ceilings(searched: Machine) -> None:
     assert tried == counted["space"]
 
 
+def test_an_op_that_only_the_database_knows_is_asked_about_by_its_name(searched: Machine) -> None:
+    """Imported ops are such, and those of kernel files: there is no code, so its hash is not compared."""
+    for command in ("best", "why"):
+        told = CliRunner().invoke(cli, [command, "on_torch", *PROBLEM, "--json"], standalone_mode=False)
+        assert told.exception is None, told.exception
+        assert json.loads(told.stdout)["match"] == "exact"
+
+
+def test_a_kernel_file_is_what_the_command_to_tune_it_names(searched: Machine) -> None:
+    for command in ("best", "why"):
+        told = CliRunner().invoke(cli, [command, toy("on_torch"), "--N", "5", "--json"], standalone_mode=False)
+        assert json.loads(told.stdout)["command"].startswith(f"tuner search {toy('on_torch')} --N 5 ")
+
+
 def test_ceilings_are_measured_once_and_a_search_leaves_no_process(searched: Machine) -> None:
     before = children()
     assert searched("search", "--trials", "14").return_value == 0

@@ -13,7 +13,7 @@ from tuner.cli.ops import EMPTY, OpCommands, db_option, json_option, open_to_rea
 from tuner.cli.show import give, print_partial
 from tuner.db.database import Database
 from tuner.db.store import Store
-from tuner.errors import NoDevice, NothingFound, UsageError
+from tuner.errors import NoDevice, NothingFound, UnknownName, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import Asked, Found, Table, device_asked
 from tuner.neighbours import fits
@@ -74,7 +74,7 @@ def find(
     table = (
         table_of(store, problem.op, about) if neighbours else Table(about, store.answers(op=problem.op, device=about))
     )
-    found = table.find(asked, fitting(reference, problem))
+    found = replace(table.find(asked, fitting(reference, problem)), reference=reference)
     called = device_id or own
     return found if called in (None, about) else replace(found, alias=called)
 
@@ -111,7 +111,7 @@ def _source(reference: str) -> str | None:
     """Of the kernel's code, where that can be loaded."""
     try:
         return catalog.resolve(reference).source
-    except NoDevice:
+    except (NoDevice, UnknownName):  # of a name that the database alone knows
         return None
 
 
@@ -121,7 +121,7 @@ def fitting(reference: str, problem: Problem) -> Callable[[StoredAnswer], bool]:
     def is_valid(stored: StoredAnswer) -> bool:
         try:
             return fits(catalog.resolve(reference), problem, stored)
-        except NoDevice:
+        except (NoDevice, UnknownName):
             return True
 
     return is_valid

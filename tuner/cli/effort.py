@@ -28,13 +28,16 @@ effort_option = click.Option(
 trials_option = click.Option(
     ["--trials"],
     type=click.IntRange(1),
+    metavar="N",
     help="Configs to try of a problem, those of earlier runs included, whatever the effort says.",
 )
 budget_option = click.Option(["--budget"], type=duration, metavar="TIME", help="Time for a problem, such as 30s or 5m.")
 HOW_LONG: list[click.Parameter] = [effort_option, trials_option, budget_option]
 HOW_HARD: list[click.Parameter] = [
     *HOW_LONG,
-    click.Option(["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of the sampler."),
+    click.Option(
+        ["--seed"], type=click.IntRange(0, 2**32 - 1), metavar="N", default=0, show_default=True, help="Of the sampler."
+    ),
     click.Option(["--sampler"], type=click.Choice(SAMPLERS), default=DEFAULT, show_default=True),
     click.Option(
         ["--warm-start/--no-warm-start"],

@@ -46,6 +46,7 @@ command = click.Command(
         click.Option(
             ["--limit"],
             type=click.IntRange(1, 1000),
+            metavar="N",
             default=50,
             show_default=True,
             help="So many that are not finished, and so many that are.",

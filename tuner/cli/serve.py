@@ -124,10 +124,18 @@ command = click.Command(
     callback=_serve,
     params=[
         click.Option(["--host"], default="127.0.0.1", show_default=True, help="Address to listen on."),
-        click.Option(["--port"], type=click.IntRange(0, 65535), default=8000, show_default=True),
+        click.Option(
+            ["--port"],
+            type=click.IntRange(0, 65535),
+            metavar="N",
+            default=8000,
+            show_default=True,
+            help="0: any that is free.",
+        ),
         click.Option(
             ["--workers"],
             type=click.IntRange(1, 64),
+            metavar="N",
             default=1,
             show_default=True,
             help="Processes that share the port.",

@@ -51,7 +51,7 @@ command = click.Command(
         click.Argument(["ops"], metavar="[OP]...", nargs=-1),
         gpu_option,
         click.Option(["--device", "device_id"], metavar="ID", help="A card elsewhere: only Triton's cache is filled."),
-        click.Option(["--jobs"], type=click.IntRange(1), help="Compiles at once.  [default: one a core]"),
+        click.Option(["--jobs"], type=click.IntRange(1), metavar="N", help="Compiles at once.  [default: one a core]"),
         json_option,
     ],
     help="Compile what was answered for a card, before a server asks.\n\n"

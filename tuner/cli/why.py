@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -87,7 +87,7 @@ def _why(
         raise NothingFound(EMPTY)
     about = names.get(device_id, device_id) if device_id else device_asked(None, own, stored, names)
     asked = question(reference, problem, here=here, device_id=device_id, triton=triton, policy=policy)
-    told = why(store, asked, about, fitting(reference, problem))
+    told = why(store, reference, asked, about)
     if as_json:
         print_json(told.as_json(store.snapshot))
     else:
@@ -97,15 +97,15 @@ def _why(
     return 0 if told.found.match == "exact" else 1
 
 
-def why(store: Store, asked: Asked, about: str, fits: Callable[[StoredAnswer], bool]) -> Why:
-    """Holds all that is stored against a question about a device."""
+def why(store: Store, reference: str, asked: Asked, about: str) -> Why:
+    """Holds all that is stored against a question about a device, of a kernel called so."""
     table = table_of(store, asked.problem.op, about)
     everywhere = [stored for stored in store.answers(op=asked.problem.op) if stored.answer.problem == asked.problem]
     answers = [(stored, _differs(stored, asked, about)) for stored in everywhere]
     tuned = {stored.answer.problem.text: stored.answer.problem for stored in table}
     return Why(
         asked,
-        table.find(asked, fits),
+        replace(table.find(asked, fitting(reference, asked.problem)), reference=reference),
         tuple(sorted(answers, key=lambda pair: (len(pair[1]), -pair[0].id))),
         tuple((tuned[text], _apart(tuned[text], asked.problem)) for text in table.nearest(asked.problem)),
         tuple(store.missed(asked.problem)),
