@@ -154,7 +154,7 @@ def test_what_was_missed_is_taken_once_nobody_asks_for_anything(store: Store, qu
 
 
 WORKERS = """
-import os, sys
+import os, sys, time
 import sqlalchemy.dialects.postgresql.psycopg, psycopg, sqlite3  # once, before it forks
 from tuner.db.queue import Able
 from tuner.db.store import Store
@@ -165,11 +165,12 @@ for number in range(4):
     child = os.fork()
     if child == 0:
         os.close(word)
-        os.read(gate, 1)
         queue = Store.open(sys.argv[1]).queue
+        os.read(gate, 1)
         able = [Able("nvidia-h200", frozenset(["scale"]))]
         while job := queue.claim(f"worker-{number}", able, 60, missed=True):
             os.write(1, f"{job.id} {job.problem}\\n".encode())
+            time.sleep(0.005)  # the work, while others claim
             if job.id % 3:
                 assert queue.failed(job, "again") if job.tries == 1 else queue.renew(job, 60)
         os._exit(0)
