@@ -8,11 +8,12 @@ from subprocess import CompletedProcess
 
 import pytest
 from commands import run_tuner
-from stored import HERE, address, answered, change, started
+from stored import HERE, address, answered, change, older, started
 
+from tuner.cli.ops import known_signatures
 from tuner.db.database import Database
 from tuner.db.revisions import HEAD
-from tuner.db.store import Store
+from tuner.db.store import Store, database_at
 
 
 def tuner(*arguments: str, db: Database | Path | str) -> CompletedProcess[str]:
@@ -25,6 +26,18 @@ def test_upgrade_makes_the_tables_and_then_has_nothing_to_do(nothing: Database) 
     assert (done.returncode, done.stdout) == (0, f"{nothing} has schema {HEAD} now, after no tables\n")
     again = tuner("db", "upgrade", db=nothing)
     assert (again.returncode, again.stdout) == (0, f"{nothing} has schema {HEAD}, the newest, already\n")
+
+
+def test_an_older_file_is_brought_up_to_date_even_where_only_its_signatures_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a tuner without triton, before anything else."""
+    monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+    file = database_at(str(tmp_path / "tuner.db"))
+    Store.open(file).close()
+    older(file, "0002")
+    assert "gemm" in known_signatures()
+    Store.open(file, create=False).close()  # which refuses what is older
 
 
 def test_every_command_works_on_either_kind(database: Database) -> None:

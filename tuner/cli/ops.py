@@ -65,9 +65,8 @@ def open_to_read(db: Database | None) -> Store:
 
 
 def open_if_there(db: Database | None) -> Store | None:
-    """The database as it is, to be read; None where there is none yet."""
-    database = db or default_database()
-    return Store.open(database, create=False) if database.exists() else None
+    """As `open_to_read`; None where there is none yet."""
+    return open_to_read(db) if (db or default_database()).exists() else None
 
 
 def known_signatures(db: Database | None = None) -> Mapping[str, Signature]:
