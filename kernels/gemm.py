@@ -37,6 +37,18 @@ from tuner.kernels.spec import (
     itemsize,
     next_power_of_2,
 )
+from tuner.kernels.tiling import (
+    accumulators_fit,
+    by_waves,
+    describable,
+    flops,
+    has_steps,
+    rows_walked,
+    slices_fill,
+    stage_bytes,
+    suits,
+    tile_count,
+)
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
@@ -56,11 +68,6 @@ def transposed(problem: Problem) -> tuple[bool, bool]:
     """Whether a is, and whether b is."""
     a, b = problem["layout"]
     return a == "t", b == "t"
-
-
-def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
-    M, N, _ = problem.sizes
-    return cdiv(M, config["BLOCK_M"]) * cdiv(N, config["BLOCK_N"])
 
 
 def sliced_tiles(problem: Problem, config: Mapping[str, Any], sm_count: int) -> int:
@@ -193,17 +200,6 @@ def in_powers_of_2(columns: int) -> tuple[int, int]:
     return wide, columns - wide
 
 
-def describable(matrix: Any, is_t: bool = False) -> bool:
-    """Whether the copy engine can address it: rows (columns, if it `is_t`) without gaps, all aligned to 16 bytes."""
-    inner, outer = (0, 1) if is_t else (1, 0)
-    return (
-        matrix.stride(inner) == 1
-        and matrix.stride(outer) > 0
-        and matrix.stride(outer) * matrix.dtype.itemsize % 16 == 0
-        and matrix.data_ptr() % 16 == 0
-    )
-
-
 def described(
     matrix: Any, rows: int, columns: int, *, is_t: bool = False, gluon: str | None = None
 ) -> TensorDescriptor | GluonDescriptor:
@@ -253,11 +249,6 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
         matmul.allow_tf32 = before
 
 
-def stage_bytes(problem: Problem, config: Mapping[str, Any]) -> int:
-    """Shared memory that one step's tiles of a and b take."""
-    return (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * itemsize(problem.dtype)
-
-
 DESCRIBED = ("persistent", "specialized")
 """The variants that go through descriptors, a program a multiprocessor."""
 
@@ -299,22 +290,11 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    M, N, K = problem.sizes
-    block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    threads = config["num_warps"] * limits.warp_size
-    least = 1 if config["VARIANT"] == "vectors" else 16
-    rows = cdiv(M, block_m)
+    M, N, _ = problem.sizes
     return (
-        # A tile larger than the matrix computes rows that nobody reads.
-        block_m <= max(least, next_power_of_2(M))
-        and block_n <= max(least, next_power_of_2(N))
-        and block_k <= max(64, next_power_of_2(K))
-        # Grouping more rows of tiles than there are changes nothing, and two are for where there are no more.
-        and config["GROUP_M"] <= next_power_of_2(rows)
-        and (config["GROUP_M"] != 2 or rows == 2)
-        and threads <= limits.threads_per_block
+        suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
         # Steps along K are 32-bit offsets, and one down a column crosses whole rows. (Along M and N they are 64-bit.)
-        and block_k * max(M, N) < 2**31
+        and config["BLOCK_K"] * max(M, N) < 2**31
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
         and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
@@ -328,21 +308,6 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
     buffers = config["num_stages"] - (0 if wgmma else 1)
     return accumulators_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
-
-
-def accumulators_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What the tensor cores ask of a tile and of the warps that share it."""
-    M, N, _ = problem.sizes
-    block_m, block_n, threads = config["BLOCK_M"], config["BLOCK_N"], config["num_warps"] * limits.warp_size
-    return (
-        # 16-wide tiles starve the tensor cores; they are for matrices with few rows.
-        (min(block_m, block_n) > 16 or min(M, N) <= 64)
-        # The fp32 accumulators live in registers, beside at least something else: a tile that fills or spills
-        # them is refused by ptxas or compiles for minutes.
-        and block_m * block_n < min(threads * limits.registers_per_thread, limits.registers_per_sm)
-        # Enough of the tile for each warp to own one 16 x 8 tensor-core tile.
-        and block_m * block_n >= config["num_warps"] * 16 * 8
-    )
 
 
 def descriptors_can(problem: Problem, limits: Limits) -> bool:
@@ -406,13 +371,14 @@ _CAN = {"tiles": tiles_can, "persistent": persistent_can, "specialized": special
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
-    tiles = tile_count(problem, config)
-    slices = sliced_tiles(problem, config, limits.sm_count) * config["SPLIT_K"]
-    if config["SPLIT_K"] * config["BLOCK_K"] * 2 > problem["K"]:  # less than two steps each
+    if not has_steps(problem, config):
         return False
-    if config["VARIANT"] == "persistent":  # one wave of slices, as full as it can be, after a few of tiles
-        return limits.sm_count < 2 * slices <= 2 * limits.sm_count and tiles < 16 * limits.sm_count
-    return tiles <= limits.sm_count and slices <= 8 * limits.sm_count
+    if config["VARIANT"] != "persistent":
+        return slices_fill(problem, config, limits)
+    # One wave of slices, as full as it can be, after a few of tiles.
+    slices = sliced_tiles(problem, config, limits.sm_count) * config["SPLIT_K"]
+    few = tile_count(problem, config) < 16 * limits.sm_count
+    return few and limits.sm_count < 2 * slices <= 2 * limits.sm_count
 
 
 _TILES = {
@@ -423,10 +389,6 @@ _TILES = {
 bf16 (H200, 2026-11-28), where all fill the card alike; 192 columns, which do not, by how they compare at 3072^3 and at
 1024 x 6144 x 4096."""
 
-_JOINING = 1.4e7
-"""What joining two slices costs, in elements of a tile times K: so that 3072^3 goes without (80.8 us, 85.9 with) and
-256 x 4096 x 14336 does not (51.7 us, 61.3 without; H200, 2026-11-28, bf16)."""
-
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Of the tiles, whole or in two slices, the one whose waves over the multiprocessors take least.
@@ -434,17 +396,10 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     Few rows: the widest tile that still gives every multiprocessor one, for the bytes of b are what takes the time.
     One row, over columns that lie one after the other: no tensor cores.
     """
-    M, N, K = problem.sizes
+    M, N, _ = problem.sizes
     if min(M, N) < 64:
         return one_row(problem, limits) or few_rows(problem, limits)
-
-    def waves(choice: tuple[tuple[int, int], int]) -> float:
-        (block_m, block_n), slices = choice
-        area = block_m * block_n / slices
-        whole = cdiv(cdiv(M, block_m) * cdiv(N, block_n) * slices, limits.sm_count) * area / _TILES[block_m, block_n]
-        return whole + (_JOINING / K if slices > 1 else 0)
-
-    for (block_m, block_n), slices in sorted(product(_TILES, (1, 2)), key=waves):
+    for (block_m, block_n), slices in by_waves(problem, _TILES, limits):
         config = {
             "BLOCK_M": block_m,
             "BLOCK_N": block_n,
@@ -504,8 +459,7 @@ def filled(
     problem: Problem, config: Mapping[str, int], limits: Limits, most_bytes: int
 ) -> Iterator[Mapping[str, Value]]:
     """A tile with its order, its variant, and the deepest steps and the most stages that fit."""
-    rows = cdiv(problem["M"], config["BLOCK_M"])
-    group_m = 2 if rows == 2 else max(group for group in (1, 4, 8) if group <= next_power_of_2(rows))
+    group_m = rows_walked(problem, config["BLOCK_M"])
     for variant in ("persistent", "specialized", "tiles"):
         for block_k in (256, 128, 64, 32):
             for stages, stores in product((6, 5, 4, 3, 2), (1, 2)):
@@ -518,11 +472,6 @@ def filled(
 def rounding(problem: Problem) -> float:
     """tf32 keeps 10 bits of a product's factors; cuBLAS does not always use it where it may (1 x 1 x 1)."""
     return 2.0**-10 if dict(problem.attributes).get("precision") == "tf32" else 0.0
-
-
-def flops(problem: Problem) -> int:
-    M, N, K = problem.sizes
-    return 2 * M * N * K
 
 
 KERNEL = Kernel(

@@ -25,7 +25,6 @@ from tuner.errors import UsageError
 from tuner.kernels.device.scaled_persistent import scaled_persistent
 from tuner.kernels.device.scaled_specialized import scaled_specialized
 from tuner.kernels.device.scaled_tiles import scaled_tiles
-from tuner.kernels.gemm import describable, tile_count
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -41,6 +40,18 @@ from tuner.kernels.spec import (
     cdiv,
     itemsize,
     next_power_of_2,
+)
+from tuner.kernels.tiling import (
+    accumulators_fit,
+    by_waves,
+    describable,
+    flops,
+    has_steps,
+    rows_walked,
+    slices_fill,
+    stage_bytes,
+    suits,
+    tile_count,
 )
 
 BLOCK = 128
@@ -261,11 +272,6 @@ def vendor_can(problem: Problem, out: Any) -> bool:
     return cuda >= (12, 9) and hopper and M % 16 == 0 and K % (4 * BLOCK) == 0
 
 
-def stage_bytes(problem: Problem, config: Mapping[str, Any]) -> int:
-    """Shared memory that one step's tiles of a and b take."""
-    return (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * itemsize(problem.dtype)
-
-
 DESCRIBED = ("persistent", "specialized")
 """The variants that go through descriptors, by programs that stay."""
 
@@ -290,21 +296,12 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    M, N, K = problem.sizes
-    block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    rows = cdiv(M, block_m)
     return (
         # Tensor cores multiply e4m3 from Ada on; before, no instruction even converts it.
         limits.capability >= (8, 9)
-        # A tile larger than the matrix computes rows that nobody reads.
-        and block_m <= max(16, next_power_of_2(M))
-        and block_n <= max(16, next_power_of_2(N))
-        and block_k <= max(64, next_power_of_2(K))
+        and suits(problem, config, limits)
         # A step along K has one scale of each block.
-        and (problem["scales"] == "tensor" or block_k <= BLOCK)
-        # Grouping more rows of tiles than there are changes nothing, and two are for where there are no more.
-        and config["GROUP_M"] <= next_power_of_2(rows)
-        and (config["GROUP_M"] != 2 or rows == 2)
+        and (problem["scales"] == "tensor" or config["BLOCK_K"] <= BLOCK)
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
         and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
@@ -324,19 +321,8 @@ def wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
 
 
 def sums_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What the tensor cores ask of a tile and of the warps that share it."""
-    M, N, _ = problem.sizes
-    tile, threads = config["BLOCK_M"] * config["BLOCK_N"], config["num_warps"] * limits.warp_size
-    return (
-        # 16-wide tiles starve the tensor cores; they are for matrices with few rows.
-        (min(config["BLOCK_M"], config["BLOCK_N"]) > 16 or min(M, N) <= 64)
-        # The sums live in registers, beside at least something else: a tile that fills or spills them is refused by
-        # ptxas or compiles for minutes.
-        and sums_held(problem, config, limits) < min(threads * limits.registers_per_thread, limits.registers_per_sm)
-        # Enough of the tile for each warp to own one 16 x 8 tensor-core tile.
-        and tile >= config["num_warps"] * 16 * 8
-        and threads <= limits.threads_per_block
-    )
+    """As in gemm, of more sums."""
+    return accumulators_fit(problem, config, limits, sums_held(problem, config, limits))
 
 
 def sums_held(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
@@ -390,12 +376,7 @@ _CAN = {"tiles": tiles_can, "persistent": persistent_can, "specialized": special
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
-    count, split_k = tile_count(problem, config), config["SPLIT_K"]
-    return (
-        split_k * config["BLOCK_K"] * 2 <= problem["K"]  # two steps each
-        and count <= limits.sm_count
-        and count * split_k <= 8 * limits.sm_count
-    )
+    return has_steps(problem, config) and slices_fill(problem, config, limits)
 
 
 _TILES = {
@@ -405,8 +386,6 @@ _TILES = {
 }
 """How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: the best of each among some
 100 configs at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
-_JOINING = 1.4e7
-"""What joining two slices costs, in elements of a tile times K, as in gemm."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -417,7 +396,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     Raises:
         UsageError: the card multiplies no 8-bit floats.
     """
-    M, N, K = problem.sizes
+    M, N, _ = problem.sizes
     if limits.capability < (8, 9):
         raise UsageError(
             "scaled_gemm multiplies 8-bit floats on cards of compute capability 8.9 and up, and this one has "
@@ -426,14 +405,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     if min(M, N) < 64:
         return few_rows(problem, limits)
     speeds = _TILES["block" if problem["scales"] == "block" else problem["accumulate"]]
-
-    def waves(choice: tuple[tuple[int, int], int]) -> float:
-        (block_m, block_n), slices = choice
-        area = block_m * block_n / slices
-        whole = cdiv(cdiv(M, block_m) * cdiv(N, block_n) * slices, limits.sm_count) * area / speeds[block_m, block_n]
-        return whole + (_JOINING / K if slices > 1 else 0)
-
-    for (block_m, block_n), slices in sorted(product(speeds, (1, 2)), key=waves):
+    for (block_m, block_n), slices in by_waves(problem, speeds, limits):
         config: dict[str, Value] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "SPLIT_K": slices}
         for found in filled(problem, config, limits):
             return found
@@ -462,8 +434,7 @@ def filled(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Ite
 
     Sums of blocks wait for their scales, too: programs that share a multiprocessor fill each other's gaps.
     """
-    rows = cdiv(problem["M"], int(config["BLOCK_M"]))
-    group_m = 2 if rows == 2 else max(group for group in (1, 4, 8) if group <= next_power_of_2(rows))
+    group_m = rows_walked(problem, int(config["BLOCK_M"]))
     few = sums_held(problem, {**config, "num_warps": 4}, limits) <= 128 * 128
     variants = ("tiles", "persistent") if problem["scales"] == "block" else ("persistent", "tiles")
     for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), (6, 5, 4, 3, 2)):
@@ -472,11 +443,6 @@ def filled(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Ite
         shared = stages * stage_bytes(problem, full)
         if (variant == "persistent" or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full
-
-
-def flops(problem: Problem) -> int:
-    M, N, K = problem.sizes
-    return 2 * M * N * K
 
 
 KERNEL = Kernel(

@@ -17,8 +17,6 @@ from tuner.measure.tensors import overlaps
 Tensors = Mapping[str, Tensor]
 
 _MOVED_AS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_FAR = 2**31 // 2048
-"""The gemm steps along K by up to 2048 strides, in 32 bits."""
 _SHARED = 128
 """Columns of a and of b, and rows of b, that have one scale, where scales are of blocks."""
 _NO_MATRIX = {"bias", "scale_a", "scale_b"}
@@ -103,7 +101,14 @@ def fits(op: str, name: str, tensor: Tensor) -> bool:
         return bool(tensor.shape[1] == 1 or tensor.stride(1) == 1)
     if name == "bias":
         return False
-    return name == "out" or bool(tensor.stride(1 if name == "a" else 0) < _FAR)
+    return name == "out" or bool(tensor.stride(1 if name == "a" else 0) < _far())
+
+
+@cache
+def _far() -> int:
+    """The stride along K from which a step of the gemm is too many elements for 32 bits."""
+    (steps,) = (knob.choices for knob in kernel("gemm").signature.knobs if knob.name == "BLOCK_K")
+    return 2**31 // max(map(int, steps))
 
 
 def laid_out(op: str, name: str, tensor: Tensor) -> Tensor:

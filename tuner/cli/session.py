@@ -10,16 +10,16 @@ from time import monotonic
 
 from tuner import device
 from tuner.bench import Row, Subject, bench
+from tuner.cli.effort import Effort
 from tuner.cli.kept import Kept
 from tuner.cli.lanes import Stop
 from tuner.cli.rows import short
-from tuner.cli.search import TRIALS, run_search, stored_answer
+from tuner.cli.search import TRIALS, stored_answer
 from tuner.cli.show import failures_text, say
 from tuner.cli.source import Gpu, Source, on_gpu, replayed
 from tuner.db.store import Store
 from tuner.errors import MeasureError, NoDevice, NothingFound, UsageError
 from tuner.measure import recorded
-from tuner.sampler import DEFAULT
 from tuner.search import Budget
 from tuner.suite import Entry, Suite
 
@@ -76,16 +76,7 @@ class Session:
         )
 
     def _search(self, lane: Lane, entry: Entry, seconds: float, stop: Stop) -> None:
-        result = run_search(
-            lane.source(entry, True),
-            self.store,
-            entry.signature,
-            entry.problem,
-            sampler=DEFAULT,
-            seed=0,
-            budget=Budget(TRIALS, seconds),
-            stop=stop,
-        )
+        result = Effort(Budget(TRIALS, seconds)).search(entry, lane.source(entry, True), self.store, stop)
         if result.verdict is None and not stop():
             say(
                 f"{short(entry.problem)}: no answer in {seconds:g} s; {failures_text(result.failures) or 'none failed'}"

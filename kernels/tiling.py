@@ -1,0 +1,111 @@
+"""Products of matrices by tiles: the rules that hold for all of them, whatever their elements are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any
+
+from tuner.kernels.spec import Limits, Problem, cdiv, itemsize, next_power_of_2
+
+JOINING = 1.4e7
+"""What joining two slices costs, in elements of a tile times K: so that 3072^3 goes without (80.8 us, 85.9 with) and
+256 x 4096 x 14336 does not (51.7 us, 61.3 without; H200, 2026-11-28, bf16)."""
+
+
+def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
+    M, N, _ = problem.sizes
+    return cdiv(M, config["BLOCK_M"]) * cdiv(N, config["BLOCK_N"])
+
+
+def stage_bytes(problem: Problem, config: Mapping[str, Any]) -> int:
+    """Shared memory that one step's tiles of a and b take."""
+    return (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * itemsize(problem.dtype)
+
+
+def describable(matrix: Any, is_t: bool = False) -> bool:
+    """Whether the copy engine can address it: rows (columns, if it `is_t`) without gaps, all aligned to 16 bytes."""
+    inner, outer = (0, 1) if is_t else (1, 0)
+    return (
+        matrix.stride(inner) == 1
+        and matrix.stride(outer) > 0
+        and matrix.stride(outer) * matrix.dtype.itemsize % 16 == 0
+        and matrix.data_ptr() % 16 == 0
+    )
+
+
+def suits(problem: Problem, config: Mapping[str, Any], limits: Limits, least: int = 16) -> bool:
+    """Whether a tile, of `least` rows and columns at least, and its place in the order have a use here."""
+    M, N, K = problem.sizes
+    rows = cdiv(M, config["BLOCK_M"])
+    return (
+        # A tile larger than the matrix computes rows that nobody reads.
+        config["BLOCK_M"] <= max(least, next_power_of_2(M))
+        and config["BLOCK_N"] <= max(least, next_power_of_2(N))
+        and config["BLOCK_K"] <= max(64, next_power_of_2(K))
+        # Grouping more rows of tiles than there are changes nothing, and two are for where there are no more.
+        and config["GROUP_M"] <= next_power_of_2(rows)
+        and (config["GROUP_M"] != 2 or rows == 2)
+        and config["num_warps"] * limits.warp_size <= limits.threads_per_block
+    )
+
+
+def accumulators_fit(problem: Problem, config: Mapping[str, Any], limits: Limits, held: int | None = None) -> bool:
+    """What the tensor cores ask of a tile and of the warps that share it.
+
+    Args:
+        held: fp32 sums in registers at once, where those are not a tile's.
+    """
+    M, N, _ = problem.sizes
+    block_m, block_n, threads = config["BLOCK_M"], config["BLOCK_N"], config["num_warps"] * limits.warp_size
+    sums = block_m * block_n if held is None else held
+    return (
+        # 16-wide tiles starve the tensor cores; they are for matrices with few rows.
+        (min(block_m, block_n) > 16 or min(M, N) <= 64)
+        # The sums live in registers, beside at least something else: a tile that fills or spills them is refused by
+        # ptxas or compiles for minutes.
+        and sums < min(threads * limits.registers_per_thread, limits.registers_per_sm)
+        # Enough of the tile for each warp to own one 16 x 8 tensor-core tile.
+        and block_m * block_n >= config["num_warps"] * 16 * 8
+    )
+
+
+def has_steps(problem: Problem, config: Mapping[str, Any]) -> bool:
+    """Whether each slice along K has two at least."""
+    return config["SPLIT_K"] * config["BLOCK_K"] * 2 <= problem["K"]
+
+
+def slices_fill(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether slices of all tiles give idle multiprocessors work that outweighs adding up their sums."""
+    tiles = tile_count(problem, config)
+    return tiles <= limits.sm_count and tiles * config["SPLIT_K"] <= 8 * limits.sm_count
+
+
+def by_waves(
+    problem: Problem, speeds: Mapping[tuple[int, int], float], limits: Limits
+) -> Iterable[tuple[tuple[int, int], int]]:
+    """Tiles, whole or in two slices, by how long their waves over the multiprocessors take; the shortest first.
+
+    Args:
+        speeds: of the tensor cores with each tile, over the fastest.
+    """
+    M, N, K = problem.sizes
+
+    def waves(choice: tuple[tuple[int, int], int]) -> float:
+        (block_m, block_n), slices = choice
+        area = block_m * block_n / slices
+        whole = cdiv(cdiv(M, block_m) * cdiv(N, block_n) * slices, limits.sm_count) * area / speeds[block_m, block_n]
+        return whole + (JOINING / K if slices > 1 else 0)
+
+    return sorted(product(speeds, (1, 2)), key=waves)
+
+
+def rows_walked(problem: Problem, block_m: int) -> int:
+    """The default's GROUP_M."""
+    rows = cdiv(problem["M"], block_m)
+    return 2 if rows == 2 else max(group for group in (1, 4, 8) if group <= next_power_of_2(rows))
+
+
+def flops(problem: Problem) -> int:
+    M, N, K = problem.sizes
+    return 2 * M * N * K
