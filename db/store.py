@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 import platformdirs
-from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy import Connection, Engine, bindparam, func, insert, select, update
 from sqlalchemy.orm import aliased
 
 from tuner.db import revisions, schema, upkeep
@@ -63,6 +63,11 @@ _AT_A_TIME = 500
 """Answers from elsewhere in one write, which takes a fraction of a second."""
 _MOST_REQUESTS = 100_000
 """Distinct problems that are kept count of."""
+_NEW_TRIAL = insert(schema.Trial)
+_TRIAL_AGAIN = update(schema.Trial).where(
+    schema.Trial.run_id == bindparam("of_run"), schema.Trial.config_text == bindparam("of_text")
+)
+"""Made once: to make them anew costs as much as to run them."""
 
 
 @dataclass(frozen=True)
@@ -174,12 +179,10 @@ class Store:
 
     def add_trial(self, run_id: int, measurement: Measurement) -> None:
         """Writes one measurement; a later one of the same config in the same run replaces it."""
-        values = trial_values(measurement)
-        trial = {"run_id": run_id, "config_text": measurement.config.text}
+        values, text = trial_values(measurement), measurement.config.text
         with self._write() as connection:
-            changed = connection.execute(update(schema.Trial).filter_by(**trial), values).rowcount
-            if not changed:
-                insert_row(connection, schema.Trial, **trial, **values)
+            if not connection.execute(_TRIAL_AGAIN, {"of_run": run_id, "of_text": text, **values}).rowcount:
+                connection.execute(_NEW_TRIAL, {"run_id": run_id, "config_text": text, **values})
 
     def end_run(
         self, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None = None

@@ -15,10 +15,11 @@ import pytest
 import torch
 import triton
 from helpers import toy
+from test_client import forget
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from tuner import best_config, catalog, client, device, ops, precompile
+from tuner import best_config, catalog, device, ops, precompile
 from tuner.db.store import Store
 from tuner.errors import UsageError
 from tuner.kernels.softmax import softmax_one_pass
@@ -37,10 +38,10 @@ INDUCTOR_WARNS = pytest.mark.filterwarnings(
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A database that is not there yet, and nothing prepared."""
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
-    client.refresh()
+    forget()
     ops._prepared.clear()
     yield tmp_path / "tuner.db"
-    client.refresh()
+    forget()
     ops._prepared.clear()
 
 

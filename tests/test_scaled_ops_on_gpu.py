@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_client import forget
 from torch import Tensor
 
-from tuner import client, ops
+from tuner import ops
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,10 +24,10 @@ F8 = torch.float8_e4m3fn
 @pytest.fixture(autouse=True)
 def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
-    client.refresh()
+    forget()
     ops._prepared.clear()
     yield
-    client.refresh()
+    forget()
     ops._prepared.clear()
 
 

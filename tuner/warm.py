@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
-from tuner import catalog, client
+from tuner import catalog, client, cores
 from tuner import device as cards
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Limits
@@ -51,7 +50,7 @@ def precompile(*ops: str, device: int | str = 0, jobs: int | None = None, compil
     Args:
         ops: only these; none is all that are known by name.
         device: the index of a GPU here, or the `Device.id` of one elsewhere, for which only the cache is filled.
-        jobs: compiles at once; None is one a core.
+        jobs: compiles at once; None is one a usable core.
         compile_s: seconds that each may take.
 
     Raises:
@@ -79,7 +78,7 @@ def compile_ahead(
     for op in ops or catalog.names():
         wanted, limits = _wanted(pinned, op, device)
         if wanted and limits is not None:
-            results += _compile(op, wanted, limits, jobs or os.cpu_count() or 1, compile_s)
+            results += _compile(op, wanted, limits, jobs or cores.usable(), compile_s)
     if isinstance(device, int) and load:
         results = [_loaded(result, device) if result.outcome is Outcome.OK else result for result in results]
     usable = [result for result in results if result.outcome is Outcome.OK]

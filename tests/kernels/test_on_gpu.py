@@ -169,6 +169,8 @@ def test_f04_more_than_2_to_the_31_elements(op: str) -> None:
     operands = kernel.operands(problem)
     tensors = allocate(operands, "cuda")
     draw(operands, tensors, seed=1)
-    for launch in kernel.launch(problem, kernel.default_config(problem, limits()), tensors):
+    config = kernel.default_config(problem, limits())
+    work = workspace(kernel.workspace(problem, config, limits()), "cuda")
+    for launch in kernel.launch(problem, config, {**tensors, **work}):
         launch()
     assert error(kernel, problem, tensors, written(operands, tensors)) <= 2 * torch.finfo(torch.float16).eps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -13,7 +12,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from tuner import catalog, device
+from tuner import catalog, cores, device
 from tuner.cli.effort import Effort
 from tuner.cli.grid import print_table
 from tuner.cli.rows import short
@@ -123,9 +122,9 @@ def _pace(card: Device, runs: Sequence[StoredRun]) -> Pace:
         trial_s = sum(run.seconds["measure"] for run in alike) / sum(run.trials for run in alike)
         duel_s = median(run.seconds["duel"] for run in alike)
         return Pace(trial_s, duel_s, _START_S, f"by stored searches there: {len(alike)}")
-    cores = os.cpu_count() or 1
-    basis = f"a guess, as none was searched there yet: {_COMPILE_S:g} s of a core a config, {cores} cores"
-    return Pace(max(_COMPILE_S / cores, _MEASURE_S), _DUEL_S, _START_S, basis)
+    usable = cores.usable()
+    basis = f"a guess, as none was searched there yet: {_COMPILE_S:g} s of a core a config, {usable} cores"
+    return Pace(max(_COMPILE_S / usable, _MEASURE_S), _DUEL_S, _START_S, basis)
 
 
 def _plan(

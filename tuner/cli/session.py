@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from tuner import device
+from tuner import cores, device
 from tuner.bench import Row, Subject, bench
 from tuner.cli.effort import Effort
 from tuner.cli.kept import Kept
@@ -98,7 +97,7 @@ def chosen_gpus(chosen: str) -> list[int]:
 @contextmanager
 def on_cards(gpus: Sequence[int], what: str, store: Store, policy: str, shared: bool) -> Iterator[list[Lane]]:
     """The cards, held for the whole suite; their compile pools share the cores."""
-    jobs = max(1, (os.cpu_count() or 1) // len(gpus))
+    jobs = max(1, cores.usable() // len(gpus))
     with ExitStack() as stack:
         cards = [Gpu(index, what, shared, jobs) for index in gpus]
         for card in cards:

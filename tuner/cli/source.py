@@ -124,8 +124,12 @@ def on_gpu(
         NoDevice: others compute on the card, and it was not said that it may be `shared`.
     """
     held = gpu if isinstance(gpu, Gpu) else Gpu(gpu, problem.text, shared, adaptive=USUAL if stop_beaten else None)
-    kernel = catalog.resolve(reference)
     card = device.describe(held.index)
+    if surveys := store.ceilings(card) is None:
+        held.prepare()  # a worker gets ready for that while we go on
+    kernel = catalog.resolve(reference)
+    if surveys:
+        held.compilers.prepare(reference, problem, card.limits)
     space = list(feasible(kernel, problem, card.limits))
     if not space:
         raise NothingFound(f"no config of {problem.op} is valid for {problem.text} on {card.name}")
@@ -181,7 +185,7 @@ class Gpu:
     Args:
         what: it is held for, told to those who wait.
         shared: whether others may compute on it meanwhile.
-        jobs: compiles at once for it; None is one a core.
+        jobs: compiles at once for it; None is one a usable core.
         adaptive: where a compile may take less than the usual deadline.
     """
 

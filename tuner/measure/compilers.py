@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from threading import Lock
 
+from tuner import cores
 from tuner.kernels.spec import Limits, Problem
 from tuner.measure.deadline import USUAL, Adaptive
 from tuner.measure.messages import Pool
@@ -18,17 +18,26 @@ class Compilers:
     """One search has them at a time; the next one waits until that has given them back.
 
     Args:
-        jobs: compiles at once; None is one a core.
+        jobs: compiles at once; None is one a usable core.
         deadline_s: seconds a compile may take.
         adaptive: where it may take less.
     """
 
     def __init__(self, jobs: int | None = None, deadline_s: float = 30.0, adaptive: Adaptive | None = USUAL) -> None:
-        self.jobs = jobs or os.cpu_count() or 1
+        self.jobs = jobs or cores.usable()
         self._deadline_s, self._adaptive = deadline_s, adaptive
         self._turn = Lock()
         self._idle: tuple[str, Limits, Child] | None = None
         self._taken: tuple[str, Limits, Child] | None = None
+
+    def prepare(self, kernel: str, problem: Problem, limits: Limits) -> None:
+        """Lets a pool get ready that will be taken; nothing while there is one."""
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._idle is None:
+                    self._idle = (kernel, limits, self._started(kernel, problem, limits))
+            finally:
+                self._turn.release()
 
     def take(self, kernel: str, problem: Problem, limits: Limits) -> Child:
         """A pool that compiles a kernel for such a card, the one that is there if it does."""

@@ -70,7 +70,7 @@ class GpuMeasurer:
         kernel: what `catalog.resolve` takes; the helper processes load it themselves.
         limits: of the card, for which the pool compiles.
         gpu: index among the GPUs this process is shown.
-        jobs: compiles at once; None is one a core.
+        jobs: compiles at once; None is one a usable core.
         compile_s: seconds a compile may take.
         compilers: in place of own ones with those two; waited for, and given back.
         measure_s: seconds that each of launching, checking and timing one config may take.

@@ -1,0 +1,51 @@
+"""How many cores may compile: of the machine, of those this process is pinned to, of what its container is given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tuner import cores
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Control groups without limits, on a machine of 64 cores."""
+    (tmp_path / "pod/container").mkdir(parents=True)
+    for folder in (tmp_path / "pod", tmp_path / "pod/container"):
+        (folder / "cpu.max").write_text("max 100000\n")
+    monkeypatch.setattr(cores, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(cores, "_own_group", lambda: "pod/container")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
+    return tmp_path
+
+
+def test_all_of_the_machine_where_nothing_limits_it(groups: Path) -> None:
+    assert cores.usable() == 64
+
+
+def test_those_it_is_pinned_to(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5})
+    assert cores.usable() == 2
+
+
+@pytest.mark.parametrize(("quota", "usable"), [("800000 100000", 8), ("250000 100000", 3), ("1000 100000", 1)])
+def test_what_the_container_is_given_the_time_of(groups: Path, quota: str, usable: int) -> None:
+    (groups / "pod/container/cpu.max").write_text(quota)
+    assert cores.usable() == usable
+
+
+def test_what_all_in_the_pod_may_take_together(groups: Path) -> None:
+    (groups / "pod/cpu.max").write_text("400000 100000")
+    assert cores.usable() == 4
+
+
+def test_a_group_that_cannot_be_seen_from_here(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "_own_group", lambda: "../../elsewhere")
+    assert cores.usable() == 64
+
+
+def test_here() -> None:
+    assert 1 <= cores.usable() <= (os.cpu_count() or 1)
