@@ -144,6 +144,7 @@ class TestDuelOnADisturbedCard:
     @pytest.fixture(autouse=True)
     def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tuner.measure.worker._PAUSE_S", 0.0)
+        monkeypatch.setattr("tuner.measure.worker._LOOK_EVERY_S", 0.0)
 
     def fought(self, card: Hot) -> Duel:
         worker = on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, card)
@@ -164,6 +165,14 @@ class TestDuelOnADisturbedCard:
         duel = self.fought(card)
         assert card.looks == 15
         assert duel.marks == ("contended", "throttled")
+
+    def test_d05_short_rounds_share_a_look_and_its_fate(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tuner.measure.worker._LOOK_EVERY_S", 60.0)
+        card = Hot(1, CardState(foreign=(4711,)))
+        duel = self.fought(card)
+        assert card.looks == 2
+        assert duel.states == (CardState(sm_mhz=1980),) * len(duel.rounds)
+        assert (len(duel.rounds), duel.marks) == (5, ())
 
     def test_a_power_cap_is_how_big_kernels_run(self) -> None:
         card = Hot(10_000, CardState(throttled=("power_cap",)))

@@ -51,8 +51,12 @@ launches in all, a config that is wrong once in five gets through once in 90,000
 _ALIGNMENT = 16
 _TRIES, _TRY_AGAIN_S = 3, 1.0
 """How often memory is asked for again, and the pause before each."""
+_LOOK_EVERY_S = 0.1
+"""How often rounds ask for the card's state, which takes longer than a round of few contenders. What NVML knows of who
+uses the card is not newer than that."""
 _PATIENCE, _PAUSE_S = 10, 0.2
-"""How many rounds of a request may be thrown away because something disturbed the card, and the pause after each."""
+"""How often a request's rounds since the last look may be thrown away because something disturbed the card, and the
+pause after that."""
 
 
 class _WrongResult(Exception):
@@ -129,7 +133,7 @@ class Worker:
     def duel(self, request: Rounds) -> Duel | Measurement:
         """Times the contenders in turn, in a new order every round.
 
-        A round in which others used the card, or its clocks were held down, is done again after a pause, a few times.
+        Rounds in which others used the card, or its clocks were held down, are done again after a pause, a few times.
         """
         end = monotonic() + request.seconds
         self._draw(request.seed)
@@ -137,8 +141,9 @@ class Worker:
         timers: dict[str, Timer] = {}
         order = random.Random(request.seed)
         rounds: list[tuple[float, ...]] = []
+        fresh: list[tuple[float, ...]] = []
         states: list[CardState] = []
-        patience = _PATIENCE
+        patience, looked = _PATIENCE, monotonic()
         while len(rounds) < request.rounds and (not rounds or monotonic() < end):
             latencies: dict[str, float] = {}
             for name in order.sample(list(contenders), len(contenders)):
@@ -152,13 +157,18 @@ class Worker:
                     if config is None:
                         raise
                     return self._failure(config, "duel", error, {})
-            state = self._card.state()
+            fresh.append(tuple(latencies[name] for name in contenders))
+            now = monotonic()
+            if now < min(end, looked + _LOOK_EVERY_S) and len(rounds) + len(fresh) < request.rounds:
+                continue
+            state, looked = self._card.state(), now
             if state is not None and state.marks and patience:
                 patience -= 1
                 sleep(_PAUSE_S)
-                continue
-            rounds.append(tuple(latencies[name] for name in contenders))
-            states += [state] if state is not None else []
+            else:
+                rounds += fresh
+                states += [state] * len(fresh) if state is not None else []
+            fresh.clear()
         return Duel(tuple(contenders), tuple(rounds), tuple(states))
 
     def _enter(self, stage: str) -> None:
