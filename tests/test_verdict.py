@@ -308,18 +308,37 @@ def test_a_default_and_a_vendor_that_did_not_run() -> None:
 
 
 class TestRoundsWanted:
-    def test_half_as_many_again_until_it_is_resolved_or_two_hundred(self) -> None:
-        verdict = replace(verdict_of({BEST: 100.0, DEFAULT: 110.0}), unresolved=True, rounds=0)
+    def test_half_as_many_again_until_the_answer_is_settled_or_two_hundred(self) -> None:
+        verdict = replace(verdict_of({BEST: 100.0, DEFAULT: 110.0}), open=True, rounds=0)
         looks = []
         while wanted := rounds_wanted(verdict if verdict.rounds else None):
             verdict = replace(verdict, rounds=verdict.rounds + wanted)
             looks.append(verdict.rounds)
         assert looks == [20, 30, 45, 67, 100, 150, 200]
 
-    def test_none_when_it_is_resolved(self) -> None:
+    def test_none_when_it_is_settled(self) -> None:
         verdict = verdict_of({BEST: 100.0, DEFAULT: 110.0})
         assert rounds_wanted(verdict) == 0
-        assert rounds_wanted(replace(verdict, rounds=500, unresolved=True)) == 0
+        assert rounds_wanted(replace(verdict, rounds=500, open=True)) == 0
+
+    @pytest.mark.parametrize(("default_us", "settled"), [(100.2, True), (101.0, False)])
+    def test_of_a_default_that_is_within_one_percent_nobody_else_matters(
+        self, default_us: float, settled: bool
+    ) -> None:
+        true = {BEST: 100.0, DEFAULT: default_us, OTHER: 101.0}
+        verdict = decide(rounds(true, noise=0.003), list(true), DEFAULT, {})
+        assert (verdict.kind, verdict.unresolved) == ("default", True)
+        assert (rounds_wanted(verdict) == 0) == settled
+
+    @pytest.mark.parametrize(("others_bytes", "settled"), [(1024, False), (4096, True)])
+    def test_who_might_be_within_one_percent_matters_where_the_rule_would_prefer_it(
+        self, others_bytes: int, settled: bool
+    ) -> None:
+        true = {BEST: 100.0, OTHER: 101.0, DEFAULT: 110.0}
+        shared = {BEST: 2048, OTHER: others_bytes, DEFAULT: 0}
+        verdict = decide(rounds(true, noise=0.003), list(true), DEFAULT, shared)
+        assert (verdict.config, verdict.unresolved) == (BEST, True)
+        assert (rounds_wanted(verdict) == 0) == settled
 
     def test_twenty_at_least(self) -> None:
         verdict = verdict_of({BEST: 100.0, DEFAULT: 110.0})
@@ -389,7 +408,6 @@ def test_d09_near_ties_are_reported_and_two_seeds_agree() -> None:
     verdicts = [fought(Card(seed, noise=0.005), true, shared_bytes=shared)[0] for seed in range(10)]
     assert {verdict.config for verdict in verdicts} == {FIVE[4]}
     assert all({tie.config for tie in verdict.ties} == set(FIVE[:4]) for verdict in verdicts)
-    assert not any(verdict.unresolved for verdict in verdicts)
 
 
 def test_d09_what_is_lost_and_how_often_two_runs_agree() -> None:

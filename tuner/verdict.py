@@ -13,7 +13,8 @@ are left when the duel ends 99 % cover, and 95 % of that contender's.
 
 With five finalists within 2 % and 1 % noise: mean loss 0.20 %, two runs agree 99.9 % (each's winner is the other's or
 among its ties), and name the same winner 93 %. Where the default is one of the five, it is kept until it is shown to
-lose more than 1 %: mean loss 0.43 %, and 95 % agree. `tests/test_verdict.py` simulates this in small.
+lose more than 1 %: mean loss 0.43 %, and 95 % agree. `tests/test_verdict.py` simulates this in small. To go on until
+every contender is shown to be within 1 % or not, whoever it is, takes twice the rounds and changes none of these.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Verdict:
     ties: tuple[Tie, ...]
     """All that were not shown to be more than 1 % slower than the leader, but for the winner; the fastest first."""
     unresolved: bool
-    """Somebody was shown to be neither within 1 % of the leader nor beyond: more rounds might change the answer."""
+    """Somebody was shown to be neither within 1 % of the leader nor beyond."""
+    open: bool
+    """More rounds might change the answer: somebody may beat it by more than 1 %, or be within 1 % and win by the rule."""
     rounds: int
     """How many it rests on."""
 
@@ -82,6 +85,9 @@ def decide(
     def slowdown(config: Config, other: Config) -> tuple[float, Interval]:
         return ratio(duel, config.text, other.text)
 
+    def rank(config: Config) -> tuple[int, str]:
+        return preference(config, shared_bytes.get(config, 0))
+
     leader = _leader(duel, configs)
     shown = len(duel.rounds) >= _FEWEST_SHOWING
     as_good, equivalents = [], []
@@ -94,8 +100,11 @@ def decide(
     if default in as_good:
         winner, kind = default, "default"
     else:
-        winner, kind = min(equivalents, key=lambda config: preference(config, shared_bytes.get(config, 0))), "tuned"
+        winner, kind = min(equivalents, key=rank), "tuned"
     ties = [Tie(config, *slowdown(config, winner)) for config in as_good if config != winner]
+    undecided = [config for config in as_good if config not in equivalents]
+    may_be_faster = [config for config in as_good if slowdown(winner, config)[1][1] > EQUIVALENT]
+    may_be_preferred = [config for config in undecided if kind == "tuned" and rank(config) < rank(winner)]
     ran = default is not None and default in configs
     speedup, speedup_interval = slowdown(default, winner) if ran else (None, None)
     latencies = duel.of(winner.text)
@@ -109,7 +118,8 @@ def decide(
         default_latency_us=_median_of(duel, None if default is None else default.text),
         vendor_latency_us=_median_of(duel, VENDOR),
         ties=tuple(sorted(ties, key=lambda tie: tie.slowdown)),
-        unresolved=len(as_good) > len(equivalents) or (not shown and len(configs) > 1),
+        unresolved=bool(undecided) or (not shown and len(configs) > 1),
+        open=bool(may_be_faster or may_be_preferred) or (not shown and len(configs) > 1),
         rounds=len(duel.rounds),
     )
 
@@ -126,7 +136,7 @@ def rounds_wanted(verdict: Verdict | None) -> int:
         verdict: of the rounds so far; None before the first.
     """
     done = 0 if verdict is None else verdict.rounds
-    if verdict is not None and done >= _FEWEST_ROUNDS and not verdict.unresolved:
+    if verdict is not None and done >= _FEWEST_ROUNDS and not verdict.open:
         return 0
     return until_next_look(done)
 
