@@ -96,6 +96,7 @@ class Joined:
             "checked": asdict(self.result.evidence[verdict.config]),
             "feasible_for_all": self.space,
             "tried": len(self.result.measurements),
+            "failures": dict(self.result.failures),
             "seconds": round(sum(self.result.seconds.values()), 1),
             "rows": [share.as_json() for share in self.shares],
         }

@@ -123,7 +123,7 @@ class JointMeasurer:
             if not self._tour:
                 self._batch, self._submitted = self._submitted, []
                 self._tour = self._from_here()
-                self._visit()
+                self._go_on()
             if self._asked:
                 measurement = self._at(self._place).next(max(0.0, until - monotonic()))
                 if measurement is None:
@@ -136,6 +136,8 @@ class JointMeasurer:
     def settle(self, timeout_s: float) -> Sequence[Measurement]:
         for measurement in self._at(self._place).settle(timeout_s):
             self._take(measurement)
+        if self._tour and self._place not in self._yardsticks:
+            self._choose_yardstick(self._place)
         ended = [*self._done, *self._ended(self._batch)]
         self._done.clear()
         self._asked.clear()
@@ -181,28 +183,27 @@ class JointMeasurer:
         """All problems, first the one whose measurer is there: a turn to another takes a moment."""
         return [*range(self._place, len(self._parts)), *range(self._place)]
 
-    def _visit(self) -> None:
-        """Submits, at the next problem, what is not known there, its default too."""
+    def _go_on(self) -> None:
+        """Reports those of the batch of which enough is known; the others visit the next problem, with its default."""
+        ended = {measurement.config: measurement for measurement in self._ended(self._batch)}
+        self._done += ended.values()
+        self._batch = [config for config in self._batch if config not in ended]
+        if not self._batch:
+            self._tour.clear()
+            return
         place = self._tour[0]
         default = self._parts[place].default
-        wanted = self._batch if default is None else [default, *self._batch]
-        for config in dict.fromkeys(wanted):
+        for config in dict.fromkeys(self._batch if default is None else [default, *self._batch]):
             if config not in self._found[place]:
                 self._at(place).submit(config)
                 self._asked.add(config)
 
     def _leave(self) -> None:
-        """Reports those of the batch that need not go on; the others do."""
+        """The problem at hand has said what it can."""
         place = self._tour.pop(0)
         if place not in self._yardsticks:
             self._choose_yardstick(place)
-        ended = {measurement.config: measurement for measurement in self._ended(self._batch)}
-        self._done += ended.values()
-        self._batch = [config for config in self._batch if config not in ended]
-        if self._batch:
-            self._visit()
-        else:
-            self._tour.clear()
+        self._go_on()
 
     def _take(self, measurement: Measurement) -> None:
         """Keeps what came of a config on the problem at hand."""
