@@ -124,12 +124,12 @@ class JointMeasurer:
                 self._batch, self._submitted = self._submitted, []
                 self._tour = self._from_here()
                 self._go_on()
-            if self._asked:
+            elif self._asked:
                 measurement = self._at(self._place).next(max(0.0, until - monotonic()))
                 if measurement is None:
                     return None
                 self._take(measurement)
-            if not self._asked:
+            else:
                 self._leave()
         return self._done.popleft() if self._done else None
 
