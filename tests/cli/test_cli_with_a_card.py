@@ -365,12 +365,12 @@ def test_a_worker_holds_the_card_for_all_that_was_asked_for(machine: Machine) ->
 
 def test_one_config_for_several_problems_is_measured_by_one_worker_in_turns(searched: Machine) -> None:
     before = searched.json("best")
-    document = searched.json("search", "--N", "64,1000,4096", "--trials", "20", "--joint", "worst")
-    assert [row["problem"]["N"] for row in document["rows"]] == [64, 1000, 4096]
+    document = searched.json("search", "--N", "64,4096", "--trials", "8", "--joint", "worst")
+    assert [row["problem"]["N"] for row in document["rows"]] == [64, 4096]
     assert document["config"]["FAULT"] in ("none", "racy")
     assert all(row["config"] == document["config"] and row["rounds"] >= 20 for row in document["rows"])
     assert document["over_default"] == min(row["default"]["ratio"] for row in document["rows"])
-    assert [row["own"] is not None for row in document["rows"]] == [False, False, True]
+    assert [row["own"] is not None for row in document["rows"]] == [False, True]
     lost = 2 * document["failures"].get("out_of_memory", 0)  # such a config is tried again, by a new worker
     assert (searched.pools, len(searched.started)) == (1, 1 + lost)
     assert searched.json("best") == before

@@ -183,6 +183,6 @@ def _notes(joined: Joined) -> Iterator[str]:
     verdict, tried = joined.verdict, len(joined.result.measurements)
     others = f"{len(verdict.ties)} more as good{', as far as could be told' if verdict.unresolved else ''}"
     yield f"tried {tried:,} of the {joined.space:,} configs that are feasible for all; {others}"
-    yield "kept as measurements alone: each problem's own answer stays what serves"
+    yield "not stored as an answer: what serves each problem stays as it was"
     if recorded := [share.row.recorded for share in joined.shares if share.row.recorded]:
         yield f"[yellow]replayed from {', '.join(recorded)}: not measured here[/]"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from tuner.cli import INTERRUPTED
@@ -114,9 +115,11 @@ def _common_space(entries: Sequence[Entry], sources: Sequence[Source]) -> list[C
     """
     space = common([source.space for source in sources])
     if not space:
-        sizes = ", ".join(f"{len(s.space):,} for {short(e.problem)}" for e, s in zip(entries, sources, strict=True))
+        pairs = combinations(zip(entries, sources, strict=True), 2)
+        apart = [[short(e.problem) for e, _ in pair] for pair in pairs if not common([s.space for _, s in pair])]
+        which = f", and none for both {apart[0][0]} and {apart[0][1]}" if apart else ""
         raise NothingFound(
-            f"no config is feasible for all {len(entries)} problems, but {sizes}; leave some of them out"
+            f"no config is feasible for all {len(entries)} problems{which}; search fewer of them at once"
         )
     return space
 
