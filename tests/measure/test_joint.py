@@ -11,7 +11,7 @@ from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.joint import OBJECTIVES, JointDuel, JointMeasurer, Part
-from tuner.records import Evidence, Measurement, Outcome, median
+from tuner.records import VENDOR, Evidence, Measurement, Outcome, median
 from tuner.search import Budget, Result, search
 
 SMALL, LARGE = (TOY.problem({"N": size}) for size in (64, 4096))
@@ -89,6 +89,23 @@ def test_the_winner_is_the_one_that_brute_force_gives(objective: str) -> None:
     assert [median(part.of(winner.text)) for part in duel.parts] == pytest.approx([bowl(winner), large(winner)])
     assert [yardstick for yardstick, *_ in duel.companions] == [DEFAULT.text, THERE.text]
     assert {m.config: m.samples for place, m in problems.told if place == 0}[BEST] == (100.0,) * 12
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_with_noise_it_is_one_that_is_as_good(objective: str) -> None:
+    """Each round of one problem is joined with one of the other, whoever was sent home."""
+    noisy = ScriptedMeasurer(noise=0.01, seed=1), ScriptedMeasurer(large, noise=0.01, seed=2)
+    result = Problems(*noisy, objective=objective).search()
+    joined = brute_force(objective)
+    assert result.verdict is not None
+    assert joined[result.verdict.config] <= 1.01 * min(joined.values())
+    duel = result.duel
+    assert isinstance(duel, JointDuel)
+    (one, other), ((its_default,), (others_default,)) = duel.parts, duel.companions
+    of_a_round = zip(
+        *(one.of(VENDOR), one.of(its_default), other.of(VENDOR), other.of(others_default), duel.of(VENDOR)), strict=True
+    )
+    assert all(joined == OBJECTIVES[objective]([a / b, c / d]) for a, b, c, d, joined in of_a_round)
 
 
 def test_a_batch_goes_from_problem_to_problem_and_back() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tuner.bench import Rival, Row, Subject, row_of
@@ -16,10 +17,10 @@ from tuner.cli.grid import print_table
 from tuner.cli.rows import short
 from tuner.cli.show import config_text, print_json
 from tuner.cli.source import Source
-from tuner.kernels.spec import Problem
 from tuner.measure.joint import OBJECTIVES, JointDuel
 from tuner.records import Measurement, median
 from tuner.search import Result
+from tuner.suite import Suite
 from tuner.verdict import Verdict, ratio
 
 _NAMES = {"geomean": "geometric mean", "worst": "worst"}
@@ -40,15 +41,16 @@ class Share:
     run: int
     """That keeps what was measured."""
 
-    @property
-    def loss(self) -> float | None:
-        """How much longer the joint config takes than the problem's own answer: 0.02 is 2 %."""
-        return None if self.own is None else 1 / self.own.ratio - 1
-
     def as_json(self) -> dict[str, Any]:
         """What `tuner bench --json` gives of a problem, and what only a joint search knows."""
-        own = None if self.own is None else {**asdict(self.own), "loss": self.loss}
-        return {**self.row.as_json(), "yardstick": self.yardstick, "own": own, "run": self.run}
+        own = None if self.own is None else {**asdict(self.own), "loss": loss(self.own)}
+        held_against = {"yardstick": self.yardstick, "over_yardstick": self.speed}
+        return {**self.row.as_json(), **held_against, "own": own, "run": self.run}
+
+
+def loss(own: Rival) -> float:
+    """How much longer the joint config takes than a problem's own answer: 0.02 is 2 %."""
+    return 1 / own.ratio - 1
 
 
 @dataclass(frozen=True)
@@ -103,30 +105,23 @@ class Joined:
 
 
 def joined(
-    name: str,
-    objective: str,
-    result: Result,
-    problems: Sequence[Problem],
-    sources: Sequence[Source],
-    space: int,
-    runs: Sequence[int],
+    suite: Suite, objective: str, result: Result, sources: Sequence[Source], space: int, runs: Sequence[int]
 ) -> Joined:
     """Reads the duel, problem by problem."""
-    duel, verdict = result.duel, result.verdict
-    assert isinstance(duel, JointDuel)
-    assert verdict is not None
-    winner = verdict.config.text
+    assert isinstance(result.duel, JointDuel)
+    assert result.verdict is not None
+    winner = result.verdict.config
     shares = []
-    for problem, source, run, part, (yardstick, *own) in zip(
-        problems, sources, runs, duel.parts, duel.companions, strict=True
+    for entry, source, run, part, (yardstick, *own) in zip(
+        suite.entries, sources, runs, result.duel.parts, result.duel.companions, strict=True
     ):
         subject = Subject(
-            problem, source.provenance, verdict.config, source.default, source.flops, source.bytes, source.ceilings
+            entry.problem, source.provenance, winner, source.default, source.flops, source.bytes, source.ceilings
         )
-        rivals = [Rival(median(part.of(text)), *ratio(part, text, winner)) for text in own]
-        row = row_of(subject, verdict.config, part)
-        shares.append(Share(row, ratio(part, yardstick, winner)[0], yardstick, next(iter(rivals), None), run))
-    return Joined(name, objective, space, result, tuple(shares))
+        rivals = [Rival(median(part.of(text)), *ratio(part, text, winner.text)) for text in own]
+        speed, _ = ratio(part, yardstick, winner.text)
+        shares.append(Share(row_of(subject, winner, part), speed, yardstick, next(iter(rivals), None), run))
+    return Joined(suite.name, objective, space, result, tuple(shares))
 
 
 def speed_text(joined: float) -> str:
@@ -147,14 +142,16 @@ def print_joint_so_far(objective: str, best: Measurement | None, as_json: bool) 
 def print_joined(joined: Joined) -> None:
     """The table, what the objective comes to, and the config."""
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{joined.name}[/], one config for {len(joined.shares)}, on {joined.shares[0].row.device}")
-    print_table(_table(joined.shares), console)
+    console.print(
+        f"[bold]{escape(joined.name)}[/], one config for {len(joined.shares)}, on {joined.shares[0].row.device}"
+    )
+    print_table(_table(joined.shares), console, spare=("own answer, us",))
     for line in _notes(joined):
         console.print(line)
     worst = min(joined.shares, key=lambda share: share.speed)
     also = short(worst.row.problem) if joined.objective == "worst" else f"{joined.over_vendor:.3f} x torch"
     console.print(f"[bold]{_NAMES[joined.objective]}[/]  {joined.speed:.3f} x default, {also}")
-    console.print(f"[bold green]{config_text(joined.verdict.config)}[/]")
+    console.print(f"[bold green]{escape(config_text(joined.verdict.config))}[/]")
 
 
 def _table(shares: Sequence[Share]) -> Table:
@@ -167,11 +164,13 @@ def _table(shares: Sequence[Share]) -> Table:
     if marked:
         table.add_column("")
     for share in shares:
-        row, own = share.row, share.own
-        cells = [short(row.problem), f"{row.latency_us:,.2f}"]
-        cells += ["" if rival is None else f"{rival.ratio:.3f}" for rival in (row.vendor, row.default)]
-        cells += [] if own is None else [f"{own.latency_us:,.2f}", f"{100 * (1 / own.ratio - 1):.1f} %"]
-        table.add_row(*cells, *[""] * (known and own is None) * 2, *[", ".join(row.marks)] * marked)
+        rivals = ["" if rival is None else f"{rival.ratio:.3f}" for rival in (share.row.vendor, share.row.default)]
+        own = ("", "") if share.own is None else (f"{share.own.latency_us:,.2f}", f"{100 * loss(share.own):.1f} %")
+        table.add_row(
+            *(short(share.row.problem), f"{share.row.latency_us:,.2f}", *rivals),
+            *own * known,
+            *[", ".join(share.row.marks)] * marked,
+        )
     return table
 
 

@@ -33,6 +33,9 @@ from tuner.search import Result, close_to_best, search
 from tuner.space import common
 from tuner.suite import Entry, Suite
 
+_MOST_FIRST = 16
+"""Of what won the problems and those near them, how many are tried first: of many problems it might be all trials."""
+
 
 def refuse_what_is_not_joint(suite: Suite) -> None:
     """Raises `UsageError` where the problems are fewer than two, or not of one kernel."""
@@ -53,8 +56,8 @@ def joint_search(
     """Shows how it goes, then what the config is worth on each problem."""
     with _sources(suite, store, gpu=gpu, policy=policy, shared=shared) as sources:
         space = _common_space(suite.entries, sources)
-        search = _JointSearch(store, suite.entries, sources, space, objective, effort)
-        result = search.run()
+        joint = _JointSearch(store, suite.entries, sources, space, objective, effort)
+        result = joint.run()
     if result.failures:
         say(f"Failed: {failures_text(result.failures)}.")
     if result.verdict is None:
@@ -63,8 +66,7 @@ def joint_search(
         say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
         print_joint_so_far(objective, result.best, as_json)
         return INTERRUPTED
-    problems = [entry.problem for entry in suite.entries]
-    found = joined(suite.name, objective, result, problems, sources, len(space), search.runs)
+    found = joined(suite, objective, result, sources, len(space), joint.runs)
     if as_json:
         print_json(found.as_json())
     else:
@@ -139,7 +141,9 @@ class _JointSearch:
         self._store, self._space, self._effort = store, space, effort
         self._join = OBJECTIVES[objective]
         self._defaults = list(dict.fromkeys(source.default for source in sources))
-        self._winners = list(dict.fromkeys(self._promising(entries, sources)))
+        feasible = set(space)
+        self._everybodys = self._defaults[0] if len(self._defaults) == 1 and self._defaults[0] in feasible else None
+        self._first = list(dict.fromkeys(c for c in self._promising(entries, sources) if c in feasible))[:_MOST_FIRST]
         self._parts = [self._part(entry, source) for entry, source in zip(entries, sources, strict=True)]
         self.runs = [
             store.start_run(entry.signature, entry.problem, source.provenance, self._settings(objective, source, part))
@@ -150,22 +154,17 @@ class _JointSearch:
         """Searches; however that ends, the runs end with it."""
         measurer = JointMeasurer(self._parts, self._join, self._keep)
         budget = self._effort.budget
-        everybodys = self._defaults[0] if len(self._defaults) == 1 and self._defaults[0] in set(self._space) else None
+        total = min(budget.trials or len(self._space), len(self._space))
         try:
-            with (
-                SearchProgress(
-                    min(budget.trials or len(self._space), len(self._space)), best_text=speed_text
-                ) as progress,
-                Interrupt() as stop,
-            ):
+            with SearchProgress(total, best_text=speed_text) as progress, Interrupt() as stop:
                 result = search(
                     self._space,
-                    everybodys,
+                    self._everybodys,
                     measurer,
                     sampler=self._effort.sampler,
                     seed=self._effort.seed,
                     budget=replace(budget, seconds=budget.seconds and budget.seconds * len(self._parts)),
-                    winners=self._winners,
+                    winners=self._first,
                     on_trial=progress.trial,
                     finalists=lambda ranked: self._finalists(ranked, measurer.round_us),
                     stop=stop,
@@ -194,9 +193,8 @@ class _JointSearch:
 
     def _part(self, entry: Entry, source: Source) -> Part:
         known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, source.provenance)
-        found, own = stored_answer(self._store, source, entry.problem), None
-        if found.stored is not None and found.neighbour is None:
-            own = today(entry.signature, found.stored.answer.config)
+        stored = stored_answer(self._store, source, entry.problem).stored
+        own = None if stored is None else today(entry.signature, stored.answer.config)
         return Part(entry.problem, source.measurer, source.default, own if own in set(source.space) else None, known)
 
     def _settings(self, objective: str, source: Source, part: Part) -> dict[str, Any]:
