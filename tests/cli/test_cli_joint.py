@@ -65,7 +65,7 @@ def test_one_config_is_told_with_what_it_costs_and_what_serves_stays(tuner: Tune
         before = store.answers()
     joint = tuner.json("search", *TWO, "--trials", "60", "--joint", "worst")
     assert (joint["joint"], joint["device"], joint["feasible_for_all"]) == ("worst", "nvidia-h200", 1359)
-    assert joint["tried"] == 60
+    assert (joint["tried"], joint["kind"]) == (60, "tuned")
     rows = joint["rows"]
     for row, own in zip(rows, answered, strict=True):
         space = recorded.load(row["recorded"])

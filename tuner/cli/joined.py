@@ -91,6 +91,7 @@ class Joined:
             "device": row.device,
             "joint": self.objective,
             "config": dict(verdict.config),
+            "kind": verdict.kind,
             "over_default": self.speed,
             "over_vendor": self.over_vendor,
             "ties": [{"config": dict(tie.config), "slowdown": tie.slowdown} for tie in verdict.ties],
@@ -182,6 +183,8 @@ def _notes(joined: Joined) -> Iterator[str]:
     verdict, tried = joined.verdict, len(joined.result.measurements)
     others = f"{len(verdict.ties)} more as good{', as far as could be told' if verdict.unresolved else ''}"
     yield f"tried {tried:,} of the {joined.space:,} configs that are feasible for all; {others}"
+    if verdict.kind == "default":
+        yield "the kernel's default for all of them: nothing is faster over all by more than 1 % with confidence"
     yield "not stored as an answer: what serves each problem stays as it was"
     if recorded := [share.row.recorded for share in joined.shares if share.row.recorded]:
         yield f"[yellow]replayed from {', '.join(recorded)}: not measured here[/]"
