@@ -243,6 +243,13 @@ class Store:
         with self._read() as connection:
             return settled(signature, connection.execute(query))
 
+    def tried_jointly(self, problem: Problem, provenance: Provenance) -> set[str]:
+        """Texts of the configs, of those that `known` gives, that searches tried for several problems at once."""
+        joint = schema.Run.settings["joint"].as_string().is_not(None)
+        query = select_trials(problem, provenance).where(joint).with_only_columns(schema.Trial.config_text)
+        with self._read() as connection:
+            return set(connection.scalars(query))
+
     def run(self, number: int) -> StoredRun | None:
         """The run of that number; None if there is none."""
         if not 0 < number <= _LARGEST_ID:

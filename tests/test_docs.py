@@ -70,6 +70,15 @@ def test_the_commands_on_spaces_run(environment: dict[str, str], tmp_path: Path)
     assert [file.name for file in tmp_path.glob("caches/*")] == ["softmax-8192x8192-fp32-nvidia-h200.json"]
 
 
+def test_one_config_for_several_problems_is_what_the_page_shows(environment: dict[str, str], tmp_path: Path) -> None:
+    (shown,) = blocks(ROOT / "docs" / "search.md", "text")
+    (block,) = [block for block in blocks(ROOT / "docs" / "search.md", "console") if "--joint" in block]
+    for line in block.splitlines():
+        command = ["sh", "-c", line.removeprefix("$ ")]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-2:] == shown.splitlines()[-2:]
+
+
 def test_every_command_is_in_the_readme() -> None:
     import click
 

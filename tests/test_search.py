@@ -15,6 +15,7 @@ from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Dim, Knob, Signature
 from tuner.measure import recorded
+from tuner.measure.joint import OBJECTIVES, JointMeasurer, Part
 from tuner.measure.recorded import RecordedMeasurer
 from tuner.records import Duel, Measurement, Outcome
 from tuner.search import Budget, Result, close_to_best, search
@@ -24,13 +25,16 @@ from tuner.search import Budget, Result, close_to_best, search
 def _subject(name: str) -> Subject:
     if name == "scripted":
         return Subject(SPACE, DEFAULT, ScriptedMeasurer)
+    if name == "joint":
+        parts = [Part(TOY.problem({"N": size}), ScriptedMeasurer, DEFAULT) for size in (64, 4096)]
+        return Subject(SPACE, DEFAULT, lambda: JointMeasurer(parts, OBJECTIVES["geomean"]))
     space = recorded.load(name)
     configs = [measurement.config for measurement in space.measurements]
     return Subject(configs, space.default, lambda: RecordedMeasurer(space))
 
 
 class TestSearch(SearchContract):
-    @pytest.fixture(params=["scripted", *recorded.names()])
+    @pytest.fixture(params=["scripted", "joint", *recorded.names()])
     def subject(self, request: pytest.FixtureRequest) -> Subject:
         return _subject(request.param)
 

@@ -107,9 +107,14 @@ class Result:
         return found.latency_us / measured[best].latency_us
 
 
-def close_to_best(ranked: Sequence[Measurement]) -> Sequence[Measurement]:
-    """The usual finalists."""
-    affordable = int(_FIRST_ROUNDS_US / (_LAUNCHES_OF_A_FINALIST * ranked[0].latency_us)) if ranked else 0
+def close_to_best(ranked: Sequence[Measurement], launch_us: float | None = None) -> Sequence[Measurement]:
+    """The usual finalists.
+
+    Args:
+        launch_us: what a launch of one takes, where that is not the latency that they are ranked by.
+    """
+    launch_us = launch_us or (ranked[0].latency_us if ranked else inf)
+    affordable = int(_FIRST_ROUNDS_US / (_LAUNCHES_OF_A_FINALIST * launch_us))
     most = min(max(affordable, _FEWEST_FINALISTS), _MOST_FINALISTS)
     close = [measurement for measurement in ranked if measurement.latency_us <= _CLOSE * ranked[0].latency_us]
     if len(close) <= most:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
@@ -16,3 +16,9 @@ def feasible(kernel: Kernel, problem: Problem, limits: Limits) -> Iterator[Confi
             values = dict(zip(choices, choice, strict=True))
             if kernel.valid(problem, values, limits):
                 yield kernel.signature.config(values)
+
+
+def common(spaces: Sequence[Sequence[Config]]) -> list[Config]:
+    """The configs that are in all of these sets, in the order of the first."""
+    others = [set(space) for space in spaces[1:]]
+    return [config for config in spaces[0] if all(config in other for other in others)]

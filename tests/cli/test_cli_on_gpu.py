@@ -112,6 +112,25 @@ def test_several_problems_pay_for_one_worker_and_one_compile_of_what_they_share(
     assert not any(row["searched"] for row in again)
 
 
+def test_one_config_for_two_problems_leaves_what_serves_as_it_is(tuner: Tuner) -> None:
+    """The default of one is not feasible for the other."""
+    own = tuner("search", "softmax", "--M", "1024", "--trials", "6")
+    joint = tuner("search", "softmax", "--M", "1024,4096", "--trials", "24", "--joint", "worst")
+    first, other = joint["rows"]
+    assert (first["problem"]["M"], other["problem"]["M"]) == (1024, 4096)
+    assert joint["tried"] == 24
+    for row in (first, other):
+        assert row["config"] == joint["config"]
+        assert row["rounds"] >= 20
+        assert "contended" not in row["marks"]
+        assert row["vendor"]["ratio"] > 0.5
+    assert joint["over_default"] == pytest.approx(min(first["default"]["ratio"], other["default"]["ratio"]))
+    assert joint["over_default"] > 0.5
+    assert first["own"]["loss"] > -0.05
+    assert other["own"] is None
+    assert tuner("best", "softmax", "--M", "1024") == own
+
+
 def test_a_suite_pays_for_one_worker(tuner: Tuner, tmp_path: Path) -> None:
     """No row after the first waits for a process to start on the card, and none sees ours as another's."""
     suite = tmp_path / "short.json"

@@ -361,3 +361,17 @@ def test_a_worker_holds_the_card_for_all_that_was_asked_for(machine: Machine) ->
         busy = CliRunner().invoke(cli, options, standalone_mode=False)
         assert "GPU 0 is in use by process 4711" in str(busy.exception)
         assert store.queue.jobs(1)[0].tries == 0  # it was not even taken
+
+
+def test_one_config_for_several_problems_is_measured_by_one_worker_in_turns(searched: Machine) -> None:
+    before = searched.json("best")
+    document = searched.json("search", "--N", "64,4096", "--trials", "8", "--joint", "worst")
+    assert [row["problem"]["N"] for row in document["rows"]] == [64, 4096]
+    assert document["config"]["FAULT"] in ("none", "racy")
+    assert all(row["config"] == document["config"] and row["rounds"] >= 20 for row in document["rows"])
+    assert document["over_default"] == pytest.approx(min(row["default"]["ratio"] for row in document["rows"]))
+    assert [row["own"] is not None for row in document["rows"]] == [False, True]
+    lost = 3 * document["failures"].get("out_of_memory", 0)  # such a config is tried again, by a new worker
+    assert searched.pools == 1
+    assert len(searched.started) <= 1 + lost
+    assert searched.json("best") == before

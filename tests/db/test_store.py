@@ -344,6 +344,14 @@ class TestKnown:
         other = replace(SCALE, op="shift")
         assert store.known(other, other.problem({"M": 4096}), HERE) == []
 
+    def test_what_was_tried_for_several_problems_at_once_is_known_and_told_apart(self, store: Store) -> None:
+        store.add_trial(started(store), measured())
+        joint = store.start_run(SCALE, PROBLEM, HERE, SETTINGS | {"joint": "worst"})
+        store.add_trial(joint, measured(block=64))
+        assert {m.config for m in store.known(SCALE, PROBLEM, HERE)} == {config(), config(64)}
+        assert store.tried_jointly(PROBLEM, HERE) == {config(64).text}
+        assert store.tried_jointly(PROBLEM, replace(HERE, source="another")) == set()
+
     def test_partial_is_the_fastest_of_a_run_that_was_interrupted(self, store: Store) -> None:
         assert store.partial(SCALE, PROBLEM, HERE) is None
         run = started(store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from statistics import median
 from typing import Any
@@ -20,12 +20,13 @@ from tuner.cli.session import chosen_gpus
 from tuner.cli.show import print_json
 from tuner.db.store import Store
 from tuner.errors import NoDevice, UnknownName
-from tuner.kernels.spec import Problem
+from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Asked
 from tuner.lookup import Table as Answers
 from tuner.measure import recorded
 from tuner.records import Device, StoredRun
-from tuner.space import feasible
+from tuner.search import Budget
+from tuner.space import common, feasible
 from tuner.suite import Entry, Suite
 
 _RUNS = 1000
@@ -43,8 +44,8 @@ class Plan:
 
     problem: Problem
     combinations: int
-    feasible: int | None
-    """None where the kernel's code cannot be loaded here."""
+    space: Sequence[Config] | None
+    """What is feasible; None where the kernel's code cannot be loaded here."""
     stored: str
     """The answer's match; `none`."""
     known: int
@@ -52,6 +53,15 @@ class Plan:
     trials: int
     """Configs still to try."""
     seconds: float
+
+    @property
+    def feasible(self) -> int | None:
+        return None if self.space is None else len(self.space)
+
+    def jointly(self, choice: int, budget: Budget, pace: Pace) -> Plan:
+        """The same where one config is to be found for several problems, and there are so many to choose from."""
+        trials = min(budget.trials or choice, choice)
+        return replace(self, trials=trials, seconds=pace.seconds(trials, budget.seconds))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -82,21 +92,43 @@ class Pace:
 
 
 def dry_run(
-    suite: Suite, effort: Effort, store: Store | None, *, gpu: str, device_id: str | None, as_json: bool
+    suite: Suite,
+    effort: Effort,
+    store: Store | None,
+    *,
+    gpu: str,
+    device_id: str | None,
+    as_json: bool,
+    joint: bool = False,
 ) -> int:
-    """Prints the plan of every problem."""
+    """Prints the plan of every problem.
+
+    Args:
+        joint: whether one config is to be found for all of them.
+    """
     gpus = [] if device_id is not None else chosen_gpus(gpu)
     runs = [] if store is None else store.runs(_RUNS)
     card = device.describe(gpus[0]) if gpus else _elsewhere(suite, device_id, runs)
     pace = _pace(card, runs)
     plans = [_plan(entry, effort, card, pace, store, runs, here=bool(gpus)) for entry in suite.entries]
+    choice = _choice(plans) if joint else None
+    if choice is not None:
+        plans = [plan.jointly(choice, effort.budget, pace) for plan in plans]
     seconds = sum(plan.seconds for plan in plans) / max(1, len(gpus))
     seconds += pace.start_s if seconds else 0.0
     if as_json:
-        document = {"device": card.id, "problems": suite.name, "seconds": round(seconds, 1), "basis": pace.basis}
+        document: dict[str, Any] = {
+            "device": card.id,
+            "problems": suite.name,
+            "seconds": round(seconds, 1),
+            "basis": pace.basis,
+        }
+        if joint:
+            document["feasible_for_all"] = choice
         print_json({**document, "rows": [plan.as_json() for plan in plans]})
     else:
-        _print(plans, card, f"about {seconds:,.0f} s on {card.name}: {pace.basis}")
+        for_all = f"feasible for all {len(plans)}: {_size_text(choice)}; " if joint else ""
+        _print(plans, card, f"{for_all}about {seconds:,.0f} s on {card.name}: {pace.basis}")
     return 0
 
 
@@ -137,7 +169,8 @@ def _plan(
     *,
     here: bool,
 ) -> Plan:
-    source, size = _space(entry, card)
+    source, space = _space(entry, card)
+    size = None if space is None else len(space)
     problem, budget = entry.problem, effort.budget
     answers = [] if store is None else store.answers(op=problem.op, device=card.id)
     live = Answers(card.id, [stored for stored in answers if not stored.provenance.recorded])
@@ -146,25 +179,36 @@ def _plan(
     wanted = min(budget.trials or size or 0, size or budget.trials or 0)
     trials = 0 if effort.is_content_with(found) else max(0, wanted - known)
     combinations = prod(len(knob.choices) for knob in entry.signature.knobs)
-    return Plan(problem, combinations, size, found.match, known, trials, pace.seconds(trials, budget.seconds))
+    return Plan(problem, combinations, space, found.match, known, trials, pace.seconds(trials, budget.seconds))
 
 
-def _space(entry: Entry, card: Device) -> tuple[str | None, int | None]:
-    """The source and the number of feasible configs, of the kernel's code or of a recorded space."""
+def _space(entry: Entry, card: Device) -> tuple[str | None, Sequence[Config] | None]:
+    """The source and the feasible configs, of the kernel's code or of a recorded space."""
     try:
         kernel = catalog.resolve(entry.reference)
     except NoDevice:
         spaces = [space for space in recorded.of_problem(entry.problem) if space.device == card]
-        return next(((space.source, len(space.measurements)) for space in spaces), (None, None))
-    return kernel.source, sum(1 for _ in feasible(kernel, entry.problem, card.limits))
+        return next(((space.source, [m.config for m in space.measurements]) for space in spaces), (None, None))
+    return kernel.source, list(feasible(kernel, entry.problem, card.limits))
+
+
+def _choice(plans: Sequence[Plan]) -> int | None:
+    """How many configs are feasible for all of them; None where that is not known of one."""
+    spaces = [plan.space for plan in plans if plan.space is not None]
+    return len(common(spaces)) if len(spaces) == len(plans) else None
 
 
 def _tried(problem: Problem, card: Device, source: str | None, runs: Sequence[StoredRun]) -> Iterator[int]:
-    """Of runs of the problem, the newest first, how many configs each knew in the end."""
+    """Of runs of the problem alone, the newest first, how many configs each knew in the end from such runs."""
     for run in runs:
         made = run.provenance
-        if run.problem == problem and (made.device, made.source, made.recorded) == (card, source, None):
-            yield run.trials + run.settings.get("known", 0)
+        its_own = run.problem == problem and "joint" not in run.settings
+        if its_own and (made.device, made.source, made.recorded) == (card, source, None):
+            yield run.trials + run.settings.get("known", 0) - run.settings.get("known_jointly", 0)
+
+
+def _size_text(size: int | None) -> str:
+    return "unknown" if size is None else f"{size:,}"
 
 
 def _print(plans: Sequence[Plan], card: Device, closing: str) -> None:
@@ -174,9 +218,14 @@ def _print(plans: Sequence[Plan], card: Device, closing: str) -> None:
     for name in ("combinations", "feasible", "stored", "to try", "s"):
         table.add_column(name, justify="right", no_wrap=True)
     for plan in plans:
-        size = "unknown" if plan.feasible is None else f"{plan.feasible:,}"
         stored = f"{plan.stored}, {plan.known:,} tried" if plan.known else plan.stored
-        numbers = (f"{plan.combinations:,}", size, stored, f"{plan.trials:,}", f"{plan.seconds:,.0f}")
+        numbers = (
+            f"{plan.combinations:,}",
+            _size_text(plan.feasible),
+            stored,
+            f"{plan.trials:,}",
+            f"{plan.seconds:,.0f}",
+        )
         table.add_row(short(plan.problem), *numbers)
     console.print(f"[bold]would search[/] on {card.name}, and measures nothing now")
     print_table(table, console, spare=("combinations",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from tuner.cli.interrupt import Interrupt
@@ -59,6 +60,10 @@ def run_search(
     try:
         space = set(source.space)
         known = [m for m in store.known(signature, problem, source.provenance) if m.config in space and reuse(m)]
+        tried_jointly = store.tried_jointly(problem, source.provenance)
+        jointly = sum(measurement.config.text in tried_jointly for measurement in known)
+        # They were chosen for other problems too, which is no effort for this one.
+        limits = replace(budget, trials=budget.trials and budget.trials + jointly)
         won = near_winners(store, source, signature, problem) if warm_start else {}
         settings: Mapping[str, Any] = {
             "sampler": sampler,
@@ -68,11 +73,12 @@ def run_search(
             "hope": budget.hope,
             "space": len(source.space),
             "known": len(known),
+            **({"known_jointly": jointly} if jointly else {}),
             "default": None if source.default is None else source.default.text,
             "winners": [{"config": config.text, "answer": winner.answer} for config, winner in won.items()],
         }  # what `serves` and `tuner show` go by later
         run = store.start_run(signature, problem, source.provenance, settings)
-        total = min(budget.trials or len(source.space), len(source.space))
+        total = min(limits.trials or len(source.space), len(source.space))
         with (
             SearchProgress(total, shown=stop is None) as progress,
             Interrupt() if stop is None else nullcontext(stop) as asked,
@@ -96,7 +102,7 @@ def run_search(
                     measurer,
                     sampler=sampler,
                     seed=seed,
-                    budget=budget,
+                    budget=limits,
                     known=known,
                     winners=[*won],
                     late_winners=won_meanwhile,

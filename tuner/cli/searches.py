@@ -14,6 +14,7 @@ import click
 from tuner.cli import INTERRUPTED
 from tuner.cli.dry_run import dry_run as plan
 from tuner.cli.effort import HOW_HARD, Effort, asked_effort
+from tuner.cli.joint import joint_search, refuse_what_is_not_joint
 from tuner.cli.lanes import Stop, spread
 from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
 from tuner.cli.problems import PROBLEMS, asked_problems
@@ -27,6 +28,7 @@ from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import MeasureError, NothingFound, UsageError
 from tuner.kernels.spec import Signature
+from tuner.measure.joint import OBJECTIVES
 from tuner.search import Result
 from tuner.suite import Entry, Suite
 
@@ -37,6 +39,7 @@ _AT_ONCE = 2
 def _search(
     suite: Suite,
     *,
+    joint: str | None,
     dry_run: bool,
     device_id: str | None,
     db: Database | None,
@@ -48,8 +51,10 @@ def _search(
     **how_hard: Any,
 ) -> int:
     effort = asked_effort(**how_hard)
+    if joint is not None:
+        refuse_what_is_not_joint(suite)
     if dry_run:
-        return plan(suite, effort, open_if_there(db), gpu=gpu, device_id=device_id, as_json=as_json)
+        return plan(suite, effort, open_if_there(db), gpu=gpu, device_id=device_id, as_json=as_json, joint=bool(joint))
     if device_id is not None:
         raise UsageError("--device names the card of a --dry-run; a search measures on --gpu")
     store = Store.open(db or default_database())
@@ -59,6 +64,8 @@ def _search(
         return _one(entry, effort, source, store, as_json)
     if replay is not None:
         raise UsageError(f"--replay names the space of one problem, and {suite.name} has {len(suite.entries)}")
+    if joint is not None:
+        return joint_search(suite, joint, effort, store, as_json, gpu=gpu, policy=policy, shared=shared)
     return _several(suite, effort, store, as_json, gpu=gpu, policy=policy, shared=shared)
 
 
@@ -169,6 +176,12 @@ def _search_suite(
 
 _OPTIONS: list[click.Parameter] = [
     *HOW_HARD,
+    click.Option(
+        ["--joint"],
+        type=click.Choice(list(OBJECTIVES)),
+        help="Find one config for several problems: by the geometric mean of its speeds over their defaults, "
+        "or by the worst of them. It is printed, and no answer is stored.",
+    ),
     click.Option(
         ["--dry-run"], is_flag=True, help="Say how large the space is, what is stored, how long it would take."
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -179,8 +179,9 @@ def _interval(interval: tuple[float, float] | None, decimals: int) -> str:
 class SearchProgress:
     """Trials, best so far, failures by kind and time left, on one line of stderr; nothing where that is no terminal."""
 
-    def __init__(self, total: int, *, shown: bool = True) -> None:
+    def __init__(self, total: int, *, shown: bool = True, best_text: Callable[[float], str] = us_text) -> None:
         self._best_us = float("inf")
+        self._best_text = best_text
         self._failures: Counter[str] = Counter()
         self._progress = Progress(
             SpinnerColumn(),
@@ -212,5 +213,5 @@ class SearchProgress:
             self._best_us = min(self._best_us, measurement.latency_us)
         else:
             self._failures[measurement.failure] += 1
-        best = f"best {us_text(self._best_us)}" if self._best_us < float("inf") else "none yet"
+        best = f"best {self._best_text(self._best_us)}" if self._best_us < float("inf") else "none yet"
         self._progress.update(self._task, advance=1, best=best, failures=failures_text(self._failures))

@@ -1,0 +1,223 @@
+"""`tuner search OP --joint geomean|worst`: one config for several problems, for who can hold no more than one.
+
+What is measured is kept, in a run of each problem. The joint config is printed and not stored as an answer: what serves
+a problem is what was found for that problem alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from tuner.cli import INTERRUPTED
+from tuner.cli.effort import Effort
+from tuner.cli.interrupt import Interrupt
+from tuner.cli.joined import joined, print_joined, print_joint_so_far, speed_text
+from tuner.cli.rows import short
+from tuner.cli.search import nothing_ran, stored_answer
+from tuner.cli.session import chosen_gpus, on_cards
+from tuner.cli.show import SearchProgress, failures_text, print_json, say
+from tuner.cli.source import Source, replayed
+from tuner.cli.warm_start import near_winners
+from tuner.db.store import Store
+from tuner.errors import NoDevice, NothingFound, UsageError
+from tuner.kernels.spec import Config
+from tuner.measure import recorded
+from tuner.measure.joint import OBJECTIVES, JointDuel, JointMeasurer, Part
+from tuner.neighbours import today
+from tuner.records import Duel, Measurement
+from tuner.search import Result, close_to_best, search
+from tuner.space import common
+from tuner.suite import Entry, Suite
+
+_MOST_FIRST = 16
+"""Of what won the problems and those near them, how many are tried first: of many problems it might be all trials."""
+
+
+def refuse_what_is_not_joint(suite: Suite) -> None:
+    """Raises `UsageError` where the problems are fewer than two, or not of one kernel."""
+    if len(suite.entries) < 2:
+        raise UsageError(
+            f"--joint finds one config for several problems, and {suite.name} is one; give more, such as --M 16,64"
+        )
+    kernels = list(dict.fromkeys(entry.reference for entry in suite.entries))
+    if len(kernels) > 1:
+        raise UsageError(
+            f"--joint is for problems of one op, and {suite.name} has {', '.join(kernels)}; add --only op={kernels[0]}"
+        )
+
+
+def joint_search(
+    suite: Suite, objective: str, effort: Effort, store: Store, as_json: bool, *, gpu: str, policy: str, shared: bool
+) -> int:
+    """Shows how it goes, then what the config is worth on each problem."""
+    with _sources(suite, store, gpu=gpu, policy=policy, shared=shared) as sources:
+        space = _common_space(suite.entries, sources)
+        joint = _JointSearch(store, suite.entries, sources, space, objective, effort)
+        result = joint.run()
+    if result.failures:
+        say(f"Failed: {failures_text(result.failures)}.")
+    if result.verdict is None:
+        if result.stopped != "interrupted":
+            raise nothing_ran(result)
+        say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
+        print_joint_so_far(objective, result.best, as_json)
+        return INTERRUPTED
+    found = joined(suite, objective, result, sources, len(space), joint.runs)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        print_joined(found)
+    return 0
+
+
+@contextmanager
+def _sources(suite: Suite, store: Store, *, gpu: str, policy: str, shared: bool) -> Iterator[list[Source]]:
+    """One for each problem, all of one card: one here, which is held, or one on which all of them were recorded."""
+    gpus = chosen_gpus(gpu)
+    if not gpus:
+        yield _recorded(suite, policy)
+        return
+    if len(gpus) > 1:
+        raise UsageError(f"--joint measures on one card, and --gpu {gpu} names {len(gpus)}; name one of them")
+    with on_cards(gpus, suite.name, store, policy, shared) as (lane,):
+        yield [lane.source(entry, False) for entry in suite.entries]
+
+
+def _recorded(suite: Suite, policy: str) -> list[Source]:
+    spaces = {entry.problem.text: recorded.of_problem(entry.problem) for entry in suite.entries}
+    missing = [text for text, found in spaces.items() if not found]
+    here = [space.device for space in spaces[suite.entries[0].problem.text]]
+    chosen = [[space for found in spaces.values() for space in found if space.device == card] for card in here]
+    whole = [each for each in chosen if len(each) == len(spaces)]
+    if not whole:
+        what = missing[0] if missing else f"all problems of {suite.name} on one card"
+        raise NoDevice(
+            f"there is no GPU here and no recorded space of {what}; "
+            f"what can be replayed: {', '.join(recorded.names()) or 'nothing'}"
+        )
+    say(f"No GPU here: replaying {', '.join(space.name for space in whole[0])}.")
+    return [_going_on(replayed(space, space.problem, policy)) for space in whole[0]]
+
+
+def _going_on(source: Source) -> Source:
+    """A recording has no card to give back, and its rounds are to go on where the last turn left them."""
+    measurer = source.measurer()
+    return replace(source, measurer=lambda: measurer)
+
+
+def _common_space(entries: Sequence[Entry], sources: Sequence[Source]) -> list[Config]:
+    """What is feasible for every problem.
+
+    Raises:
+        NothingFound: nothing is.
+    """
+    space = common([source.space for source in sources])
+    if not space:
+        pairs = combinations(zip(entries, sources, strict=True), 2)
+        apart = [[short(e.problem) for e, _ in pair] for pair in pairs if not common([s.space for _, s in pair])]
+        which = f", and none for both {apart[0][0]} and {apart[0][1]}" if apart else ""
+        raise NothingFound(
+            f"no config is feasible for all {len(entries)} problems{which}; search fewer of them at once"
+        )
+    return space
+
+
+class _JointSearch:
+    """A joint search, and the run of each problem in which its measurements are kept."""
+
+    def __init__(
+        self,
+        store: Store,
+        entries: Sequence[Entry],
+        sources: Sequence[Source],
+        space: Sequence[Config],
+        objective: str,
+        effort: Effort,
+    ) -> None:
+        self._store, self._space, self._effort = store, space, effort
+        self._join = OBJECTIVES[objective]
+        self._defaults = list(dict.fromkeys(source.default for source in sources))
+        feasible = set(space)
+        self._everybodys = self._defaults[0] if len(self._defaults) == 1 and self._defaults[0] in feasible else None
+        self._first = list(dict.fromkeys(c for c in self._promising(entries, sources) if c in feasible))[:_MOST_FIRST]
+        self._parts = [self._part(entry, source) for entry, source in zip(entries, sources, strict=True)]
+        self.runs = [
+            store.start_run(entry.signature, entry.problem, source.provenance, self._settings(objective, source, part))
+            for entry, source, part in zip(entries, sources, self._parts, strict=True)
+        ]
+
+    def run(self) -> Result:
+        """Searches; however that ends, the runs end with it."""
+        measurer = JointMeasurer(self._parts, self._join, self._keep)
+        budget = self._effort.budget
+        total = min(budget.trials or len(self._space), len(self._space))
+        try:
+            with SearchProgress(total, best_text=speed_text) as progress, Interrupt() as stop:
+                result = search(
+                    self._space,
+                    self._everybodys,
+                    measurer,
+                    sampler=self._effort.sampler,
+                    seed=self._effort.seed,
+                    budget=replace(budget, seconds=budget.seconds and budget.seconds * len(self._parts)),
+                    winners=self._first,
+                    on_trial=progress.trial,
+                    finalists=lambda ranked: self._finalists(ranked, measurer.round_us),
+                    stop=stop,
+                )
+        except BaseException:
+            self._end("failed", "error", {})
+            raise
+        finally:
+            measurer.close()
+        status = "done" if result.verdict else "interrupted" if result.stopped == "interrupted" else "failed"
+        self._end(status, result.stopped, {"joint": sum(result.seconds.values())}, result.duel)
+        return result
+
+    def _promising(self, entries: Sequence[Entry], sources: Sequence[Source]) -> Iterator[Config]:
+        """What is tried first: the problems' defaults, then what won them and those near them."""
+        yield from (default for default in self._defaults if default is not None)
+        if self._effort.warm_start:
+            for entry, source in zip(entries, sources, strict=True):
+                joint = replace(source, space=self._space)
+                yield from near_winners(self._store, joint, entry.signature, entry.problem)
+
+    def _finalists(self, ranked: Sequence[Measurement], round_us: float) -> list[Measurement]:
+        """The usual ones, and the problems' defaults, however they did."""
+        defaults = [measurement for measurement in ranked if measurement.config in self._defaults]
+        return list({m.config: m for m in [*defaults, *close_to_best(ranked, round_us)]}.values())
+
+    def _part(self, entry: Entry, source: Source) -> Part:
+        known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, source.provenance)
+        stored = stored_answer(self._store, source, entry.problem).stored
+        own = None if stored is None else today(entry.signature, stored.answer.config)
+        return Part(entry.problem, source.measurer, source.default, own if own in set(source.space) else None, known)
+
+    def _settings(self, objective: str, source: Source, part: Part) -> dict[str, Any]:
+        """What the run of one problem was asked for."""
+        budget = self._effort.budget
+        return {
+            "joint": objective,
+            "problems": len(self._parts),
+            "sampler": self._effort.sampler,
+            "seed": self._effort.seed,
+            "trials": budget.trials,
+            "budget_s": budget.seconds,
+            "hope": budget.hope,
+            "space": len(source.space),
+            "common": len(self._space),
+            "known": len(part.known),
+            "default": None if source.default is None else source.default.text,
+        }
+
+    def _keep(self, place: int, measurement: Measurement) -> None:
+        self._store.add_trial(self.runs[place], measurement)
+
+    def _end(self, status: str, stopped: str, seconds: dict[str, float], duel: Duel | None = None) -> None:
+        for place, run in enumerate(self.runs):
+            rounds = duel.parts[place] if isinstance(duel, JointDuel) else None
+            self._store.end_run(run, status, stopped, seconds, rounds)
