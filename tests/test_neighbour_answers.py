@@ -9,11 +9,12 @@ import pytest
 from helpers import H200
 from stored import HERE, SCALE, answer
 
-from tuner.kernels.spec import Problem
+from tuner.kernels.spec import Knob, Problem
 from tuner.lookup import Asked, Found, Table
 from tuner.neighbours import distance
 from tuner.records import Environment, Provenance, StoredAnswer, Transfer
 
+TILED = replace(SCALE, knobs=(*SCALE.knobs, Knob("BLOCK_M", (64,))))
 LADDER = (16, 32, 64, 128, 256, 512, 1024)
 """Twelve pairs of these are within reach of one another."""
 
@@ -167,6 +168,7 @@ class TestEvidence:
             (1.031, 1.25, False),
             (1.02, 1.05, True),
             (1.02, 1.02, False),
+            (1.0, 1.04, False),
             (float("inf"), 1.25, False),
         ],
         ids=str,
@@ -177,6 +179,20 @@ class TestEvidence:
             for one in tuned()
         ]
         assert (serves(find(answers, everywhere(answers, slowdown), asked(200))) == 256) is good
+
+    def test_what_was_seen_of_as_many_tiles_says_nothing_of_more_of_them(self) -> None:
+        answers = [
+            replace(one, answer=replace(one.answer, config=TILED.config({**one.answer.config, "BLOCK_M": 64})))
+            for one in tuned((40, 48, 56, 64, 80, 96, 112, 128))
+        ]
+        as_many = [pair for pair in permutations(answers, 2) if (pair[0].id <= 4) == (pair[1].id <= 4)]
+        more = [pair for pair in permutations(answers, 2) if pair not in as_many]
+        seen = [*lost(1.0, *as_many), *lost(1.6, *more)]
+        assert serves(find(answers, seen, asked(60))) == 64
+        assert serves(find(answers, seen, asked(65))) is None  # a second row of tiles for the last row
+        assert serves(find(answers, seen, asked(100))) == 96
+        assert serves(find(answers, seen, asked(140))) is None
+        assert serves(find(answers, [*lost(1.0, *as_many), *lost(1.02, *more)], asked(65))) == 64
 
     def test_one_in_a_few_that_was_slower_than_the_default_is_too_many(self) -> None:
         answers = [*tuned(), stored(8, problem(700), speedup=1.0)]

@@ -13,7 +13,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.kernels.spec import Config, Kernel, Problem, Signature
+from tuner.kernels.spec import Config, Kernel, Problem, Signature, cdiv
 from tuner.portable import checked_config
 from tuner.records import StoredAnswer, Transfer
 
@@ -23,6 +23,8 @@ _LOOKED_AT = 2000
 """Of all transfers, the newest: so many take a few milliseconds, and a question does not wait for more."""
 _MOST_LOST, _SLOWER, _SLOWER_SHARE = 1.03, 1.01, 0.02
 """What may be lost on average; from where on a config counts as slower; and how many may be, of all that were tried."""
+_LEAST_GAIN = 1.05
+"""Where tuning gained less over the default, the default risks nothing."""
 
 
 def distance(problem: Problem, other: Problem) -> float:
@@ -90,18 +92,22 @@ class Evidence:
 
         Its own record tells, where it was tried on three problems within reach or more; else that of all answers alike,
         at such distances, where there are ten. On average it must have lost at most 3 % there, and less than tuning
-        gains over the default; and not more than one in fifty may have been slower than the default.
+        gains over the default; and not more than one in fifty may have been slower than the default. Where its config
+        cuts the asked problem into as many tiles as its own, that is the record on such problems; else on the others.
         """
+        if _gain(stored) < _LEAST_GAIN:
+            return None
         away = distance(stored.answer.problem, asked)
-        seen = own = list(self._losses(self._of.get(stored.id, ())))
+        as_many = _as_many_tiles(stored, asked)
+        seen = own = list(self._losses(self._of.get(stored.id, ()), as_many))
         if len(own) < _FEWEST_OWN:
             newest = islice(reversed(self.transfers), _LOOKED_AT)
             alike = (one for one in newest if one.distance >= away / 2 and self._tried_alike(one, stored))
-            seen = list(islice(self._losses(alike), _MOST))
+            seen = list(islice(self._losses(alike, as_many), _MOST))
             if len(seen) < _FEWEST or any(loss.slower_than_default for loss in own):
                 return None
         lost = geometric_mean(loss.slowdown for loss in seen)
-        gained = min(geometric_mean(loss.gain for loss in seen), (stored.answer.speedup_interval or (inf, inf))[0])
+        gained = min(geometric_mean(loss.gain for loss in seen), _gain(stored))
         slower = sum(loss.slower_than_default for loss in seen)
         if lost > _MOST_LOST or lost >= gained or slower > _SLOWER_SHARE * len(seen):
             return None
@@ -111,11 +117,18 @@ class Evidence:
         came = self._answers.get(transfer.from_answer)
         return came is not None and _family(came) == _family(stored)
 
-    def _losses(self, transfers: Iterable[Transfer]) -> Iterator[_Loss]:
-        """Those between answers that are here and can be compared."""
+    def _losses(self, transfers: Iterable[Transfer], as_many: bool) -> Iterator[_Loss]:
+        """Those between answers that are here and can be compared, where there were `as_many` tiles or were not."""
         for transfer in transfers:
             came, went = self._answers.get(transfer.from_answer), self._answers.get(transfer.to_answer)
-            if came is not None and went is not None and came.answer.kind == "tuned" and _comparable(came, went):
+            if (
+                came is not None
+                and went is not None
+                and came.answer.kind == "tuned"
+                and _gain(came) >= _LEAST_GAIN
+                and _comparable(came, went)
+                and _as_many_tiles(came, went.answer.problem) == as_many
+            ):
                 yield _Loss(transfer.slowdown, went.answer.speedup or inf)
 
 
@@ -144,6 +157,24 @@ class _Loss:
     @property
     def slower_than_default(self) -> bool:
         return self.slowdown > _SLOWER * self.gain
+
+
+def _gain(stored: StoredAnswer) -> float:
+    """The default's latency over an answer's, at least; infinite where the default does not run."""
+    return (stored.answer.speedup_interval or (inf, inf))[0]
+
+
+def _as_many_tiles(stored: StoredAnswer, asked: Problem) -> bool:
+    """Whether an answer's config cuts every dim of another problem into as many pieces as of its own.
+
+    By the knobs that are called after what they tile: BLOCK_M or TILE_M for M. One more row of tiles costs a decode
+    GEMM 14 to 60 %; as many of them, 1 % at most (H200, 2026-11-28).
+    """
+    config, problem = stored.answer.config, stored.answer.problem
+    tiled = [
+        (dim, config[knob]) for dim, _ in problem.dims for knob in (f"BLOCK_{dim}", f"TILE_{dim}") if knob in config
+    ]
+    return all(cdiv(problem[dim], tile) == cdiv(asked[dim], tile) for dim, tile in tiled)
 
 
 _Family = tuple[object, ...]

@@ -59,7 +59,7 @@ class Verdict:
     unresolved: bool
     """Somebody was shown to be neither within 1 % of the leader nor beyond."""
     open: bool
-    """More rounds might change the answer: somebody may beat it by more than 1 %, or be within 1 % and win by the rule."""
+    """More rounds might change the answer: somebody may beat it by over 1 %, or be within 1 % and win by the rule."""
     rounds: int
     """How many it rests on."""
 
