@@ -358,15 +358,20 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     )
 
 
-def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the kernel whose warps have roles."""
-    store_bytes = config["BLOCK_M"] * BLOCK * itemsize(problem["out_dtype"])
+def roles_can(problem: Problem, limits: Limits) -> bool:
+    """Whether warps with roles have a use: wgmma is Hopper's alone, and busy all the time with sums that stay there."""
     return (
         descriptors_can(problem, limits)
-        # wgmma is Hopper's alone.
         and limits.capability[0] == 9
-        # Where sums stay in the tensor cores, these have work all the time.
         and (problem["scales"] == "block" or problem["accumulate"] == "fp32")
+    )
+
+
+def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of a tile of the kernel whose warps have roles."""
+    store_bytes = config["BLOCK_M"] * BLOCK * itemsize(problem["out_dtype"])
+    return (
+        roles_can(problem, limits)
         and config["num_stages"] * stage_bytes(problem, config) + store_bytes + 1024 <= limits.shared_bytes
     )
 
@@ -386,6 +391,10 @@ _TILES = {
 }
 """How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: the best of each among some
 100 configs at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
+_WITH_ROLES = {"fp32": {(128, 256): 1.0, (128, 128): 0.99}, "block": {(128, 128): 1.0}}
+_WITHOUT = {"fp32": 0.78, "block": 0.82}
+"""The same with roles, and the fastest tile without over the fastest with them: 4096 x 28672 x 4096 takes 713 us and
+920, 4096^3 in blocks 133 and 164, 1024 x 6144 x 4096 44 and 55, in blocks 55 and 67 (H200, 2026-11-28)."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -404,9 +413,14 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         )
     if min(M, N) < 64:
         return few_rows(problem, limits)
-    speeds = _TILES["block" if problem["scales"] == "block" else problem["accumulate"]]
-    for (block_m, block_n), slices in by_waves(problem, speeds, limits):
-        config: dict[str, Value] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "SPLIT_K": slices}
+    sums = "block" if problem["scales"] == "block" else problem["accumulate"]
+    with_roles = _WITH_ROLES.get(sums, {}) if roles_can(problem, limits) else {}
+    others = _WITHOUT[sums] if with_roles else 1.0
+    speeds = {tile: others * speed for tile, speed in _TILES[sums].items()} | with_roles
+    for tile, slices in by_waves(problem, speeds, limits):
+        if tile in with_roles and slices > 1:
+            continue  # those are not cut
+        config: dict[str, Value] = {"BLOCK_M": tile[0], "BLOCK_N": tile[1], "SPLIT_K": slices}
         for found in filled(problem, config, limits):
             return found
     return few_rows(problem, limits)
@@ -436,12 +450,13 @@ def filled(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Ite
     """
     group_m = rows_walked(problem, int(config["BLOCK_M"]))
     few = sums_held(problem, {**config, "num_warps": 4}, limits) <= 128 * 128
-    variants = ("tiles", "persistent") if problem["scales"] == "block" else ("persistent", "tiles")
+    plain = ("tiles", "persistent") if problem["scales"] == "block" else ("persistent", "tiles")
+    variants = ("specialized", *plain)
     for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), (6, 5, 4, 3, 2)):
         more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
         full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, **more}
         shared = stages * stage_bytes(problem, full)
-        if (variant == "persistent" or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
+        if (variant in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full
 
 
