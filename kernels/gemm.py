@@ -439,7 +439,7 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """The default of a tf32 product of which a factor does not lie along K, on Hopper.
 
     Its wgmma turns 16-bit factors around, not these. Two warps with the older instructions and all their registers are
-    then fastest by far: 95.3 us at 2048^3, where four or eight warps take 117 at best and cuBLAS 51.3 (H200, 2026-11-28).
+    then fastest by far: 95.3 us at 2048^3, where more take 117 at best and cuBLAS 51.3 (H200, 2026-11-28).
     """
     M, N, _ = problem.sizes
     wide = cdiv(M, 64) * cdiv(N, 128) >= limits.sm_count
@@ -457,7 +457,12 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """The default where a tile has fewer than 64 rows or columns."""
+    """The default where a tile has fewer than 64 rows or columns.
+
+    Where the narrowest tiles leave half of the multiprocessors idle, rows are cut in two, though b is then read twice
+    from L2, or K is: 32 x 4096 x 4096 takes 17.5 us in tiles of 16 rows and 21.7 in ones of 32, 48 x 4096 x 14336 takes
+    42.3 in two slices and 44.6 in one (H200, 2026-11-28).
+    """
     M, N, _ = problem.sizes
     block_m = min(128, max(16, next_power_of_2(M)))
     block_n = min(256, max(16, next_power_of_2(N)))
@@ -469,25 +474,29 @@ def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
             block_n //= 2
         else:
             break
-    config = {
+    config: dict[str, Value] = {
         "BLOCK_M": block_m,
         "BLOCK_N": block_n,
         "SPLIT_K": 1,
         "num_warps": 4 if block_m * block_n > 16 * 16 else 2,
     }
+    if 2 * cdiv(M, block_m) * cdiv(N, block_n) <= limits.sm_count and min(block_m, block_n) >= 32:
+        more = {"BLOCK_M": 16, "num_warps": 2} if block_m == 32 else {"SPLIT_K": 2}
+        for found in filled(problem, config | more | {"VARIANT": "tiles", "num_stages": 5}, limits, 40 * 1024):
+            return found
     return next(filled(problem, config, limits, most_bytes=40 * 1024))
 
 
 def filled(
-    problem: Problem, config: Mapping[str, int], limits: Limits, most_bytes: int
+    problem: Problem, config: Mapping[str, Value], limits: Limits, most_bytes: int
 ) -> Iterator[Mapping[str, Value]]:
-    """A tile with its order, its variant, and the deepest steps and the most stages that fit."""
-    group_m = rows_walked(problem, config["BLOCK_M"])
+    """A tile with its order, and what it leaves open: the variant, the deepest steps and the most stages that fit."""
+    group_m = rows_walked(problem, int(config["BLOCK_M"]))
     for variant in ("persistent", "specialized", "tiles"):
         for block_k in (256, 128, 64, 32):
             for stages, stores in product((6, 5, 4, 3, 2), (1, 2)):
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
-                full = {**config, "GROUP_M": group_m, **more}
+                full = {"GROUP_M": group_m, **more, **config}
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full
 

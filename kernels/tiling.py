@@ -86,6 +86,9 @@ def by_waves(
 ) -> Iterable[tuple[tuple[int, int], int]]:
     """Tiles, whole or in two slices, by how long their waves over the multiprocessors take; the shortest first.
 
+    Only what fills less than half of a wave is cut. Slices of a last wave were nowhere faster than the best whole tile:
+    384 x 4096 x 14336 takes 86.8 us in tiles of 64 x 128 with such slices, 76.4 in 128 x 128 (H200, 2026-11-28).
+
     Args:
         speeds: of the tensor cores with each tile, over the fastest.
     """
@@ -94,10 +97,14 @@ def by_waves(
     def waves(choice: tuple[tuple[int, int], int]) -> float:
         (block_m, block_n), slices = choice
         area = block_m * block_n / slices
-        whole = cdiv(cdiv(M, block_m) * cdiv(N, block_n) * slices, limits.sm_count) * area / speeds[block_m, block_n]
+        whole = cdiv(tiles(block_m, block_n) * slices, limits.sm_count) * area / speeds[block_m, block_n]
         return whole + (JOINING / K if slices > 1 else 0)
 
-    return sorted(product(speeds, (1, 2)), key=waves)
+    def tiles(block_m: int, block_n: int) -> int:
+        return cdiv(M, block_m) * cdiv(N, block_n)
+
+    cut = [tile for tile in speeds if 2 * tiles(*tile) <= limits.sm_count]
+    return sorted([*product(speeds, (1,)), *product(cut, (2,))], key=waves)
 
 
 def rows_walked(problem: Problem, block_m: int) -> int:
