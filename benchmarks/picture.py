@@ -22,7 +22,7 @@ from tuner.search import Budget
 
 def main(out: Path) -> None:
     """Searches, prints into a recording console, and writes the SVG."""
-    space = next(recorded.load(name) for name in recorded.names() if name.startswith("transpose"))
+    space = next(recorded.load(name) for name in recorded.names() if name.startswith("softmax-4096x65536-fp32"))
     source = replayed(space, space.problem, AUTO)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder) / "tuner.db")
@@ -38,7 +38,7 @@ def main(out: Path) -> None:
         )
         found = stored_answer(store, source, space.problem)
     console = Console(record=True, width=92, highlight=False, file=sys.stderr)
-    console.print("[dim]$[/] tuner search transpose --M 8192")
+    console.print("[dim]$[/] tuner search softmax --M 4096 --N 65536")
     print_found(found, console)
     out.write_text(console.export_svg(title="tuner", unique_id="search"))
 

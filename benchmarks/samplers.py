@@ -117,8 +117,10 @@ def _row(*cells: str) -> str:
 
 
 def _recorded() -> list[Space]:
-    spaces = map(recorded.load, recorded.names())
-    return [Space(space.name.rpartition("-nvidia")[0], space.measurements, space.default) for space in spaces]
+    spaces = [recorded.load(name) for name in recorded.names()]
+    problems = [space.name.rpartition("-nvidia")[0] for space in spaces]
+    names = [short if problems.count(short) == 1 else space.name for short, space in zip(problems, spaces, strict=True)]
+    return [Space(name, space.measurements, space.default) for name, space in zip(names, spaces, strict=True)]
 
 
 def main() -> None:
