@@ -108,17 +108,17 @@ def print_found(found: Found, console: Console | None = None) -> None:
 
 
 def _latencies(answer: Answer) -> Grid:
-    grid = Grid("", "latency", "95 % interval", "time over best", box=SIMPLE, pad_edge=True)
+    beside = ["over best", *["95 % interval"] * (answer.kind == "tuned")]
+    grid = Grid("", "latency", "95 % interval", *beside, box=SIMPLE, pad_edge=True)
     for column in grid.columns[1:]:
         column.justify = "right"
-    grid.add_row(answer.kind, us_text(answer.latency_us), _interval(answer.interval_us, 2), "")
+    grid.add_row(answer.kind, us_text(answer.latency_us), _interval(answer.interval_us, 2))
     if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
-        ratio = f"{answer.speedup:.3f}  {_interval(answer.speedup_interval, 3)}"
-        grid.add_row("default", us_text(answer.default_latency_us), "", ratio)
+        ratio = f"{answer.speedup:.3f}", _interval(answer.speedup_interval, 3)
+        grid.add_row("default", us_text(answer.default_latency_us), "", *ratio)
     if answer.vendor_latency_us is not None and answer.latency_us is not None:
-        grid.add_row(
-            "torch", us_text(answer.vendor_latency_us), "", f"{answer.vendor_latency_us / answer.latency_us:.3f}"
-        )
+        ratio_to_torch = f"{answer.vendor_latency_us / answer.latency_us:.3f}"
+        grid.add_row("torch", us_text(answer.vendor_latency_us), "", ratio_to_torch)
     return grid
 
 
