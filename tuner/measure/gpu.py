@@ -143,14 +143,11 @@ class GpuMeasurer:
         self._begin()
         until = monotonic() + timeout_s
         while not self._done:
-            if self._stage is _IDLE and self._compiled:
-                self._in_hand = self._compiled.popleft()
-                self._seed += 1
-                beaten_by = self._best_us if self._stop_beaten else None
-                self._request(Measure(self._in_hand.config, beaten_by, self._seed))
+            self._hand_over()
             self._step(until)
             if monotonic() >= until:
                 break
+        self._hand_over()  # so that the worker is at the next one while the caller learns from this one
         return self._done.popleft() if self._done else None
 
     def settle(self, timeout_s: float) -> Sequence[Measurement]:
@@ -197,6 +194,14 @@ class GpuMeasurer:
             self._workers.turn.release()
         for close in self._on_close:
             close()
+
+    def _hand_over(self) -> None:
+        """Gives an idle worker the next config that compiled."""
+        if self._stage is _IDLE and self._compiled:
+            self._in_hand = self._compiled.popleft()
+            self._seed += 1
+            beaten_by = self._best_us if self._stop_beaten else None
+            self._request(Measure(self._in_hand.config, beaten_by, self._seed))
 
     def _give_back_pool(self) -> None:
         if self._may_compile:
