@@ -4,8 +4,8 @@
 
 For each problem: Triton's tuner is timed on `--configs` of the feasible ones, drawn at random, with an empty compile
 cache. It takes one after the other and all of them, so its time for the whole set is extrapolated from those. Beside it
-a search from the shell, with nothing cached or stored. The draw is from configs of one jit function, for that is what
-Triton's tuner wraps.
+a search from the shell, with nothing cached or stored. The draw is from configs of one jit function and without a
+workspace, for that is what Triton's tuner wraps.
 """
 
 from __future__ import annotations

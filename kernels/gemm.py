@@ -442,7 +442,7 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     then fastest by far: 95.3 us at 2048^3, where more take 117 at best and cuBLAS 51.3 (H200, 2026-11-28).
     """
     M, N, _ = problem.sizes
-    wide = cdiv(M, 64) * cdiv(N, 128) >= limits.sm_count
+    wide = N > 64 and cdiv(M, 64) * cdiv(N, 128) >= limits.sm_count
     return {
         "BLOCK_M": 64,
         "BLOCK_N": 128 if wide else 64,

@@ -86,7 +86,7 @@ def by_waves(
 ) -> Iterable[tuple[tuple[int, int], int]]:
     """Tiles, whole or in two slices, by how long their waves over the multiprocessors take; the shortest first.
 
-    Only what fills less than half of a wave is cut. Slices of a last wave were nowhere faster than the best whole tile:
+    Only what fills half of a wave at most is cut. Slices of a last wave were nowhere faster than the best whole tile:
     384 x 4096 x 14336 takes 86.8 us in tiles of 64 x 128 with such slices, 76.4 in 128 x 128 (H200, 2026-11-28).
 
     Args:

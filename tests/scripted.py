@@ -94,10 +94,13 @@ class ScriptedMeasurer:
         self._waiting.clear()
         return ()
 
-    def recheck(self, config: Config, seed: int) -> Evidence | Measurement:
-        if config in self._wrong_again:
-            return Measurement(config, Outcome.WRONG_RESULT, stage="check", error="wrong on other inputs")
-        return Evidence(0.05, 0.1, ("normal", "special"), 34)
+    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
+        return [
+            Measurement(config, Outcome.WRONG_RESULT, stage="check", error="wrong on other inputs")
+            if config in self._wrong_again
+            else Evidence(0.05, 0.1, ("normal", "special"), 34)
+            for config in configs
+        ]
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
         for config in configs:

@@ -9,7 +9,7 @@ import pytest
 from helpers import H200
 from stored import HERE, SCALE, answer
 
-from tuner.kernels.spec import Knob, Problem
+from tuner.kernels.spec import Knob, Problem, Value
 from tuner.lookup import Asked, Found, Table
 from tuner.neighbours import distance
 from tuner.records import Environment, Provenance, StoredAnswer, Transfer
@@ -193,6 +193,15 @@ class TestEvidence:
         assert serves(find(answers, seen, asked(100))) == 96
         assert serves(find(answers, seen, asked(140))) is None
         assert serves(find(answers, [*lost(1.0, *as_many), *lost(1.02, *more)], asked(65))) == 64
+
+    @pytest.mark.parametrize("knob", [0, "auto", True])
+    def test_a_knob_of_such_a_name_that_is_no_size_tiles_nothing(self, knob: Value) -> None:
+        odd = replace(SCALE, knobs=(*SCALE.knobs, Knob("BLOCK_M", (knob,))))
+        answers = [
+            replace(one, answer=replace(one.answer, config=odd.config({**one.answer.config, "BLOCK_M": knob})))
+            for one in tuned()
+        ]
+        assert serves(find(answers, everywhere(answers, 1.0), asked(200))) == 256
 
     def test_one_in_a_few_that_was_slower_than_the_default_is_too_many(self) -> None:
         answers = [*tuned(), stored(8, problem(700), speedup=1.0)]

@@ -171,10 +171,10 @@ def _as_many_tiles(stored: StoredAnswer, asked: Problem) -> bool:
     GEMM 14 to 60 %; as many of them, 1 % at most (H200, 2026-11-28).
     """
     config, problem = stored.answer.config, stored.answer.problem
-    tiled = [
-        (dim, config[knob]) for dim, _ in problem.dims for knob in (f"BLOCK_{dim}", f"TILE_{dim}") if knob in config
-    ]
-    return all(cdiv(problem[dim], tile) == cdiv(asked[dim], tile) for dim, tile in tiled)
+    tiled = [(dim, config.get(f"{word}_{dim}")) for dim, _ in problem.dims for word in ("BLOCK", "TILE")]
+    return all(
+        cdiv(problem[dim], tile) == cdiv(asked[dim], tile) for dim, tile in tiled if type(tile) is int and tile > 0
+    )
 
 
 _Family = tuple[object, ...]

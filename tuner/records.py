@@ -230,7 +230,7 @@ class Duel:
     contenders: tuple[str, ...]
     rounds: tuple[tuple[float, ...], ...]
     states: tuple[CardState, ...] = ()
-    """The card at the end of each round; empty where nobody could look."""
+    """The card when it was looked at after each round, several of which may share a look; empty where nobody could."""
 
     def of(self, contender: str) -> tuple[float, ...]:
         """The latencies of one contender, round by round."""

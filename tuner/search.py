@@ -324,10 +324,8 @@ class _Run:
 
     def _right_again(self, contenders: Sequence[Config]) -> bool:
         """Whether all are, as far as was not seen before; one that is not becomes a failed measurement."""
-        for config in contenders:
-            if config in self._evidence:
-                continue
-            answer = self._measurer.recheck(config, _RECHECK_SEED)
+        unseen = [config for config in contenders if config not in self._evidence]
+        for config, answer in zip(unseen, self._measurer.recheck(unseen, _RECHECK_SEED), strict=True):
             if isinstance(answer, Measurement):
                 self._keep(answer)
             else:

@@ -47,6 +47,7 @@ class Machine:
         self.ceilings = SLOW
         self.surveys = self.pools = 0
         self.started: list[int] = []
+        self.children: list[Child] = []
         self._patch = patch
         patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
@@ -63,11 +64,13 @@ class Machine:
 
     def _start(self, gpu: int, module: str = "") -> Child:
         self.started.append(gpu)
-        return Child("cpu_worker")
+        self.children.append(Child("cpu_worker"))
+        return self.children[-1]
 
     def _pool(self, module: str) -> Child:
         self.pools += 1
-        return Child(module)
+        self.children.append(Child(module))
+        return self.children[-1]
 
     def _survey(self, worker: Child) -> Ceilings:
         self.surveys += 1
@@ -116,6 +119,16 @@ def searched(machine: Machine, found: Path) -> Machine:
     with closing(sqlite3.connect(found)) as source, closing(sqlite3.connect(machine.db)) as target:
         source.backup(target)
     return machine
+
+
+def test_what_got_ready_early_is_gone_where_nothing_can_be_searched(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.cli.source.feasible", lambda *asked: iter(()))
+    done = machine("search")
+    assert "no config of" in str(done.exception)
+    assert len(machine.children) == 2  # the worker that was to survey the card, and the pool
+    assert not any(child.runs for child in machine.children)
 
 
 def test_an_answer_rests_on_evidence_and_ceilings(searched: Machine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ LARGE: list[tuple[str, dict[str, object]]] = [
     ("gemm", {"M": 4096}),
     ("gemm", {"M": 16, "N": 4096, "K": 4096}),
     ("gemm", {"M": 4096, "dtype": "fp32", "precision": "tf32"}),
+    ("gemm", {"M": 16384, "N": 64, "K": 4096, "dtype": "fp32", "precision": "tf32"}),
     ("gemm", {"M": 7, "N": 50257, "K": 1311}),
     ("scaled_gemm", {"M": 4096, "scales": "block"}),
     ("scaled_gemm", {"M": 16, "N": 4096, "K": 4096}),
@@ -66,9 +68,16 @@ def test_default_is_feasible_at_every_size(op: str, limits: Limits) -> None:
     kernel = catalog.load(op)
     draw = random.Random(op)
     sizes = [2**power for power in range(15)]
-    drawn = [{dim.name: draw.choice(sizes) for dim in kernel.signature.dims} for _ in range(300)]
+    drawn = [
+        kernel.signature.problem({dim.name: draw.choice(sizes) for dim in kernel.signature.dims}) for _ in range(100)
+    ]
+    of_all_kinds = [*problems(op)]
+    drawn += [
+        replace(draw.choice(of_all_kinds), dims=tuple((dim.name, draw.choice(sizes)) for dim in kernel.signature.dims))
+        for _ in range(300)
+    ]
     large = [kernel.signature.problem(values) for name, values in LARGE if name == op]
-    for problem in [*large, *problems(op), *map(kernel.signature.problem, drawn)]:
+    for problem in [*large, *of_all_kinds, *drawn]:
         config = kernel.default_config(problem, limits)
         choices = {knob.name: knob.choices for knob in kernel.signature.knobs}
         assert all(value in choices[name] for name, value in config.items()), (problem.text, config)

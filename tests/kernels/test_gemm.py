@@ -55,6 +55,32 @@ def test_a_row_over_columns_that_lie_along_k_goes_without_tensor_cores_unless_tu
     assert KERNEL.default(problem(M=1, N=4096, K=4096), H200.limits)["VARIANT"] == "persistent"
 
 
+@pytest.mark.parametrize(
+    ("values", "tile"),
+    [
+        ({"M": 16, "N": 4096}, {"BLOCK_M": 16, "BLOCK_N": 64, "SPLIT_K": 1}),
+        ({"M": 32, "N": 4096}, {"BLOCK_M": 16, "BLOCK_N": 64, "SPLIT_K": 1}),  # two rows of 64 tiles on 132
+        ({"M": 32, "N": 6144}, {"BLOCK_M": 32, "BLOCK_N": 64, "SPLIT_K": 1}),  # 96 tiles, which twice are too many
+        ({"M": 48, "N": 4096}, {"BLOCK_M": 64, "BLOCK_N": 64, "SPLIT_K": 2}),
+        ({"M": 256, "N": 4096, "K": 14336}, {"BLOCK_M": 128, "BLOCK_N": 128, "SPLIT_K": 2}),
+        ({"M": 384, "N": 4096, "K": 14336}, {"BLOCK_M": 128, "BLOCK_N": 128, "SPLIT_K": 1}),  # no last wave is cut
+    ],
+)
+def test_few_rows_are_cut_until_they_fill_the_card_once(values: dict[str, object], tile: dict[str, int]) -> None:
+    default = KERNEL.default(problem(**{"K": 4096, **values}), H200.limits)
+    assert {name: default[name] for name in tile} == tile
+
+
+def test_two_warps_multiply_tf32_that_does_not_lie_along_k_on_hopper() -> None:
+    tf32 = {"M": 2048, "dtype": "fp32", "precision": "tf32"}
+    warps = {
+        (card.id, layout): KERNEL.default(problem(**tf32, layout=layout), card.limits)["num_warps"]
+        for card in (A100, H200)
+        for layout in ("nn", "nt")
+    }
+    assert warps == {(A100.id, "nn"): 4, (A100.id, "nt"): 4, (H200.id, "nn"): 2, (H200.id, "nt"): 8}
+
+
 def test_an_uneven_wave_takes_192_columns_and_two_rows_of_tiles_are_walked_together() -> None:
     uneven = KERNEL.default(problem(M=3072), H200.limits)
     assert (uneven["BLOCK_M"], uneven["BLOCK_N"], uneven["VARIANT"]) == (128, 192, "specialized")

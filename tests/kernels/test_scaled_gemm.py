@@ -162,3 +162,17 @@ class TestSpace:
     def test_a_step_has_one_scale_of_each_block(self) -> None:
         space = drawn(KERNEL, problem(512, 512, 512, scales="block"), H200.limits, count=100)
         assert {config["BLOCK_K"] for config in space} == {64, 128}
+
+
+@pytest.mark.parametrize(
+    ("values", "variant"),
+    [
+        ({"M": 4096}, "specialized"),
+        ({"M": 4096, "scales": "block"}, "specialized"),
+        ({"M": 4096, "accumulate": "fast"}, "persistent"),  # its tensor cores have work all the time
+    ],
+)
+def test_warps_have_roles_where_sums_leave_the_tensor_cores(values: dict[str, object], variant: str) -> None:
+    asked = KERNEL.signature.problem(values)
+    assert KERNEL.default(asked, H200.limits)["VARIANT"] == variant
+    assert KERNEL.default(asked, B200.limits)["VARIANT"] != "specialized"

@@ -90,6 +90,25 @@ def test_a_host_that_never_is_in_time_counts_as_it_is(device: Device) -> None:
     assert min(latencies) > 300.0
 
 
+def test_who_waits_by_itself_does_not_slow_down_the_others_for_ever(device: Device) -> None:
+    device._host_us = lambda: 1e6
+    timer = EventClock("cpu").timer([device.launch])
+    for _ in range(50):
+        timer(3)
+    assert device.writes[-1] == 1 + clock._MOST_DELAYS
+    before = len(device.writes)
+    timer(3)
+    assert len(device.writes) - before == 4  # once: more in front would change nothing
+
+
+def test_a_host_that_stumbles_now_and_then_needs_no_more_in_front(device: Device) -> None:
+    stumbles = iter(range(10_000))
+    device._host_us = lambda: 5000.0 if next(stumbles) % 50 == 49 else 40.0
+    timer = EventClock("cpu").timer([device.launch])
+    assert all(timer(10) == pytest.approx([10.0] * 10) for _ in range(50))
+    assert device.writes[-1] == 1
+
+
 def test_what_is_warm_is_not_cooled_for_it(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     class Graph:
         replay = staticmethod(device.launch)

@@ -142,7 +142,7 @@ def test_a01_what_a_kernel_writes_in_place_is_restored() -> None:
         configs = drawn(kernel, problem, limits, count=6)
         found = _measure_all(measurer, configs)
         duel = measurer.duel(configs[:2], rounds=3, seconds=10.0, seed=0)
-        evidence = [measurer.recheck(config, seed=1) for config in configs]
+        evidence = measurer.recheck(configs, seed=1)
         assert evidence == [Evidence(0.0, 2**-22, ("normal", "normal", "special"), 51)] * 6
     finally:
         measurer.close()

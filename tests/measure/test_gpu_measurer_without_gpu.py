@@ -160,7 +160,7 @@ def test_a_duel_and_a_recheck_wait_for_the_worker() -> None:
     with measurer() as gpu:
         gpu.submit(config("none"))
         assert gpu.next(timeout_s=60) is not None
-        assert gpu.recheck(config("none"), seed=1) == RIGHT
+        assert gpu.recheck([config("none")], seed=1) == [RIGHT]
         duel = gpu.duel([config("none"), config("none", block=512)], rounds=3, seconds=10.0, seed=0)
     assert isinstance(duel, Duel)
     assert duel.contenders == (config("none").text, config("none", block=512).text, VENDOR)
@@ -181,11 +181,11 @@ def test_a_contender_that_takes_the_worker_along_is_named() -> None:
 def test_a_context_lost_in_a_recheck_is_blamed_on_nobody_else() -> None:
     """The worker says what happened and ends itself; the next request goes to a new one."""
     with measurer() as gpu:
-        lost = gpu.recheck(config("loses its context"), seed=1)
+        (lost,) = gpu.recheck([config("loses its context")], seed=1)
         assert isinstance(lost, Measurement)
         assert lost.config == config("loses its context")
         assert lost.outcome is Outcome.CRASHED
-        assert gpu.recheck(config("none"), seed=1) == RIGHT
+        assert gpu.recheck([config("none")], seed=1) == [RIGHT]
 
 
 class TestSettle:
@@ -197,7 +197,7 @@ class TestSettle:
             ended = gpu.settle(timeout_s=5.0)
             assert {measurement.config["BLOCK"] for measurement in ended} <= {64, 128, 512, 1024}
             assert gpu.next(timeout_s=0.5) is None
-            assert gpu.recheck(config("none"), seed=1) == RIGHT
+            assert gpu.recheck([config("none")], seed=1) == [RIGHT]
 
     def test_neither_an_endless_compile_nor_an_endless_kernel_holds_it_up(self, tmp_path: Path) -> None:
         with measurer(compile_s=600.0, measure_s=600.0) as gpu:
@@ -210,7 +210,7 @@ class TestSettle:
             assert gpu.settle(timeout_s=0.5) == []
             assert monotonic() - started < 3
             assert not alive(int((tmp_path / "pids").read_text()))
-            assert gpu.recheck(config("none"), seed=1) == RIGHT
+            assert gpu.recheck([config("none")], seed=1) == [RIGHT]
 
 
 def test_closing_while_compiling_leaves_no_compiler(tmp_path: Path) -> None:

@@ -247,3 +247,10 @@ def test_when_nothing_runs_on_one_problem_there_is_no_verdict() -> None:
     assert result.failures == {"crashed": 10}
     with pytest.raises(MeasureError, match="no config is left that runs on toy N=4096 dtype=fp32"):
         problems.joint.duel([DEFAULT], 1, 1.0, 0)
+
+
+def test_finalists_are_checked_problem_by_problem() -> None:
+    problems = Problems()
+    checked = problems.joint.recheck(SPACE[:20], seed=0)
+    assert problems.turns == [0, 1]
+    assert checked == [Evidence(0.05, 0.1, ("normal", "special"), 2 * 34)] * 20

@@ -257,8 +257,8 @@ class InProcess:
     def settle(self, timeout_s: float) -> Sequence[Measurement]:
         return ()
 
-    def recheck(self, config: Config, seed: int) -> Evidence | Measurement:
-        return self._worker.recheck(Recheck(config, seed))
+    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
+        return [self._worker.recheck(Recheck(config, seed)) for config in configs]
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
         return self._worker.duel(Rounds(tuple(configs), rounds, seconds, seed))

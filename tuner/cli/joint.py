@@ -166,7 +166,7 @@ class _JointSearch:
                     budget=replace(budget, seconds=budget.seconds and budget.seconds * len(self._parts)),
                     winners=self._first,
                     on_trial=progress.trial,
-                    finalists=lambda ranked: self._finalists(ranked, measurer.round_us),
+                    finalists=lambda ranked: self._finalists(ranked, measurer),
                     stop=stop,
                 )
         except BaseException:
@@ -186,10 +186,11 @@ class _JointSearch:
                 joint = replace(source, space=self._space)
                 yield from near_winners(self._store, joint, entry.signature, entry.problem)
 
-    def _finalists(self, ranked: Sequence[Measurement], round_us: float) -> list[Measurement]:
-        """The usual ones, and the problems' defaults, however they did."""
-        defaults = [measurement for measurement in ranked if measurement.config in self._defaults]
-        return list({m.config: m for m in [*defaults, *close_to_best(ranked, round_us)]}.values())
+    def _finalists(self, ranked: Sequence[Measurement], measurer: JointMeasurer) -> list[Measurement]:
+        """The usual ones, and the problems' defaults, however they did; of those that were measured everywhere."""
+        whole = [measurement for measurement in ranked if measurer.knows(measurement.config)]
+        defaults = [measurement for measurement in whole if measurement.config in self._defaults]
+        return list({m.config: m for m in [*defaults, *close_to_best(whole, measurer.round_us)]}.values())
 
     def _part(self, entry: Entry, source: Source) -> Part:
         known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, source.provenance)

@@ -171,7 +171,8 @@ def serves(found: Found, asked: Budget) -> bool:
     exhausted = found.stored.trials >= settings["space"]
     enough_trials = had.trials is None or (asked.trials is not None and had.trials >= asked.trials)
     enough_time = had.seconds is None or (asked.seconds is not None and had.seconds >= asked.seconds)
-    tried_all_the_same = asked.trials is not None and found.stored.trials >= asked.trials
+    tried = found.stored.trials - settings.get("known_jointly", 0)
+    tried_all_the_same = asked.trials is not None and tried >= asked.trials
     hoped_as_long = had.hope is None or (asked.hope is not None and had.hope <= asked.hope) or tried_all_the_same
     return exhausted or (enough_trials and enough_time and hoped_as_long)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic, sleep
 
@@ -124,21 +125,24 @@ def on_gpu(
         NoDevice: others compute on the card, and it was not said that it may be `shared`.
     """
     held = gpu if isinstance(gpu, Gpu) else Gpu(gpu, problem.text, shared, adaptive=USUAL if stop_beaten else None)
-    card = device.describe(held.index)
-    if surveys := store.ceilings(card) is None:
-        held.prepare()  # a worker gets ready for that while we go on
-    kernel = catalog.resolve(reference)
-    if surveys:
-        held.compilers.prepare(reference, problem, card.limits)
-    space = list(feasible(kernel, problem, card.limits))
-    if not space:
-        raise NothingFound(f"no config of {problem.op} is valid for {problem.text} on {card.name}")
-    default = kernel.default_config(problem, card.limits)
-    if default not in set(space):
-        say(f"The kernel's default is not valid for {problem.text} on {card.name}, and is left out.")
-    ceilings = held.ceilings(store)
-    flops, bytes = kernel.flops(problem), kernel.bytes(problem)
-    timed = POLICIES[_automatic(ceilings.roofline_us(problem, flops, bytes)) if policy == AUTO else policy]
+    with ExitStack() as undo:  # what got ready early, where something is wrong
+        undo.callback(lambda: None if held is gpu else held.close())
+        card = device.describe(held.index)
+        if surveys := store.ceilings(card) is None:
+            held.prepare()  # a worker gets ready for that while we go on
+        kernel = catalog.resolve(reference)
+        if surveys:
+            held.compilers.prepare(reference, problem, card.limits)
+        space = list(feasible(kernel, problem, card.limits))
+        if not space:
+            raise NothingFound(f"no config of {problem.op} is valid for {problem.text} on {card.name}")
+        default = kernel.default_config(problem, card.limits)
+        if default not in set(space):
+            say(f"The kernel's default is not valid for {problem.text} on {card.name}, and is left out.")
+        ceilings = held.ceilings(store)
+        flops, bytes = kernel.flops(problem), kernel.bytes(problem)
+        timed = POLICIES[_automatic(ceilings.roofline_us(problem, flops, bytes)) if policy == AUTO else policy]
+        undo.pop_all()
 
     def measurer() -> Measurer:
         held.hold()

@@ -21,8 +21,9 @@ _FLUSH_BYTES = 256 * 2**20
 """Five times the L2 of an H100, and long enough to write (60-100 us) for the host to queue a launch meanwhile."""
 _HEAD_START = 5
 """Flushes queued before the first launch, so that the host is ahead from the start."""
-_TRIES = 3
-"""How often launches that the device waited for are timed before they count as they are."""
+_TRIES, _MOST_DELAYS = 3, 8
+"""How often launches that the device waited for are timed before they count as they are; and how many more writes of
+the buffer may become usual ahead of each, 60-100 us every one. A launch that is late behind those waits by itself."""
 _GRAPH_LAUNCHES = 50
 """Launches in a graph: what the events cost, 2 us, is then 40 ns of each."""
 _GRAPH_SAMPLES = 3
@@ -51,7 +52,7 @@ class Clock:
         self._device = device
         self._flush = torch.empty(_FLUSH_BYTES // 4, dtype=torch.int32, device=device)
         self._delays = 0
-        """Writes of the buffer ahead of each launch, beside those that make it cold: as many as the host needed yet."""
+        """Writes of the buffer ahead of each launch, beside those that make it cold: the host was mostly late."""
 
     def copies(self, bytes: int) -> int:
         """How many sets of operands, of so many bytes each, it wants to go round."""
@@ -76,9 +77,9 @@ class Clock:
             samples = self._queued(launch, count - len(in_time), before)
             in_time += [latency for latency, waited in samples if not waited]
             late = [latency for latency, waited in samples if waited]
-            if not late:
+            if not late or self._delays == _MOST_DELAYS:
                 break
-            self._delays += 1
+            self._delays += 2 * len(late) > len(samples)
         return in_time + late
 
     def _queued(self, launch: Run, count: int, before: Sequence[Run]) -> list[tuple[float, bool]]:

@@ -166,13 +166,8 @@ class GpuMeasurer:
         self._done.clear()
         return ended
 
-    def recheck(self, config: Config, seed: int) -> Evidence | Measurement:
-        try:
-            result = self._ask(Recheck(config, seed))
-        except _WorkerLost as lost:
-            return lost.measurement(config)
-        assert isinstance(result, Measurement | Evidence)
-        return result
+    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
+        return [self._right_again(config, seed) for config in configs]
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
         try:
@@ -202,6 +197,14 @@ class GpuMeasurer:
             self._seed += 1
             beaten_by = self._best_us if self._stop_beaten else None
             self._request(Measure(self._in_hand.config, beaten_by, self._seed))
+
+    def _right_again(self, config: Config, seed: int) -> Evidence | Measurement:
+        try:
+            result = self._ask(Recheck(config, seed))
+        except _WorkerLost as lost:
+            return lost.measurement(config)
+        assert isinstance(result, Measurement | Evidence)
+        return result
 
     def _give_back_pool(self) -> None:
         if self._may_compile:

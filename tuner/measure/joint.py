@@ -114,6 +114,10 @@ class JointMeasurer:
         """What the yardsticks take together: a launch on every problem."""
         return sum(latency_us for _, latency_us in self._yardsticks.values())
 
+    def knows(self, config: Config) -> bool:
+        """Whether it was measured on every problem: one that was far behind early is reported all the same."""
+        return all(config in found for found in self._found)
+
     def submit(self, config: Config) -> None:
         self._submitted.append(config)
 
@@ -144,17 +148,19 @@ class JointMeasurer:
         self._submitted, self._batch, self._tour = [], [], []
         return ended
 
-    def recheck(self, config: Config, seed: int) -> Evidence | Measurement:
+    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
         """Evidence of the problem where the error is nearest to what is allowed, and of the launches on all."""
-        found = []
+        right: dict[Config, list[Evidence]] = {config: [] for config in configs}
+        failed: dict[Config, Measurement] = {}
         for place in self._from_here():
-            answer = self._at(place).recheck(config, seed)
-            if isinstance(answer, Measurement):
-                self._take(answer)
-                return self._failed(place, answer)
-            found.append(answer)
-        nearest = max(found, key=lambda e: (e.max_error or 0.0) / e.tolerance if e.tolerance else 0.0)
-        return replace(nearest, launches=sum(evidence.launches for evidence in found))
+            left = [config for config in configs if config not in failed]
+            for config, answer in zip(left, self._at(place).recheck(left, seed), strict=True):
+                if isinstance(answer, Measurement):
+                    self._take(answer)
+                    failed[config] = self._failed(place, answer)
+                else:
+                    right[config].append(answer)
+        return [failed.get(config) or _nearest_to_wrong(right[config]) for config in configs]
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
         """Rounds on every problem, each with its yardstick and its own answer."""
@@ -215,7 +221,7 @@ class JointMeasurer:
         self._on_measured(self._place, measurement)
 
     def _choose_yardstick(self, place: int) -> None:
-        """Takes the default, or, where that does not run, the fastest of those that were tried first; if any does."""
+        """Takes the default, or, where that does not run, the fastest that is known by now; if any does."""
         default, right = self._parts[place].default, [m for m in self._found[place].values() if m.ok]
         for measurement in sorted(right, key=lambda m: (m.config != default, m.latency_us)):
             config = measurement.config
@@ -285,6 +291,11 @@ class JointMeasurer:
         joined = ([self._join(ratios) for ratios in zip(*column, strict=False)] for column in columns)
         states = tuple(state for duel in duels for state in duel.states)
         return JointDuel(contenders, tuple(zip(*joined, strict=True)), states, tuple(duels), tuple(companions))
+
+
+def _nearest_to_wrong(found: Sequence[Evidence]) -> Evidence:
+    nearest = max(found, key=lambda each: (each.max_error or 0.0) / each.tolerance if each.tolerance else 0.0)
+    return replace(nearest, launches=sum(each.launches for each in found))
 
 
 def _ratios(duel: Duel, contender: str, yardstick: str) -> list[float]:

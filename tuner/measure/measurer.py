@@ -12,8 +12,8 @@ from tuner.records import Duel, Evidence, Measurement
 class Measurer(Protocol):
     """Measures configs of one problem, several on their way at once.
 
-    In calling order: `submit` up to `capacity` configs, take them from `next` as they end, submit more; `settle`; then,
-    with nothing on its way, `recheck` and `duel` the finalists; `close`.
+    In calling order: `submit` up to `capacity` configs, take them from `next` as they end, submit more; `settle`; then
+    `recheck` and `duel` the finalists; `close`. A `duel` may also come before `settle`, with nothing on its way.
     """
 
     @property
@@ -33,8 +33,8 @@ class Measurer(Protocol):
     def settle(self, timeout_s: float) -> Sequence[Measurement]:
         """Gives up what is still on its way; what ended meanwhile, or ends in time."""
 
-    def recheck(self, config: Config, seed: int) -> Evidence | Measurement:
-        """Evidence that a config is right, over and over, on inputs of several kinds; its failure if it is not."""
+    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
+        """Of each config evidence that it is right, over and over, on inputs of several kinds; its failure if not."""
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
         """Up to so many interleaved rounds between the configs and the vendor's kernel, begun within so many seconds.

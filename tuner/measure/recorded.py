@@ -251,10 +251,10 @@ class RecordedMeasurer:
         self._waiting.clear()
         return ()
 
-    def recheck(self, config: Config, seed: int) -> Evidence:
-        """The error that was recorded."""
-        known = self._known[config]
-        return Evidence(known.max_error, known.tolerance, ("normal",), 1)
+    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence]:
+        """The errors that were recorded."""
+        recorded = [self._known[config] for config in configs]
+        return [Evidence(known.max_error, known.tolerance, ("normal",), 1) for known in recorded]
 
     def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel:
         """The recorded rounds, in order; fewer than asked for, or none, when all of these had them all.
