@@ -18,7 +18,8 @@ from typing import Any
 from uuid import uuid4
 
 import platformdirs
-from sqlalchemy import Connection, Engine, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
 from tuner.db import revisions, schema, upkeep
@@ -63,11 +64,14 @@ _AT_A_TIME = 500
 """Answers from elsewhere in one write, which takes a fraction of a second."""
 _MOST_REQUESTS = 100_000
 """Distinct problems that are kept count of."""
-_NEW_TRIAL = insert(schema.Trial)
-_TRIAL_AGAIN = update(schema.Trial).where(
-    schema.Trial.run_id == bindparam("of_run"), schema.Trial.config_text == bindparam("of_text")
-)
-"""Made once: to make them anew costs as much as to run them."""
+_KEPT_TRIAL = {
+    dialect: made.on_conflict_do_update(
+        index_elements=["run_id", "config_text"],
+        set_={each.name: each for each in made.excluded if each.name not in ("id", "run_id", "config_text")},
+    )
+    for dialect, made in (("sqlite", sqlite.insert(schema.Trial)), ("postgresql", postgresql.insert(schema.Trial)))
+}
+"""By dialect. Made once: to make it anew costs more than to run it."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +185,8 @@ class Store:
         """Writes one measurement; a later one of the same config in the same run replaces it."""
         values, text = trial_values(measurement), measurement.config.text
         with self._write() as connection:
-            if not connection.execute(_TRIAL_AGAIN, {"of_run": run_id, "of_text": text, **values}).rowcount:
-                connection.execute(_NEW_TRIAL, {"run_id": run_id, "config_text": text, **values})
+            kept = _KEPT_TRIAL[connection.dialect.name]
+            connection.execute(kept, {"run_id": run_id, "config_text": text, **values})
 
     def end_run(
         self, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None = None

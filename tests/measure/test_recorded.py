@@ -43,7 +43,7 @@ class TestShippedSpaces:
         kernel = catalog.load(space.problem.op)
         expected = list(feasible(kernel, space.problem, space.device.limits))
         assert [measurement.config for measurement in space.measurements] == expected
-        assert space.default == kernel.default_config(space.problem, space.device.limits)
+        assert space.default in set(expected)  # of the day: the kernel's may have learnt from the space since
 
     def test_no_config_was_wrong_and_most_ran(self, space: Space) -> None:
         outcomes = {measurement.outcome for measurement in space.measurements}
