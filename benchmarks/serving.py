@@ -30,7 +30,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tuner import catalog
-from tuner.cli.serve import Served
+from tuner.cli.serve import Served, listening_on
 from tuner.db import schema
 from tuner.db.store import Store, database_at
 from tuner.kernels.spec import Problem
@@ -92,7 +92,8 @@ def serve(path: Path, port: int) -> None:
         return Response()
 
     served.router.routes[:0] = [Route("/bare", bare), Route("/size", sized)]
-    uvicorn.run(served, port=port, log_level="warning", access_log=False)
+    config = uvicorn.Config(served, log_level="warning", access_log=False)
+    uvicorn.Server(config).run(sockets=[listening_on("127.0.0.1", port)])
 
 
 def load(port: int, path: str, count: int, seconds: float, connections: int, folder: Path) -> tuple[float, float]:

@@ -18,6 +18,7 @@ import pytest
 from helpers import until
 from served import TOKEN, answer, problem
 
+from tuner.cli.serve import listening_on
 from tuner.db.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -138,6 +139,16 @@ def test_i08_four_workers_and_a_writer(store: Store, tmp_path: Path) -> None:
     asked = next(line for line in together.splitlines() if line.startswith('tuner_lookups_total{match="exact"'))
     assert float(asked.split()[1]) >= 40  # of all workers together
     assert errors.read_text().count("\n") == 1, errors.read_text()
+
+
+def test_answers_leave_at_once() -> None:
+    """What a connection has from the socket it came by: else head and body of an answer are 40 ms apart."""
+    with listening_on("127.0.0.1", 0) as listening:
+        listening.listen()
+        with socket.create_connection(listening.getsockname()):
+            connection, _ = listening.accept()
+            with connection:
+                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_i05_it_listens_on_loopback_and_tells_no_token(store: Store, tmp_path: Path) -> None:

@@ -77,12 +77,7 @@ def _serve(
         device_asked(device_id, here, store.devices())
     store.close()
     served = Served(db, device_id or here, known_signatures(db), _token(token_file), access_log)
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, port))
-        except (OSError, OverflowError) as error:
-            raise UsageError(f"{host}:{port} cannot be served on: {error}") from error
+    with listening_on(host, port) as listening:
         say(f"Serving http://{host}:{listening.getsockname()[1]}/best-config, described at /docs; Ctrl-C ends it.")
         config = uvicorn.Config(
             partial(Served.app, served),
@@ -97,6 +92,25 @@ def _serve(
         else:
             _run_several(config, listening)
     return 0
+
+
+def listening_on(host: str, port: int) -> socket.socket:
+    """A socket for clients to connect to.
+
+    Raises:
+        UsageError: others have it, or it cannot be had here.
+    """
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Head and body of an answer are sent one after the other, and the body waited 40 ms for the head to be acknowledged.
+    # asyncio sees to that for the sockets that it makes itself; connections inherit it from this one.
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        made.bind((host, port))
+    except (OSError, OverflowError) as error:
+        made.close()
+        raise UsageError(f"{host}:{port} cannot be served on: {error}") from error
+    return made
 
 
 def _run_several(config: Config, listening: socket.socket) -> None:
