@@ -102,8 +102,8 @@ def listening_on(host: str, port: int) -> socket.socket:
     """
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Head and body of an answer are sent one after the other, and the body waited 40 ms for the head to be acknowledged.
-    # asyncio sees to that for the sockets that it makes itself; connections inherit it from this one.
+    # Head and body of an answer are sent one after the other, and the body waited 40 ms for the head to be
+    # acknowledged. asyncio sees to that for sockets that it makes itself; connections inherit it from this one.
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         made.bind((host, port))
