@@ -31,11 +31,11 @@ from tuner.suite import Entry, Suite
 
 _RUNS = 1000
 """Of the newest runs, how many are looked at for what searches took."""
-_START_S, _DUEL_S = 8.0, 4.0
+_START_S, _DUEL_S = 5.0, 2.0
 """Where nothing was searched on such a card: a worker's start and a kernel's import, and a duel."""
-_COMPILE_S, _MEASURE_S = 1.0, 0.01
+_COMPILE_S, _MEASURE_S = 0.5, 0.013
 """A config's compile on one core, of which as many run at once as there are; and its time on the card. H200, gemm,
-2026-11-27."""
+2026-11-28."""
 
 
 @dataclass(frozen=True)
