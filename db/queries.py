@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 
 from tuner.db import schema
 from tuner.db.rows import fingerprint
@@ -40,11 +40,13 @@ def select_answers() -> Any:
     )
 
 
-def select_runs() -> Any:
-    """All of them, with their answers' latencies."""
-    answer = select(schema.Answer.latency_us).where(schema.Answer.run_id == schema.Run.id)
-    answer_us = answer.order_by(schema.Answer.id).limit(1).scalar_subquery().label("answer_us")
-    return _with_context(select(schema.Run, schema.Kernel.source, *_CONTEXT, answer_us))
+def select_runs(which: Select[Any]) -> Any:
+    """Those of these ids, with their first answers' latencies; the newest first."""
+    ids = select(func.min(schema.Answer.id)).where(schema.Answer.run_id.in_(which)).group_by(schema.Answer.run_id)
+    first = select(schema.Answer.run_id, schema.Answer.latency_us).where(schema.Answer.id.in_(ids)).subquery()
+    runs = select(schema.Run, schema.Kernel.source, *_CONTEXT, first.c.latency_us.label("answer_us"))
+    with_answers = _with_context(runs).outerjoin(first, first.c.run_id == schema.Run.id)
+    return with_answers.where(schema.Run.id.in_(which)).order_by(schema.Run.id.desc())
 
 
 _CONTEXT = (

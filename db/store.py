@@ -18,7 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 import platformdirs
-from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy import Connection, Engine, func, insert, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
@@ -259,14 +259,14 @@ class Store:
         if not 0 < number <= _LARGEST_ID:
             return None
         with self._read() as connection:
-            row = connection.execute(select_runs().where(schema.Run.id == number)).one_or_none()
+            row = connection.execute(select_runs(select(schema.Run.id).filter_by(id=number))).one_or_none()
         return None if row is None else run_from(row)
 
     def runs(self, limit: int, before: int | None = None) -> list[StoredRun]:
         """The newest runs, or the newest with smaller numbers than `before`, so many at most, the newest first."""
-        query = select_runs().order_by(schema.Run.id.desc()).limit(limit)
+        newest = select(schema.Run.id).where(schema.Run.id < before if before is not None else true())
         with self._read() as connection:
-            rows = connection.execute(query if before is None else query.where(schema.Run.id < before))
+            rows = connection.execute(select_runs(newest.order_by(schema.Run.id.desc()).limit(limit)))
             return [run_from(row) for row in rows]
 
     def known_to(self, run: StoredRun) -> list[Measurement]:
