@@ -302,7 +302,7 @@ class Store:
         if device is not None:
             query = query.where(schema.Answer.device == device)
         with self._read() as connection:
-            return [answer_from(row) for row in connection.execute(query)]
+            return _answers_of(connection, query)
 
     def transfers(
         self, *, op: str | None = None, device: str | None = None, after: int = 0, upto: int = _LARGEST_ID
@@ -400,13 +400,8 @@ class Store:
             schema.Answer.kind == "quarantine", schema.Answer.id > after, schema.Answer.id <= upto
         )
         query = select_answers().where(schema.Answer.id > after, schema.Answer.id <= upto)
-        light = [column for column in query.selected_columns if column.key != "signature"]  # one for many answers
-        query = query.with_only_columns(*light, schema.Run.kernel_id, maintain_column_froms=True)
-        kernels = select(schema.Kernel.id, schema.Kernel.signature)
         with self._read() as connection:
-            signatures = {row.id: Signature.from_json(row.signature) for row in connection.execute(kernels)}
-            rows = connection.execute(query)
-            answers = [answer_from(row, signatures[row.kernel_id]) for row in rows]
+            answers = _answers_of(connection, query)
             return answers, frozenset(id for id in connection.scalars(quarantined) if id is not None)
 
     def rows(self, table: type[schema.Base], limit: int, after: int = 0) -> list[dict[str, Any]]:
@@ -520,3 +515,12 @@ class Store:
 @cache
 def _warn_once(line: str) -> None:
     logging.getLogger("tuner").warning("%s", line)
+
+
+def _answers_of(connection: Connection, query: Any) -> list[StoredAnswer]:
+    """What a query of answers gives; the signature that many of them have is read once."""
+    light = [column for column in query.selected_columns if column.key != "signature"]
+    kernels = select(schema.Kernel.id, schema.Kernel.signature)
+    signatures = {row.id: Signature.from_json(row.signature) for row in connection.execute(kernels)}
+    rows = connection.execute(query.with_only_columns(*light, schema.Run.kernel_id, maintain_column_froms=True))
+    return [answer_from(row, signatures[row.kernel_id]) for row in rows]
