@@ -109,9 +109,8 @@ def settled(signature: Signature, rows: Iterable[Row[Any]]) -> list[Measurement]
     return known
 
 
-def answer_from(row: Row[Any], signature: Signature | None = None) -> StoredAnswer:
-    """What a row of `queries.select_answers` says, which brings its signature or is read by another."""
-    signature = signature or Signature.from_json(row.signature)
+def answer_from(row: Row[Any], signature: Signature) -> StoredAnswer:
+    """What a row of `queries.select_answers` says."""
     return StoredAnswer(
         id=row.id,
         answer=Answer(

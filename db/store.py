@@ -334,7 +334,7 @@ class Store:
     def answers_of(self, run: int) -> list[StoredAnswer]:
         """Those of one run that may serve, oldest first."""
         with self._read() as connection:
-            return [answer_from(row) for row in connection.execute(select_answers().where(schema.Answer.run_id == run))]
+            return _answers_of(connection, select_answers().where(schema.Answer.run_id == run))
 
     def partial(self, signature: Signature, problem: Problem, provenance: Provenance) -> Measurement | None:
         """The fastest measurement of any run of this problem, interrupted ones included; None if there is none."""

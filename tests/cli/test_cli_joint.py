@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from helpers import until
+from invoked import Invoked
 
-from tuner.cli import cli
 from tuner.db.store import Store
 from tuner.errors import TunerError
 from tuner.measure import recorded
@@ -25,21 +23,12 @@ TWO = ("gemm", "--shapes", "two.csv")
 """One problem's default is not feasible for the other."""
 
 
-class Tuner:
-    """Runs commands in this process, in a folder of its own."""
+class Tuner(Invoked):
+    """With a file of two problems in its folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.db = folder / "tuner.db"
+        super().__init__(folder)
         (folder / "two.csv").write_text("M, N, K, layout\n16, 4096, 4096, nn\n1, 4096, 4096, nt\n")
-
-    def __call__(self, command: str, *arguments: str) -> Result:
-        return CliRunner().invoke(cli, [command, *arguments], standalone_mode=False)
-
-    def json(self, command: str, *arguments: str) -> dict[str, Any]:
-        done = self(command, *arguments, "--json")
-        assert done.return_value == 0, (done.stderr, done.exception)
-        document: dict[str, Any] = json.loads(done.stdout)
-        return document
 
     @contextmanager
     def store(self) -> Iterator[Store]:
@@ -54,9 +43,7 @@ class Tuner:
 
 @pytest.fixture
 def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuner:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
-    return Tuner(tmp_path)
+    return Tuner.alone(tmp_path, monkeypatch)
 
 
 def test_one_config_is_told_with_what_it_costs_and_what_serves_stays(tuner: Tuner) -> None:

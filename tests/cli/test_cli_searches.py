@@ -9,11 +9,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from helpers import until
+from invoked import Invoked
 
 from tuner.cli import cli
 from tuner.errors import TunerError
@@ -29,20 +29,11 @@ LLAMA = {
 }
 
 
-class Tuner:
-    """Runs `tuner search` in this process, in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.db = folder, folder / "tuner.db"
+class Tuner(Invoked):
+    """Runs `tuner search`."""
 
     def __call__(self, *arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["search", *arguments], standalone_mode=False)
-
-    def json(self, *arguments: str) -> dict[str, Any]:
-        done = self(*arguments, "--json")
-        assert done.return_value == 0, (done.stderr, done.exception)
-        document: dict[str, Any] = json.loads(done.stdout)
-        return document
+        return super().__call__("search", *arguments)
 
     def count(self, table: str) -> int:
         if not self.db.exists():
@@ -56,9 +47,7 @@ class Tuner:
 
 @pytest.fixture
 def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuner:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
-    return Tuner(tmp_path)
+    return Tuner.alone(tmp_path, monkeypatch)
 
 
 def test_every_combination_is_searched_once_and_then_known(tuner: Tuner) -> None:
@@ -81,10 +70,10 @@ def test_every_combination_is_searched_once_and_then_known(tuner: Tuner) -> None
 
 
 def test_ctrl_c_keeps_what_is_answered_and_the_same_command_goes_on(tuner: Tuner) -> None:
-    command = ("gemm", "--M", "16,4096", "--N", "4096", "--K", "4096", "--sampler", "random", "--trials", "50")
+    command = ("gemm", "--M", "16,4096", "--N", "4096", "--K", "4096", "--sampler", "random", "--trials", "400")
 
     def interrupt() -> None:
-        until(lambda: tuner.count("answers") == 1 and tuner.count("trials") > 55)
+        until(lambda: tuner.count("answers") == 1 and tuner.count("trials") > 405)
         os.kill(os.getpid(), signal.SIGINT)
 
     Thread(target=interrupt).start()
@@ -93,7 +82,7 @@ def test_ctrl_c_keeps_what_is_answered_and_the_same_command_goes_on(tuner: Tuner
     assert "Interrupted after 1 of 2; the same command goes on from there." in done.stderr
     assert [row["problem"]["M"] for row in json.loads(done.stdout)["rows"]] == [16]
     assert [row["searched"] for row in tuner.json(*command)["rows"]] == [False, True]
-    assert tuner.count("trials") == 100
+    assert tuner.count("trials") == 800
 
 
 def test_a_file_of_shapes_is_completed_by_the_command_line(tuner: Tuner) -> None:

@@ -126,7 +126,8 @@ def on_gpu(
     """
     held = gpu if isinstance(gpu, Gpu) else Gpu(gpu, problem.text, shared, adaptive=USUAL if stop_beaten else None)
     with ExitStack() as undo:  # what got ready early, where something is wrong
-        undo.callback(lambda: None if held is gpu else held.close())
+        if held is not gpu:
+            undo.callback(held.close)
         card = device.describe(held.index)
         if surveys := store.ceilings(card) is None:
             held.prepare()  # a worker gets ready for that while we go on
