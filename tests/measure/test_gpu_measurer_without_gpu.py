@@ -321,6 +321,7 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
     ours.settle(timeout_s=5.0)
     other = search(2000)
     assert other._pool is pool
+    assert other.capacity == ours.capacity + 2 * compilers.jobs  # while it has no worker, the compilers may run ahead
     other.submit(config("refused"))
     other.submit(config("none", block=512))
     until(lambda: pool.pipe.poll())  # it compiles, and has no worker yet
@@ -330,6 +331,7 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
     assert found[config("refused")].outcome is Outcome.COMPILE_ERROR
     assert found[config("none", block=512)].ok
     assert other._worker is worker
+    assert other.capacity == ours.capacity
     other.close()
     compilers.close()
     workers.close()

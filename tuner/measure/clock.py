@@ -19,7 +19,7 @@ from tuner.records import Policy
 
 _FLUSH_BYTES = 256 * 2**20
 """Five times the L2 of an H100, and long enough to write (60-100 us) for the host to queue a launch meanwhile."""
-_HEAD_START = 5
+_HEAD_START = 2
 """Flushes queued before the first launch, so that the host is ahead from the start."""
 _TRIES, _MOST_DELAYS = 3, 8
 """How often launches that the device waited for are timed before they count as they are; and how many more writes of

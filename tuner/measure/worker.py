@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import triton
+from triton.runtime.cache import triton_key
 from triton.runtime.errors import OutOfResources
 
 from tuner import catalog
@@ -376,6 +377,7 @@ def main() -> None:
     card = look(os.environ.get(CARD, ""))
     if torch.cuda.is_available():
         torch.ones(2, device="cuda:0").normal_().sum().item()
+    triton_key()  # hashes Triton's own files, 0.5 s
     card.claim()  # before others come
     with suppress(EOFError):
         serve(connect(), lambda task, tell: Worker(task, tell, card=card))
