@@ -43,6 +43,7 @@ from tuner.kernels.tiling import (
     describable,
     flops,
     has_steps,
+    little_left,
     rows_walked,
     slices_fill,
     stage_bytes,
@@ -78,14 +79,25 @@ def sliced_tiles(problem: Problem, config: Mapping[str, Any], sm_count: int) -> 
     return tiles % sm_count if config["VARIANT"] == "persistent" else tiles
 
 
+def shared_tiles(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
+    """How many tiles are cut evenly among all programs: those of the last full wave and of what is left after it.
+
+    So each program gets more than one tile's worth of steps, and none waits for the sums of more than one other.
+    """
+    return programs + tile_count(problem, config) % programs if config["VARIANT"] == "stream_k" else 0
+
+
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """The slices' sums, and how many slices of each tile have arrived; persistent, a counter for every program."""
+    """The sums of slices, and how many of each tile have arrived; of programs that stay, a counter for each."""
     sliced = sliced_tiles(problem, config, limits.sm_count)
     counters = limits.sm_count if config["VARIANT"] in DESCRIBED else sliced
-    partials = Operand((sliced * config["SPLIT_K"], config["BLOCK_M"], config["BLOCK_N"]), "fp32")
+    sums = sliced * config["SPLIT_K"]
+    if config["VARIANT"] == "stream_k":  # at most one unfinished tile of every program, told of in halves
+        counters, sums = 2 * limits.sm_count, limits.sm_count
+    partials = Operand((sums, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
     return {
         **({"arrived": Operand((counters,), "int32")} if counters else {}),
-        **({"partials": partials} if sliced else {}),
+        **({"partials": partials} if sums else {}),
     }
 
 
@@ -175,22 +187,25 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
     wide, rest = in_powers_of_2(block_n)
     a, b, out = tensors["a"], tensors["b"], tensors["out"]
+    stream_k = config["VARIANT"] == "stream_k"
+    programs = tensors["arrived"].shape[0] // (2 if stream_k else 1)
     args = (
         described(a, block_m, block_k, is_t=a_is_t, gluon=problem.dtype),
         described(b, block_k, wide, is_t=b_is_t, gluon=problem.dtype),
         described(b, block_k, rest, is_t=b_is_t, gluon=problem.dtype) if rest else None,
         described(out, block_m // 2, wide // config["STORES"], gluon=problem.dtype),
         described(out, block_m // 2, rest, gluon=problem.dtype) if rest else None,
-        tensors.get("bias"),
+        *(tensors.get(name) for name in ("bias", "partials", "arrived")),
         *problem.sizes,
+        shared_tiles(problem, config, programs),
         config["GROUP_M"],
     )
     return Launch(
         gemm_specialized,
-        grid=(min(tensors["arrived"].shape[0], tile_count(problem, config)),),
+        grid=(programs if stream_k else min(programs, tile_count(problem, config)),),
         args=args,
         kwargs=compiled_in(problem, config, "STORES")
-        | {"STAGES": config["num_stages"], "A_IS_T": a_is_t, "B_IS_T": b_is_t},
+        | {"STAGES": config["num_stages"], "A_IS_T": a_is_t, "B_IS_T": b_is_t, "STREAM_K": stream_k},
     )
 
 
@@ -249,8 +264,17 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
         matmul.allow_tf32 = before
 
 
-DESCRIBED = ("persistent", "specialized")
+DESCRIBED = ("persistent", "specialized", "stream_k")
 """The variants that go through descriptors, a program a multiprocessor."""
+
+_ROLES: Mapping[str, tuple[Value, ...]] = {
+    "BLOCK_M": (128, 256),  # two groups of 64 rows, or of 128
+    "BLOCK_N": (64, 128, 192, 256),
+    "BLOCK_K": (64, 128),
+    "SPLIT_K": (1,),
+    "num_warps": (4,),
+    "num_stages": (3, 4, 5, 6),
+}
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "tiles": {
@@ -267,14 +291,8 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "num_warps": (2, 4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
-    "specialized": {
-        "BLOCK_M": (128, 256),  # two groups of 64 rows, or of 128
-        "BLOCK_N": (64, 128, 192, 256),
-        "BLOCK_K": (64, 128),
-        "SPLIT_K": (1,),
-        "num_warps": (4,),
-        "num_stages": (3, 4, 5, 6),
-    },
+    "specialized": _ROLES,
+    "stream_k": _ROLES,
     "vectors": {
         "BLOCK_M": (1, 2, 4, 8, 16, 32, 64),
         "BLOCK_N": (1, 2, 4, 8, 16, 32, 64),
@@ -366,7 +384,18 @@ def vectors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> 
     )
 
 
-_CAN = {"tiles": tiles_can, "persistent": persistent_can, "specialized": specialized_can, "vectors": vectors_can}
+def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of warps with roles that share the last waves evenly."""
+    return specialized_can(problem, config, limits) and little_left(tile_count(problem, config), limits)
+
+
+_CAN = {
+    "tiles": tiles_can,
+    "persistent": persistent_can,
+    "specialized": specialized_can,
+    "stream_k": stream_k_can,
+    "vectors": vectors_can,
+}
 
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -391,7 +420,7 @@ bf16 (H200, 2026-11-28), where all fill the card alike; 192 columns, which do no
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Of the tiles, whole or in two slices, the one whose waves over the multiprocessors take least.
+    """Of the tiles, whole, in two slices or shared evenly, the one whose waves over the multiprocessors take least.
 
     Few rows: the widest tile that still gives every multiprocessor one, for the bytes of b are what takes the time.
     One row, over columns that lie one after the other: no tensor cores.
@@ -401,12 +430,14 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         return one_row(problem, limits) or few_rows(problem, limits)
     if limits.capability[0] == 9 and precision(problem) == "tf32" and problem["layout"] != "nt":
         return across_k(problem, limits)
-    for (block_m, block_n), slices in by_waves(problem, _TILES, limits):
-        config = {
+    for tiling in by_waves(problem, _TILES, limits, even=True):
+        block_m, block_n = tiling.block_m, tiling.block_n
+        config: dict[str, Value] = {
             "BLOCK_M": block_m,
             "BLOCK_N": block_n,
-            "SPLIT_K": slices,
+            "SPLIT_K": tiling.slices,
             "num_warps": 8 if block_m * block_n > 128 * 128 and block_n != 192 else 4,
+            **({"VARIANT": "stream_k", "num_warps": 4} if tiling.even else {}),
         }
         for found in filled(problem, config, limits, most_bytes=48 * 1024):
             return found
@@ -530,7 +561,8 @@ KERNEL = Kernel(
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),
-                "a program a tile; one a multiprocessor (Hopper on), its warps with roles or not; no tensor cores",
+                "a program a tile; one a multiprocessor (Hopper on), its warps with roles, last waves shared evenly; "
+                "no tensor cores",
                 "tiles",
             ),
             Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K: of all tiles, or of a persistent kernel's last wave", 1),

@@ -417,10 +417,10 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     with_roles = _WITH_ROLES.get(sums, {}) if roles_can(problem, limits) else {}
     others = _WITHOUT[sums] if with_roles else 1.0
     speeds = {tile: others * speed for tile, speed in _TILES[sums].items()} | with_roles
-    for tile, slices in by_waves(problem, speeds, limits):
-        if tile in with_roles and slices > 1:
+    for block_m, block_n, slices, _ in by_waves(problem, speeds, limits):
+        if (block_m, block_n) in with_roles and slices > 1:
             continue  # those are not cut
-        config: dict[str, Value] = {"BLOCK_M": tile[0], "BLOCK_N": tile[1], "SPLIT_K": slices}
+        config: dict[str, Value] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "SPLIT_K": slices}
         for found in filled(problem, config, limits):
             return found
     return few_rows(problem, limits)

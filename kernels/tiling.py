@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.kernels.spec import Limits, Problem, cdiv, itemsize, next_power_of_2
 
 JOINING = 1.4e7
 """What joining two slices costs, in elements of a tile times K: so that 3072^3 goes without (80.8 us, 85.9 with) and
 256 x 4096 x 14336 does not (51.7 us, 61.3 without; H200, 2026-11-28, bf16)."""
+
+SHARING = 2.4e7
+"""What sharing the last waves evenly costs, likewise: 8 us of 350 at 5120^3."""
 
 
 def tile_count(problem: Problem, config: Mapping[str, Any]) -> int:
@@ -81,30 +83,60 @@ def slices_fill(problem: Problem, config: Mapping[str, Any], limits: Limits) -> 
     return tiles <= limits.sm_count and tiles * config["SPLIT_K"] <= 8 * limits.sm_count
 
 
+def little_left(tiles: int, limits: Limits) -> bool:
+    """Whether tiles shared evenly (stream-K) save more than half of a wave: that a last one would hold up all others.
+
+    Sharing costs 8 us at 128 x 256, in which every program writes a tile's sums in fp32 and reads another's. 6.06 waves
+    of 5120^3 take 350 us where the best whole tile takes 370, 2.42 of 2048 x 5120 x 5120 144.5 and 142 (H200,
+    2026-11-28, bf16).
+    """
+    left = tiles % limits.sm_count
+    return limits.sm_count < tiles < 32 * limits.sm_count and 0 < 4 * left <= limits.sm_count
+
+
+class Tiling(NamedTuple):
+    """A tile, and how the steps along K of all tiles are cut."""
+
+    block_m: int
+    block_n: int
+    slices: int = 1
+    even: bool = False
+    """Whether the last waves are shared evenly."""
+
+
 def by_waves(
-    problem: Problem, speeds: Mapping[tuple[int, int], float], limits: Limits
-) -> Iterable[tuple[tuple[int, int], int]]:
+    problem: Problem, speeds: Mapping[tuple[int, int], float], limits: Limits, *, even: bool = False
+) -> Iterable[Tiling]:
     """Tiles, whole or in two slices, by how long their waves over the multiprocessors take; the shortest first.
 
-    Only what fills half of a wave at most is cut. Slices of a last wave were nowhere faster than the best whole tile:
-    384 x 4096 x 14336 takes 86.8 us in tiles of 64 x 128 with such slices, 76.4 in 128 x 128 (H200, 2026-11-28).
+    Only what fills half of a wave at most is cut in slices. Those of a last wave were nowhere faster than the best
+    whole tile: 384 x 4096 x 14336 takes 86.8 us in tiles of 64 x 128 with such slices, 76.4 in 128 x 128 (H200,
+    2026-11-28).
 
     Args:
         speeds: of the tensor cores with each tile, over the fastest.
+        even: whether tiles can be shared evenly too.
     """
     M, N, K = problem.sizes
-
-    def waves(choice: tuple[tuple[int, int], int]) -> float:
-        (block_m, block_n), slices = choice
-        area = block_m * block_n / slices
-        whole = cdiv(tiles(block_m, block_n) * slices, limits.sm_count) * area / speeds[block_m, block_n]
-        return whole + (JOINING / K if slices > 1 else 0)
 
     def tiles(block_m: int, block_n: int) -> int:
         return cdiv(M, block_m) * cdiv(N, block_n)
 
-    cut = [tile for tile in speeds if 2 * tiles(*tile) <= limits.sm_count]
-    return sorted([*product(speeds, (1,)), *product(cut, (2,))], key=waves)
+    def waves(tiling: Tiling) -> float:
+        tile = tiling.block_m, tiling.block_n
+        each, count = tiling.block_m * tiling.block_n / speeds[tile] / tiling.slices, tiles(*tile) * tiling.slices
+        if tiling.even:
+            return count / limits.sm_count * each + SHARING / K
+        return cdiv(count, limits.sm_count) * each + (JOINING / K if tiling.slices > 1 else 0)
+
+    return sorted(
+        [
+            *(Tiling(*tile) for tile in speeds),
+            *(Tiling(*tile, slices=2) for tile in speeds if 2 * tiles(*tile) <= limits.sm_count),
+            *(Tiling(*tile, even=True) for tile in speeds if even and little_left(tiles(*tile), limits)),
+        ],
+        key=waves,
+    )
 
 
 def rows_walked(problem: Problem, block_m: int) -> int:

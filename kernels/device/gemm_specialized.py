@@ -8,6 +8,7 @@ are powers of two.
 
 from __future__ import annotations
 
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -28,17 +29,57 @@ def sums_layout(columns):
 
 
 @gluon.jit
+def share_of(shared, steps):
+    """From where to where the steps along K of all `shared` tiles, one tile after the other, are this program's."""
+    program = gl.program_id(0)
+    each = shared * steps // gl.num_programs(0)
+    more = shared * steps % gl.num_programs(0)
+    return program * each + min(program, more), (program + 1) * each + min(program + 1, more)
+
+
+@gluon.jit
+def pieces_of(tiles, shared, steps, STREAM_K: gl.constexpr):
+    """How many pieces this program has: of shared tiles first, then whole ones."""
+    count = gl.cdiv(tiles - shared - gl.program_id(0), gl.num_programs(0))
+    if STREAM_K:
+        first, end = share_of(shared, steps)
+        count += (end - 1) // steps - first // steps + 1
+    return count
+
+
+@gluon.jit
+def piece_of(nth, shared, steps, STREAM_K: gl.constexpr):
+    """The nth piece of this program: its tile, its first step along K, and the one after its last.
+
+    A share is walked from its end. So what the next program waits for is done first, and what this one waits for last.
+    """
+    programs = gl.num_programs(0)
+    tile, first, end = shared + gl.program_id(0) + nth * programs, 0, steps
+    if STREAM_K:
+        share_first, share_end = share_of(shared, steps)
+        cut = (share_end - 1) // steps - share_first // steps + 1
+        if nth < cut:
+            tile = (share_end - 1) // steps - nth
+            first, end = max(share_first - tile * steps, 0), min(share_end - tile * steps, steps)
+        else:
+            tile -= cut * programs
+    return tile, first, end
+
+
+@gluon.jit
 def fetch(
-    a, b, b_rest, a_tiles, b_tiles, b_rest_tiles, free, full, M, N, K, group_m,
+    a, b, b_rest, a_tiles, b_tiles, b_rest_tiles, free, full, M, N, K, shared, group_m,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    A_IS_T: gl.constexpr, B_IS_T: gl.constexpr,
+    A_IS_T: gl.constexpr, B_IS_T: gl.constexpr, STREAM_K: gl.constexpr,
 ):  # fmt: skip
     """Keeps STAGES steps of a and b on their way, over the ends of tiles; what is `full` says so by counting bytes."""
     WIDE: gl.constexpr = b_tiles.shape[1] if B_IS_T else b_tiles.shape[2]
+    steps = gl.cdiv(K, BLOCK_K)
     step = 0
-    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), gl.num_programs(0)):
+    for nth in range(pieces_of(gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), shared, steps, STREAM_K)):
+        tile, first, end = piece_of(nth, shared, steps, STREAM_K)
         m, n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
-        for k in range(0, K, BLOCK_K):
+        for k in range(first * BLOCK_K, end * BLOCK_K, BLOCK_K):
             stage = step % STAGES
             arrived = full.index(stage)
             mbarrier.wait(free.index(stage), step // STAGES % 2 ^ 1)
@@ -67,10 +108,55 @@ def put(sums, out, staging, m, n, STORES: gl.constexpr):
 
 
 @gluon.jit
+def place_of(program, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr):
+    """Where a program's group leaves its sums of WIDTH columns from `column` on: offsets into the workspace.
+
+    In the order in which its threads hold them, so that a warp writes and reads 256 bytes in a row: of each eight
+    columns lane 4 r + c has 2 c and 2 c + 1, in rows r and r + 8 of its warp's sixteen.
+    """
+    row = gl.arange(0, BLOCK_M // 2, gl.SliceLayout(1, sums_layout(WIDTH)))[:, None]
+    n = gl.arange(0, WIDTH, gl.SliceLayout(0, sums_layout(WIDTH)))[None, :]
+    lanes = row // 64 * (64 * WIDTH) + row // 16 % 4 * 64 + row % 8 * 8 + n % 8
+    first = (2 * program + GROUP) * (BLOCK_M // 2 * BLOCK_N) + column * (BLOCK_M // 2)
+    return first + lanes + row % 16 // 8 * 256 + n // 8 * 512
+
+
+@gluon.jit
+def leave(sums, partials, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+    """Leaves sums, from `column` of a tile on, for the next program, which has the tile's last step."""
+    place = place_of(gl.program_id(0), column, GROUP, BLOCK_M, BLOCK_N, sums.shape[1])
+    gl.store(partials + place, sums)
+
+
+@gluon.jit
+def joined(sums, partials, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+    """With what the program before this one left."""
+    place = place_of(gl.program_id(0) - 1, column, GROUP, BLOCK_M, BLOCK_N, sums.shape[1])
+    return sums + gl.load(partials + place, cache_modifier=".cg")
+
+
+@gluon.jit
+def tell(arrived, GROUP: gl.constexpr):
+    """Says that all of what this group leaves is there."""
+    tl.debug_barrier()
+    gl.atomic_xchg(arrived + 2 * gl.program_id(0) + GROUP, 1, sem="release")
+
+
+@gluon.jit
+def wait_for_other(arrived, GROUP: gl.constexpr):
+    """Until the program before this one told, which started before it and waits for none that comes later."""
+    while gl.atomic_cas(arrived + 2 * (gl.program_id(0) - 1) + GROUP, 1, 0, sem="acquire") == 0:
+        pass
+    tl.debug_barrier()
+
+
+@gluon.jit
 def multiply(
-    a_tiles, b_tiles, b_rest_tiles, staging, staging_rest, out, out_rest, bias, free, full, M, N, K, group_m,
+    a_tiles, b_tiles, b_rest_tiles, staging, staging_rest, out, out_rest, bias, partials, arrived, free, full,
+    M, N, K, shared, group_m,
     GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    STORES: gl.constexpr, A_IS_T: gl.constexpr, B_IS_T: gl.constexpr, ACTIVATION: gl.constexpr,
+    STORES: gl.constexpr, A_IS_T: gl.constexpr, B_IS_T: gl.constexpr, STREAM_K: gl.constexpr,
+    ACTIVATION: gl.constexpr,
 ):  # fmt: skip
     """The upper or the lower half of every tile: one product is always under way while the next one is issued."""
     ROWS: gl.constexpr = BLOCK_M // 2
@@ -78,13 +164,14 @@ def multiply(
     REST: gl.constexpr = BLOCK_N - WIDE
     steps = gl.cdiv(K, BLOCK_K)
     step = 0
-    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), gl.num_programs(0)):
+    for nth in range(pieces_of(gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), shared, steps, STREAM_K)):
+        tile, first, end = piece_of(nth, shared, steps, STREAM_K)
         m, n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
         m += GROUP * ROWS
         acc = gl.zeros((ROWS, WIDE), gl.float32, sums_layout(WIDE))
         if REST > 0:
             acc_rest = gl.zeros((ROWS, REST), gl.float32, sums_layout(REST))
-        for nth in range(steps):
+        for k in range(first, end):
             stage = step % STAGES
             mbarrier.wait(full.index(stage), step // STAGES % 2)
             if A_IS_T:
@@ -92,15 +179,15 @@ def multiply(
             else:
                 a = a_tiles.index(stage).slice(GROUP * ROWS, ROWS, 0)
             b = b_tiles.index(stage).permute((1, 0)) if B_IS_T else b_tiles.index(stage)
-            acc = warpgroup_mma(a, b, acc, use_acc=nth > 0, is_async=True)
+            acc = warpgroup_mma(a, b, acc, use_acc=k > first, is_async=True)
             if REST > 0:
                 b = b_rest_tiles.index(stage).permute((1, 0)) if B_IS_T else b_rest_tiles.index(stage)
-                acc_rest = warpgroup_mma(a, b, acc_rest, use_acc=nth > 0, is_async=True)
+                acc_rest = warpgroup_mma(a, b, acc_rest, use_acc=k > first, is_async=True)
                 acc, acc_rest = warpgroup_mma_wait(2, deps=[acc, acc_rest])
             else:
                 acc = warpgroup_mma_wait(1, deps=[acc])
             # All but the newest products are done, so the step before is no longer read.
-            mbarrier.arrive(free.index((step + STAGES - 1) % STAGES), pred=nth > 0)
+            mbarrier.arrive(free.index((step + STAGES - 1) % STAGES), pred=k > first)
             step += 1
         if REST > 0:
             acc, acc_rest = warpgroup_mma_wait(0, deps=[acc, acc_rest])
@@ -108,21 +195,37 @@ def multiply(
             acc = warpgroup_mma_wait(0, deps=[acc])
         mbarrier.arrive(free.index((step + STAGES - 1) % STAGES))
 
-        column = n + gl.arange(0, WIDE, gl.SliceLayout(0, sums_layout(WIDE)))
-        put(finished(acc, bias, column, N, ACTIVATION), out, staging, m, n, STORES)
-        if REST > 0:
-            column = n + WIDE + gl.arange(0, REST, gl.SliceLayout(0, sums_layout(REST)))
-            put(finished(acc_rest, bias, column, N, ACTIVATION), out_rest, staging_rest, m, n + WIDE, 1)
+        if STREAM_K:
+            if first > 0:  # the program before has the steps up to there
+                wait_for_other(arrived, GROUP)
+                acc = joined(acc, partials, 0, GROUP, BLOCK_M, BLOCK_N)
+                if REST > 0:
+                    acc_rest = joined(acc_rest, partials, WIDE, GROUP, BLOCK_M, BLOCK_N)
+        if end == steps:
+            column = n + gl.arange(0, WIDE, gl.SliceLayout(0, sums_layout(WIDE)))
+            put(finished(acc, bias, column, N, ACTIVATION), out, staging, m, n, STORES)
+            if REST > 0:
+                column = n + WIDE + gl.arange(0, REST, gl.SliceLayout(0, sums_layout(REST)))
+                put(finished(acc_rest, bias, column, N, ACTIVATION), out_rest, staging_rest, m, n + WIDE, 1)
+        elif STREAM_K:
+            leave(acc, partials, 0, GROUP, BLOCK_M, BLOCK_N)
+            if REST > 0:
+                leave(acc_rest, partials, WIDE, GROUP, BLOCK_M, BLOCK_N)
+            tell(arrived, GROUP)
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["group_m"])
+@gluon.jit(do_not_specialize=["shared", "group_m"])
 def gemm_specialized(
-    a, b, b_rest, out, out_rest, bias, M, N, K, group_m,
+    a, b, b_rest, out, out_rest, bias, partials, arrived, M, N, K, shared, group_m,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, STORES: gl.constexpr,
-    A_IS_T: gl.constexpr, B_IS_T: gl.constexpr, ACTIVATION: gl.constexpr,
+    A_IS_T: gl.constexpr, B_IS_T: gl.constexpr, STREAM_K: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """Persistent as `gemm_persistent` is. 192 columns are 128 and a rest of 64, each with descriptors of its own."""
+    """Persistent as `gemm_persistent` is. 192 columns are 128 and a rest of 64, each with descriptors of its own.
+
+    With STREAM_K the first `shared` tiles, more than there are programs, are cut along K into an even share for each,
+    wherever that cuts them, so that no last wave keeps few multiprocessors busy (Osama et al., "Stream-K", 2023).
+    """
     a_tiles = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)
     b_tiles = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)
     upper = gl.allocate_shared_memory(out.dtype, out.block_shape, out.layout)
@@ -140,12 +243,14 @@ def gemm_specialized(
     fence_async_shared()
     gl.warp_specialize(
         [
-            (multiply, (a_tiles, b_tiles, b_rest_tiles, upper, upper_rest, out, out_rest, bias, free, full,
-                        M, N, K, group_m, 0, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, STORES, A_IS_T, B_IS_T, ACTIVATION)),
-            (multiply, (a_tiles, b_tiles, b_rest_tiles, lower, lower_rest, out, out_rest, bias, free, full,
-                        M, N, K, group_m, 1, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, STORES, A_IS_T, B_IS_T, ACTIVATION)),
+            (multiply, (a_tiles, b_tiles, b_rest_tiles, upper, upper_rest, out, out_rest, bias, partials, arrived,
+                        free, full, M, N, K, shared, group_m, 0, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, STORES,
+                        A_IS_T, B_IS_T, STREAM_K, ACTIVATION)),
+            (multiply, (a_tiles, b_tiles, b_rest_tiles, lower, lower_rest, out, out_rest, bias, partials, arrived,
+                        free, full, M, N, K, shared, group_m, 1, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, STORES,
+                        A_IS_T, B_IS_T, STREAM_K, ACTIVATION)),
             (fetch, (a, b, b_rest, a_tiles, b_tiles, b_rest_tiles, free, full,
-                     M, N, K, group_m, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, A_IS_T, B_IS_T)),
+                     M, N, K, shared, group_m, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, A_IS_T, B_IS_T, STREAM_K)),
         ],
         [4, 1],
         [224, 24],  # of 65,536 registers; the first group gets the 256 a thread that this leaves

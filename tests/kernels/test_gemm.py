@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 from helpers import A100, B200, H200
 
 from tuner import catalog
+from tuner.kernels.device import gemm_specialized as device
 from tuner.kernels.gemm import KERNEL, VARIANTS
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Config, Problem, cdiv
+from tuner.kernels.tiling import tile_count
 from tuner.space import feasible
 
 
@@ -34,6 +39,48 @@ def test_each_card_has_the_variants_that_it_can_run() -> None:
         H200.id: {"tiles", "persistent", "specialized"},
         B200.id: {"tiles", "persistent"},
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "there"),
+    [
+        ({"M": 5120}, True),  # 6.06 waves of 128 x 256
+        ({"M": 2048, "N": 5120, "K": 5120}, False),  # 2.42
+        ({"M": 2048}, False),  # less than one
+        ({"M": 5120, "dtype": "fp32"}, False),
+    ],
+)
+def test_the_last_waves_are_shared_where_little_is_left_of_them(values: dict[str, object], there: bool) -> None:
+    space = [config for config in feasible(KERNEL, problem(**values), H200.limits) if config["VARIANT"] == "stream_k"]
+    assert bool(space) is there
+    for config in space:
+        tiles = tile_count(problem(**values), config)
+        assert tiles > 132
+        assert 0 < tiles % 132 <= 33
+    assert (KERNEL.default(problem(**values), H200.limits)["VARIANT"] == "stream_k") is there
+
+
+@pytest.mark.parametrize(("tiles", "steps"), [(133, 1), (165, 3), (288, 48), (800, 80), (3584, 64), (4096, 7)])
+def test_shared_tiles_are_cut_evenly_and_joined_in_turn(
+    monkeypatch: pytest.MonkeyPatch, tiles: int, steps: int
+) -> None:
+    """The device code's own arithmetic, for every program of 132."""
+    shared, programs = 132 + tiles % 132, 132
+    walked: list[list[tuple[int, int, int]]] = []
+    monkeypatch.setattr(device, "share_of", device.share_of.fn)
+    for program in range(programs):
+        number = SimpleNamespace(program_id=lambda axis, p=program: p, num_programs=lambda axis: programs, cdiv=cdiv)
+        monkeypatch.setattr(device, "gl", number)
+        count = device.pieces_of.fn(tiles, shared, steps, True)
+        walked.append([device.piece_of.fn(nth, shared, steps, True) for nth in range(count)])
+    done = [(tile, step) for pieces in walked for tile, first, end in pieces for step in range(first, end)]
+    assert sorted(done) == [(tile, step) for tile in range(tiles) for step in range(steps)]
+    taken = [sum(end - first for _, first, end in pieces) for pieces in walked]
+    assert max(taken) - min(taken) <= 1
+    for before, pieces in pairwise(walked):
+        *others, (tile, first, _) = [piece for piece in pieces if piece[0] < shared]
+        assert all(begun_by_another == 0 for _, begun_by_another, _ in others)
+        assert first == 0 or before[0] == (tile, 0, first)  # the first thing that the program before does
 
 
 @pytest.mark.parametrize(
@@ -143,6 +190,14 @@ def test_warps_with_roles_copy_multiply_and_hand_over_registers() -> None:
     code = ptx(asked, VARIANT="specialized", BLOCK_M=128, BLOCK_N=192, BLOCK_K=64, num_stages=3)
     for instruction in ("m64n128k16", "m64n64k16", "cp.async.bulk.tensor.2d.shared", "setmaxnreg.inc", "ex2.approx"):
         assert instruction in code
+    assert "atom.global" not in code
+
+
+def test_sums_are_left_and_joined_in_pairs_of_columns_between_acquire_and_release() -> None:
+    code = ptx({"M": 5120}, VARIANT="stream_k", BLOCK_M=128, BLOCK_N=256, BLOCK_K=64, num_stages=3)
+    for instruction in ("st.global.v2.b32", "ld.global.cg.v2.b32"):
+        assert code.count(instruction) == 2 * 64, instruction  # of both groups, 128 sums a thread
+    assert len(re.findall(r"atom\.global\.(gpu\.release\.exch|acquire\.gpu\.cas)", code)) == 4
 
 
 def test_vectors_use_no_tensor_core_and_load_16_bytes_at_once() -> None:
