@@ -17,7 +17,7 @@ from tuner.kernels.spec import Config, Dim, Knob, Signature
 from tuner.measure import recorded
 from tuner.measure.joint import OBJECTIVES, JointMeasurer, Part
 from tuner.measure.recorded import RecordedMeasurer
-from tuner.records import Duel, Measurement, Outcome
+from tuner.records import Duel, Evidence, Measurement, Outcome
 from tuner.search import Budget, Result, close_to_best, search
 
 
@@ -215,13 +215,13 @@ def test_a_duel_ends_with_the_rounds_that_there_are() -> None:
     space = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
     space = replace(space, duel=replace(space.duel, rounds=space.duel.rounds[:20], states=space.duel.states[:20]))
     configs = [measurement.config for measurement in space.measurements]
-    measurer = RecordedMeasurer(space)
-    result = search(configs, space.default, measurer, sampler="grid")
+    result = search(configs, space.default, RecordedMeasurer(space), sampler="grid")
     assert result.verdict is not None
     assert result.verdict.unresolved
     assert result.verdict.rounds == len(space.duel.rounds) == 20
+    without = RecordedMeasurer(replace(space, duel=replace(space.duel, rounds=(), states=())))
     with pytest.raises(MeasureError, match="a duel has at least one round, and this measurer gave none"):
-        search(configs, space.default, measurer, sampler="grid")
+        search(configs, space.default, without, sampler="grid")
 
 
 def test_guided_samplers_find_the_best_of_a_bowl_sooner_than_random() -> None:
@@ -327,3 +327,28 @@ def test_c06_exceptions_that_nobody_foresaw_are_counted_by_type() -> None:
     )
     failures = Result(measurements, "trials").failures
     assert failures == {"error (ZeroDivisionError)": 2, "error (triton.Oops)": 1, "timeout": 1}
+
+
+def test_the_first_look_sends_home_only_who_is_far_behind() -> None:
+    """Those 1.5 % behind have twelve rounds more; nobody is checked again before they are over."""
+    near, far = (TOY.config({**BEST, **change}) for change in ({"A": 16}, {"A": 1, "B": 1}))
+    scripted = {BEST: 100.0, near: 101.5, far: 103.0}
+    met: list[tuple[set[Config], int]] = []
+
+    class Watched(ScriptedMeasurer):
+        def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+            met.append(({*configs}, rounds))
+            return super().duel(configs, rounds, seconds, seed)
+
+        def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
+            assert sum(rounds for _, rounds in met) == 20
+            return super().recheck(configs, seed)
+
+    measurer = Watched(lambda config: scripted.get(config, 150.0), noise=0.0001)
+    result = search(SPACE, DEFAULT, measurer, winners=[BEST, near, far], budget=Budget(trials=60), seed=3)
+    assert [({BEST, near, far} & configs, rounds) for configs, rounds in met] == [
+        ({BEST, near, far}, 8),
+        ({BEST, near}, 12),
+    ]
+    assert result.duel is not None
+    assert near.text not in result.duel.contenders

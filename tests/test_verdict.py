@@ -308,13 +308,13 @@ def test_a_default_and_a_vendor_that_did_not_run() -> None:
 
 
 class TestRoundsWanted:
-    def test_half_as_many_again_until_the_answer_is_settled_or_two_hundred(self) -> None:
+    def test_eight_twenty_and_half_as_many_again_until_the_answer_is_settled_or_two_hundred(self) -> None:
         verdict = replace(verdict_of({BEST: 100.0, DEFAULT: 110.0}), open=True, rounds=0)
         looks = []
         while wanted := rounds_wanted(verdict if verdict.rounds else None):
             verdict = replace(verdict, rounds=verdict.rounds + wanted)
             looks.append(verdict.rounds)
-        assert looks == [20, 30, 45, 67, 100, 150, 200]
+        assert looks == [8, 20, 30, 45, 67, 100, 150, 200]
 
     def test_none_when_it_is_settled(self) -> None:
         verdict = verdict_of({BEST: 100.0, DEFAULT: 110.0})
@@ -342,7 +342,7 @@ class TestRoundsWanted:
 
     def test_twenty_at_least(self) -> None:
         verdict = verdict_of({BEST: 100.0, DEFAULT: 110.0})
-        assert rounds_wanted(replace(verdict, rounds=3)) == 17
+        assert rounds_wanted(replace(verdict, rounds=8)) == 12
 
     def test_what_is_plain_takes_the_fewest(self) -> None:
         assert fought(Card(0), {BEST: 100.0, OTHER: 104.0, DEFAULT: 110.0})[0].rounds == 20

@@ -15,7 +15,7 @@ from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Problem, Value
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Ceilings, Duel, Interval, Measurement, Provenance, median
-from tuner.verdict import interval_of_median, ratio, until_next_look
+from tuner.verdict import FEWEST_ROUNDS, interval_of_median, ratio, until_next_look
 
 _PRECISE = 1.01
 """A ratio is known well enough when the ends of its interval are within this of each other: 0.5 % either way."""
@@ -281,7 +281,7 @@ def fought(
     """Rounds until the first one's ratios to the others are known well enough, within limits; None if stopped."""
     end = monotonic() + _DUEL_S
     duel: Duel | None = None
-    wanted = until_next_look(0)
+    wanted = FEWEST_ROUNDS
     while wanted and (duel is None or monotonic() < end):
         if stop():
             return None

@@ -16,7 +16,7 @@ from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Duel, Evidence, Measurement, median
 from tuner.sampler import DEFAULT, Proposer
-from tuner.verdict import Verdict, decide, preference, ratio, rounds_wanted
+from tuner.verdict import FEWEST_ROUNDS, Verdict, decide, preference, ratio, rounds_wanted
 
 _RECHECK_SEED = 1_000_001
 """Inputs that a finalist must be right on are others than those of its measurement."""
@@ -26,6 +26,8 @@ _FEWEST_FINALISTS, _MOST_FINALISTS = 8, 64
 measured, one after the other, decides who is in: the first rounds send most of them home. Where that are too many, half
 the places go to the fastest, and half to those of the near ones that the verdict's rule prefers: two runs then bring
 the same ones."""
+_NOT_FAR = 1.02
+"""The first look, at few rounds, sends home who is shown to be farther behind than this: of 60 finalists some 30."""
 _CONFIRMED = 1.05
 """A duel whose fastest is slower than this times the fastest measurement has shown that one to be luck (graphs of 2 us
 kernels read 15 % less now and then, H200, 2026-11-28). Who is close to the best is then asked again, without it."""
@@ -302,16 +304,25 @@ class _Run:
                 duel = duel.extended(more)
             verdict = self._verdict(duel)
             if race:
-                as_good = {verdict.config, self._default, *(tie.config for tie in verdict.ties)}
-                contenders = [config for config in contenders if config in as_good]
+                contenders = self._left(contenders, duel, verdict)
                 duel = duel.among([*(config.text for config in contenders), VENDOR])
-            if not self._right_again(contenders):
+            if len(duel.rounds) >= FEWEST_ROUNDS and not self._right_again(contenders):
                 return None
             if monotonic() >= end:
                 break
-        if duel is None and not self._stop():
+        if self._stop():
+            return None
+        if duel is None:
             raise MeasureError("a duel has at least one round, and this measurer gave none")
-        return None if self._stop() else duel
+        return duel if self._right_again(contenders) else None
+
+    def _left(self, contenders: Sequence[Config], duel: Duel, verdict: Verdict) -> list[Config]:
+        """Who is not shown to be beaten; the winner and the default are always left."""
+        as_good = {verdict.config, self._default, *(tie.config for tie in verdict.ties)}
+        if len(duel.rounds) < FEWEST_ROUNDS:
+            lower = {config: ratio(duel, config.text, verdict.config.text)[1][0] for config in contenders}
+            as_good |= {config for config in contenders if lower[config] <= _NOT_FAR}
+        return [config for config in contenders if config in as_good]
 
     def _contenders_after(self, duel: Duel, finalists: Finalists) -> list[Config]:
         """Who shall meet instead, where the first rounds show that the fastest measurement was luck; [] else."""

@@ -32,12 +32,13 @@ CONFIDENCE = 0.95
 _CONFIDENCE_OF_A_LOOK = 0.99
 EQUIVALENT = 1.01
 """Configs within this of the leader, by the upper bound, are one and the same for a user."""
-_FEWEST_ROUNDS, _MOST_ROUNDS = 20, 200
+FEWEST_ROUNDS, _MOST_ROUNDS = 20, 200
 """Twenty tell a ratio to 0.9 % at 1 % noise, two hundred to 0.26 %; they last 0.1 s and 1 s with kernels of 150 us."""
 _GROWTH = 0.5
 """New rounds between two looks, by those there are: few looks, and few rounds more than it took."""
 _FEWEST_SHOWING = 8
-"""With fewer rounds not even the whole range is a 99 % interval, and nothing is shown: the default wins."""
+"""With fewer rounds not even the whole range is a 99 % interval, and nothing is shown: the default wins. So the first
+look is after these."""
 
 
 @dataclass(frozen=True)
@@ -136,14 +137,16 @@ def rounds_wanted(verdict: Verdict | None) -> int:
         verdict: of the rounds so far; None before the first.
     """
     done = 0 if verdict is None else verdict.rounds
-    if verdict is not None and done >= _FEWEST_ROUNDS and not verdict.open:
+    if verdict is not None and done >= FEWEST_ROUNDS and not verdict.open:
         return 0
     return until_next_look(done)
 
 
 def until_next_look(done: int) -> int:
     """Rounds until the next look at a duel that has had so many; 0 when it has had enough."""
-    return max(0, min(max(_FEWEST_ROUNDS - done, int(_GROWTH * done)), _MOST_ROUNDS - done))
+    if done < _FEWEST_SHOWING:
+        return _FEWEST_SHOWING - done
+    return max(0, min(max(FEWEST_ROUNDS - done, int(_GROWTH * done)), _MOST_ROUNDS - done))
 
 
 def ratio(duel: Duel, contender: str, other: str) -> tuple[float, Interval]:
