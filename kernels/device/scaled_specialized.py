@@ -92,7 +92,7 @@ def scaled_specialized(
     a, b, out, scale_a, scale_b, M, N, K, stride_sam, stride_sak, stride_sbn, stride_sbk, group_m,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, OF_BLOCKS: gl.constexpr,
 ):  # fmt: skip
-    """Persistent, with b as its rows (N, K): `fetch` is gemm's."""
+    """Persistent, with b as its rows (N, K): `fetch` is gemm's, of which no tile is shared."""
     a_tiles = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)
     b_tiles = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)
     upper = gl.allocate_shared_memory(out.dtype, out.block_shape, out.layout)
@@ -112,7 +112,7 @@ def scaled_specialized(
                         stride_sam, stride_sak, stride_sbn, stride_sbk, group_m,
                         1, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, OF_BLOCKS)),
             (fetch, (a, b, None, a_tiles, b_tiles, b_tiles, free, full,
-                     M, N, K, group_m, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, False, True)),
+                     M, N, K, 0, group_m, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, False, True, False)),
         ],
         [4, 1],
         [240, 24],  # of 65,536 registers; the first group gets the 248 a thread that this leaves

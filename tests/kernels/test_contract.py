@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from helpers import A100, B200, H200, OURS, RTX_4090, able, drawn, problems, resized, toy, wrongness
@@ -150,3 +154,39 @@ def test_every_way_through_gemm_is_interpreted() -> None:
     for problem, config in ways.values():
         error, allowed = wrongness(kernel, problem, config, "cpu", B200.limits)
         assert error <= allowed, config
+
+
+COMPILE_ALL = """
+    import sys
+    sys.path.insert(0, {tests!r})
+    from helpers import H200, drawn
+    from tuner import catalog
+    from tuner.measure.compile import compile_config
+
+    kernel = catalog.load({op!r})
+    asked = [kernel.signature.problem(values) for values in {problems!r}]
+    found = {{}}
+    for problem in asked:
+        for config in drawn(kernel, problem, H200.limits, count=200):
+            found.setdefault((config.get("VARIANT"), problem.attributes), (problem, config))
+    for (variant, _), (problem, config) in found.items():
+        compiled = compile_config(kernel, problem, config, H200.limits)
+        print(compiled.outcome, variant, problem.text, config.text, compiled.error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("op", "asked", "ways"),
+    [
+        ("gemm", [{"M": 5120}, {"M": 3, "N": 4096, "K": 4096}], 5),
+        ("scaled_gemm", [{"M": 1024}, {"M": 1024, "scales": "block"}], 6),
+    ],
+)
+def test_every_way_through_a_product_compiles_for_hopper(op: str, asked: list[dict[str, object]], ways: int) -> None:
+    """Gluon is not interpreted, and variants share device code: a change made for one is seen here in the others."""
+    code = dedent(COMPILE_ALL).format(tests=str(Path(__file__).parents[1]), op=op, problems=asked)
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("ok ", "compile_error ", "error "))]
+    assert len(lines) == ways
+    assert [line for line in lines if not line.startswith("ok ")] == []
