@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Thread
 
+import numpy as np  # noqa: F401  whose library it is
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tuner import cores
 
@@ -49,3 +52,20 @@ def test_a_group_that_cannot_be_seen_from_here(groups: Path, monkeypatch: pytest
 
 def test_here() -> None:
     assert 1 <= cores.usable() <= (os.cpu_count() or 1)
+
+
+def blas_threads() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_linear_algebra_takes_one_thread_until_the_last_one_is_through() -> None:
+    with threadpool_limits(limits=3, user_api="blas"):
+        assert blas_threads() == {3}
+        with cores.ONE_THREAD:
+            other = Thread(target=cores.ONE_THREAD.__enter__)
+            other.start()
+            other.join()
+            assert blas_threads() == {1}
+        assert blas_threads() == {1}
+        cores.ONE_THREAD.__exit__()
+        assert blas_threads() == {3}

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from itertools import product
 from math import inf, log
 from time import process_time
+from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tuner.kernels.spec import Value
 from tuner.model import Model
@@ -102,6 +104,21 @@ def test_two_told_the_same_propose_the_same() -> None:
     first, second, third = (_run(Model(zip(*GRID, strict=True), seed), GRID, 40) for seed in (1, 1, 2))
     assert first == second
     assert first != third
+
+
+def test_it_leaves_the_cores_to_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a thread a core, each of its calls would wait until every thread had one."""
+    seen: set[int] = set()
+    inverse = np.linalg.inv
+
+    def watched(matrix: Any) -> Any:
+        seen.update(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return inverse(matrix)
+
+    monkeypatch.setattr(np.linalg, "inv", watched)
+    with threadpool_limits(limits=3, user_api="blas"):
+        _run(Model(zip(*GRID, strict=True), seed=0), GRID, 20)
+    assert seen == {1}
 
 
 def test_work_and_memory_stay_flat() -> None:

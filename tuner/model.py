@@ -17,6 +17,7 @@ from math import erf, log, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from tuner.cores import ONE_THREAD
 from tuner.kernels.spec import Value
 
 Floats = npt.NDArray[np.float64]
@@ -165,6 +166,7 @@ class Model:
         """
         return max(self._hopes) if len(self._hopes) == _SURE and len(self._told) >= _FEWEST_TOLD else 1.0
 
+    @ONE_THREAD
     def propose(self) -> int:
         """The number of a free config."""
         if len(self._told) < _START or not self._starts.size:

@@ -222,7 +222,10 @@ def test_closing_while_compiling_leaves_no_compiler(tmp_path: Path) -> None:
         end = monotonic() + 30
         while not (tmp_path / "pids").exists() or not gpu._pool.pipe.poll(0.1):
             assert monotonic() < end
-    assert not alive(int((tmp_path / "pids").read_text()))
+        compiler = int((tmp_path / "pids").read_text())
+        assert os.getpriority(os.PRIO_PROCESS, compiler) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+        assert os.getsid(compiler) == os.getsid(gpu._pool.pid)
+    assert not alive(compiler)
 
 
 def test_a_problem_the_card_cannot_hold_is_refused_in_a_sentence() -> None:

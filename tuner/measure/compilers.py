@@ -11,7 +11,7 @@ from tuner.measure.messages import Pool
 from tuner.measure.processes import Child
 
 _GRACE_S = 2.0
-"""It ends its compilers, which are in sessions of their own."""
+"""It ends its compilers, which are in groups of their own."""
 
 
 class Compilers:

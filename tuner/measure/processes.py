@@ -83,12 +83,12 @@ class Child:
         return f"{how}\n{self._log.read().decode(errors='replace').strip()}".strip()
 
     def end(self) -> None:
-        """Sends the child and everything in its session to their end, without waiting for it."""
+        """Sends the child and everything in its group to their end, without waiting for it."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def kill(self, grace_s: float = 0.0) -> None:
-        """Ends the child and everything in its session; first it may notice by itself that its pipe is closed."""
+        """Ends the child and everything in its group; first it may notice by itself that its pipe is closed."""
         self.pipe.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(grace_s)
