@@ -32,8 +32,8 @@ from tuner.records import Outcome
 
 _NICE = 10
 """Compilers come after the search and the GPU worker, which share the cores with them and need them for moments only:
-with a compiler a core, 200 proposals took 1.0 s, and 0.4 s so. They stay in the pool's session, since where Linux groups
-processes by session (autogroup) niceness counts within one alone."""
+beside two busy processes a core 200 proposals take 1.0 s, and 0.4 s so. Forks stay in the pool's session, since where
+Linux groups processes by session (autogroup) niceness counts within one alone."""
 
 
 class _Dtype(str):
