@@ -80,9 +80,10 @@ def sliced_tiles(problem: Problem, config: Mapping[str, Any], sm_count: int) -> 
 
 
 def shared_tiles(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
-    """How many tiles are cut evenly among all programs: those of the last full wave and of what is left after it.
+    """How many tiles are cut evenly among all programs: a full wave, and what is left of the tiles beside full waves.
 
-    So each program gets more than one tile's worth of steps, and none waits for the sums of more than one other.
+    So each program gets more than one tile's worth of steps, and none waits for the sums of more than one other. They
+    are the first in number, and done first.
     """
     return programs + tile_count(problem, config) % programs if config["VARIANT"] == "stream_k" else 0
 
@@ -102,7 +103,7 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """Two variants need what descriptors can describe; other tensors of the same problem go through pointers."""
+    """Some variants need what descriptors can describe; other tensors of the same problem go through pointers."""
     M, N, _ = problem.sizes
     if M == 0 or N == 0:
         return ()
@@ -386,7 +387,11 @@ def vectors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> 
 
 def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """What is asked of warps with roles that share the last waves evenly."""
-    return specialized_can(problem, config, limits) and little_left(tile_count(problem, config), limits)
+    return (
+        specialized_can(problem, config, limits)
+        and has_steps(problem, config)
+        and little_left(tile_count(problem, config), limits)
+    )
 
 
 _CAN = {
@@ -561,8 +566,8 @@ KERNEL = Kernel(
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),
-                "a program a tile; one a multiprocessor (Hopper on), its warps with roles, last waves shared evenly; "
-                "no tensor cores",
+                "a program a tile; one a multiprocessor (Hopper on), also with roles for its warps, or with those and "
+                "the last waves shared evenly; no tensor cores",
                 "tiles",
             ),
             Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K: of all tiles, or of a persistent kernel's last wave", 1),

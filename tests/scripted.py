@@ -71,6 +71,10 @@ class ScriptedMeasurer:
         return self._capacity
 
     @property
+    def in_line(self) -> bool:
+        return False
+
+    @property
     def measured(self) -> int:
         """Configs that were handed back."""
         return len(self.submitted) - len(self._waiting)

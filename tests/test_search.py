@@ -279,7 +279,7 @@ def test_finalists_are_few_where_launches_are_long() -> None:
     def ranked(latency_us: float) -> list[Measurement]:
         return [Measurement(config, Outcome.OK, (latency_us + n / 100,) * 10) for n, config in enumerate(SPACE)]
 
-    assert [len(close_to_best(ranked(latency_us))) for latency_us in (10.0, 500.0, 1000.0, 1e5)] == [60, 50, 25, 8]
+    assert [len(close_to_best(ranked(latency_us))) for latency_us in (10.0, 1250.0, 2500.0, 1e5)] == [60, 50, 25, 8]
     assert close_to_best([]) == []
 
 
@@ -352,3 +352,20 @@ def test_the_first_look_sends_home_only_who_is_far_behind() -> None:
     ]
     assert result.duel is not None
     assert near.text not in result.duel.contenders
+
+
+@pytest.mark.parametrize(("trials", "blind"), [(60, 20), (200, 50), (None, 64)])
+def test_compilers_run_ahead_while_another_search_has_the_device(trials: int | None, blind: int) -> None:
+    """Until the first result: by a quarter of the trials, but by no fewer configs than usual, and no more than 64."""
+
+    class InLine(ScriptedMeasurer):
+        @property
+        def in_line(self) -> bool:
+            return self.measured == 0
+
+    knobs = (Knob("A", tuple(range(1, 401))), Knob("num_warps", (1,)), Knob("num_stages", (1,)))
+    line = Signature("line", (Dim("N"),), ("fp32",), knobs)
+    space = [line.config({"A": value, "num_warps": 1, "num_stages": 1}) for value in range(1, 401)]
+    measurer = InLine(lambda config: 100.0 + config["A"], capacity=20)
+    search(space, space[0], measurer, sampler="grid", budget=Budget(trials))
+    assert measurer.most_on_the_way == blind

@@ -36,7 +36,7 @@ FEWEST_ROUNDS, _MOST_ROUNDS = 20, 200
 """Twenty tell a ratio to 0.9 % at 1 % noise, two hundred to 0.26 %; they last 0.1 s and 1 s with kernels of 150 us."""
 _GROWTH = 0.5
 """New rounds between two looks, by those there are: few looks, and few rounds more than it took."""
-_FEWEST_SHOWING = 8
+FIRST_LOOK = 8
 """With fewer rounds not even the whole range is a 99 % interval, and nothing is shown: the default wins. So the first
 look is after these."""
 
@@ -90,7 +90,7 @@ def decide(
         return preference(config, shared_bytes.get(config, 0))
 
     leader = _leader(duel, configs)
-    shown = len(duel.rounds) >= _FEWEST_SHOWING
+    shown = len(duel.rounds) >= FIRST_LOOK
     as_good, equivalents = [], []
     for config in configs:
         _, (lower, upper) = slowdown(config, leader)
@@ -144,8 +144,8 @@ def rounds_wanted(verdict: Verdict | None) -> int:
 
 def until_next_look(done: int) -> int:
     """Rounds until the next look at a duel that has had so many; 0 when it has had enough."""
-    if done < _FEWEST_SHOWING:
-        return _FEWEST_SHOWING - done
+    if done < FIRST_LOOK:
+        return FIRST_LOOK - done
     return max(0, min(max(FEWEST_ROUNDS - done, int(_GROWTH * done)), _MOST_ROUNDS - done))
 
 

@@ -144,7 +144,7 @@ def tell(arrived, GROUP: gl.constexpr):
 
 @gluon.jit
 def wait_for_other(arrived, GROUP: gl.constexpr):
-    """Until the program before this one told, which started before it and waits for none that comes later."""
+    """Until the program before this one told: which waits for nobody before that."""
     while gl.atomic_cas(arrived + 2 * (gl.program_id(0) - 1) + GROUP, 1, 0, sem="acquire") == 0:
         pass
     tl.debug_barrier()
@@ -224,7 +224,9 @@ def gemm_specialized(
     """Persistent as `gemm_persistent` is. 192 columns are 128 and a rest of 64, each with descriptors of its own.
 
     With STREAM_K the first `shared` tiles, more than there are programs, are cut along K into an even share for each,
-    wherever that cuts them, so that no last wave keeps few multiprocessors busy (Osama et al., "Stream-K", 2023).
+    wherever that cuts them, so that no last wave keeps few multiprocessors busy (Osama et al., "Stream-K", 2023). A
+    program may wait for the one before it, so either all run at once, a multiprocessor each, or, where others use the
+    card, they start in the order of their numbers, as they do on every card so far though CUDA does not promise it.
     """
     a_tiles = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)
     b_tiles = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)

@@ -10,14 +10,15 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers import A100, B200, H200
 
 from tuner import catalog
 from tuner.kernels.device import gemm_specialized as device
-from tuner.kernels.gemm import KERNEL, VARIANTS
+from tuner.kernels.gemm import KERNEL, VARIANTS, shared_tiles
 from tuner.kernels.spec import Config, Problem, cdiv
 from tuner.kernels.tiling import tile_count
 from tuner.space import feasible
@@ -60,27 +61,41 @@ def test_the_last_waves_are_shared_where_little_is_left_of_them(values: dict[str
     assert (KERNEL.default(problem(**values), H200.limits)["VARIANT"] == "stream_k") is there
 
 
-@pytest.mark.parametrize(("tiles", "steps"), [(133, 1), (165, 3), (288, 48), (800, 80), (3584, 64), (4096, 7)])
-def test_shared_tiles_are_cut_evenly_and_joined_in_turn(
-    monkeypatch: pytest.MonkeyPatch, tiles: int, steps: int
-) -> None:
-    """The device code's own arithmetic, for every program of 132."""
-    shared, programs = 132 + tiles % 132, 132
-    walked: list[list[tuple[int, int, int]]] = []
-    monkeypatch.setattr(device, "share_of", device.share_of.fn)
-    for program in range(programs):
-        number = SimpleNamespace(program_id=lambda axis, p=program: p, num_programs=lambda axis: programs, cdiv=cdiv)
-        monkeypatch.setattr(device, "gl", number)
-        count = device.pieces_of.fn(tiles, shared, steps, True)
-        walked.append([device.piece_of.fn(nth, shared, steps, True) for nth in range(count)])
-    done = [(tile, step) for pieces in walked for tile, first, end in pieces for step in range(first, end)]
-    assert sorted(done) == [(tile, step) for tile in range(tiles) for step in range(steps)]
-    taken = [sum(end - first for _, first, end in pieces) for pieces in walked]
-    assert max(taken) - min(taken) <= 1
-    for before, pieces in pairwise(walked):
-        *others, (tile, first, _) = [piece for piece in pieces if piece[0] < shared]
-        assert all(begun_by_another == 0 for _, begun_by_another, _ in others)
-        assert first == 0 or before[0] == (tile, 0, first)  # the first thing that the program before does
+def pieces(program: int, programs: int, tiles: int, shared: int, steps: int) -> list[tuple[int, int, int]]:
+    """Of a program in turn: tile, first step, the one after its last; by the device code, run here."""
+    language = SimpleNamespace(program_id=lambda axis: program, num_programs=lambda axis: programs, cdiv=cdiv)
+    names: dict[str, Any] = {"gl": language, "min": min, "max": max}
+    for jitted in (device.share_of, device.pieces_of, device.piece_of):
+        names[jitted.fn.__name__] = FunctionType(jitted.fn.__code__, names)
+    return [
+        names["piece_of"](nth, shared, steps, True) for nth in range(names["pieces_of"](tiles, shared, steps, True))
+    ]
+
+
+@pytest.mark.parametrize(
+    "values", [{"M": 5120}, {"M": 4096, "N": 28672, "K": 4096}, {"M": 2056, "N": 2056, "K": 520}, {"M": 8192}]
+)
+def test_shared_tiles_are_cut_evenly_and_joined_in_turn(values: dict[str, object]) -> None:
+    asked, programs = problem(**values), H200.limits.sm_count
+    space = [config for config in feasible(KERNEL, asked, H200.limits) if config["VARIANT"] == "stream_k"]
+    for config in {(config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]): config for config in space}.values():
+        tiles, steps = tile_count(asked, config), cdiv(asked["K"], int(config["BLOCK_K"]))
+        shared = shared_tiles(asked, config, programs)
+        walked = [pieces(program, programs, tiles, shared, steps) for program in range(programs)]
+        done = [(tile, step) for of_one in walked for tile, first, end in of_one for step in range(first, end)]
+        assert sorted(done) == [(tile, step) for tile in range(tiles) for step in range(steps)]
+        taken = [sum(end - first for _, first, end in of_one) for of_one in walked]
+        assert max(taken) - min(taken) <= 1
+        for before, of_one in pairwise(walked):
+            *others, (tile, first, _) = [piece for piece in of_one if piece[0] < shared]
+            assert all(begun_by_another == 0 for _, begun_by_another, _ in others)
+            assert first == 0 or before[0] == (tile, 0, first)  # the first thing that the program before does
+
+
+def test_tiles_of_one_step_are_not_shared() -> None:
+    assert not any(
+        config["VARIANT"] == "stream_k" for config in feasible(KERNEL, problem(M=5120, N=5120, K=64), H200.limits)
+    )
 
 
 @pytest.mark.parametrize(

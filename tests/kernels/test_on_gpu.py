@@ -12,7 +12,7 @@ from helpers import OURS, able, drawn, problems, wrongness
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
-from tuner.measure.check import error
+from tuner.measure.check import error, tolerance
 from tuner.measure.compile import StandIn
 from tuner.measure.tensors import allocate, draw, workspace, written
 from tuner.space import feasible
@@ -86,6 +86,36 @@ def test_every_variant_of_gemm_is_right_in_every_layout(variant: str) -> None:
             space = [config for config in feasible(kernel, problem, limits()) if config["VARIANT"] == variant]
             pairs += [(problem, config) for config in random.Random(len(pairs)).sample(space, 3)]
     assert not wrong(kernel, pairs)
+
+
+@pytest.mark.parametrize("tile", [(128, 256), (128, 192), (256, 128)])
+def test_programs_that_share_tiles_agree_with_all_that_run_beside_them(tile: tuple[int, int]) -> None:
+    """The same bits again and again on two streams at once, whose workspaces are left as they were found."""
+    kernel = catalog.load("gemm")
+    problem = kernel.signature.problem({"M": 5120, "N": 5120, "K": 1032, "dtype": "bf16"})
+    space = [config for config in feasible(kernel, problem, limits()) if config["VARIANT"] == "stream_k"]
+    config = next(config for config in space if (config["BLOCK_M"], config["BLOCK_N"]) == tile)
+    operands = kernel.operands(problem)
+    tensors = allocate(operands, "cuda")
+    draw(operands, tensors, seed=1)
+    kernel.vendor(problem, tensors)
+    allowed = tolerance(kernel, problem, error(kernel, problem, tensors, written(operands, tensors)))
+    results: list[list[torch.Tensor]] = []
+    works, streams = [], [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            works.append(workspace(kernel.workspace(problem, config, limits()), "cuda"))
+            results.append([torch.full_like(tensors["out"], float("nan")) for _ in range(8)])
+    for nth in range(8):
+        for stream, work, outs in zip(streams, works, results, strict=True):
+            with torch.cuda.stream(stream):
+                (launch,) = kernel.launch(problem, config, {**tensors, "out": outs[nth], **work})
+                launch()
+    torch.cuda.synchronize()
+    assert error(kernel, problem, tensors, {"out": results[0][0]}) <= allowed
+    assert all(torch.equal(out, results[0][0]) for outs in results for out in outs)
+    assert all(not bool(work["arrived"].any()) for work in works)
 
 
 @pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized"])

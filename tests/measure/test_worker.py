@@ -247,6 +247,10 @@ class InProcess:
     def capacity(self) -> int:
         return 4
 
+    @property
+    def in_line(self) -> bool:
+        return False
+
     def submit(self, config: Config) -> None:
         self._waiting.append(config)
 

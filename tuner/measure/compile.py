@@ -19,6 +19,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
+from select import select
 from tempfile import TemporaryFile
 from time import monotonic
 from typing import Any
@@ -30,9 +31,10 @@ from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
 
-_NICE = 10
+_NICE = 5
 """Compilers come after the search and the GPU worker, which share the cores with them and need them for moments only:
-beside two busy processes a core 200 proposals take 1.0 s, and 0.4 s so. Forks stay in the pool's session, since where
+beside two compilers a core 200 proposals take 1.0 s, and 0.5 s so (2 cores, 2026-11-28). No more than that, for a
+compiler's deadline is of wall time, and others may use the machine too. Forks stay in the pool's session, since where
 Linux groups processes by session (autogroup) niceness counts within one alone."""
 
 
@@ -190,7 +192,7 @@ class _Server:
                     self._take(self._parent.recv())
                 elif (job := self._running.get(key.fd)) is not None:  # or it was dropped a moment ago
                     self._read(job)
-            for job in [job for job in self._running.values() if self._left(job) <= 0]:
+            for job in [job for job in self._running.values() if self._left(job) <= 0 and not _answered(job)]:
                 text = f"the compiler was still at work after {self._deadline.seconds:.3g} s"
                 self._end(job, Compiled(job.config, Outcome.TIMEOUT, text, monotonic() - job.started))
 
@@ -258,6 +260,11 @@ class _Server:
 
     def _until_next_deadline(self) -> float | None:
         return max(0.0, min(map(self._left, self._running.values()))) if self._running else None
+
+
+def _answered(job: _Job) -> bool:
+    """Whether its result is there, or on the way: this process may have waited long for its own to be read."""
+    return bool(job.received) or bool(select([job.pipe], [], [], 0)[0])
 
 
 def _kill(job: _Job) -> int:

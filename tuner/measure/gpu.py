@@ -43,10 +43,6 @@ _START_S = 120.0
 """A worker imports torch and makes a context in about 5 s; from a cold disk it takes longer."""
 _AHEAD = 4
 """Compiled configs waiting for the worker, so that it never waits for the pool."""
-_AHEAD_IN_LINE = 2
-"""And so many for every compiler while another measurer has the worker, whose duel takes long enough to compile them.
-Proposed without a result they cost evaluations at first and none in the end: over the recorded gemm spaces a search
-that starts with 52 on their way ends 0.01 % behind the optimum, and one with 20 at 0.10 % (8 seeds, 2026-11-28)."""
 _WORKER = "tuner.measure.worker"
 
 
@@ -136,8 +132,11 @@ class GpuMeasurer:
 
     @property
     def capacity(self) -> int:
-        in_line = _AHEAD_IN_LINE * self._compilers.jobs if self._stage is _WAITING else 0
-        return self._compilers.jobs + _AHEAD + in_line
+        return self._compilers.jobs + _AHEAD
+
+    @property
+    def in_line(self) -> bool:
+        return self._stage is _WAITING
 
     def submit(self, config: Config) -> None:
         assert self._may_compile, "nothing is submitted after settle"

@@ -110,6 +110,10 @@ class JointMeasurer:
         return self._at(self._place).capacity
 
     @property
+    def in_line(self) -> bool:
+        return self._at(self._place).in_line
+
+    @property
     def round_us(self) -> float:
         """What the yardsticks take together: a launch on every problem."""
         return sum(latency_us for _, latency_us in self._yardsticks.values())

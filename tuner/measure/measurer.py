@@ -20,6 +20,10 @@ class Measurer(Protocol):
     def capacity(self) -> int:
         """Configs worth having on their way at once."""
 
+    @property
+    def in_line(self) -> bool:
+        """Whether another measurer has the device, before which nothing is measured here; what compiles, does."""
+
     def submit(self, config: Config) -> None:
         """Takes a config on."""
 

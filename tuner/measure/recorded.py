@@ -241,6 +241,10 @@ class RecordedMeasurer:
         """A batch, as a sampler on a real card would meet it."""
         return 8
 
+    @property
+    def in_line(self) -> bool:
+        return False
+
     def submit(self, config: Config) -> None:
         self._waiting.append(self._known[config])
 
