@@ -30,9 +30,11 @@ _DRAWN = 64
 """How far: the farthest of so many at random. Of all, it would be a corner of the space, where configs are bad."""
 _CURIOSITY = 1.5
 """A candidate is as promising as its mean less so many standard deviations."""
-_CLOSELY = 3
-"""Every third proposal looks at the square root of how far behind the best a config is: where most are as fast, and
-some far slower, that tells the leaders apart."""
+_CLOSELY, _CLOSE = 3, 0.3
+"""Every third proposal looks at the logarithm of how far behind the best a config is, beyond what this share of them
+are: where most are as fast, and some far slower, that tells the leaders apart."""
+_TINY = 1e-3
+"""By less, of a log latency, nothing is behind."""
 _BETTER = log(1.01)
 """What is faster by less is as good."""
 _SURE, _FEWEST_TOLD = 8, 30
@@ -241,7 +243,7 @@ class Model:
         return np.concatenate([free[near], drawn])
 
     def _values(self, closely: bool = False) -> Floats:
-        """Of the known ones: standardised log latencies, or roots of how far behind; NaN for those on their way."""
+        """Of the known ones, standardised: log latencies, or logs of how far behind; NaN for those on their way."""
         values = np.array([self._told.get(config, np.nan) for config in self._known])
         told, ran, failed = ~np.isnan(values), np.isfinite(values), np.isinf(values)
         if not ran.any():
@@ -249,7 +251,8 @@ class Model:
         if failed.any():
             values[failed] = np.quantile(values[ran], _FAILED)
         if closely:
-            values = np.sqrt(values - values[told].min())
+            behind = values - values[told].min()
+            values = np.log(behind + np.quantile(behind[told], _CLOSE) + _TINY)
         self._spread = float(values[told].std()) + 1e-12
         return np.asarray((values - values[told].mean()) / self._spread)
 
