@@ -259,6 +259,22 @@ def summary(rows: Sequence[Row]) -> Summary:
     )
 
 
+def by_device(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each card, by the cards' names."""
+    return {device: [row for row in rows if row.device == device] for device in sorted({row.device for row in rows})}
+
+
+def document(suite: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """What `tuner bench --json` gives; of several cards each has a summary under `devices`, too."""
+    devices = {device: summary(of_it).as_json() for device, of_it in by_device(rows).items()}
+    return {
+        "suite": suite,
+        "summary": summary(rows).as_json(),
+        **({"devices": devices} if len(devices) > 1 else {}),
+        "rows": [row.as_json() for row in rows],
+    }
+
+
 def measured(
     configs: Sequence[Config], measurer: Measurer, stop: Callable[[], bool]
 ) -> dict[Config, Measurement] | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers import H200
+from helpers import A100, H200
 from scripted import BEST, DEFAULT, TOY, ScriptedMeasurer
 
 from tuner.bench import Row, Subject, bench
@@ -19,9 +20,13 @@ from tuner.cli.bench_plot import bandwidth_figure, beside_figure, page, roofline
 HERE = Provenance(H200, Environment("3.6.0", "12.8", "2.11.0", "580.1"), "9f2c", COLD.text)
 
 
-def row(size: int, answer: Config | None, *, flops: int = 0, vendor_us: float = 120.0) -> Row:
+def row(
+    size: int, answer: Config | None, *, flops: int = 0, vendor_us: float = 120.0, provenance: Provenance = HERE
+) -> Row:
     ceilings = Ceilings(4000.0, {"fp32": 50.0}, {})
-    subject = Subject(TOY.problem({"N": size}), HERE, answer, DEFAULT, flops, bytes=200_000_000, ceilings=ceilings)
+    subject = Subject(
+        TOY.problem({"N": size}), provenance, answer, DEFAULT, flops, bytes=200_000_000, ceilings=ceilings
+    )
     made = bench(subject, ScriptedMeasurer(vendor_us=vendor_us))
     assert made is not None
     return made
@@ -62,3 +67,13 @@ def test_a_page_has_what_its_rows_have() -> None:
     assert "Roofline" not in page("toys", [moving])
     assert "Bandwidth" not in page("toys", [computing])
     assert "The geometric mean is 1.200, over the default 2.500." in page("toys", [moving, computing])
+
+
+def test_two_cards_are_told_apart() -> None:
+    elsewhere = replace(HERE, device=A100)
+    rows = [row(1, BEST), row(2, BEST, vendor_us=90.0, provenance=elsewhere)]
+    drawn_page = page("toys", rows)
+    assert "on nvidia-a100-sxm4-80gb is 0.900, over the default 2.500." in drawn_page
+    assert "on nvidia-h200 is 1.200, over the default 2.500." in drawn_page
+    names = list(drawn(beside_figure(rows))["tuned"].y)
+    assert names == ["toy 1 fp32 on nvidia-h200", "toy 2 fp32 on nvidia-a100-sxm4-80gb"]

@@ -32,6 +32,7 @@ SOFTMAX, UNRECORDED = SPACE.problem, SPACE.signature.problem({"M": 77})
 REPLAYED = "transpose-8192x8192-fp32-nvidia-h200"
 TRANSPOSE = recorded.load(REPLAYED).problem
 GEMM = recorded.load("gemm-16x4096x4096-bf16-nvidia-h200").problem
+H100 = "nvidia-h100-80gb-hbm3"
 Runner = Callable[..., Result]
 HERE = [Able(H200.id, frozenset(["gemm", "softmax", "transpose"]))]
 
@@ -59,7 +60,8 @@ def test_what_was_asked_for_and_then_what_was_missed_is_tuned(tuner: Runner, sto
     store.queue.ask_for(UNRECORDED, H200.id, 9)  # no space of it can be replayed here
     store.queue.ask_for(SOFTMAX, H200.id)
     store.queue.ask_for(GEMM, H200.id, 1)
-    store.queue.ask_for(TRANSPOSE, "nvidia-h100-80gb-hbm3")
+    store.queue.ask_for(TRANSPOSE, "nvidia-a100")
+    store.queue.ask_for(SOFTMAX, H100)  # recorded on both cards
     missed = (TRANSPOSE.op, TRANSPOSE.text, H200.id)
     store.count_requests({missed: 5})
     once = tuner("work", "--once", "--replay", "gemm-16x4096x4096-bf16-nvidia-h200", "--trials", "10")
@@ -69,19 +71,24 @@ def test_what_was_asked_for_and_then_what_was_missed_is_tuned(tuner: Runner, sto
     assert done.return_value == 0, done.exception
     assert [line.split()[1:4] for line in done.stdout.splitlines()] == [
         ["2", "done", "softmax"],
-        ["5", "done", "transpose"],
+        ["5", "done", "softmax"],
+        ["6", "done", "transpose"],
     ]
-    assert {stored.answer.problem for stored in store.answers()} == {GEMM, SOFTMAX, TRANSPOSE}
+    assert [(stored.answer.problem, stored.provenance.device.id) for stored in store.answers()] == [
+        (GEMM, H200.id), (SOFTMAX, H200.id), (SOFTMAX, H100), (TRANSPOSE, H200.id)
+    ]  # fmt: skip
+    by_run = {run.id: run.provenance.recorded for run in store.runs(10)}
+    assert [by_run[2], by_run[3]] == [SPACE.name, f"softmax-8192x8192-fp32-{H100}"]
     listed = json.loads(tuner("jobs", "--json").stdout)
     assert [(job["id"], job["status"], job["run_id"]) for job in listed] == [
-        (1, "pending", None), (4, "pending", None), (5, "done", 3), (3, "done", 1), (2, "done", 2)
+        (1, "pending", None), (4, "pending", None), (6, "done", 4), (5, "done", 3), (3, "done", 1), (2, "done", 2)
     ]  # fmt: skip
 
     again, new = store.queue.ask_for(SOFTMAX, H200.id)
     assert new
     answered = tuner("work", "--drain", "--replay", SPACE.name, "--trials", "10")
     assert f"job {again.id}  done" in answered.stdout
-    assert len(store.runs(10)) == 3  # it was there already
+    assert len(store.runs(10)) == 4  # it was there already
     text = tuner("jobs").stdout
     assert f"    1  pending      9  {UNRECORDED.text}  on nvidia-h200\n" in text
     assert f"    3  done         1  {GEMM.text}  on nvidia-h200, run 1\n" in text

@@ -15,6 +15,12 @@ from tuner.measure.recorded import RecordedMeasurer, Space
 from tuner.records import VENDOR, Outcome, median
 
 RECORDED = {"gemm", "softmax", "transpose"}
+H100 = "transpose-8192x8192-fp32-nvidia-h100-80gb-hbm3"
+SOFTMAX = [
+    "softmax-4096x65536-fp32-nvidia-h200",
+    "softmax-8192x8192-fp32-nvidia-h100-80gb-hbm3",
+    "softmax-8192x8192-fp32-nvidia-h200",
+]
 T4_REQUIRED = {"configuration", "times", "invalidity", "correctness"}
 T4_INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", "correct"}
 
@@ -94,13 +100,41 @@ def test_a_problem_finds_its_spaces() -> None:
     assert recorded.of_problem(other) == []
 
 
+def test_the_card_with_the_most_spaces_comes_first_whichever_was_recorded_last() -> None:
+    """Of the 14 that ship, 12 are the H200's."""
+    for name in ("softmax-8192x8192-fp32", "transpose-8192x8192-fp32"):
+        found = recorded.of_problem(_some(name).problem)
+        assert [space.name for space in found] == [f"{name}-nvidia-h200", f"{name}-nvidia-h100-80gb-hbm3"]
+        assert found[0].recorded_at < found[1].recorded_at
+
+
+def test_several_problems_are_taken_from_the_first_card_that_has_them_all() -> None:
+    both, other = (recorded.of_problem(_some(name).problem) for name in ("softmax-8192", "transpose-8192x8192-fp32"))
+    assert recorded.of_one_card([both, other]) == [both[0], other[0]]
+    assert recorded.of_one_card([both, other[1:]]) == [both[1], other[1]]
+    assert recorded.of_one_card([both[:1], other[1:]]) == []
+
+
 def test_signatures_need_no_kernel_code() -> None:
     assert recorded.signatures().keys() == RECORDED
 
 
-def test_an_unknown_space_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match=r"no recorded space is called '../x'; there are gemm-1024x6144x4096"):
-        recorded.load("../x")
+@pytest.mark.parametrize(
+    ("name", "op", "says"),
+    [
+        ("../x", None, "tuner spaces lists what there is"),
+        ("", None, "tuner spaces lists what there is"),
+        ("transpose-8192x8192-fp32", None, f"did you mean {H100} or transpose-8192x8192-fp32-nvidia-h200?"),
+        ("transpose-8192x8192-f32-nvidia-h100-80gb-hbm3", None, f"did you mean {H100}?"),
+        ("gemm-16x4096x4096-bf16-nvidia-h100", "softmax", f"there are {', '.join(SOFTMAX)}"),
+        ("softmax-1x1", None, f"there are {', '.join(SOFTMAX)}"),
+        ("softmax-1x1", "double", "there are none of double"),
+    ],
+)
+def test_an_unknown_space_is_refused_with_what_may_have_been_meant(name: str, op: str | None, says: str) -> None:
+    with pytest.raises(UnknownName) as refused:
+        recorded.load(name, op)
+    assert str(refused.value) == f"no recorded space is called {name!r}; {says}"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tuner.bench import Row, summary
+from tuner.bench import Row, by_device, document
 from tuner.cli import INTERRUPTED
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.kept import Kept
@@ -75,9 +75,9 @@ def _measured(session: Session, suite: Suite, lanes: Sequence[Lane]) -> list[Row
 
 def _give(suite: Suite, rows: Sequence[Row], as_json: bool) -> None:
     if as_json:
-        print_json({"suite": suite.name, "summary": summary(rows).as_json(), "rows": [row.as_json() for row in rows]})
+        print_json(document(suite.name, rows))
     elif rows:
-        devices = ", ".join(sorted({row.device for row in rows}))
+        devices = ", ".join(by_device(rows))
         print_rows(f"{suite.name} on {devices}; ratios are speeds: above 1, the answer is faster", rows)
 
 

@@ -7,7 +7,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from tuner.bench import Row, summary
+from tuner.bench import Row, by_device, summary
 from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
 from tuner.cli.rows import short
 
@@ -46,13 +46,15 @@ def page(name: str, rows: Sequence[Row]) -> str:
 def beside_figure(rows: Sequence[Row]) -> go.Figure:
     """A bar for every problem: how many times as fast as torch the answer is."""
     figure = blank("times as fast as torch", "")
+    apart = len(by_device(rows)) > 1
+    names = {row.problem: f"{short(row.problem)}{f' on {row.device}' if apart else ''}" for row in rows}
     for kind, colour in _KINDS.items():
         of_kind = [(row, row.vendor) for row in rows if row.kind == kind and row.vendor is not None]
         if not of_kind:
             continue
         figure.add_bar(
             x=[vendor.ratio for _, vendor in of_kind],
-            y=[short(row.problem) for row, _ in of_kind],
+            y=[names[row.problem] for row, _ in of_kind],
             orientation="h",
             name=kind,
             marker={"color": colour},
@@ -64,8 +66,7 @@ def beside_figure(rows: Sequence[Row]) -> go.Figure:
             hovertemplate="%{y}<br>%{x:.3f} (%{customdata[0]:.3f} to %{customdata[1]:.3f})<extra></extra>",
         )
     figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 1})
-    names = [short(row.problem) for row in rows]
-    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], showgrid=False, automargin=True)
+    figure.update_yaxes(categoryorder="array", categoryarray=[*names.values()][::-1], showgrid=False, automargin=True)
     figure.update_layout(height=150 + 24 * len(rows), showlegend=True, bargap=0.3)
     figure.update_xaxes(rangemode="tozero")
     return figure
@@ -125,10 +126,14 @@ def _add_contenders(
 
 
 def _beside_words(rows: Sequence[Row]) -> str:
-    told = summary(rows)
-    if told.over_vendor is None:
-        return "Torch was not measured."
-    return f"Longer is faster. The geometric mean is {told.over_vendor:.3f}, over the default {told.over_default:.3f}."
+    told = {device: summary(of_it) for device, of_it in by_device(rows).items()}
+    means = [
+        f"The geometric mean{f' on {device}' if len(told) > 1 else ''} is {each.over_vendor:.3f}, "
+        f"over the default {each.over_default:.3f}."
+        for device, each in told.items()
+        if each.over_vendor is not None
+    ]
+    return " ".join(["Longer is faster.", *means]) if means else "Torch was not measured."
 
 
 def _lead(rows: Sequence[Row]) -> str:

@@ -133,12 +133,12 @@ def dry_run(
 
 
 def _elsewhere(suite: Suite, device_id: str | None, runs: Sequence[StoredRun]) -> Device:
-    """The card that is meant where there is none: the one named, else one on which the first problem was recorded."""
+    """The card that is meant where there is none: the one named, else the one that a replay would take."""
     if device_id is None:
-        spaces = [space for entry in suite.entries for space in recorded.of_problem(entry.problem)[:1]]
-        if not spaces:
+        found = [spaces for entry in suite.entries if (spaces := recorded.of_problem(entry.problem))]
+        if not found:
             raise NoDevice(f"there is no GPU here, and {suite.name} was not recorded; name a card with --device")
-        return spaces[0].device
+        return (recorded.of_one_card(found) or found[0])[0].device
     known = {run.provenance.device.id: run.provenance.device for run in runs}
     known |= {space.device.id: space.device for space in map(recorded.load, recorded.names())}
     if device_id not in known:

@@ -21,6 +21,7 @@ from tuner.cli.search import nothing_ran, stored_answer
 from tuner.cli.session import chosen_gpus, on_cards
 from tuner.cli.show import SearchProgress, failures_text, print_json, say
 from tuner.cli.source import Source, replayed
+from tuner.cli.stand_in import none_recorded, say_what_stands_in
 from tuner.cli.warm_start import near_winners
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
@@ -88,19 +89,18 @@ def _sources(suite: Suite, store: Store, *, gpu: str, policy: str, shared: bool)
 
 
 def _recorded(suite: Suite, policy: str) -> list[Source]:
-    spaces = {entry.problem.text: recorded.of_problem(entry.problem) for entry in suite.entries}
-    missing = [text for text, found in spaces.items() if not found]
-    here = [space.device for space in spaces[suite.entries[0].problem.text]]
-    chosen = [[space for found in spaces.values() for space in found if space.device == card] for card in here]
-    whole = [each for each in chosen if len(each) == len(spaces)]
-    if not whole:
-        what = missing[0] if missing else f"all problems of {suite.name} on one card"
+    problems = [entry.problem for entry in suite.entries]
+    found = [recorded.of_problem(problem) for problem in problems]
+    if missing := [problem for problem, spaces in zip(problems, found, strict=True) if not spaces]:
+        raise none_recorded(missing[:1])
+    chosen = recorded.of_one_card(found)
+    if not chosen:
         raise NoDevice(
-            f"there is no GPU here and no recorded space of {what}; "
-            f"what can be replayed: {', '.join(recorded.names()) or 'nothing'}"
+            f"there is no GPU here, and the problems of {suite.name} were recorded on different cards; "
+            "search fewer of them at once"
         )
-    say(f"No GPU here: replaying {', '.join(space.name for space in whole[0])}.")
-    return [_going_on(replayed(space, space.problem, policy)) for space in whole[0]]
+    say_what_stands_in([[space] for space in chosen])  # --replay is for one problem
+    return [_going_on(replayed(space, space.problem, policy)) for space in chosen]
 
 
 def _going_on(source: Source) -> Source:

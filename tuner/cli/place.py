@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -16,7 +16,8 @@ from tuner.kernels.spec import Signature
 from tuner.measure import recorded
 from tuner.suite import Entry
 
-Sources = Callable[[Entry], Source]
+Sources = Callable[[Entry, str], Source]
+"""Of a problem, on the device of this id."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def on_card(store: Store, kernels: tuple[str, ...], gpu: int, policy: str, share
     @contextmanager
     def sources() -> Iterator[Sources]:
         with on_cards([gpu], "problems that were asked for", store, policy, shared) as (lane,):
-            yield lambda entry: lane.source(entry, True)
+            yield lambda entry, card: lane.source(entry, True)
 
     def entry(job: Job) -> Entry:
         reference = references[job.op]
@@ -53,25 +54,20 @@ def on_card(store: Store, kernels: tuple[str, ...], gpu: int, policy: str, share
 def on_recorded(name: str, policy: str) -> Place:
     """The recorded space of this name, or all of them: their problems on their devices, and no others."""
     names = recorded.names() if name == AUTO else [name]
-    spaces = {space.problem.text: space for space in sorted(map(recorded.load, names), key=_age)}
-    signatures: Mapping[str, Signature] = {space.problem.op: space.signature for space in spaces.values()}
+    spaces = {(space.problem.text, space.device.id): space for space in map(recorded.load, names)}
     able = (
         Able(space.device.id, frozenset([space.problem.op]), frozenset([space.problem.text]))
         for space in spaces.values()
     )
     return Place(
         tuple(able),
-        lambda job: _entry(job, job.op, signatures[job.op]),
-        lambda: nullcontext(lambda entry: replayed(spaces[entry.problem.text], entry.problem, policy)),
+        lambda job: _entry(job, job.op, spaces[job.problem, job.device].signature),
+        lambda: nullcontext(lambda entry, card: replayed(spaces[entry.problem.text, card], entry.problem, policy)),
     )
 
 
 def _op(reference: str) -> str:
     return catalog.resolve(reference).signature.op
-
-
-def _age(space: recorded.Space) -> str:
-    return space.recorded_at
 
 
 def _entry(job: Job, reference: str, signature: Signature) -> Entry:

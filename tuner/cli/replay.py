@@ -33,13 +33,13 @@ def _space(name: str, warm_start: bool) -> Space:
         space = recorded.load(name)
         return Space(name, space.measurements, space.default, _winners(space) if warm_start else ())
     if not Path(name).is_file():
-        raise UnknownName(f"no file and no recorded space is {name[:120]!r}; there are {', '.join(recorded.names())}")
+        raise UnknownName(f"no file and no recorded space is {name[:120]!r}; {recorded.meant(name)}")
     return Space(name, foreign.load(Path(name)))
 
 
 def _winners(space: recorded.Space) -> tuple[Config, ...]:
     """The best of the other spaces of the op that shipped, where a search of this one would try them."""
-    alike = (name for name in recorded.names() if name.startswith(f"{space.problem.op}-") and name != space.name)
+    alike = (name for name in recorded.names(space.problem.op) if name != space.name)
     won = [
         Winner(other.problem, Provenance(other.device, other.environment, other.source, other.policy.text), other.best)
         for other in map(recorded.load, alike)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tuner.bench import BARS, Rival, Row, summary
+from tuner.bench import BARS, Rival, Row, Summary, by_device, summary
 from tuner.cli.grid import print_table
 from tuner.cli.show import first_line
 from tuner.kernels.spec import Problem
@@ -45,7 +45,8 @@ def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) 
 
 def _table(rows: Sequence[Row]) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("problem", "timed", "answer"):
+    apart = len(by_device(rows)) > 1
+    for name in ("problem", *["device"] * apart, "timed", "answer"):
         table.add_column(name)
     for name in ("us", "± %", "x torch", "± %", "x default", "TFLOP/s", "GB/s", "roofline"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -53,18 +54,18 @@ def _table(rows: Sequence[Row]) -> Table:
     if marked:
         table.add_column("")
     for row in rows:
-        table.add_row(*_cells(row), *[", ".join(row.marks)] * marked)
+        table.add_row(short(row.problem), *[row.device] * apart, *_cells(row), *[", ".join(row.marks)] * marked)
     return table
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    head = (short(row.problem), _POLICY_NAMES.get(row.measured_with.get("policy", ""), ""))
+    timed = _POLICY_NAMES.get(row.measured_with.get("policy", ""), "")
     if not row.ok:
-        return (*head, "[red]failed[/]", *[""] * 8)
+        return (timed, "[red]failed[/]", *[""] * 8)
     tflops = "" if row.tflops is None else f"{row.tflops:,.1f}"
     share = "" if row.share is None else f"{100 * row.share:.0f} %"
     return (
-        *(*head, row.kind),
+        *(timed, row.kind),
         *(f"{row.latency_us:,.2f}", _either_way(row.interval_us)),
         *(_coloured(row.vendor), "" if row.vendor is None else _either_way(row.vendor.interval)),
         "" if row.default is None else f"{row.default.ratio:.3f}",
@@ -87,12 +88,11 @@ def _either_way(interval: Interval) -> str:
 
 def _closing(rows: Sequence[Row]) -> Iterator[str]:
     told = summary(rows)
-    means = {"torch": told.over_vendor, "the default": told.over_default}
-    shown = [f"{mean:.3f} x {name}" for name, mean in means.items() if mean is not None]
-    if told.share is not None:
-        shown.append(f"{100 * told.share:.0f} % of the roofline")
-    if shown and told.rows > 1:
-        yield f"geometric mean   {', '.join(shown)}"
+    if told.rows > 1:
+        means = {device: _mean_text(summary(of_it)) for device, of_it in by_device(rows).items()}
+        for device, mean in means.items():
+            if mean:
+                yield f"geometric mean   {mean}{f' on {device}' if len(means) > 1 else ''}"
     if told.rows > 1 and told.worst is not None and told.worst.vendor is not None:
         yield f"worst            {told.worst.vendor.ratio:.3f} x torch, {short(told.worst.problem)}"
         counted = ", ".join(f"{count} below {bar:g}" for bar, count in told.below.items())
@@ -105,3 +105,11 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
     if recorded := {row.recorded: row.device for row in rows if row.recorded is not None}:
         devices = ", ".join(sorted(set(recorded.values())))
         yield f"[yellow]replayed: measured on {devices}, not here[/]"
+
+
+def _mean_text(told: Summary) -> str:
+    means = {"torch": told.over_vendor, "the default": told.over_default}
+    shown = [f"{mean:.3f} x {name}" for name, mean in means.items() if mean is not None]
+    if told.share is not None:
+        shown.append(f"{100 * told.share:.0f} % of the roofline")
+    return ", ".join(shown)

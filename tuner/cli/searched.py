@@ -68,8 +68,8 @@ def line(row: Searched) -> str:
 def print_searched(title: str, rows: Sequence[Searched], seconds: float) -> None:
     """The table, and what is to be said of it."""
     console = Console(highlight=False, soft_wrap=True)
-    where = next((row.found for row in rows if row.found is not None), None)
-    console.print(f"[bold]{escape(title)}[/]{f' on {where.device}' if where is not None else ''}")
+    devices = ", ".join(_devices(rows))
+    console.print(f"[bold]{escape(title)}[/]{f' on {devices}' if devices else ''}")
     print_table(_table(rows), console, spare=("s", "tried"))
     for row in rows:
         if not row.answered:
@@ -81,14 +81,20 @@ def print_searched(title: str, rows: Sequence[Searched], seconds: float) -> None
         console.print(f"[yellow]replayed from {', '.join(recorded)}: not measured here[/]")
 
 
+def _devices(rows: Sequence[Searched]) -> list[str]:
+    return sorted({row.found.device for row in rows if row.found is not None})
+
+
 def _table(rows: Sequence[Searched]) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("problem", "answer"):
+    apart = len(_devices(rows)) > 1
+    for name in ("problem", *["device"] * apart, "answer"):
         table.add_column(name)
     for name in ("us", "x torch", "x default", "tried", "s"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(short(row.problem), *_cells(row))
+        device = "" if row.found is None else row.found.device
+        table.add_row(short(row.problem), *[device] * apart, *_cells(row))
     return table
 
 

@@ -16,8 +16,10 @@ from tuner.cli.rows import short
 from tuner.cli.search import TRIALS, stored_answer
 from tuner.cli.show import failures_text, say
 from tuner.cli.source import Gpu, Source, on_gpu, replayed
+from tuner.cli.stand_in import none_recorded, say_what_stands_in
 from tuner.db.store import Store
 from tuner.errors import MeasureError, NoDevice, NothingFound, UsageError
+from tuner.kernels.spec import Problem
 from tuner.measure import recorded
 from tuner.search import Budget
 from tuner.suite import Entry, Suite
@@ -118,21 +120,16 @@ def _on_card(card: Gpu, store: Store, policy: str) -> Lane:
 
 def on_recorded(suite: Suite, replay: str | None, policy: str) -> tuple[Suite, Lane]:
     """The problems that were recorded, and where they are replayed."""
-    spaces: dict[str, recorded.Space] = {}
-    for entry in suite.entries:
-        found = [recorded.load(replay)] if replay is not None else recorded.of_problem(entry.problem)
-        if found:
-            spaces[entry.problem.text] = found[0]
-    entries = [entry for entry in suite.entries if entry.problem.text in spaces]
+
+    def of(problem: Problem) -> list[recorded.Space]:
+        return recorded.of_problem(problem) if replay is None else [recorded.load(replay, problem.op)]
+
+    found = {entry.problem.text: spaces for entry in suite.entries if (spaces := of(entry.problem))}
+    entries = tuple(entry for entry in suite.entries if entry.problem.text in found)
     if not entries:
-        raise NoDevice(
-            f"there is no GPU here and no recorded space of {suite.name}; "
-            f"what can be replayed: {', '.join(recorded.names()) or 'nothing'}"
-        )
+        raise none_recorded([entry.problem for entry in suite.entries])
     if replay is None:
-        left_out = len(suite.entries) - len(entries)
-        also = f"; {left_out} that were not recorded are left out" if left_out else ""
-        say(f"No GPU here: replaying {', '.join(sorted(space.name for space in spaces.values()))}{also}.")
-    return Suite(suite.name, tuple(entries)), Lane(
-        "", lambda entry, searching: replayed(spaces[entry.problem.text], entry.problem, policy)
+        say_what_stands_in([*found.values()], left_out=len(suite.entries) - len(entries))
+    return Suite(suite.name, entries), Lane(
+        "", lambda entry, searching: replayed(found[entry.problem.text][0], entry.problem, policy)
     )

@@ -10,6 +10,7 @@ from time import monotonic, sleep
 import tuner
 from tuner import catalog, device
 from tuner.cli.show import say
+from tuner.cli.stand_in import none_recorded, say_what_stands_in
 from tuner.db.store import Store
 from tuner.errors import MeasureError, NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config, Problem
@@ -64,20 +65,17 @@ def choose(
     """The recorded space called `replay`; else the GPU; else a recorded space of the problem, and says so.
 
     Raises:
-        NoDevice: no GPU and no recorded space of the problem; the message lists what can be replayed.
+        NoDevice: no GPU and no recorded space of the problem; the message names the op's.
     """
     if replay is not None:
-        return replayed(recorded.load(replay), problem, policy)
+        return replayed(recorded.load(replay, problem.op), problem, policy)
     index = device.choose(gpu)
     if index is not None:
         return on_gpu(reference, problem, store, index, policy=policy, shared=shared)
     spaces = recorded.of_problem(problem)
     if not spaces:
-        raise NoDevice(
-            f"there is no GPU here and no recorded space of {problem.text}; "
-            f"what can be replayed: {', '.join(recorded.names()) or 'nothing'}"
-        )
-    say(f"No GPU here: replaying {spaces[0].name}, recorded on {spaces[0].device.name}.")
+        raise none_recorded([problem])
+    say_what_stands_in([spaces])
     return replayed(spaces[0], problem, policy)
 
 

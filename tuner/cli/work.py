@@ -96,7 +96,7 @@ class Worker:
     def _tuned(self, job: Job, sources: Sources, stop: Stop) -> Found | None:
         """The answer, found by a search or there already; None if it was stopped."""
         entry = self._place.entry(job)
-        source = sources(entry)
+        source = sources(entry, job.device)
         found = stored_answer(self._store, source, entry.problem)
         if self._effort.is_content_with(found):
             return found

@@ -9,9 +9,11 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -25,6 +27,10 @@ _SUFFIX = ".json.gz"
 _FORMAT = 1
 _RESULTS = b',"results":'
 """Ends the head of a file that `dumps` wrote: inside of a JSON text the quotes would be escaped."""
+_ALIKE = 0.9
+"""A name that is so like another, as `difflib` sees it, may have been mistyped."""
+_LONGEST = 120
+"""Of a name that is unknown, what is looked at and shown."""
 T4_HEAD: Mapping[str, Any] = {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}}
 """What a T4 file of ours begins with."""
 _INVALIDITY = {  # T4's words for our outcomes
@@ -75,14 +81,18 @@ def stem(problem: Problem) -> str:
     return "-".join([problem.op, sizes, *told[len(problem.sizes) :]])
 
 
-def names() -> list[str]:
-    """The spaces that ship with this package."""
-    folder = files("tuner") / "recorded"
-    return sorted(file.name.removesuffix(_SUFFIX) for file in folder.iterdir() if file.name.endswith(_SUFFIX))
+def names(op: str | None = None) -> list[str]:
+    """The spaces that ship with this package; of one op, if it is named."""
+    start = "" if op is None else f"{op}-"
+    shipped = (file.name for file in (files("tuner") / "recorded").iterdir() if file.name.endswith(_SUFFIX))
+    return sorted(name.removesuffix(_SUFFIX) for name in shipped if name.startswith(start))
 
 
-def load(name: str) -> Space:
+def load(name: str, op: str | None = None) -> Space:
     """The shipped space called `name`, or the one in the file `name`.
+
+    Args:
+        op: of the problem that is asked about, where there is one: an error names its spaces and no others.
 
     Raises:
         UnknownName: there is no such space.
@@ -92,14 +102,46 @@ def load(name: str) -> Space:
         return loads(_shipped(name).read_bytes(), name)
     if name.endswith((_SUFFIX, ".json")) and Path(name).is_file():
         return loads(Path(name).read_bytes(), name)
-    raise UnknownName(f"no recorded space is called {name[:120]!r}; there are {', '.join(names()) or 'none'}")
+    raise UnknownName(f"no recorded space is called {name[:_LONGEST]!r}; {meant(name, op)}")
+
+
+def meant(name: str, op: str | None = None) -> str:
+    """What a name that is no space's may have meant: what it begins, or is much like; else those of its op.
+
+    Args:
+        op: as for `load`.
+    """
+    known = names(name.partition("-")[0] if op is None else op)
+    begun = [other for other in known if name and other.startswith(name)]
+    if likely := begun or get_close_matches(name[:_LONGEST], known, cutoff=_ALIKE):
+        return f"did you mean {' or '.join(likely)}?"
+    if known:
+        return f"there are {', '.join(known)}"
+    return "tuner spaces lists what there is" if op is None else f"there are none of {op}"
 
 
 def of_problem(problem: Problem) -> list[Space]:
-    """The shipped spaces of a problem, the newest first, then by name."""
+    """The shipped spaces of a problem, by their cards: first that which most shipped spaces come from, then by name.
+
+    The first of each of several problems are thus of one card, as far as that card has them.
+    """
     start = f"{stem(problem)}-"
     spaces = [space for name in names() if name.startswith(start) and (space := load(name)).problem == problem]
-    return sorted(sorted(spaces, key=lambda space: space.name), key=lambda space: space.recorded_at, reverse=True)
+    return sorted(spaces, key=lambda space: _cards().index(space.device.id))
+
+
+def of_one_card(found: Sequence[Sequence[Space]]) -> list[Space]:
+    """Of what `of_problem` found for each of several problems a space, all of the first card that has all; else []."""
+    by_card = [{space.device.id: space for space in spaces} for spaces in found]
+    everywhere = [card for card in by_card[0] if all(card in spaces for spaces in by_card)]
+    return [spaces[everywhere[0]] for spaces in by_card] if everywhere else []
+
+
+@cache
+def _cards() -> Sequence[str]:
+    """Ids of the cards that shipped spaces come from: first that with the most; of those with as many, by name."""
+    counts = Counter(_device(_head(name)["device"]).id for name in names())
+    return sorted(counts, key=lambda card: (-counts[card], card))
 
 
 def signatures() -> dict[str, Signature]:
@@ -161,7 +203,7 @@ def loads(data: bytes, name: str) -> Space:
         return Space(
             signature=signature,
             problem=signature.problem(ours["problem"]),
-            device=Device(**ours["device"] | {"capability": tuple(ours["device"]["capability"])}),
+            device=_device(ours["device"]),
             environment=Environment(**ours["environment"]),
             source=ours["source"],
             policy=Policy(**ours["policy"]),
@@ -214,6 +256,10 @@ def t4_result(measurement: Measurement) -> dict[str, Any]:
             "compiled_by": measurement.compiled_by,
         },
     }
+
+
+def _device(told: Mapping[str, Any]) -> Device:
+    return Device(**{**told, "capability": tuple(told["capability"])})
 
 
 def _measurement(signature: Signature, result: dict[str, Any]) -> Measurement:
