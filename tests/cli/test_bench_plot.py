@@ -67,6 +67,7 @@ def test_a_page_has_what_its_rows_have() -> None:
     assert "Roofline" not in page("toys", [moving])
     assert "Bandwidth" not in page("toys", [computing])
     assert "The geometric mean is 1.200, over the default 2.500." in page("toys", [moving, computing])
+    assert "The geometric mean is 1.200. " in page("toys", [replace(moving, default=None)]).replace("</p>", " ")
 
 
 def test_two_cards_are_told_apart() -> None:

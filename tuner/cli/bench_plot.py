@@ -128,8 +128,8 @@ def _add_contenders(
 def _beside_words(rows: Sequence[Row]) -> str:
     told = {device: summary(of_it) for device, of_it in by_device(rows).items()}
     means = [
-        f"The geometric mean{f' on {device}' if len(told) > 1 else ''} is {each.over_vendor:.3f}, "
-        f"over the default {each.over_default:.3f}."
+        f"The geometric mean{f' on {device}' if len(told) > 1 else ''} is {each.over_vendor:.3f}"
+        f"{'' if each.over_default is None else f', over the default {each.over_default:.3f}'}."
         for device, each in told.items()
         if each.over_vendor is not None
     ]
