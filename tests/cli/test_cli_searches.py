@@ -124,6 +124,18 @@ def test_a_dry_run_writes_nothing(tuner: Tuner) -> None:
     assert tuner.count("trials") == 60
 
 
+def test_a_dry_run_says_where_no_config_is_valid_and_exits_as_the_search_would(tuner: Tuner) -> None:
+    """So wide a matrix has no tile whose steps fit 32 bits."""
+    huge = ("gemm", "--M", "1000000000", "--N", "1000000000", "--K", "4096", "--dry-run", "--device", "nvidia-h200")
+    told = tuner(*huge)
+    assert told.return_value == 1
+    assert "no config of gemm is valid for gemm M=1000000000 N=1000000000 K=4096 dtype=bf16 on NVIDIA H200" in told.stdout
+    plan = tuner(*huge, "--json")
+    assert plan.return_value == 1
+    (row,) = json.loads(plan.stdout)["rows"]
+    assert (row["feasible"], row["trials"], row["seconds"]) == (0, 0, 0)
+
+
 def test_more_effort_goes_on_and_less_is_content(tuner: Tuner) -> None:
     """On this space nothing better is expected after some 45 configs."""
     problem = ("softmax", "--M", "8192")
