@@ -129,7 +129,9 @@ def test_a_dry_run_says_where_no_config_is_valid_and_exits_as_the_search_would(t
     huge = ("gemm", "--M", "1000000000", "--N", "1000000000", "--K", "4096", "--dry-run", "--device", "nvidia-h200")
     told = tuner(*huge)
     assert told.return_value == 1
-    assert "no config of gemm is valid for gemm M=1000000000 N=1000000000 K=4096 dtype=bf16 on NVIDIA H200" in told.stdout
+    assert (
+        "no config of gemm is valid for gemm M=1000000000 N=1000000000 K=4096 dtype=bf16 on NVIDIA H200" in told.stdout
+    )
     plan = tuner(*huge, "--json")
     assert plan.return_value == 1
     (row,) = json.loads(plan.stdout)["rows"]
