@@ -205,12 +205,32 @@ class TestBestAndList:
         assert row["problem"]["M"] == 4096
         assert row.keys() == FIELDS
 
-    def test_an_empty_store_says_how_to_fill_it(self, tuner: Tuner) -> None:
+    def test_an_empty_store_says_how_to_fill_it_and_is_not_made(self, tuner: Tuner, tmp_path: Path) -> None:
+        tuner.environment |= {"TUNER_DB": "", "XDG_DATA_HOME": str(tmp_path / "data")}
         assert "nothing is stored yet; tuner search OP finds something to store" in tuner("list").stdout
+        assert json.loads(tuner("jobs", "--json").stdout) == []
+        assert "nothing was searched yet" in tuner("show").stdout
         for asked in (("best", "gemm", "--M", "64"), ("why", "gemm", "--M", "64"), ("export", "answers.json")):
             done = tuner(*asked)
             assert done.returncode == 1
             assert done.stderr == "tuner: nothing is stored yet; tuner search OP finds something to store\n"
+        assert [*tmp_path.iterdir()] == []
+
+    @pytest.mark.parametrize(
+        "command",
+        ["list", "jobs", "show", "export a.json", "best gemm --M 64", "why gemm --M 64", "explain gemm --M 64",
+         "db info", "db prune --older-than 9d"],
+    )  # fmt: skip
+    def test_a_database_that_is_named_and_is_not_there_is_not_made(
+        self, tuner: Tuner, tmp_path: Path, command: str
+    ) -> None:
+        named = tmp_path / "new" / "sub" / "x.db"
+        for given, options in ((str(named), []), ("", ["--db", str(named)])):
+            tuner.environment["TUNER_DB"] = given
+            done = tuner(*command.split(), *options)
+            assert (done.returncode, done.stdout) == (5, "")
+            assert f"tuner: there is no database at {named}" in done.stderr
+        assert [*tmp_path.iterdir()] == []
 
 
 REFUSED = [
