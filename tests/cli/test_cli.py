@@ -103,6 +103,15 @@ class TestSearch:
         assert answer["config"].keys() == tile | {"VARIANT", "SPLIT_K", "STORES"}
         assert answer["interval_us"][0] <= answer["latency_us"] <= answer["interval_us"][1]
 
+    def test_a_dry_run_of_several_shows_on_a_terminal_how_far_it_is(self, tuner: Tuner) -> None:
+        command = ("search", "softmax", "--M", "64,128", "--dry-run", "--device", "nvidia-h200")
+        assert tuner(*command).stderr == ""
+        tuner.environment["FORCE_COLOR"] = "1"  # rich takes what it writes to for a terminal
+        shown = tuner(*command)
+        assert "counting configs" in shown.stderr
+        assert "100%" in shown.stderr
+        assert "counting configs" not in shown.stdout
+
     def test_the_same_command_again_answers_from_the_store(self, tuned: Tuner) -> None:
         before = tuned.rows("select count(*) from runs")
         again = tuned("search", "gemm", "--M", "4096", "--trials", "40")

@@ -17,7 +17,7 @@ from tuner.cli.effort import Effort
 from tuner.cli.grid import print_table
 from tuner.cli.rows import short
 from tuner.cli.session import chosen_gpus
-from tuner.cli.show import print_json
+from tuner.cli.show import counted, print_json
 from tuner.db.store import Store
 from tuner.errors import NoDevice, UnknownName
 from tuner.kernels.spec import Config, Problem
@@ -113,7 +113,8 @@ def dry_run(
     runs = [] if store is None else store.runs(_RUNS)
     card = device.describe(gpus[0]) if gpus else _elsewhere(suite, device_id, runs)
     pace = _pace(card, runs)
-    plans = [_plan(entry, effort, card, pace, store, runs, here=bool(gpus)) for entry in suite.entries]
+    entries = counted(suite.entries, "counting configs")  # a gemm's rules take half a second for each problem
+    plans = [_plan(entry, effort, card, pace, store, runs, here=bool(gpus)) for entry in entries]
     choice = _choice(plans) if joint else None
     if choice is not None:
         plans = [plan.jointly(choice, effort.budget, pace) for plan in plans]
@@ -150,8 +151,7 @@ def _elsewhere(suite: Suite, device_id: str | None, runs: Sequence[StoredRun]) -
         if not spaces:
             raise NoDevice(f"there is no GPU here, and {suite.name} was not recorded; name a card with --device")
         return spaces[0].device
-    known = {run.provenance.device.id: run.provenance.device for run in runs}
-    known |= {space.device.id: space.device for space in map(recorded.load, recorded.names())}
+    known = {run.provenance.device.id: run.provenance.device for run in runs} | recorded.devices()
     if device_id not in known:
         raise UnknownName(f"no device is known as {device_id[:80]!r}; known are {', '.join(sorted(known))}")
     return known[device_id]

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn, track
 from rich.table import Table as Grid
 
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Found
 from tuner.records import IMPORTED, Answer, Evidence, Measurement, StoredAnswer
+
+T = TypeVar("T")
 
 _MARKS = {
     "contended": "others used the card meanwhile",
@@ -174,6 +176,13 @@ def us_text(latency_us: float | None) -> str:
 
 def _interval(interval: tuple[float, float] | None, decimals: int) -> str:
     return "" if interval is None else f"{interval[0]:.{decimals}f} - {interval[1]:.{decimals}f}"
+
+
+def counted(items: Sequence[T], what: str) -> Iterable[T]:
+    """The same, with how many of several are done and the time left on one line of stderr, where that is a terminal."""
+    console = Console(stderr=True)
+    hidden = len(items) < 2 or not console.is_terminal
+    return track(items, what, console=console, transient=True, disable=hidden)
 
 
 class SearchProgress:

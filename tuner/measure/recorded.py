@@ -104,8 +104,22 @@ def of_problem(problem: Problem) -> list[Space]:
 
 def signatures() -> dict[str, Signature]:
     """Signatures of the ops that were recorded, for where their code cannot be loaded."""
-    heads = sorted(map(_head, names()), key=lambda head: str(head["recorded_at"]))
-    return {head["signature"]["op"]: Signature.from_json(head["signature"]) for head in heads}
+    return {head["signature"]["op"]: Signature.from_json(head["signature"]) for head in _heads()}
+
+
+def devices() -> dict[str, Device]:
+    """The cards on which spaces were recorded, by id, as the newest space of each describes it."""
+    cards = [_device(head) for head in _heads()]
+    return {card.id: card for card in cards}
+
+
+def _heads() -> list[dict[str, Any]]:
+    """The oldest space first."""
+    return sorted(map(_head, names()), key=lambda head: str(head["recorded_at"]))
+
+
+def _device(head: Mapping[str, Any]) -> Device:
+    return Device(**head["device"] | {"capability": tuple(head["device"]["capability"])})
 
 
 def _head(name: str) -> dict[str, Any]:
@@ -161,7 +175,7 @@ def loads(data: bytes, name: str) -> Space:
         return Space(
             signature=signature,
             problem=signature.problem(ours["problem"]),
-            device=Device(**ours["device"] | {"capability": tuple(ours["device"]["capability"])}),
+            device=_device(ours),
             environment=Environment(**ours["environment"]),
             source=ours["source"],
             policy=Policy(**ours["policy"]),
