@@ -357,7 +357,7 @@ class TestShow:
     def test_an_unknown_run_names_the_newest(self, replayed: Path) -> None:
         done = tuner(replayed, "show", "7")
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "tuner: there is no run 7; the newest are 2, 1\n"
+        assert done.stderr == "tuner: there is no run 7; newest: 2, 1\n"
         assert tuner(replayed, "show", "0").returncode == 2
 
     def test_without_a_number_it_lists_the_newest_first(self, replayed: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tuner import device
 from tuner.cli.best import find
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
-from tuner.cli.show import config_text, first_line, give, print_found, print_json, seconds_text
+from tuner.cli.show import bytes_text, config_text, first_line, give, print_found, print_json, seconds_text
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -127,7 +127,7 @@ def _details(contender: Contender) -> Iterator[str]:
         return
     spills = f", {measured.spills:,} B spilled" if measured.spills else ""
     held = "" if resident is None else f": {_held(resident)}"
-    yield f"{measured.registers} registers{spills}, {measured.shared_bytes / 1024:.4g} KiB shared{held}"
+    yield f"{measured.registers} registers{spills}, {bytes_text(measured.shared_bytes)} shared{held}"
 
 
 def _held(resident: Occupancy) -> str:

@@ -21,7 +21,7 @@ from tuner.cli.problems import PROBLEMS, asked_problems
 from tuner.cli.search import nothing_ran, stored_answer
 from tuner.cli.searched import Searched, line, print_searched
 from tuner.cli.session import Lane, chosen_gpus, on_cards, on_recorded
-from tuner.cli.show import failures_text, give, print_json, print_partial, say
+from tuner.cli.show import configs_text, failures_text, give, print_json, print_partial, say
 from tuner.cli.source import Source, choose
 from tuner.cli.suites import asked_suite, suite_options
 from tuner.db.database import Database
@@ -81,7 +81,8 @@ def _one(entry: Entry, effort: Effort, source: Source, store: Store, as_json: bo
             return _no_answer(result, as_json)
         if result.failures:
             say(f"Failed: {failures_text(result.failures)}.")
-        say(_compiled_by(result))
+        if source.provenance.recorded is None:
+            say(_compiled_by(result))
         found = stored_answer(store, source, entry.problem)
     give(found, store.snapshot, as_json)
     return 0
@@ -90,14 +91,14 @@ def _one(entry: Entry, effort: Effort, source: Source, store: Store, as_json: bo
 def _compiled_by(result: Result) -> str:
     """Who compiled what ran: all of it should be the pool's, ahead of the GPU."""
     by = Counter(measurement.compiled_by for measurement in result.measurements if measurement.ok)
-    return f"Compiled: {by['pool']} by the pool, {by['worker']} in the GPU worker."
+    return f"Compiled: {by['pool']:,} by the pool, {by['worker']:,} in the GPU worker."
 
 
 def _no_answer(result: Result, as_json: bool) -> int:
     """Interrupted: the best so far, which is kept and not served. Else every config failed."""
     if result.stopped != "interrupted":
         raise nothing_ran(result)
-    say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
+    say(f"Interrupted after {configs_text(len(result.measurements))}; the same command goes on from there.")
     print_partial(result.best, as_json)
     return INTERRUPTED
 

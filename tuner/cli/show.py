@@ -49,7 +49,17 @@ def config_text(config: Config) -> str:
 
 def failures_text(failures: Mapping[str, int]) -> str:
     """`3 timeout, 1 crashed`, the commonest first."""
-    return ", ".join(f"{count} {outcome}" for outcome, count in Counter(failures).most_common())
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in Counter(failures).most_common())
+
+
+def configs_text(count: int) -> str:
+    """`1 config`, `1,653 configs`."""
+    return f"{count:,} config{'' if count == 1 else 's'}"
+
+
+def bytes_text(count: int) -> str:
+    """Shared memory as people read it: `16 B`, `64 KiB`."""
+    return f"{count:,} B" if count < 1024 else f"{count / 1024:.4g} KiB"
 
 
 def seconds_text(seconds: Mapping[str, float]) -> str:
@@ -160,7 +170,7 @@ def _ties(answer: Answer) -> str:
     if not answer.ties:
         return "no other is as good"
     word = "other is" if len(answer.ties) == 1 else "others are"
-    return f"{len(answer.ties)} {word} as good{', as far as could be told' if answer.unresolved else ''}"
+    return f"{len(answer.ties):,} {word} as good{', as far as could be told' if answer.unresolved else ''}"
 
 
 def latency_text(answer: Answer) -> str:
