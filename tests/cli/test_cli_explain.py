@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,26 @@ class TestExplain:
         assert by_role["torch"]["latency_us"] == document["vendor_latency_us"]
         ties = [contender["config"] for contender in ladder if "tie" in contender["roles"]]
         assert sorted(map(str, ties)) == sorted(str(tie["config"]) for tie in document["ties"])
+
+    def test_every_command_compares_with_torch_round_by_round(self, tmp_path: Path) -> None:
+        """Clocks changed from round to round: of the medians torch's is the answer's, of each round it is 25 % more."""
+        db = tmp_path / "tuner.db"
+        store = Store.open(db)
+        run = store.start_run(TOY, PROBLEM, PROVENANCE, SETTINGS)
+        rounds = [(100.0, 125.0), (80.0, 100.0)] * 10 + [(125.0, 100.0)]
+        answer = Answer(PROBLEM, "default", BEST, 100.0, (80.0, 125.0), 1.0, (1.0, 1.0), 100.0, 100.0)
+        store.add_answer(run, answer, PROVENANCE, "trials", {}, Duel((BEST.text, VENDOR), tuple(rounds)))
+        store.close()
+        for command in ("best", "explain"):
+            (torch, *_) = (
+                line for line in tuner(db, command, "toy", "--N", "1000").stdout.splitlines() if line[:7] == "  torch"
+            )
+            assert torch.split() == ["torch", "100.00", "us", "1.250", "1.250", "-", "1.250"]
+        with closing(sqlite3.connect(db)) as connection, connection:
+            connection.execute("DELETE FROM rounds")
+        shown = tuner(db, "best", "toy", "--N", "1000").stdout
+        (torch,) = (line for line in shown.splitlines() if line[:7] == "  torch")
+        assert torch.split() == ["torch", "100.00", "us", "1.000"]  # of the medians, with no interval
 
     def test_a_person_reads_all_of_it(self, toy: Path) -> None:
         shown = tuner(toy, "explain", "toy", "--N", "1000", columns=80).stdout

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tuner.cli import INTERRUPTED
+from tuner.cli.beside import torch_beside
 from tuner.cli.dry_run import dry_run as plan
 from tuner.cli.effort import HOW_HARD, Effort, asked_effort
 from tuner.cli.joint import joint_search, refuse_what_is_not_joint
@@ -84,7 +85,7 @@ def _one(entry: Entry, effort: Effort, source: Source, store: Store, as_json: bo
         if source.provenance.recorded is None:
             say(_compiled_by(result))
         found = stored_answer(store, source, entry.problem)
-    give(found, store.snapshot, as_json)
+    give(found, store, as_json)
     return 0
 
 
@@ -146,13 +147,14 @@ def _row(effort: Effort, store: Store, lane: Lane, entry: Entry, stop: Stop) -> 
         source = lane.source(entry, False)  # no spare: each would start while the next problem is measured
         found = stored_answer(store, source, entry.problem)
         if effort.is_content_with(found):
-            return Searched(entry.problem, found)
+            return Searched(entry.problem, found, torch=torch_beside(store, found.stored))
         result = effort.search(entry, source, store, stop)
     except (NothingFound, MeasureError) as error:
         return Searched(entry.problem, error=str(error))
     if result.verdict is None:
         return None if result.stopped == "interrupted" else Searched(entry.problem, error=str(nothing_ran(result)))
-    return Searched(entry.problem, stored_answer(store, source, entry.problem), result)
+    found = stored_answer(store, source, entry.problem)
+    return Searched(entry.problem, found, result, torch=torch_beside(store, found.stored))
 
 
 def _search_op(

@@ -14,6 +14,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn, track
 from rich.table import Table as Grid
 
+from tuner.cli.beside import Beside, torch_beside
+from tuner.db.store import Store
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Found
 from tuner.records import IMPORTED, Answer, Evidence, Measurement, StoredAnswer
@@ -73,12 +75,12 @@ def first_line(text: str, longest: int = 100) -> str:
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
-def give(found: Found, snapshot: str, as_json: bool) -> None:
+def give(found: Found, store: Store, as_json: bool) -> None:
     """An answer, or what is known in its place, as one JSON document or for a reader."""
     if as_json:
-        print_json(found.as_json(snapshot))
+        print_json(found.as_json(store.snapshot))
     else:
-        print_found(found)
+        print_found(found, torch_beside(store, found.stored))
 
 
 def print_partial(best: Measurement | None, as_json: bool) -> None:
@@ -90,7 +92,7 @@ def print_partial(best: Measurement | None, as_json: bool) -> None:
         click.echo(f"{config_text(best.config)}  {best.latency_us:.2f} us, best so far")
 
 
-def print_found(found: Found, console: Console | None = None) -> None:
+def print_found(found: Found, torch: Beside | None, console: Console | None = None) -> None:
     """An answer with its evidence, or what is known in its place."""
     console = console or Console(highlight=False, soft_wrap=True)
     if found.stored is None:
@@ -108,7 +110,7 @@ def print_found(found: Found, console: Console | None = None) -> None:
         console.print(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
         console.print(f"  to tune it:  [bold]{found.command}[/]")
         return
-    console.print(_latencies(answer))
+    console.print(_latencies(answer, torch))
     for line in _notes(found.stored):
         console.print(f"  {escape(line)}")
     if found.alias is not None:
@@ -119,8 +121,9 @@ def print_found(found: Found, console: Console | None = None) -> None:
         console.print(f"  [yellow]stale: {escape(difference)}[/]")
 
 
-def _latencies(answer: Answer) -> Grid:
-    beside = ["over best", *["95 % interval"] * (answer.kind == "tuned")]
+def _latencies(answer: Answer, torch: Beside | None) -> Grid:
+    compared = answer.kind == "tuned" or (torch is not None and torch.interval is not None)
+    beside = ["over best", *["95 % interval"] * compared]
     grid = Grid("", "latency", "95 % interval", *beside, box=SIMPLE, pad_edge=True)
     for column in grid.columns[1:]:
         column.justify = "right"
@@ -128,9 +131,9 @@ def _latencies(answer: Answer) -> Grid:
     if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
         ratio = f"{answer.speedup:.3f}", _interval(answer.speedup_interval, 3)
         grid.add_row("default", us_text(answer.default_latency_us), "", *ratio)
-    if answer.vendor_latency_us is not None and answer.latency_us is not None:
-        ratio_to_torch = f"{answer.vendor_latency_us / answer.latency_us:.3f}"
-        grid.add_row("torch", us_text(answer.vendor_latency_us), "", ratio_to_torch)
+    if torch is not None:
+        ratio = f"{torch.ratio:.3f}", _interval(torch.interval, 3)
+        grid.add_row("torch", us_text(answer.vendor_latency_us), "", *ratio[: len(beside)])
     return grid
 
 
