@@ -60,7 +60,7 @@ def test_every_combination_is_searched_once_and_then_known(tuner: Tuner) -> None
     assert title == "gemm on nvidia-h200"
     assert head.split() == ["problem", "answer", "us", "x", "torch", "x", "default", "tried", "s"]
     assert [row.split()[1:6:2] for row in rows[:2]] == [["16", "4096", "4096"], ["1024", "6144", "4096"]]
-    explained = CliRunner().invoke(cli, ["explain", "gemm", *"--M 16 --N 4096 --K 4096 --json".split()])
+    explained = CliRunner().invoke(cli, ["explain", "gemm", *["--M", "16", "--N", "4096", "--K", "4096", "--json"]])
     (beside,) = (met["slowdown"] for met in json.loads(explained.stdout)["ladder"] if "torch" in met["roles"])
     assert rows[0].split()[9] == f"{beside:.3f}"  # both by the ratio within each round
     assert "2 searched, 0 as stored" in done.stdout
