@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tuner.cli.beside import torch_beside
 from tuner.cli.search import TRIALS, run_search, stored_answer
 from tuner.cli.show import print_found
 from tuner.cli.source import AUTO, replayed
@@ -37,9 +38,10 @@ def main(out: Path) -> None:
             reuse=lambda measurement: False,
         )
         found = stored_answer(store, source, space.problem)
+        torch = torch_beside(store, found.stored)
     console = Console(record=True, width=92, highlight=False, file=sys.stderr)
     console.print("[dim]$[/] tuner search softmax --M 4096 --N 65536")
-    print_found(found, console)
+    print_found(found, torch, console)
     out.write_text(console.export_svg(title="tuner", unique_id="search"))
 
 

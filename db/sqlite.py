@@ -93,6 +93,8 @@ class SQLite(Database):
             Path(unfinished).unlink(missing_ok=True)
 
     def _make_writable(self) -> None:
+        if self == IN_MEMORY:
+            return
         exists = self.exists()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,3 +117,7 @@ class SQLite(Database):
         except sqlite3.DatabaseError as error:
             return error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
         return True
+
+
+IN_MEMORY = SQLite(Path(":memory:"))
+"""One that is empty at first, and gone with the last connection to it."""

@@ -104,6 +104,11 @@ def default_database() -> Database:
     return database_at(given or platformdirs.user_data_path("triton-tuner") / "tuner.db")
 
 
+def is_named() -> bool:
+    """Whether `TUNER_DB` says which database is the default one."""
+    return bool(os.environ.get("TUNER_DB"))
+
+
 class Store:
     """One database. Made by `Store.open`; safe to use from several threads."""
 

@@ -264,7 +264,8 @@ class TestG01NeverRaises:
         for _ in range(3):
             assert best_config("scale", device=DEVICE, M=64) == Best(None, "none")
         assert messages(caplog) == [
-            "scale M=64 N=64 dtype=bf16: there is no default here either, since it is not tuned on nvidia-h200; "
+            "scale M=64 N=64 dtype=bf16: no config is given (its code cannot be loaded here, so there is no default), "
+            "since it is not tuned on nvidia-h200; "
             "tuner search scale --M 64 --N 64 --dtype bf16"
         ]
 
@@ -286,7 +287,8 @@ class TestG01NeverRaises:
         for _ in range(3):
             assert best_config("gemm", device=DEVICE, M=64) == Best(None, "none")
         assert messages(caplog) == [
-            "gemm M=64 N=64 K=64 dtype=bf16: there is no default here either, since it is not tuned on nvidia-h200; "
+            "gemm M=64 N=64 K=64 dtype=bf16: no config is given (the limits of a card that is only named are not "
+            "known, so there is no default), since it is not tuned on nvidia-h200; "
             "tuner search gemm --M 64 --N 64 --K 64 --dtype bf16"
         ]
         assert not path.exists()
@@ -353,7 +355,7 @@ class TestG01NeverRaises:
         for _ in range(3):
             assert best_config("gemm", M=64) == Best(None, "none")
         assert messages(caplog) == [
-            "gemm M=64 N=64 K=64 dtype=bf16: there is no default here either, "
+            "gemm M=64 N=64 K=64 dtype=bf16: no config is given (its default cannot be computed here), "
             "since nothing can be looked up: the driver shows no GPU 0"
         ]
 

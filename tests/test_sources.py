@@ -21,12 +21,13 @@ import bad_servers
 import pytest
 from helpers import A100, H200, OURS, until
 from served import GEMM, answer, problem, serving
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from stored import SCALE, answered, config
 from test_client import forget
 
 import tuner
-from tuner import Best, best_config, bundle, catalog, client, pinned
+from tuner import Best, best_config, bundle, catalog, client, pinned, sources
 from tuner.api.app import create_app
 from tuner.db.store import Store
 from tuner.errors import BadBundle, StoreError
@@ -123,6 +124,24 @@ class TestThreeSources:
             assert given() == of_database
         monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
         assert given() == of_database
+
+    def test_all_know_the_same_devices(
+        self, store: Store, snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+        assert sources.chosen().devices() == {A100.id, DEVICE}
+        with service(store, monkeypatch) as counted:
+            assert sources.chosen().devices() == {A100.id, DEVICE}
+        assert counted.asked == [("/devices?limit=1000", 200)]
+        monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
+        assert sources.chosen().devices() == {A100.id, DEVICE}
+
+    def test_a_service_that_does_not_tell_its_devices_is_no_service(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def page(scope: Scope, receive: Receive, send: Send) -> None:
+            await PlainTextResponse("hello")(scope, receive, send)
+
+        with serving(page) as http, pytest.raises(StoreError, match="does not say which devices it knows: "):
+            Server(str(http.base_url)).devices()
 
     def test_the_first_that_is_named_is_the_only_one(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -135,6 +135,15 @@ class TestCommand:
         assert (failed["op"], failed["problem"]["M"], failed["outcome"]) == ("gemm", 4096, "infeasible")
         assert failed["config"]["BLOCK_N"] == 256
 
+    def test_a_device_that_nobody_has_heard_of(self, folder: Path) -> None:
+        keep(folder, "softmax", {"M": 64})
+        refused = CliRunner().invoke(cli, ["warm", "--device", "nvidia-h100"], standalone_mode=False)
+        assert isinstance(refused.exception, UnknownName)
+        assert str(refused.exception) == "no device is called 'nvidia-h100'; there are nvidia-h200"
+        other_op = CliRunner().invoke(cli, ["warm", "gemm", "--device", H200.id], standalone_mode=False)
+        assert other_op.return_value == 0
+        assert "nothing is tuned for it yet" in other_op.output
+
     def test_nothing_is_tuned(self) -> None:
         printed = CliRunner().invoke(cli, ["warm", "--device", H200.id], standalone_mode=False)
         assert printed.return_value == 0

@@ -228,9 +228,19 @@ def say_once(line: str) -> None:
 
 def _miss(kernel: Kernel | None, problem: Problem, asked_device: int | str, why: str) -> Best:
     default = _default(kernel, problem, asked_device)
-    instead = "the default is used" if default is not None else "there is no default here either"
-    say_once(f"{problem.text}: {instead}, since {why}")
+    given = (
+        "the default is used" if default is not None else f"no config is given ({_no_default(kernel, asked_device)})"
+    )
+    say_once(f"{problem.text}: {given}, since {why}")
     return Best(default, "none")
+
+
+def _no_default(kernel: Kernel | None, asked_device: int | str) -> str:
+    if kernel is None:
+        return "its code cannot be loaded here, so there is no default"
+    if isinstance(asked_device, str):
+        return "the limits of a card that is only named are not known, so there is no default"
+    return "its default cannot be computed here"
 
 
 def _question(kernel: Kernel | None, problem: Problem, asked_device: int | str) -> Asked:

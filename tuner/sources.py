@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from tuner import bundle
 from tuner import device as local
 from tuner.bundle import Bundle
 from tuner.cards import aliases
-from tuner.errors import StoreError
+from tuner.errors import StoreError, reason
 from tuner.kernels.spec import Signature
 from tuner.lookup import Table
 from tuner.records import Device
@@ -32,10 +32,14 @@ if TYPE_CHECKING:
     from tuner.db.store import Store
     from tuner.remote import Got
 
+T = TypeVar("T")
+
 ANSWER_S = 10.0
 """A server's whole answer takes no longer, or it is done without."""
 _MOST_RECEIVED = 64 << 20
 """Bytes of it, compressed."""
+_MOST_DEVICES = 1000
+"""A service tells no more at once."""
 _NOTHING = "nothing"
 """The version of what is not there."""
 
@@ -74,6 +78,14 @@ class Source(Protocol):
         """
         ...
 
+    def devices(self) -> set[str]:
+        """Ids of all devices that it knows, with answers or without.
+
+        Raises:
+            TunerError: it cannot be read.
+        """
+        ...
+
 
 def chosen() -> Source:
     """The source that the environment names."""
@@ -97,6 +109,9 @@ class File:
             return known
         return _of(held, op, device, held.sha256)
 
+    def devices(self) -> set[str]:
+        return {stored.provenance.device.id for stored in self._held.answers}
+
     @cached_property
     def _held(self) -> Bundle:
         return bundle.read(self._path)
@@ -112,26 +127,32 @@ class Server:
         self._away: StoreError | None = None
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
+        headers = {"Accept-Encoding": "gzip"}
+        if known is not None and known.version != _NOTHING:
+            headers["If-None-Match"] = known.version
+        target = f"/table?{urlencode({'op': op, 'device': device})}"
+        return self._get(target, headers, lambda got: self._read(got, op, device, known))
+
+    def devices(self) -> set[str]:
+        return self._get(f"/devices?limit={_MOST_DEVICES}", {}, self._slugs)
+
+    def _get(self, target: str, headers: Mapping[str, str], read: Callable[[Got], T]) -> T:
         from tuner import remote
 
         if self._away is not None:
             raise self._away.with_traceback(None)
         at = remote.address(self.origin)
-        headers = {"Accept-Encoding": "gzip"}
-        if known is not None and known.version != _NOTHING:
-            headers["If-None-Match"] = known.version
         try:
-            return remote.get(
-                at,
-                f"/table?{urlencode({'op': op, 'device': device})}",
-                headers,
-                lambda got: self._read(got, op, device, known),
-                seconds=self._answer_s,
-                most_bytes=_MOST_RECEIVED,
-            )
+            return remote.get(at, target, headers, read, seconds=self._answer_s, most_bytes=_MOST_RECEIVED)
         except StoreError as error:
             self._away = error
             raise
+
+    def _slugs(self, got: Got) -> set[str]:
+        try:
+            return {str(row["slug"]) for row in json.loads(got.body)["items"]}
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            raise StoreError(f"{self.origin} does not say which devices it knows: {reason(error)}") from error
 
     def _read(self, got: Got, op: str, device: str, known: Loaded | None) -> Loaded:
         if got.status == 304 and known is not None:
@@ -165,6 +186,10 @@ class Database:
             transfers = store.transfers(op=op, device=stored_as).get((op, stored_as), ())
             table = Table(stored_as, store.answers(op=op, device=stored_as), transfers)
             return Loaded(store.signatures().get(op), table, version)
+
+    def devices(self) -> set[str]:
+        with _opened() as store:
+            return set() if store is None else {card.id for card in store.cards()}
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
@@ -11,6 +11,7 @@ from tuner import catalog, client, cores
 from tuner import device as cards
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Limits
+from tuner.lookup import device_asked
 from tuner.measure.messages import Compile, Compiled, Pool
 from tuner.pinned import Pinned
 from tuner.records import Outcome
@@ -54,7 +55,7 @@ def precompile(*ops: str, device: int | str = 0, jobs: int | None = None, compil
         compile_s: seconds that each may take.
 
     Raises:
-        UnknownName: an op is unknown.
+        UnknownName: an op is unknown, or nobody has heard of a device that is named so.
         NoDevice: there is no such GPU, or triton is not installed.
         StoreError, BadBundle: the answers cannot be read.
         MeasureError: the compile pool cannot be kept alive.
@@ -79,12 +80,21 @@ def compile_ahead(
         wanted, limits = _wanted(pinned, op, device)
         if wanted and limits is not None:
             results += _compile(op, wanted, limits, jobs or cores.usable(), compile_s)
+    if isinstance(device, str) and not results:
+        _refuse_unknown(device, pinned.source.devices())
     if isinstance(device, int) and load:
         results = [_loaded(result, device) if result.outcome is Outcome.OK else result for result in results]
     usable = [result for result in results if result.outcome is Outcome.OK]
     cached = sum(result.compile_s is None for result in usable)
     failed = tuple(result for result in results if result.outcome is not Outcome.OK)
     return Precompiled(name, len(usable) - cached, cached, failed, monotonic() - started)
+
+
+def _refuse_unknown(device: str, known: Collection[str]) -> None:
+    """Where something is known at all: else no name can be told from another."""
+    here = {cards.describe(index).id for index in range(cards.count())}
+    if known:
+        device_asked(device, device if device in here else None, sorted(known))
 
 
 def _wanted(pinned: Pinned, op: str, device: int | str) -> tuple[list[Compile], Limits | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -77,6 +78,7 @@ class TestSearch:
         done = tuner("search", "softmax", "--M", "8192", "--trials", "20")
         assert done.returncode == 0
         assert "No GPU here: replaying softmax-8192x8192-fp32-nvidia-" in done.stderr
+        assert "Compiled" not in done.stderr  # nothing was, here
         assert "replayed from softmax-8192x8192-fp32-nvidia-" in done.stdout
         assert "BLOCK_N=8192" in done.stdout
         assert "tried 20 configs of 402" in done.stdout
@@ -102,6 +104,15 @@ class TestSearch:
         tile = {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages"}
         assert answer["config"].keys() == tile | {"VARIANT", "SPLIT_K", "STORES"}
         assert answer["interval_us"][0] <= answer["latency_us"] <= answer["interval_us"][1]
+
+    def test_a_dry_run_of_several_shows_on_a_terminal_how_far_it_is(self, tuner: Tuner) -> None:
+        command = ("search", "softmax", "--M", "64,128", "--dry-run", "--device", "nvidia-h200")
+        assert tuner(*command).stderr == ""
+        tuner.environment["FORCE_COLOR"] = "1"  # rich takes what it writes to for a terminal
+        shown = tuner(*command)
+        assert "counting configs" in shown.stderr
+        assert "100%" in shown.stderr
+        assert "counting configs" not in shown.stdout
 
     def test_the_same_command_again_answers_from_the_store(self, tuned: Tuner) -> None:
         before = tuned.rows("select count(*) from runs")
@@ -141,7 +152,7 @@ class TestSearch:
         assert monotonic() - started < 3
         assert running.returncode == 130
         assert "us, best so far" in stdout
-        assert "the same command goes on from there" in stderr
+        assert re.search(r"^Interrupted after \d+ configs; the same command goes on from there", stderr, re.MULTILINE)
         assert tuner.rows("select status from runs") == [("interrupted",)]
         assert tuner.rows("select count(*) from answers") == [(0,)]
         assert tuner("best", "gemm", "--M", "4096", "--device", "nvidia-h200").returncode == 1
@@ -205,12 +216,32 @@ class TestBestAndList:
         assert row["problem"]["M"] == 4096
         assert row.keys() == FIELDS
 
-    def test_an_empty_store_says_how_to_fill_it(self, tuner: Tuner) -> None:
+    def test_an_empty_store_says_how_to_fill_it_and_is_not_made(self, tuner: Tuner, tmp_path: Path) -> None:
+        tuner.environment |= {"TUNER_DB": "", "XDG_DATA_HOME": str(tmp_path / "data")}
         assert "nothing is stored yet; tuner search OP finds something to store" in tuner("list").stdout
+        assert json.loads(tuner("jobs", "--json").stdout) == []
+        assert "nothing was searched yet" in tuner("show").stdout
         for asked in (("best", "gemm", "--M", "64"), ("why", "gemm", "--M", "64"), ("export", "answers.json")):
             done = tuner(*asked)
             assert done.returncode == 1
             assert done.stderr == "tuner: nothing is stored yet; tuner search OP finds something to store\n"
+        assert [*tmp_path.iterdir()] == []
+
+    @pytest.mark.parametrize(
+        "command",
+        ["list", "jobs", "show", "export a.json", "best gemm --M 64", "why gemm --M 64", "explain gemm --M 64",
+         "db info", "db prune --older-than 9d"],
+    )  # fmt: skip
+    def test_a_database_that_is_named_and_is_not_there_is_not_made(
+        self, tuner: Tuner, tmp_path: Path, command: str
+    ) -> None:
+        named = tmp_path / "new" / "sub" / "x.db"
+        for given, options in ((str(named), []), ("", ["--db", str(named)])):
+            tuner.environment["TUNER_DB"] = given
+            done = tuner(*command.split(), *options)
+            assert (done.returncode, done.stdout) == (5, "")
+            assert f"tuner: there is no database at {named}" in done.stderr
+        assert [*tmp_path.iterdir()] == []
 
 
 REFUSED = [

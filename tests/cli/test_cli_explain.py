@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,26 @@ class TestExplain:
         assert by_role["torch"]["latency_us"] == document["vendor_latency_us"]
         ties = [contender["config"] for contender in ladder if "tie" in contender["roles"]]
         assert sorted(map(str, ties)) == sorted(str(tie["config"]) for tie in document["ties"])
+
+    def test_every_command_compares_with_torch_round_by_round(self, tmp_path: Path) -> None:
+        """Clocks changed from round to round: of the medians torch's is the answer's, of each round it is 25 % more."""
+        db = tmp_path / "tuner.db"
+        store = Store.open(db)
+        run = store.start_run(TOY, PROBLEM, PROVENANCE, SETTINGS)
+        rounds = [(100.0, 125.0), (80.0, 100.0)] * 10 + [(125.0, 100.0)]
+        answer = Answer(PROBLEM, "default", BEST, 100.0, (80.0, 125.0), 1.0, (1.0, 1.0), 100.0, 100.0)
+        store.add_answer(run, answer, PROVENANCE, "trials", {}, Duel((BEST.text, VENDOR), tuple(rounds)))
+        store.close()
+        for command in ("best", "explain"):
+            (torch, *_) = (
+                line for line in tuner(db, command, "toy", "--N", "1000").stdout.splitlines() if line[:7] == "  torch"
+            )
+            assert torch.split() == ["torch", "100.00", "us", "1.250", "1.250", "-", "1.250"]
+        with closing(sqlite3.connect(db)) as connection, connection:
+            connection.execute("DELETE FROM rounds")
+        shown = tuner(db, "best", "toy", "--N", "1000").stdout
+        (torch,) = (line for line in shown.splitlines() if line[:7] == "  torch")
+        assert torch.split() == ["torch", "100.00", "us", "1.000"]  # of the medians, with no interval
 
     def test_a_person_reads_all_of_it(self, toy: Path) -> None:
         shown = tuner(toy, "explain", "toy", "--N", "1000", columns=80).stdout
@@ -357,29 +379,32 @@ class TestShow:
     def test_an_unknown_run_names_the_newest(self, replayed: Path) -> None:
         done = tuner(replayed, "show", "7")
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "tuner: there is no run 7; the newest are 2, 1\n"
+        assert done.stderr == "tuner: there is no run 7; newest: 2, 1\n"
         assert tuner(replayed, "show", "0").returncode == 2
 
     def test_without_a_number_it_lists_the_newest_first(self, replayed: Path, tmp_path: Path) -> None:
-        head, *lines = tuner(replayed, "show").stdout.splitlines()
-        assert head.split() == ["run", "begun,", "UTC", "status", "tried", "answer,", "us", "problem"]
+        _, head, _, *lines, _ = tuner(replayed, "show", columns=60).stdout.splitlines()  # piped, so it is whole
+        assert head.split() == ["run", "begun,", "UTC", "status", "tried", "answer,", "us", "problem", "on"]
         assert [line.split()[0] for line in lines] == ["2", "1"]
         assert [line.split()[4] for line in lines] == ["45", "30"]
-        assert lines[0].endswith("gemm M=4096 N=4096 K=4096 dtype=bf16 on nvidia-h200, replayed")
+        assert "  gemm M=4096 N=4096 K=4096 dtype=bf16   nvidia-h200, replayed " in lines[0]
         listed = json.loads(tuner(replayed, "show", "--json").stdout)
         assert [run["run"] for run in listed] == [2, 1]
         empty = tmp_path / "empty.db"
         Store.open(empty).close()
         assert tuner(empty, "show").stdout == "nothing was searched yet; tuner search OP does\n"
 
-    def test_a_line_is_cut_to_fit_the_terminal(self, replayed: Path) -> None:
+    def test_a_narrow_terminal_goes_without_columns_and_has_the_problem_whole(self, replayed: Path) -> None:
         pty = pytest.importorskip("pty")
         ours, theirs = pty.openpty()
-        environment = os.environ | {"TUNER_DB": str(replayed), "COLUMNS": "60", "TERM": "xterm", "NO_COLOR": "1"}
+        environment = os.environ | {"TUNER_DB": str(replayed), "COLUMNS": "60", "TERM": "dumb"}
         command = [sys.executable, "-P", "-m", "tuner", "show"]
         subprocess.run(command, env=environment, stdout=theirs, check=True, timeout=60)
         os.close(theirs)
         lines = os.read(ours, 65536).decode().split("\r\n")
         os.close(ours)
-        assert max(map(len, lines)) == 60
-        assert lines[1].endswith("…")
+        assert max(map(len, lines)) <= 60
+        _, head, _, newest, *_ = lines
+        assert head.split() == ["run", "answer,", "us", "problem"]
+        assert newest.rstrip().endswith("gemm M=4096 N=4096 K=4096 dtype=bf16")
+        assert "left out for want of room: begun, UTC, on, tried, status" in lines

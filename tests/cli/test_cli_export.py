@@ -18,7 +18,7 @@ from tuner import bundle
 from tuner.cli.export import command
 from tuner.db.database import Database
 from tuner.db.store import Store
-from tuner.errors import NothingFound
+from tuner.errors import NothingFound, UnknownName
 
 
 def test_what_the_database_holds_is_in_the_file(store: Store, database: Database, tmp_path: Path) -> None:
@@ -61,7 +61,10 @@ def test_one_op_or_one_device(tmp_path: Path, migrated: Path, path: Path) -> Non
         "snapshot": held.snapshot,
         "sha256": held.sha256,
     }
-    for asked, about in ((["--op", "gemm"], "of gemm"), (["--device", "../x"], "on ../x")):
-        with pytest.raises(NothingFound, match=f"no answer {about} is stored; tuner list shows what is"):
+    for asked, refusal, says in (
+        (["--op", "gemm"], NothingFound, "no answer of gemm is stored; tuner list shows what is"),
+        (["--device", "../x"], UnknownName, r"no device is called '\.\./x'; there are nvidia-h200"),
+    ):
+        with pytest.raises(refusal, match=says):
             command.main([str(tmp_path / "b.json"), *asked, "--db", str(path)], standalone_mode=False)
     assert not (tmp_path / "b.json").exists()

@@ -120,7 +120,10 @@ def test_a_dry_run_tells_how_many_there_are_to_choose_from(tuner: Tuner) -> None
     plan = tuner.json(*command, "1024,4096")
     assert plan["feasible_for_all"] == 229
     assert [(row["feasible"], row["trials"]) for row in plan["rows"]] == [(234, 200), (367, 200)]
-    assert "feasible for all 2: 0; about 0 s on NVIDIA H200" in tuner(*command, "64,4096").stdout
+    none = tuner(*command, "64,4096")
+    assert "feasible for all 2: 0; about 0 s on NVIDIA H200" in none.stdout
+    assert "no config is feasible for all 2 problems" in none.stdout
+    assert none.return_value == 1  # as of the search
     assert not tuner.db.exists()
 
 

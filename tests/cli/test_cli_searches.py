@@ -60,6 +60,9 @@ def test_every_combination_is_searched_once_and_then_known(tuner: Tuner) -> None
     assert title == "gemm on nvidia-h200"
     assert head.split() == ["problem", "answer", "us", "x", "torch", "x", "default", "tried", "s"]
     assert [row.split()[1:6:2] for row in rows[:2]] == [["16", "4096", "4096"], ["1024", "6144", "4096"]]
+    explained = CliRunner().invoke(cli, ["explain", "gemm", *["--M", "16", "--N", "4096", "--K", "4096", "--json"]])
+    (beside,) = (met["slowdown"] for met in json.loads(explained.stdout)["ladder"] if "torch" in met["roles"])
+    assert rows[0].split()[9] == f"{beside:.3f}"  # both by the ratio within each round
     assert "2 searched, 0 as stored" in done.stdout
     assert "not measured here" in done.stdout
     assert tuner.count("trials") == 10
@@ -122,6 +125,20 @@ def test_a_dry_run_writes_nothing(tuner: Tuner) -> None:
     assert "would search on NVIDIA H200, and measures nothing now" in shown
     tuner.json("softmax", "--M", "8192", "--effort", "quick", "--sampler", "grid")
     assert tuner.count("trials") == 60
+
+
+def test_a_dry_run_says_where_no_config_is_valid_and_exits_as_the_search_would(tuner: Tuner) -> None:
+    """So wide a matrix has no tile whose steps fit 32 bits."""
+    huge = ("gemm", "--M", "1000000000", "--N", "1000000000", "--K", "4096", "--dry-run", "--device", "nvidia-h200")
+    told = tuner(*huge)
+    assert told.return_value == 1
+    assert (
+        "no config of gemm is valid for gemm M=1000000000 N=1000000000 K=4096 dtype=bf16 on NVIDIA H200" in told.stdout
+    )
+    plan = tuner(*huge, "--json")
+    assert plan.return_value == 1
+    (row,) = json.loads(plan.stdout)["rows"]
+    assert (row["feasible"], row["trials"], row["seconds"]) == (0, 0, 0)
 
 
 def test_more_effort_goes_on_and_less_is_content(tuner: Tuner) -> None:

@@ -14,6 +14,7 @@ from stored import HERE, PROBLEM, SCALE, answer, answered
 
 from tuner.cli.why import command
 from tuner.db.store import Store
+from tuner.errors import NothingFound, UnknownName
 from tuner.records import Environment
 
 NEWER = replace(HERE, environment=Environment("3.7.1", "12.9", "2.11.0", "580.95"))
@@ -97,5 +98,16 @@ def test_b12_of_a_card_without_answers_it_says_that_they_are_another_cards(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answered(store, provenance=replace(HERE, device=replace(H200, name="NVIDIA H20-3e")))
+    store.count_requests({("scale", PROBLEM.text, "nvidia-h20"): 1})
     assert why(tmp_path, "--M", "4096", "--device", "nvidia-h20") == 1
     assert "nothing serves: device: tuned on nvidia-h20-3e, asked for nvidia-h20" in capsys.readouterr().out
+
+
+def test_a_device_that_nobody_has_heard_of_is_refused(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(NothingFound, match="nothing is stored yet"):
+        command.main(
+            ["gemm", "--M", "64", "--device", H200.id, "--db", str(tmp_path / "tuner.db")], standalone_mode=False
+        )
+    answered(store)
+    with pytest.raises(UnknownName, match="no device is called 'nvidia-h100'; there are nvidia-h200"):
+        why(tmp_path, "--M", "4096", "--device", "nvidia-h100")

@@ -110,6 +110,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
         machine = Machine(tmp_path_factory.mktemp("found"), patch)
         done = machine("search", "--trials", "12", "--seed", "3")
         assert done.return_value == 0, (done.stderr, done.exception)
+        assert " by the pool, 0 in the GPU worker." in done.stderr
         assert machine.surveys == 1
     return machine.db
 

@@ -39,6 +39,7 @@ class TestShippedSpaces:
 
     def test_its_signature_is_known_without_reading_its_results(self, space: Space) -> None:
         assert recorded.signatures()[space.problem.op] == space.signature
+        assert recorded.devices()[space.device.id].is_same_card(space.device)
 
     def test_it_was_recorded_from_todays_source(self, space: Space) -> None:
         assert space.source == catalog.load(space.problem.op).source

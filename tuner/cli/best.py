@@ -41,7 +41,7 @@ def _best(
     found = find(
         *(store, reference, problem), here=here, device_id=device_id, triton=triton, strict=strict, neighbours=True
     )
-    give(found, store.snapshot, as_json)
+    give(found, store, as_json)
     return 0 if found.stored is not None else 1
 
 

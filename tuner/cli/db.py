@@ -14,6 +14,7 @@ from tuner.db.database import Database
 from tuner.db.revisions import HEAD
 from tuner.db.store import Store, default_database
 from tuner.db.upkeep import Counts
+from tuner.errors import StoreError
 
 
 def _info(db: Database | None, as_json: bool) -> None:
@@ -52,7 +53,10 @@ def _backup(file: str, db: Database | None) -> None:
 
 
 def _prune(older_than: timedelta, dry_run: bool, db: Database | None) -> None:
-    store = Store.open(db or default_database())
+    database = db or default_database()
+    if not database.exists():
+        raise StoreError(f"there is no database at {database}, so there is nothing to remove")
+    store = Store.open(database)
     try:
         gone = store.prune(older_than, dry_run=dry_run)
     finally:

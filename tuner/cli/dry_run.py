@@ -17,7 +17,7 @@ from tuner.cli.effort import Effort
 from tuner.cli.grid import print_table
 from tuner.cli.rows import short
 from tuner.cli.session import chosen_gpus
-from tuner.cli.show import print_json
+from tuner.cli.show import counted, print_json
 from tuner.db.store import Store
 from tuner.errors import NoDevice, UnknownName
 from tuner.kernels.spec import Config, Problem
@@ -105,17 +105,22 @@ def dry_run(
 
     Args:
         joint: whether one config is to be found for all of them.
+
+    Returns:
+        The exit code of the search: 1 where no config is valid.
     """
     gpus = [] if device_id is not None else chosen_gpus(gpu)
     runs = [] if store is None else store.runs(_RUNS)
     card = device.describe(gpus[0]) if gpus else _elsewhere(suite, device_id, runs)
     pace = _pace(card, runs)
-    plans = [_plan(entry, effort, card, pace, store, runs, here=bool(gpus)) for entry in suite.entries]
+    entries = counted(suite.entries, "counting configs")  # a gemm's rules take half a second for each problem
+    plans = [_plan(entry, effort, card, pace, store, runs, here=bool(gpus)) for entry in entries]
     choice = _choice(plans) if joint else None
     if choice is not None:
         plans = [plan.jointly(choice, effort.budget, pace) for plan in plans]
     seconds = sum(plan.seconds for plan in plans) / max(1, len(gpus))
     seconds += pace.start_s if seconds else 0.0
+    lacking = _lacking(plans, choice, card)
     if as_json:
         document: dict[str, Any] = {
             "device": card.id,
@@ -128,8 +133,15 @@ def dry_run(
         print_json({**document, "rows": [plan.as_json() for plan in plans]})
     else:
         for_all = f"feasible for all {len(plans)}: {_size_text(choice)}; " if joint else ""
-        _print(plans, card, f"{for_all}about {seconds:,.0f} s on {card.name}: {pace.basis}")
-    return 0
+        _print(plans, card, f"{for_all}about {seconds:,.0f} s on {card.name}: {pace.basis}", lacking)
+    return 1 if lacking else 0
+
+
+def _lacking(plans: Sequence[Plan], choice: int | None, card: Device) -> list[str]:
+    """Where a search would find no config to try, in its words."""
+    without = [plan.problem for plan in plans if plan.feasible == 0]
+    lacking = [f"no config of {problem.op} is valid for {problem.text} on {card.name}" for problem in without]
+    return lacking or ([f"no config is feasible for all {len(plans)} problems"] if choice == 0 else [])
 
 
 def _elsewhere(suite: Suite, device_id: str | None, runs: Sequence[StoredRun]) -> Device:
@@ -139,8 +151,7 @@ def _elsewhere(suite: Suite, device_id: str | None, runs: Sequence[StoredRun]) -
         if not found:
             raise NoDevice(f"there is no GPU here, and {suite.name} was not recorded; name a card with --device")
         return (recorded.of_one_card(found) or found[0])[0].device
-    known = {run.provenance.device.id: run.provenance.device for run in runs}
-    known |= {space.device.id: space.device for space in map(recorded.load, recorded.names())}
+    known = {run.provenance.device.id: run.provenance.device for run in runs} | recorded.devices()
     if device_id not in known:
         raise UnknownName(f"no device is known as {device_id[:80]!r}; known are {', '.join(sorted(known))}")
     return known[device_id]
@@ -176,7 +187,8 @@ def _plan(
     live = Answers(card.id, [stored for stored in answers if not stored.provenance.recorded])
     found = live.find(Asked.here(problem, device.environment(), source) if here else Asked(problem, source=source))
     known = 0 if effort.force else next(_tried(problem, card, source, runs), 0)
-    wanted = min(budget.trials or size or 0, size or budget.trials or 0)
+    most = [number for number in (budget.trials, size) if number is not None]
+    wanted = min(most, default=0)
     trials = 0 if effort.is_content_with(found) else max(0, wanted - known)
     combinations = prod(len(knob.choices) for knob in entry.signature.knobs)
     return Plan(problem, combinations, space, found.match, known, trials, pace.seconds(trials, budget.seconds))
@@ -211,7 +223,7 @@ def _size_text(size: int | None) -> str:
     return "unknown" if size is None else f"{size:,}"
 
 
-def _print(plans: Sequence[Plan], card: Device, closing: str) -> None:
+def _print(plans: Sequence[Plan], card: Device, closing: str, lacking: Sequence[str]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("problem")
@@ -230,3 +242,5 @@ def _print(plans: Sequence[Plan], card: Device, closing: str) -> None:
     console.print(f"[bold]would search[/] on {card.name}, and measures nothing now")
     print_table(table, console, spare=("combinations",))
     console.print(closing)
+    for line in lacking:
+        console.print(f"[red]{line}[/]")

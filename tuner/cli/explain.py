@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from tuner import device
+from tuner.cli.beside import torch_beside
 from tuner.cli.best import find
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
-from tuner.cli.show import config_text, first_line, give, print_found, print_json, seconds_text
+from tuner.cli.show import bytes_text, config_text, first_line, give, print_found, print_json, seconds_text
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -39,9 +40,8 @@ def _explain(
 ) -> int:
     store = open_to_read(db)
     found = find(store, reference, problem, here=device.choose(gpu), device_id=device_id)
-    snapshot = store.snapshot
     if found.stored is None:
-        give(found, snapshot, as_json)
+        give(found, store, as_json)
         return 1
     if found.stored.answer.kind == IMPORTED:
         raise NothingFound(f"{found.stored.taken_from} says so, and nothing was compared here; {found.command}")
@@ -49,10 +49,10 @@ def _explain(
     if plot is not None:
         _write_page(plot, report, measurements, ceilings)
     if as_json:
-        print_json(found.as_json(snapshot) | report.as_json())
+        print_json(found.as_json(store.snapshot) | report.as_json())
     else:
         console = Console(highlight=False, soft_wrap=True)
-        print_found(found, console)
+        print_found(found, torch_beside(store, found.stored), console)
         for line in _lines(report):
             console.print(line)
     return 0
@@ -127,7 +127,7 @@ def _details(contender: Contender) -> Iterator[str]:
         return
     spills = f", {measured.spills:,} B spilled" if measured.spills else ""
     held = "" if resident is None else f": {_held(resident)}"
-    yield f"{measured.registers} registers{spills}, {measured.shared_bytes / 1024:.4g} KiB shared{held}"
+    yield f"{measured.registers} registers{spills}, {bytes_text(measured.shared_bytes)} shared{held}"
 
 
 def _held(resident: Occupancy) -> str:

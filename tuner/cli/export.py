@@ -22,7 +22,7 @@ from tuner.errors import NothingFound, UsageError
 from tuner.exchange import folder, t4
 from tuner.exchange.claim import Refused
 from tuner.exchange.tables import STYLES, tables
-from tuner.lookup import serving
+from tuner.lookup import device_asked, serving
 from tuner.measure.recorded import stem
 from tuner.records import StoredAnswer
 
@@ -45,6 +45,8 @@ def _export(target: Path, format: str, op: str | None, device: str | None, db: D
 
 def _wanted(store: Store, tip: Tip, op: str | None, device: str | None) -> list[StoredAnswer]:
     answers, _ = store.answers_between(0, tip.answer)
+    if answers and device is not None:
+        device_asked(device, None, store.devices())
     wanted = [
         stored
         for stored in answers

@@ -19,7 +19,7 @@ from tuner.cli.joined import joined, print_joined, print_joint_so_far, speed_tex
 from tuner.cli.rows import short
 from tuner.cli.search import nothing_ran, stored_answer
 from tuner.cli.session import chosen_gpus, on_cards
-from tuner.cli.show import SearchProgress, failures_text, print_json, say
+from tuner.cli.show import SearchProgress, configs_text, failures_text, print_json, say
 from tuner.cli.source import Source, replayed
 from tuner.cli.stand_in import none_recorded, say_what_stands_in
 from tuner.cli.warm_start import near_winners
@@ -64,7 +64,7 @@ def joint_search(
     if result.verdict is None:
         if result.stopped != "interrupted":
             raise nothing_ran(result)
-        say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
+        say(f"Interrupted after {configs_text(len(result.measurements))}; the same command goes on from there.")
         print_joint_so_far(objective, result.best, as_json)
         return INTERRUPTED
     found = joined(suite, objective, result, sources, len(space), joint.runs)

@@ -10,7 +10,7 @@ from tuner.cli.ops import EMPTY, db_option, json_option, known_signatures, open_
 from tuner.cli.show import config_text, latency_text, print_json, problem_text
 from tuner.db.database import Database
 from tuner.errors import UnknownName
-from tuner.lookup import Asked, Table, serving
+from tuner.lookup import Asked, Table, device_asked, serving
 from tuner.records import StoredAnswer
 
 
@@ -18,8 +18,8 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
     store = open_to_read(db)
     if op is not None and op not in (known := known_signatures(db)):
         raise UnknownName(f"no op is called {op[:80]!r}; known are {', '.join(sorted(known))}")
-    if device is not None and device not in (stored_for := store.devices()):
-        raise UnknownName(f"no device is called {device[:80]!r}; there are {', '.join(stored_for) or 'none'}")
+    if device is not None:
+        device_asked(device, None, store.devices())
     answers: dict[tuple[str, str], list[StoredAnswer]] = {}
     for stored in store.answers(op=op, device=device):
         answers.setdefault((stored.provenance.device.id, stored.answer.problem.text), []).append(stored)

@@ -10,7 +10,8 @@ import click
 
 from tuner import catalog
 from tuner.db.database import Database
-from tuner.db.store import Store, database_at, default_database
+from tuner.db.sqlite import IN_MEMORY
+from tuner.db.store import Store, database_at, default_database, is_named
 from tuner.errors import ReadOnly
 from tuner.kernels.spec import Signature
 from tuner.measure import recorded
@@ -55,7 +56,19 @@ shared_option = click.Option(["--shared"], is_flag=True, help="Measure even whil
 
 
 def open_to_read(db: Database | None) -> Store:
-    """The database of a command that writes no answers. One that is named must be there; the usual one may be new."""
+    """The database of a command that only reads, which makes none.
+
+    One that is named must be there; of the usual one that is not there yet an empty one takes the place.
+    """
+    if (db or default_database()).exists():
+        return open_to_serve(db)
+    if db is None and not is_named():
+        return Store.open(IN_MEMORY)
+    return Store.open(db or default_database(), create=False)
+
+
+def open_to_serve(db: Database | None) -> Store:
+    """The database of a command that writes no answers. One that an option names must be there; else it may be new."""
     if db is None:
         try:
             return Store.open(default_database())
@@ -66,7 +79,7 @@ def open_to_read(db: Database | None) -> Store:
 
 def open_if_there(db: Database | None) -> Store | None:
     """As `open_to_read`; None where there is none yet."""
-    return open_to_read(db) if (db or default_database()).exists() else None
+    return open_to_serve(db) if (db or default_database()).exists() else None
 
 
 def known_signatures(db: Database | None = None) -> Mapping[str, Signature]:

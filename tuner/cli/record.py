@@ -13,7 +13,7 @@ from tuner import device
 from tuner.cli import INTERRUPTED
 from tuner.cli.ops import OpCommands, db_option, gpu_option, policy_option
 from tuner.cli.search import run_search
-from tuner.cli.show import failures_text, say
+from tuner.cli.show import configs_text, failures_text, say
 from tuner.cli.source import on_gpu
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
@@ -68,8 +68,8 @@ def _record(
         warm_start=False,
     )
     if result.stopped == "interrupted":
-        done = f"{len(result.measurements)} of {len(source.space)}"
-        say(f"Interrupted after {done} configs; the same command goes on from there.")
+        done = f"{len(result.measurements):,} of {configs_text(len(source.space))}"
+        say(f"Interrupted after {done}; the same command goes on from there.")
         return INTERRUPTED
     if result.duel is None:
         raise NothingFound(f"no config ran right: {failures_text(result.failures)}; no file is written")
@@ -92,7 +92,7 @@ def _record(
     file.write_bytes(recorded.dumps(space))
     counted = failures_text(result.failures)
     seconds = sum(result.seconds.values())
-    say(f"{len(space.measurements)} configs in {seconds:.0f} s{f' ({counted})' if counted else ''}")
+    say(f"{configs_text(len(space.measurements))} in {seconds:,.0f} s{f' ({counted})' if counted else ''}")
     click.echo(str(file))
     return 0
 

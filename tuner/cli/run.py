@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.box import SIMPLE
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
+from rich.table import Table
 
+from tuner.cli.grid import print_table
 from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.show import config_text, first_line, latency_text, print_json, problem_text, seconds_text
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.explain import failures
-from tuner.lookup import Asked, Found, Table
+from tuner.lookup import Asked, Found
+from tuner.lookup import Table as Answers
 from tuner.records import Measurement, StoredRun
 
 _NEWEST, _BEST = 20, 5
+_COLUMNS: Mapping[str, JustifyMethod] = {
+    "run": "right",
+    "begun, UTC": "left",
+    "status": "left",
+    "tried": "right",
+    "answer, us": "right",
+    "problem": "left",
+    "on": "left",
+}
 
 
 def _show(number: int | None, db: Database | None, as_json: bool) -> int:
@@ -28,8 +41,8 @@ def _show(number: int | None, db: Database | None, as_json: bool) -> int:
         return _list(store.runs(_NEWEST), as_json)
     run = store.run(number)
     if run is None:
-        newest = ", ".join(str(run.id) for run in store.runs(_NEWEST))
-        raise NothingFound(f"there is no run {number}; the newest are {newest or 'none, as nothing was searched yet'}")
+        newest = ", ".join(str(run.id) for run in store.runs(_NEWEST)) or "none, as nothing was searched yet"
+        raise NothingFound(f"there is no run {number}; newest: {newest}")
     measurements = store.known_to(run)
     answer = _answer(store, run)
     if as_json:
@@ -45,7 +58,7 @@ def _answer(store: Store, run: StoredRun) -> Found | None:
     """The newest that this run gave, as `tuner best` would find it if it were the only one."""
     stored = store.answers_of(run.id)
     device = run.provenance.device.id
-    return Table(device, stored).find(Asked(run.problem)) if stored else None
+    return Answers(device, stored).find(Asked(run.problem)) if stored else None
 
 
 def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
@@ -55,21 +68,22 @@ def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
     if not runs:
         click.echo("nothing was searched yet; tuner search OP does")
         return 0
-    console = Console(highlight=False, soft_wrap=True)
-    columns = ("run", "begun, UTC", "status", "tried", "answer, us", "problem")
-    for number, *cells in (columns, *map(_cells, runs)):
-        line = "{:>4}  {:11}  {:11}  {:>6}  {:>10}  {}".format(number, *cells)
-        fits = not console.is_terminal or len(line) <= console.width  # what is piped elsewhere is whole
-        console.print(escape(line if fits else f"{line[: console.width - 1]}…"))
+    table = Table(box=SIMPLE, pad_edge=False)
+    for head, justify in _COLUMNS.items():
+        table.add_column(head, justify=justify, no_wrap=head != "problem")
+    for run in runs:
+        table.add_row(*_cells(run))
+    spare = ("begun, UTC", "on", "tried", "status", "answer, us")
+    print_table(table, Console(highlight=False, soft_wrap=True), spare=spare)
     return 0
 
 
 def _cells(run: StoredRun) -> tuple[str, ...]:
     known = run.trials + run.settings.get("known", 0)
     answer = "" if run.answer_us is None else f"{run.answer_us:,.2f}"
-    replayed = ", replayed" if run.provenance.recorded else ""
-    about = f"{run.problem.text} on {run.provenance.device.id}{replayed}"
-    return str(run.id), _minute(run.started_at)[5:], run.status, f"{known:,}", answer, about
+    card = f"{run.provenance.device.id}{', replayed' if run.provenance.recorded else ''}"
+    about = escape(run.problem.text), escape(card)
+    return str(run.id), _minute(run.started_at)[5:], run.status, f"{known:,}", answer, *about
 
 
 def _minute(moment: str) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tuner.cli.beside import Beside
 from tuner.cli.grid import print_table
 from tuner.cli.rows import short
 from tuner.cli.show import first_line, us_text
@@ -30,6 +31,7 @@ class Searched:
     error: str = ""
     seconds: float = 0.0
     """What it added to the command's time."""
+    torch: Beside | None = None
 
     def after(self, seconds: float) -> Searched:
         """The same, so long after the one before."""
@@ -60,7 +62,7 @@ def line(row: Searched) -> str:
     if answer is None:
         return f"{short(row.problem)}: failed, {first_line(row.error)}"
     told = [f"{answer.kind} {us_text(answer.latency_us)}"]
-    told += [f"{ratio} x {name}" for name, ratio in _ratios(answer).items() if ratio]
+    told += [f"{ratio} x {name}" for name, ratio in _ratios(answer, row.torch).items() if ratio]
     told.append("as stored" if row.result is None else f"{row.seconds:.1f} s")
     return f"{short(row.problem)}: {', '.join(told)}"
 
@@ -107,16 +109,15 @@ def _cells(row: Searched) -> tuple[str, ...]:
     seconds = "" if row.result is None else f"{row.seconds:.1f}"
     numbers = (
         "" if answer.latency_us is None else f"{answer.latency_us:,.2f}",
-        *_ratios(answer).values(),
+        *_ratios(answer, row.torch).values(),
         f"{row.found.stored.trials:,}",
     )
     return (answer.kind, *numbers, seconds)
 
 
-def _ratios(answer: Answer) -> dict[str, str]:
+def _ratios(answer: Answer, torch: Beside | None) -> dict[str, str]:
     """Speeds over its rivals': above 1, the answer is faster. Empty where there was no rival."""
-    ours, vendor, speedup = answer.latency_us, answer.vendor_latency_us, answer.speedup
     return {
-        "torch": "" if ours is None or vendor is None else f"{vendor / ours:.3f}",
-        "default": "" if speedup is None else f"{speedup:.3f}",
+        "torch": "" if torch is None else f"{torch.ratio:.3f}",
+        "default": "" if answer.speedup is None else f"{answer.speedup:.3f}",
     }

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tuner.cli import INTERRUPTED
+from tuner.cli.beside import torch_beside
 from tuner.cli.dry_run import dry_run as plan
 from tuner.cli.effort import HOW_HARD, Effort, asked_effort
 from tuner.cli.joint import joint_search, refuse_what_is_not_joint
@@ -21,7 +22,7 @@ from tuner.cli.problems import PROBLEMS, asked_problems
 from tuner.cli.search import nothing_ran, stored_answer
 from tuner.cli.searched import Searched, line, print_searched
 from tuner.cli.session import Lane, chosen_gpus, on_cards, on_recorded
-from tuner.cli.show import failures_text, give, print_json, print_partial, say
+from tuner.cli.show import configs_text, failures_text, give, print_json, print_partial, say
 from tuner.cli.source import Source, choose
 from tuner.cli.suites import asked_suite, suite_options
 from tuner.db.database import Database
@@ -81,23 +82,24 @@ def _one(entry: Entry, effort: Effort, source: Source, store: Store, as_json: bo
             return _no_answer(result, as_json)
         if result.failures:
             say(f"Failed: {failures_text(result.failures)}.")
-        say(_compiled_by(result))
+        if source.provenance.recorded is None:
+            say(_compiled_by(result))
         found = stored_answer(store, source, entry.problem)
-    give(found, store.snapshot, as_json)
+    give(found, store, as_json)
     return 0
 
 
 def _compiled_by(result: Result) -> str:
     """Who compiled what ran: all of it should be the pool's, ahead of the GPU."""
     by = Counter(measurement.compiled_by for measurement in result.measurements if measurement.ok)
-    return f"Compiled: {by['pool']} by the pool, {by['worker']} in the GPU worker."
+    return f"Compiled: {by['pool']:,} by the pool, {by['worker']:,} in the GPU worker."
 
 
 def _no_answer(result: Result, as_json: bool) -> int:
     """Interrupted: the best so far, which is kept and not served. Else every config failed."""
     if result.stopped != "interrupted":
         raise nothing_ran(result)
-    say(f"Interrupted after {len(result.measurements)} configs; the same command goes on from there.")
+    say(f"Interrupted after {configs_text(len(result.measurements))}; the same command goes on from there.")
     print_partial(result.best, as_json)
     return INTERRUPTED
 
@@ -145,13 +147,14 @@ def _row(effort: Effort, store: Store, lane: Lane, entry: Entry, stop: Stop) -> 
         source = lane.source(entry, False)  # no spare: each would start while the next problem is measured
         found = stored_answer(store, source, entry.problem)
         if effort.is_content_with(found):
-            return Searched(entry.problem, found)
+            return Searched(entry.problem, found, torch=torch_beside(store, found.stored))
         result = effort.search(entry, source, store, stop)
     except (NothingFound, MeasureError) as error:
         return Searched(entry.problem, error=str(error))
     if result.verdict is None:
         return None if result.stopped == "interrupted" else Searched(entry.problem, error=str(nothing_ran(result)))
-    return Searched(entry.problem, stored_answer(store, source, entry.problem), result)
+    found = stored_answer(store, source, entry.problem)
+    return Searched(entry.problem, found, result, torch=torch_beside(store, found.stored))
 
 
 def _search_op(

@@ -17,7 +17,7 @@ import click
 
 from tuner import device
 from tuner.cards import known_as
-from tuner.cli.ops import db_option, known_signatures, open_to_read
+from tuner.cli.ops import db_option, known_signatures, open_to_serve
 from tuner.cli.show import say
 from tuner.db.database import Database
 from tuner.errors import UsageError
@@ -47,7 +47,7 @@ class Served:
         from tuner.api.app import create_app
 
         log = sys.stderr.write if self.access_log else None
-        store = open_to_read(self.db)
+        store = open_to_serve(self.db)
         gc.disable()  # what is read now is never garbage: looking through 100,000 answers for some takes a second
         app = create_app(store, device=self.device, signatures=self.signatures, token=self.token, log=log)
         gc.freeze()
@@ -70,7 +70,7 @@ def _serve(
         import uvicorn
     except ModuleNotFoundError as error:
         raise UsageError(f"serving needs {error.name}; pip install 'triton-tuner[serve]'") from error
-    store = open_to_read(db)
+    store = open_to_serve(db)
     card = device.describe(0) if device.count() else None
     here = None if card is None else known_as(card, store.devices(), store.cards())
     if device_id is not None:

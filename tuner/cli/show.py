@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn, track
 from rich.table import Table as Grid
 
+from tuner.cli.beside import Beside, torch_beside
+from tuner.db.store import Store
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup import Found
 from tuner.records import IMPORTED, Answer, Evidence, Measurement, StoredAnswer
+
+T = TypeVar("T")
 
 _MARKS = {
     "contended": "others used the card meanwhile",
@@ -47,7 +51,17 @@ def config_text(config: Config) -> str:
 
 def failures_text(failures: Mapping[str, int]) -> str:
     """`3 timeout, 1 crashed`, the commonest first."""
-    return ", ".join(f"{count} {outcome}" for outcome, count in Counter(failures).most_common())
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in Counter(failures).most_common())
+
+
+def configs_text(count: int) -> str:
+    """`1 config`, `1,653 configs`."""
+    return f"{count:,} config{'' if count == 1 else 's'}"
+
+
+def bytes_text(count: int) -> str:
+    """Shared memory as people read it: `16 B`, `64 KiB`."""
+    return f"{count:,} B" if count < 1024 else f"{count / 1024:.4g} KiB"
 
 
 def seconds_text(seconds: Mapping[str, float]) -> str:
@@ -61,12 +75,12 @@ def first_line(text: str, longest: int = 100) -> str:
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
-def give(found: Found, snapshot: str, as_json: bool) -> None:
+def give(found: Found, store: Store, as_json: bool) -> None:
     """An answer, or what is known in its place, as one JSON document or for a reader."""
     if as_json:
-        print_json(found.as_json(snapshot))
+        print_json(found.as_json(store.snapshot))
     else:
-        print_found(found)
+        print_found(found, torch_beside(store, found.stored))
 
 
 def print_partial(best: Measurement | None, as_json: bool) -> None:
@@ -78,7 +92,7 @@ def print_partial(best: Measurement | None, as_json: bool) -> None:
         click.echo(f"{config_text(best.config)}  {best.latency_us:.2f} us, best so far")
 
 
-def print_found(found: Found, console: Console | None = None) -> None:
+def print_found(found: Found, torch: Beside | None, console: Console | None = None) -> None:
     """An answer with its evidence, or what is known in its place."""
     console = console or Console(highlight=False, soft_wrap=True)
     if found.stored is None:
@@ -96,7 +110,7 @@ def print_found(found: Found, console: Console | None = None) -> None:
         console.print(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
         console.print(f"  to tune it:  [bold]{found.command}[/]")
         return
-    console.print(_latencies(answer))
+    console.print(_latencies(answer, torch))
     for line in _notes(found.stored):
         console.print(f"  {escape(line)}")
     if found.alias is not None:
@@ -107,8 +121,9 @@ def print_found(found: Found, console: Console | None = None) -> None:
         console.print(f"  [yellow]stale: {escape(difference)}[/]")
 
 
-def _latencies(answer: Answer) -> Grid:
-    beside = ["over best", *["95 % interval"] * (answer.kind == "tuned")]
+def _latencies(answer: Answer, torch: Beside | None) -> Grid:
+    compared = answer.kind == "tuned" or (torch is not None and torch.interval is not None)
+    beside = ["over best", *["95 % interval"] * compared]
     grid = Grid("", "latency", "95 % interval", *beside, box=SIMPLE, pad_edge=True)
     for column in grid.columns[1:]:
         column.justify = "right"
@@ -116,9 +131,9 @@ def _latencies(answer: Answer) -> Grid:
     if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
         ratio = f"{answer.speedup:.3f}", _interval(answer.speedup_interval, 3)
         grid.add_row("default", us_text(answer.default_latency_us), "", *ratio)
-    if answer.vendor_latency_us is not None and answer.latency_us is not None:
-        ratio_to_torch = f"{answer.vendor_latency_us / answer.latency_us:.3f}"
-        grid.add_row("torch", us_text(answer.vendor_latency_us), "", ratio_to_torch)
+    if torch is not None:
+        ratio = f"{torch.ratio:.3f}", _interval(torch.interval, 3)
+        grid.add_row("torch", us_text(answer.vendor_latency_us), "", *ratio[: len(beside)])
     return grid
 
 
@@ -158,7 +173,7 @@ def _ties(answer: Answer) -> str:
     if not answer.ties:
         return "no other is as good"
     word = "other is" if len(answer.ties) == 1 else "others are"
-    return f"{len(answer.ties)} {word} as good{', as far as could be told' if answer.unresolved else ''}"
+    return f"{len(answer.ties):,} {word} as good{', as far as could be told' if answer.unresolved else ''}"
 
 
 def latency_text(answer: Answer) -> str:
@@ -174,6 +189,13 @@ def us_text(latency_us: float | None) -> str:
 
 def _interval(interval: tuple[float, float] | None, decimals: int) -> str:
     return "" if interval is None else f"{interval[0]:.{decimals}f} - {interval[1]:.{decimals}f}"
+
+
+def counted(items: Sequence[T], what: str) -> Iterable[T]:
+    """The same, with how many of several are done and the time left on one line of stderr, where that is a terminal."""
+    console = Console(stderr=True)
+    hidden = len(items) < 2 or not console.is_terminal
+    return track(items, what, console=console, transient=True, disable=hidden)
 
 
 class SearchProgress:

@@ -39,7 +39,7 @@ def _verify(
     store = open_to_read(db)
     found = find(store, reference, problem, here=index, device_id=None)
     if found.stored is None:
-        give(found, store.snapshot, as_json)
+        give(found, store, as_json)
         return 1
     source = on_gpu(reference, problem, store, index, policy=_policy(found.stored), shared=shared)
     answer = found.stored.answer

@@ -33,8 +33,8 @@ def _warm(ops: tuple[str, ...], gpu: str, device_id: str | None, jobs: int | Non
 
 def _lines(done: Precompiled) -> Iterator[str]:
     yield (
-        f"[bold]{done.device}[/]  {done.compiled} compiled, {done.cached} were there already, "
-        f"{len(done.failed)} failed; {done.seconds:,.1f} s"
+        f"[bold]{done.device}[/]  {done.compiled:,} compiled, {done.cached:,} were there already, "
+        f"{len(done.failed):,} failed; {done.seconds:,.1f} s"
     )
     if not (done.compiled or done.cached or done.failed):
         yield "  nothing is tuned for it yet; tuner search OP does that"

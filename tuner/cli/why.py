@@ -82,10 +82,10 @@ def _why(
     card = None if here is None else device.describe(here)
     names = other_names(store, card)
     own = None if card is None else card.id
-    stored = store.devices()
-    if device_id is None and own is None and not stored:
+    known = store.devices() if device_id is None else _heard_of(store, problem)
+    if own is None and not known:
         raise NothingFound(EMPTY)
-    about = names.get(device_id, device_id) if device_id else device_asked(None, own, stored, names)
+    about = device_asked(device_id, own, known, names)
     asked = question(reference, problem, here=here, device_id=device_id, triton=triton, policy=policy)
     told = why(store, reference, asked, about)
     if as_json:
@@ -95,6 +95,12 @@ def _why(
         for line in _lines(told):
             console.print(line)
     return 0 if told.found.match == "exact" else 1
+
+
+def _heard_of(store: Store, problem: Problem) -> list[str]:
+    """Ids of the devices that were searched on, and of those that asked for this problem in vain."""
+    missed = {request["device"] for request in store.missed(problem)}
+    return sorted({card.id for card in store.cards()} | missed)
 
 
 def why(store: Store, reference: str, asked: Asked, about: str) -> Why:

@@ -140,14 +140,28 @@ def of_one_card(found: Sequence[Sequence[Space]]) -> list[Space]:
 @cache
 def _cards() -> Sequence[str]:
     """Ids of the cards that shipped spaces come from: first that with the most; of those with as many, by name."""
-    counts = Counter(_device(_head(name)["device"]).id for name in names())
+    counts = Counter(_device(head).id for head in _heads())
     return sorted(counts, key=lambda card: (-counts[card], card))
 
 
 def signatures() -> dict[str, Signature]:
     """Signatures of the ops that were recorded, for where their code cannot be loaded."""
-    heads = sorted(map(_head, names()), key=lambda head: str(head["recorded_at"]))
-    return {head["signature"]["op"]: Signature.from_json(head["signature"]) for head in heads}
+    return {head["signature"]["op"]: Signature.from_json(head["signature"]) for head in _heads()}
+
+
+def devices() -> dict[str, Device]:
+    """The cards on which spaces were recorded, by id, as the newest space of each describes it."""
+    cards = [_device(head) for head in _heads()]
+    return {card.id: card for card in cards}
+
+
+def _heads() -> list[dict[str, Any]]:
+    """The oldest space first."""
+    return sorted(map(_head, names()), key=lambda head: str(head["recorded_at"]))
+
+
+def _device(head: Mapping[str, Any]) -> Device:
+    return Device(**head["device"] | {"capability": tuple(head["device"]["capability"])})
 
 
 def _head(name: str) -> dict[str, Any]:
@@ -203,7 +217,7 @@ def loads(data: bytes, name: str) -> Space:
         return Space(
             signature=signature,
             problem=signature.problem(ours["problem"]),
-            device=_device(ours["device"]),
+            device=_device(ours),
             environment=Environment(**ours["environment"]),
             source=ours["source"],
             policy=Policy(**ours["policy"]),
@@ -256,10 +270,6 @@ def t4_result(measurement: Measurement) -> dict[str, Any]:
             "compiled_by": measurement.compiled_by,
         },
     }
-
-
-def _device(told: Mapping[str, Any]) -> Device:
-    return Device(**{**told, "capability": tuple(told["capability"])})
 
 
 def _measurement(signature: Signature, result: dict[str, Any]) -> Measurement:
