@@ -78,3 +78,5 @@ def test_two_cards_are_told_apart() -> None:
     assert "on nvidia-h200 is 1.200, over the default 2.500." in drawn_page
     names = list(drawn(beside_figure(rows))["tuned"].y)
     assert names == ["toy 1 fp32 on nvidia-h200", "toy 2 fp32 on nvidia-a100-sxm4-80gb"]
+    both = beside_figure([row(1, BEST), row(1, BEST, provenance=elsewhere)])
+    assert list(drawn(both)["tuned"].y) == ["toy 1 fp32 on nvidia-h200", "toy 1 fp32 on nvidia-a100-sxm4-80gb"]

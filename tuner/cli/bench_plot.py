@@ -39,7 +39,7 @@ def page(name: str, rows: Sequence[Row]) -> str:
         figures["Roofline"] = (words, roofline_figure(computing))
     if moving:
         figures["Bandwidth"] = ("Fewest bytes that the problem moves, by the time it took.", bandwidth_figure(moving))
-    devices = ", ".join(sorted({row.device for row in ran}))
+    devices = ", ".join(by_device(ran))
     return html(f"{name}  on {devices}", _lead(ran), figures)
 
 
@@ -47,14 +47,17 @@ def beside_figure(rows: Sequence[Row]) -> go.Figure:
     """A bar for every problem: how many times as fast as torch the answer is."""
     figure = blank("times as fast as torch", "")
     apart = len(by_device(rows)) > 1
-    names = {row.problem: f"{short(row.problem)}{f' on {row.device}' if apart else ''}" for row in rows}
+
+    def name(row: Row) -> str:
+        return f"{short(row.problem)} on {row.device}" if apart else short(row.problem)
+
     for kind, colour in _KINDS.items():
         of_kind = [(row, row.vendor) for row in rows if row.kind == kind and row.vendor is not None]
         if not of_kind:
             continue
         figure.add_bar(
             x=[vendor.ratio for _, vendor in of_kind],
-            y=[names[row.problem] for row, _ in of_kind],
+            y=[name(row) for row, _ in of_kind],
             orientation="h",
             name=kind,
             marker={"color": colour},
@@ -66,7 +69,8 @@ def beside_figure(rows: Sequence[Row]) -> go.Figure:
             hovertemplate="%{y}<br>%{x:.3f} (%{customdata[0]:.3f} to %{customdata[1]:.3f})<extra></extra>",
         )
     figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 1})
-    figure.update_yaxes(categoryorder="array", categoryarray=[*names.values()][::-1], showgrid=False, automargin=True)
+    names = [name(row) for row in rows]
+    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], showgrid=False, automargin=True)
     figure.update_layout(height=150 + 24 * len(rows), showlegend=True, bargap=0.3)
     figure.update_xaxes(rangemode="tozero")
     return figure
