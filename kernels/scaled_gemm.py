@@ -107,8 +107,14 @@ def draw_scales(scales: Any, generator: Any) -> object:
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """The slices' sums, and how many slices of each tile have arrived; for programs that stay, a counter each."""
+    """The slices' sums, and how many slices of each tile have arrived; for programs that stay, a counter each.
+
+    Warps with roles that share tiles leave at most one unfinished sum a program, and tell of it in halves.
+    """
     split_k, tiles = config["SPLIT_K"], tile_count(problem, config)
+    if config["VARIANT"] == "specialized" and split_k > 1:
+        sums = Operand((limits.sm_count, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
+        return {"arrived": Operand((2 * limits.sm_count,), "int32"), "partials": sums}
     programs = config["PROGRAMS"] * limits.sm_count
     counters = programs if config["VARIANT"] in DESCRIBED else tiles if split_k > 1 else 0
     partials = Operand((tiles * split_k, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
@@ -214,12 +220,15 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         in_gluon(_GLUON[problem["out_dtype"]], out, list(out.shape), [out.stride(0), 1], [a.block // 2, BLOCK]),
     )
     strides = (*a.scale_strides, *b.scale_strides)
+    summing = (a.scales, b.scales, tensors.get("partials"), tensors["arrived"])
+    tiles, shared = tile_count(problem, config), config["SPLIT_K"] > 1
+    programs = tensors["arrived"].shape[0] // (2 if shared else 1)
     return Launch(
         scaled_specialized,
-        grid=(min(tensors["arrived"].shape[0], tile_count(problem, config)),),
-        args=(*described, a.scales, b.scales, a.count, b.count, K, *strides, config["GROUP_M"]),
+        grid=(min(programs, tiles * config["SPLIT_K"]),),
+        args=(*described, *summing, a.count, b.count, K, *strides, tiles if shared else 0, config["GROUP_M"]),
         kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")}
-        | {"STAGES": config["num_stages"], "OF_BLOCKS": problem["scales"] == "block"},
+        | {"STAGES": config["num_stages"], "SHARED": shared, "OF_BLOCKS": problem["scales"] == "block"},
     )
 
 
@@ -286,7 +295,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": (128,),  # two groups of 64 rows
         "BLOCK_N": (128, 256),
         "BLOCK_K": (128,),
-        "SPLIT_K": (1,),
+        "SPLIT_K": (1, 2),
         "PROGRAMS": (1,),
         "num_warps": (4,),
         "num_stages": (3, 4, 5, 6),
@@ -392,6 +401,9 @@ _TILES = {
 """How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: the best of each among some
 100 configs at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
 _WITH_ROLES = {"fp32": {(128, 256): 1.0, (128, 128): 0.99}, "block": {(128, 128): 1.0}}
+_JOINING_WITH_ROLES = 1e7
+"""As `JOINING` in kernels/tiling.py, where each thread leaves and reads its sums in the order in which it holds them:
+256 x 4096 x 14336 takes 34 us in two slices and 46 in one, 256 x 4096 x 4096 17.9 and 18.8 (H200, 2026-11-28)."""
 _WITHOUT = {"fp32": 0.78, "block": 0.82}
 """The same with roles, and the fastest tile without over the fastest with them: 4096 x 28672 x 4096 takes 713 us and
 920, 4096^3 in blocks 133 and 164, 1024 x 6144 x 4096 44 and 55, in blocks 55 and 67 (H200, 2026-11-28)."""
@@ -417,9 +429,8 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     with_roles = _WITH_ROLES.get(sums, {}) if roles_can(problem, limits) else {}
     others = _WITHOUT[sums] if with_roles else 1.0
     speeds = {tile: others * speed for tile, speed in _TILES[sums].items()} | with_roles
-    for block_m, block_n, slices, _ in by_waves(problem, speeds, limits):
-        if (block_m, block_n) in with_roles and slices > 1:
-            continue  # those are not cut
+    joining = dict.fromkeys(with_roles, _JOINING_WITH_ROLES)
+    for block_m, block_n, slices, _ in by_waves(problem, speeds, limits, joining=joining):
         config: dict[str, Value] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "SPLIT_K": slices}
         for found in filled(problem, config, limits):
             return found
@@ -488,7 +499,7 @@ KERNEL = Kernel(
                 "a program a tile; programs that stay (Hopper on), their warps with roles or not",
                 "tiles",
             ),
-            Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K", 1),
+            Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K; of warps with roles, even shares of all tiles' steps", 1),
             Knob("PROGRAMS", (1, 2), "programs that stay on a multiprocessor", 1),
             Knob("num_warps", (2, 4, 8), "warps that share a tile and its sums"),
             Knob("num_stages", (2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),

@@ -105,7 +105,12 @@ class Tiling(NamedTuple):
 
 
 def by_waves(
-    problem: Problem, speeds: Mapping[tuple[int, int], float], limits: Limits, *, even: bool = False
+    problem: Problem,
+    speeds: Mapping[tuple[int, int], float],
+    limits: Limits,
+    *,
+    even: bool = False,
+    joining: Mapping[tuple[int, int], float] | None = None,
 ) -> Iterable[Tiling]:
     """Tiles, whole or in two slices, by how long their waves over the multiprocessors take; the shortest first.
 
@@ -116,6 +121,7 @@ def by_waves(
     Args:
         speeds: of the tensor cores with each tile, over the fastest.
         even: whether tiles can be shared evenly too.
+        joining: what that costs for two slices of some tiles, where it is not `JOINING`.
     """
     M, N, K = problem.sizes
 
@@ -124,10 +130,11 @@ def by_waves(
 
     def waves(tiling: Tiling) -> float:
         tile = tiling.block_m, tiling.block_n
+        joined = (joining or {}).get(tile, JOINING)
         each, count = tiling.block_m * tiling.block_n / speeds[tile] / tiling.slices, tiles(*tile) * tiling.slices
         if tiling.even:
             return count / limits.sm_count * each + SHARING / K
-        return cdiv(count, limits.sm_count) * each + (JOINING / K if tiling.slices > 1 else 0)
+        return cdiv(count, limits.sm_count) * each + (joined / K if tiling.slices > 1 else 0)
 
     return sorted(
         [

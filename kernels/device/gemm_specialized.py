@@ -14,11 +14,11 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 
+from tuner.kernels.device import tma
 from tuner.kernels.device.gemm_parts import corner_of, finished
 
 

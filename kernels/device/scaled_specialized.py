@@ -2,7 +2,8 @@
 
 A sum that leaves them every 128 products is added up by the threads, which meanwhile issue none. In one group of warps
 the two take turns. Two groups that wait for nothing but their operands fall out of step by themselves: one adds while
-the other one multiplies.
+the other one multiplies. (To hand the tensor cores over by barriers takes a fifth longer; to hold two steps' products,
+so that one group does both at once, takes more registers than there are. H200, 2026-11-28.)
 """
 
 from __future__ import annotations
@@ -12,13 +13,23 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 
+from tuner.kernels.device import tma
 from tuner.kernels.device.gemm_parts import corner_of
-from tuner.kernels.device.gemm_specialized import fetch, put
+from tuner.kernels.device.gemm_specialized import (
+    fetch,
+    joined,
+    leave,
+    piece_of,
+    pieces_of,
+    put,
+    tell,
+    wait_for_other,
+)
+from tuner.kernels.device.gemm_specialized import sums_layout as gemms_layout
 
 
 @gluon.constexpr_function
@@ -41,18 +52,46 @@ def promoted(acc, a, b, by_a, by_b, OF_BLOCKS: gl.constexpr):
 
 
 @gluon.jit
-def multiply(
-    a_tiles, b_tiles, staging, out, scale_a, scale_b, free, full, M, N, K,
-    stride_sam, stride_sak, stride_sbn, stride_sbk, group_m,
-    GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
-    OF_BLOCKS: gl.constexpr,
+def scales_at(block, at_a, at_b, at_rest, stride_sak, stride_sbk):
+    """The scales of a block along K: of a's rows, and of b's first and second 128 columns."""
+    return (
+        gl.load(at_a + block * stride_sak),
+        gl.load(at_b + block * stride_sbk),
+        gl.load(at_rest + block * stride_sbk),
+    )
+
+
+@gluon.jit
+def left_or_whole(
+    acc, partials, column, begun, ends,
+    GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
 ):  # fmt: skip
-    """The upper or the lower half of every tile, 128 columns at a time."""
+    """128 columns of a sum with what the program before left of them; where they do not end here, left in turn."""
+    as_gemms = gl.convert_layout(acc, gemms_layout(128), assert_trivial=True)
+    if begun:
+        as_gemms = joined(as_gemms, partials, column, GROUP, BLOCK_M, BLOCK_N)
+    if not ends:
+        leave(as_gemms, partials, column, GROUP, BLOCK_M, BLOCK_N)
+    return gl.convert_layout(as_gemms, acc.type.layout, assert_trivial=True)
+
+
+@gluon.jit
+def multiply(
+    a_tiles, b_tiles, staging, out, scale_a, scale_b, partials, arrived, free, full, M, N, K,
+    stride_sam, stride_sak, stride_sbn, stride_sbk, shared, group_m,
+    GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
+    SHARED: gl.constexpr, OF_BLOCKS: gl.constexpr,
+):  # fmt: skip
+    """The upper or the lower half of every tile, 128 columns at a time.
+
+    Scales are on their way for three steps: all programs are at the same block, so that each has to come from memory.
+    """
     ROWS: gl.constexpr = BLOCK_M // 2
     sums: gl.constexpr = sums_layout(128)
     steps = gl.cdiv(K, BLOCK_K)
     step = 0
-    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), gl.num_programs(0)):
+    for nth_piece in range(pieces_of(gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), shared, steps, SHARED)):
+        tile, first, end = piece_of(nth_piece, shared, steps, SHARED)
         m, n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
         m += GROUP * ROWS
         at_a = scale_a
@@ -60,10 +99,17 @@ def multiply(
             at_a = scale_a + ((m + gl.arange(0, ROWS, gl.SliceLayout(1, sums))) % M).to(gl.int64) * stride_sam
         at_b = scale_b + n // 128 * stride_sbn
         at_rest = scale_b + min(n // 128 + 1, gl.cdiv(N, 128) - 1) * stride_sbn
-        by_a, by_b, by_rest = gl.load(at_a), gl.load(at_b), gl.load(at_rest)
+        by_a, by_b, by_rest = scales_at(first, at_a, at_b, at_rest, stride_sak, stride_sbk)
+        next_a, next_b, next_rest = by_a, by_b, by_rest
+        third_a, third_b, third_rest = by_a, by_b, by_rest
+        if OF_BLOCKS:
+            block = min(first + 1, end - 1)
+            next_a, next_b, next_rest = scales_at(block, at_a, at_b, at_rest, stride_sak, stride_sbk)
+            block = min(first + 2, end - 1)
+            third_a, third_b, third_rest = scales_at(block, at_a, at_b, at_rest, stride_sak, stride_sbk)
         acc = gl.zeros((ROWS, 128), gl.float32, sums)
         rest = gl.zeros((ROWS, 128), gl.float32, sums)
-        for nth in range(steps):
+        for nth in range(first, end):
             stage = step % STAGES
             mbarrier.wait(full.index(stage), step // STAGES % 2)
             a = a_tiles.index(stage).slice(GROUP * ROWS, ROWS, 0)
@@ -73,26 +119,41 @@ def multiply(
                 rest = promoted(rest, a, b.slice(128, 128, 0), by_a, by_rest, OF_BLOCKS)
             mbarrier.arrive(free.index(stage))
             if OF_BLOCKS:
-                block = min(nth + 1, steps - 1)
-                by_a, by_b = gl.load(at_a + block * stride_sak), gl.load(at_b + block * stride_sbk)
-                if BLOCK_N == 256:
-                    by_rest = gl.load(at_rest + block * stride_sbk)
+                by_a, by_b, by_rest = next_a, next_b, next_rest
+                next_a, next_b, next_rest = third_a, third_b, third_rest
+                block = min(nth + 3, end - 1)
+                third_a, third_b, third_rest = scales_at(block, at_a, at_b, at_rest, stride_sak, stride_sbk)
             step += 1
-        if not OF_BLOCKS:
-            acc *= by_a * by_b
-            rest *= by_a * by_b
-        put(acc, out, staging, m, n, 1)
-        if BLOCK_N == 256:
-            put(rest, out, staging, m, n + 128, 1)
+
+        if SHARED:
+            if first > 0:
+                wait_for_other(arrived, GROUP)
+            acc = left_or_whole(acc, partials, 0, first > 0, end == steps, GROUP, BLOCK_M, BLOCK_N)
+            if BLOCK_N == 256:
+                rest = left_or_whole(rest, partials, 128, first > 0, end == steps, GROUP, BLOCK_M, BLOCK_N)
+            if end < steps:
+                tell(arrived, GROUP)
+        if end == steps:
+            if not OF_BLOCKS:
+                acc *= by_a * by_b
+                rest *= by_a * by_b
+            put(acc, out, staging, m, n, 1)
+            if BLOCK_N == 256:
+                put(rest, out, staging, m, n + 128, 1)
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["group_m"])
+@gluon.jit(do_not_specialize=["shared", "group_m"])
 def scaled_specialized(
-    a, b, out, scale_a, scale_b, M, N, K, stride_sam, stride_sak, stride_sbn, stride_sbk, group_m,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, OF_BLOCKS: gl.constexpr,
+    a, b, out, scale_a, scale_b, partials, arrived, M, N, K,
+    stride_sam, stride_sak, stride_sbn, stride_sbk, shared, group_m,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
+    SHARED: gl.constexpr, OF_BLOCKS: gl.constexpr,
 ):  # fmt: skip
-    """Persistent, with b as its rows (N, K): `fetch` is gemm's, of which no tile is shared."""
+    """Persistent, with b as its rows (N, K), which `fetch` reads as gemm's does.
+
+    SHARED, the steps along K of all tiles are cut into an even share for each program, as gemm's stream_k cuts some.
+    """
     a_tiles = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)
     b_tiles = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)
     upper = gl.allocate_shared_memory(out.dtype, out.block_shape, out.layout)
@@ -105,14 +166,14 @@ def scaled_specialized(
     fence_async_shared()
     gl.warp_specialize(
         [
-            (multiply, (a_tiles, b_tiles, upper, out, scale_a, scale_b, free, full, M, N, K,
-                        stride_sam, stride_sak, stride_sbn, stride_sbk, group_m,
-                        0, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, OF_BLOCKS)),
-            (multiply, (a_tiles, b_tiles, lower, out, scale_a, scale_b, free, full, M, N, K,
-                        stride_sam, stride_sak, stride_sbn, stride_sbk, group_m,
-                        1, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, OF_BLOCKS)),
+            (multiply, (a_tiles, b_tiles, upper, out, scale_a, scale_b, partials, arrived, free, full, M, N, K,
+                        stride_sam, stride_sak, stride_sbn, stride_sbk, shared, group_m,
+                        0, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SHARED, OF_BLOCKS)),
+            (multiply, (a_tiles, b_tiles, lower, out, scale_a, scale_b, partials, arrived, free, full, M, N, K,
+                        stride_sam, stride_sak, stride_sbn, stride_sbk, shared, group_m,
+                        1, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SHARED, OF_BLOCKS)),
             (fetch, (a, b, None, a_tiles, b_tiles, b_tiles, free, full,
-                     M, N, K, 0, group_m, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, False, True, False)),
+                     M, N, K, shared, group_m, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, False, True, SHARED)),
         ],
         [4, 1],
         [240, 24],  # of 65,536 registers; the first group gets the 248 a thread that this leaves

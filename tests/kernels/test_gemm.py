@@ -92,6 +92,23 @@ def test_shared_tiles_are_cut_evenly_and_joined_in_turn(values: dict[str, object
             assert first == 0 or before[0] == (tile, 0, first)  # the first thing that the program before does
 
 
+@pytest.mark.parametrize(("tiles", "programs"), [(64, 128), (96, 132), (32, 64), (1, 2), (132, 132)])
+@pytest.mark.parametrize("steps", [112, 32, 9])
+def test_of_fewer_tiles_than_programs_a_program_leaves_one_piece_at_most_and_that_first(
+    tiles: int, programs: int, steps: int
+) -> None:
+    """As scaled_gemm shares them. A tile may then be three programs', of which the middle one waits and leaves."""
+    walked = [pieces(program, programs, tiles, tiles, steps) for program in range(programs)]
+    done = [(tile, step) for of_one in walked for tile, first, end in of_one for step in range(first, end)]
+    assert sorted(done) == [(tile, step) for tile in range(tiles) for step in range(steps)]
+    taken = [sum(end - first for _, first, end in of_one) for of_one in walked]
+    assert max(taken) - min(taken) <= 1
+    for before, of_one in pairwise(walked):
+        assert all(end == steps for _, _, end in of_one[1:])
+        for tile, first, _ in of_one:
+            assert first == 0 or (before[0][0], before[0][2]) == (tile, first)
+
+
 def test_tiles_of_one_step_are_not_shared() -> None:
     assert not any(
         config["VARIANT"] == "stream_k" for config in feasible(KERNEL, problem(M=5120, N=5120, K=64), H200.limits)

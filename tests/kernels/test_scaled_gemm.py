@@ -176,3 +176,29 @@ def test_warps_have_roles_where_sums_leave_the_tensor_cores(values: dict[str, ob
     asked = KERNEL.signature.problem(values)
     assert KERNEL.default(asked, H200.limits)["VARIANT"] == variant
     assert KERNEL.default(asked, B200.limits)["VARIANT"] != "specialized"
+
+
+@pytest.mark.parametrize(
+    ("values", "tiles"),
+    [
+        ({"M": 256, "N": 4096, "K": 14336}, 64),  # half of the multiprocessors: a program has half of a tile
+        ({"M": 256, "N": 6144, "K": 4096}, 96),  # three quarters of a tile would not be worth it
+        ({"M": 1024, "N": 4096, "K": 14336, "scales": "block"}, 256),
+    ],
+)
+def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle(
+    values: dict[str, object], tiles: int
+) -> None:
+    asked = KERNEL.signature.problem(values)
+    config = KERNEL.signature.config(KERNEL.default(asked, H200.limits))
+    assert (config["VARIANT"], config["BLOCK_M"], config["BLOCK_N"]) == ("specialized", 128, 128)
+    assert config["SPLIT_K"] == (2 if tiles == 64 else 1)
+    work = KERNEL.workspace(asked, config, H200.limits)
+    stand_ins = {name: StandIn(operand) for name, operand in KERNEL.tensors(asked, config, H200.limits).items()}
+    (launch,) = KERNEL.launch(asked, config, stand_ins)
+    if tiles == 64:
+        assert (work["arrived"].shape, work["partials"].shape) == ((2 * 132,), (132, 128, 128))
+        assert launch.grid == (128,)
+    else:
+        assert set(work) == {"arrived"}
+        assert launch.grid == (min(132, tiles),)
