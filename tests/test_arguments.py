@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,12 +14,20 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner import catalog
-from tuner.arguments import arranged, make_room
+from tuner.arguments import TRITON, arranged, make_room
 from tuner.errors import UsageError
 from tuner.kernels.spec import Launch
-from tuner.launcher import prepare
+from tuner.launcher import READ, prepare
 
 X, OUT = torch.empty(1000), torch.empty(1000)
+
+
+def test_the_launcher_of_the_pinned_release_and_of_this_one_was_read() -> None:
+    """A release that nobody read is launched as Triton does it, which costs the host more."""
+    constraints = (Path(__file__).parents[1] / "constraints.txt").read_text()
+    (pinned,) = re.findall(r"^triton==(\d+)\.(\d+)", constraints, re.MULTILINE)
+    assert READ[0] <= tuple(map(int, pinned)) <= READ[1]
+    assert READ[0] <= TRITON <= READ[1]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from inspect import signature
 from operator import itemgetter
 from typing import Any
 
+import triton
 from triton.backends.nvidia.driver import make_tensordesc_arg
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -18,6 +19,7 @@ from tuner.kernels.spec import Launch
 Pointers = tuple[int, ...]
 Arguments = Callable[[Pointers], tuple[Any, ...]]
 
+TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 DESCRIPTORS = (TensorDescriptor, GluonDescriptor)
 
 _MOST = 1024
@@ -129,10 +131,11 @@ def _describing(arguments: Arguments, described: Mapping[int, tuple[Any, int]]) 
 def _encoded(values: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
     """As Triton's launcher expands descriptors; where the card has no use for them, into addresses and strides."""
     metas = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
+    more = () if TRITON < (3, 8) else ((),)  # what else is launched with, which no card of NVIDIA's is told
     encoded: list[Any] = []
     for value in values:
         if isinstance(value, DESCRIPTORS):
-            encoded += make_tensordesc_arg(value, next(metas, None))
+            encoded += make_tensordesc_arg(value, next(metas, None), *more)
         else:
             encoded.append(value)
     return tuple(value.address if isinstance(value, _Address) else value for value in encoded)

@@ -16,7 +16,7 @@ import triton
 from triton import knobs
 from triton.backends.nvidia.driver import CudaLauncher
 
-from tuner.arguments import DESCRIPTORS, Arguments, Pointers, arranged, expanded, make_room
+from tuner.arguments import DESCRIPTORS, TRITON, Arguments, Pointers, arranged, expanded, make_room
 from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
 from tuner.measure.tensors import blank
@@ -28,7 +28,8 @@ _Step = Callable[[int, Pointers], None]
 
 _MOST_STREAMS = 64
 """Workspaces that are kept of one problem; then the oldest goes."""
-_TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
+READ = (3, 6), (3, 9)
+"""The first and the last release of Triton whose launcher was read, and is called from here as it is there."""
 
 
 def prepare(
@@ -139,11 +140,12 @@ def _as_triton(compiled: Any, grid: tuple[int, ...], arguments: Arguments) -> _S
 
 
 def _known(launcher: Any) -> bool:
-    """Whether its inside is that of the releases that were read, and needs no scratch memory."""
+    """Whether its inside is that of a release that was read, and needs neither scratch memory nor instruments."""
     return (
-        _TRITON in ((3, 6), (3, 7))
+        READ[0] <= TRITON <= READ[1]
         and type(launcher) is CudaLauncher
         and launcher.global_scratch_size == launcher.profile_scratch_size == 0
+        and not getattr(launcher, "gsan_enabled", False)
     )
 
 
@@ -154,7 +156,7 @@ def _layout(compiled: Any, arguments: Arguments) -> tuple[tuple[Any, ...], Argum
     """
     launcher = compiled.run
     head = compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl
-    if _TRITON == (3, 6):  # made for each kind of kernel: takes its arguments in the same row
+    if TRITON == (3, 6):  # made for each kind of kernel: takes its arguments in the same row
         return (*head, None, None, compiled.packed_metadata, None, None, None), arguments
     how_to_read = launcher.arg_annotations, launcher.kernel_signature
     after = (*head, compiled.packed_metadata, None, None, None, None, None, *how_to_read)

@@ -120,14 +120,15 @@ def set_target(limits: Limits) -> None:
 def _do_once() -> None:
     """Does in the parent of all forks what Triton would do again in each.
 
-    It hashes its own files (0.5 s), and looks for torch when it first meets an argument: importing that would take each
-    fork 2.5 s, for tensors that never come here (2 cores, Triton 3.6.0 and 3.7.1, 2026-11-27).
+    It hashes its own files (0.5 s). Before 3.8 it also imports torch when it first meets an argument, if there is one:
+    that would take each fork 2.5 s, for tensors that never come here (2 cores, Triton 3.6.0 and 3.7.1, 2026-11-27).
     """
+    import triton
     from triton.runtime.cache import triton_key
     from triton.runtime.jit import mangle_type
 
     triton_key()
-    if "torch" not in sys.modules:
+    if "torch" not in sys.modules and triton.__version__.startswith(("3.6.", "3.7.")):
         sys.modules["torch"] = None  # type: ignore[assignment]
         mangle_type(1)
         del sys.modules["torch"]
