@@ -499,7 +499,9 @@ KERNEL = Kernel(
                 "a program a tile; programs that stay (Hopper on), their warps with roles or not",
                 "tiles",
             ),
-            Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K; of warps with roles, even shares of all tiles' steps", 1),
+            Knob(
+                "SPLIT_K", (1, 2, 4, 8, 16), "slices along K; of warps with roles, even shares of all tiles' steps", 1
+            ),
             Knob("PROGRAMS", (1, 2), "programs that stay on a multiprocessor", 1),
             Knob("num_warps", (2, 4, 8), "warps that share a tile and its sums"),
             Knob("num_stages", (2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),

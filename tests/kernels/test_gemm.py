@@ -150,6 +150,25 @@ def test_few_rows_are_cut_until_they_fill_the_card_once(values: dict[str, object
     assert {name: default[name] for name in tile} == tile
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"N": 4096}, {"BLOCK_N": 64, "BLOCK_K": 256, "num_stages": 5}),
+        ({"N": 6144}, {"BLOCK_N": 64, "BLOCK_K": 128, "num_stages": 6}),  # 96 tiles want shallower steps than 64
+        ({"N": 14336}, {"BLOCK_N": 128, "BLOCK_K": 64, "num_stages": 6}),
+        ({"N": 28672}, {"BLOCK_N": 256, "BLOCK_K": 64, "num_stages": 4}),  # one wave of 112, not two of 224
+        ({"N": 128256}, {"BLOCK_N": 256, "BLOCK_K": 64, "num_stages": 3}),
+        ({"N": 4096, "layout": "nt"}, {"BLOCK_N": 32, "BLOCK_K": 256, "num_stages": 6}),
+        ({"N": 28672, "layout": "nt"}, {"BLOCK_N": 256, "BLOCK_K": 128}),
+        ({"N": 28672, "M": 2}, {"BLOCK_N": 256, "VARIANT": "persistent", "num_warps": 4}),
+        ({"N": 28672, "M": 17}, {"BLOCK_M": 32}),
+    ],
+)
+def test_up_to_16_rows_read_b_in_wide_tiles_and_deep_steps(values: dict[str, object], expected: dict[str, int]) -> None:
+    default = KERNEL.default(problem(**{"M": 16, "K": 4096} | values), H200.limits)
+    assert {name: default[name] for name in expected} == expected
+
+
 def test_two_warps_multiply_tf32_that_does_not_lie_along_k_on_hopper() -> None:
     tf32 = {"M": 2048, "dtype": "fp32", "precision": "tf32"}
     warps = {
