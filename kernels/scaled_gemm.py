@@ -137,10 +137,11 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
 
 
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What replaces a config whose descriptors cannot be: the same tile; for warps with roles, one that fits eight."""
+    """What replaces a config whose descriptors cannot be: the same tile; for warps with roles, one that fits eight,
+    whole, since the workspace has no room for slices."""
     if config["VARIANT"] == "persistent":
         return config
-    return {**config, "BLOCK_N": BLOCK, "num_warps": 8, "num_stages": 4}
+    return {**config, "BLOCK_N": BLOCK, "SPLIT_K": 1, "num_warps": 8, "num_stages": 4}
 
 
 def factors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> tuple[Rows, Rows]:
@@ -401,12 +402,12 @@ _TILES = {
 """How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: the best of each among some
 100 configs at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
 _WITH_ROLES = {"fp32": {(128, 256): 1.0, (128, 128): 0.99}, "block": {(128, 128): 1.0}}
-_JOINING_WITH_ROLES = 1e7
-"""As `JOINING` in kernels/tiling.py, where each thread leaves and reads its sums in the order in which it holds them:
-256 x 4096 x 14336 takes 34 us in two slices and 46 in one, 256 x 4096 x 4096 17.9 and 18.8 (H200, 2026-11-28)."""
 _WITHOUT = {"fp32": 0.78, "block": 0.82}
 """The same with roles, and the fastest tile without over the fastest with them: 4096 x 28672 x 4096 takes 713 us and
 920, 4096^3 in blocks 133 and 164, 1024 x 6144 x 4096 44 and 55, in blocks 55 and 67 (H200, 2026-11-28)."""
+_JOINING_WITH_ROLES = 1e7
+"""As `JOINING` in kernels/tiling.py, where each thread leaves and reads its sums in the order in which it holds them:
+256 x 4096 x 14336 takes 34 us in two slices and 46 in one, 256 x 4096 x 4096 17.9 and 18.8 (H200, 2026-11-28)."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:

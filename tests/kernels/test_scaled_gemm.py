@@ -10,7 +10,7 @@ from helpers import A100, B200, H200, RTX_4090, drawn
 
 from tuner import catalog
 from tuner.errors import UsageError
-from tuner.kernels.spec import Launch, Operand, Problem, Value
+from tuner.kernels.spec import Config, Launch, Operand, Problem, Value
 from tuner.measure import check, tensors
 from tuner.measure.compile import StandIn
 from tuner.records import Device
@@ -92,6 +92,12 @@ class TestLaunch:
         large = problem(4096, 4096, 4096)
         assert launched(large, {**TILE, "VARIANT": variant}).fn.__name__ == f"scaled_{variant}"
         assert launched(large, {**TILE, "VARIANT": variant}, apart=8).fn.__name__ == "scaled_tiles"
+
+    def test_shared_tiles_go_there_whole_since_the_workspace_is_not_for_slices(self) -> None:
+        shared = {**TILE, "VARIANT": "specialized", "BLOCK_N": 128, "SPLIT_K": 2}
+        through_pointers = launched(problem(1024, 2048, 4096), shared, apart=8)
+        assert (through_pointers.fn.__name__, through_pointers.kwargs["SPLIT_K"]) == ("scaled_tiles", 1)
+        assert through_pointers.grid == (128,)
 
     def test_few_rows_take_the_columns_of_the_tensor_cores(self) -> None:
         """Of out's transpose: b's 128 rows are on the left, and the scales change places, too."""
@@ -178,27 +184,29 @@ def test_warps_have_roles_where_sums_leave_the_tensor_cores(values: dict[str, ob
     assert KERNEL.default(asked, B200.limits)["VARIANT"] != "specialized"
 
 
-@pytest.mark.parametrize(
-    ("values", "tiles"),
-    [
-        ({"M": 256, "N": 4096, "K": 14336}, 64),  # half of the multiprocessors: a program has half of a tile
-        ({"M": 256, "N": 6144, "K": 4096}, 96),  # three quarters of a tile would not be worth it
-        ({"M": 1024, "N": 4096, "K": 14336, "scales": "block"}, 256),
-    ],
-)
-def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle(
-    values: dict[str, object], tiles: int
-) -> None:
-    asked = KERNEL.signature.problem(values)
-    config = KERNEL.signature.config(KERNEL.default(asked, H200.limits))
-    assert (config["VARIANT"], config["BLOCK_M"], config["BLOCK_N"]) == ("specialized", 128, 128)
-    assert config["SPLIT_K"] == (2 if tiles == 64 else 1)
-    work = KERNEL.workspace(asked, config, H200.limits)
+def launched_with_workspace(asked: Problem, config: Config) -> tuple[Launch, Mapping[str, Operand]]:
     stand_ins = {name: StandIn(operand) for name, operand in KERNEL.tensors(asked, config, H200.limits).items()}
     (launch,) = KERNEL.launch(asked, config, stand_ins)
-    if tiles == 64:
-        assert (work["arrived"].shape, work["partials"].shape) == ((2 * 132,), (132, 128, 128))
-        assert launch.grid == (128,)
-    else:
-        assert set(work) == {"arrived"}
-        assert launch.grid == (min(132, tiles),)
+    return launch, KERNEL.workspace(asked, config, H200.limits)
+
+
+def test_warps_with_roles_share_tiles_that_would_leave_half_of_the_card_idle() -> None:
+    asked = problem(256, 4096, 14336)
+    config = KERNEL.default_config(asked, H200.limits)
+    assert (config["VARIANT"], config["BLOCK_N"], config["SPLIT_K"]) == ("specialized", 128, 2)
+    launch, work = launched_with_workspace(asked, config)
+    assert launch.grid == (128,)  # half of one of 64 tiles for each
+    assert (work["arrived"].shape, work["partials"].shape) == ((2 * 132,), (132, 128, 128))
+    more = problem(256, 6144, 4096)
+    assert launched_with_workspace(more, config)[0].grid == (132,)  # 8 of 11 of one of 96
+
+
+@pytest.mark.parametrize(
+    "asked", [problem(256, 6144, 4096), problem(1024, 4096, 14336, scales="block")], ids=["96 tiles", "256 tiles"]
+)
+def test_warps_with_roles_have_whole_tiles_that_fill_more_of_it(asked: Problem) -> None:
+    config = KERNEL.default_config(asked, H200.limits)
+    assert (config["VARIANT"], config["BLOCK_N"], config["SPLIT_K"]) == ("specialized", 128, 1)
+    launch, work = launched_with_workspace(asked, config)
+    assert set(work) == {"arrived"}
+    assert launch.grid == (min(132, (asked["M"] // 128) * (asked["N"] // 128)),)
