@@ -1,4 +1,4 @@
-"""The copy engine's commands, by the names that Triton had for them until 3.7 and has no more from 3.8 on."""
+"""The copy engine's commands, by the names of Triton 3.6 and 3.7: 3.8 renamed them, and 3.9 refuses the old ones."""
 
 from __future__ import annotations
 

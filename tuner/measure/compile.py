@@ -125,10 +125,11 @@ def _do_once() -> None:
     """
     import triton
     from triton.runtime.cache import triton_key
-    from triton.runtime.jit import mangle_type
 
     triton_key()
     if "torch" not in sys.modules and triton.__version__.startswith(("3.6.", "3.7.")):
+        from triton.runtime.jit import mangle_type
+
         sys.modules["torch"] = None  # type: ignore[assignment]
         mangle_type(1)
         del sys.modules["torch"]
