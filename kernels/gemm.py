@@ -427,8 +427,8 @@ bf16 (H200, 2026-11-28), where all fill the card alike; 192 columns, which do no
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Of the tiles, whole, in two slices or shared evenly, the one whose waves over the multiprocessors take least.
 
-    Few rows: the widest tile that still gives every multiprocessor one, for the bytes of b are what takes the time.
-    One row, over columns that lie one after the other: no tensor cores.
+    Few rows: tiles for the bytes of b, which are what takes the time. One row, over columns that lie one after the
+    other: no tensor cores.
     """
     M, N, _ = problem.sizes
     if min(M, N) < 64:
@@ -514,7 +514,8 @@ def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None
     if b_is_t:
         block_k = max(block_k, 128)
     on_their_way = 12_000_000 // (min(tiles, limits.sm_count) * block_k * column_bytes)
-    described = M <= 8 and descriptors_can(problem, limits)
+    exact = problem.dtype == "fp32" and precision(problem) == "ieee"
+    described = M <= 8 and descriptors_can(problem, limits) and not exact
     config: dict[str, Value] = {
         "BLOCK_M": 16,
         "BLOCK_N": block_n,
@@ -522,9 +523,12 @@ def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None
         "VARIANT": "persistent" if described else "tiles",
         "SPLIT_K": 1,
         "num_warps": 4 if described or b_is_t else 2,
-        **({} if b_is_t else {"num_stages": min(6, max(3, 1 + on_their_way))}),
     }
-    return next(filled(problem, config, limits, most_bytes=limits.shared_bytes), None)
+    most_stages = 6 if b_is_t else min(6, max(3, 1 + on_their_way))
+    for stages in range(most_stages, 1, -1):
+        for found in filled(problem, config | {"num_stages": stages}, limits, most_bytes=limits.shared_bytes):
+            return found
+    return None
 
 
 def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
