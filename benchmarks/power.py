@@ -1,8 +1,8 @@
 """What holds large products back: time, power and clock while they run without a pause, the default's and torch's.
 
 A card that draws all the power it may lowers its clock until that is enough. Then products that take as much energy
-take as long, however they are scheduled. `busy` is the speed over that of the tensor cores at the clock that was left:
-2,048 16-bit multiplications with their additions in each cycle of each of Hopper's multiprocessors.
+take as long, however they are scheduled. On Hopper, `busy` is the speed over that of the tensor cores at the clock that
+was left: 2,048 16-bit multiplications with their additions in each cycle of a multiprocessor.
 
     python benchmarks/power.py --out power.json
 """
@@ -35,8 +35,9 @@ BATCH = 16
 def run_for(seconds: float, launch: Callable[[], object], seen: card.Card) -> dict[str, float]:
     """Launches without a pause; what the second half took and drew, once clock and heat have settled."""
     batches: list[tuple[torch.cuda.Event, float, float]] = []
+    settled = 0
     started = monotonic()
-    while (elapsed := monotonic() - started) < seconds:
+    while (elapsed := monotonic() - started) < seconds or len(batches) < settled + 2:
         for _ in range(BATCH):
             launch()
         done = torch.cuda.Event(enable_timing=True)
@@ -48,7 +49,7 @@ def run_for(seconds: float, launch: Callable[[], object], seen: card.Card) -> di
             raise SystemExit("the card does not say what it draws: pip install nvidia-ml-py")
         batches.append((done, state.power_w, state.sm_mhz))
         if elapsed < seconds / 2:
-            settled = len(batches) - 1
+            settled = len(batches)
     torch.cuda.synchronize()
     events, watts, clocks = zip(*batches[settled:], strict=True)
     between = [before.elapsed_time(after) * 1000 / BATCH for before, after in pairwise(events)]
@@ -70,7 +71,8 @@ def measured(problem: Problem, seconds: float, repeats: int, seen: card.Card) ->
     found = {name: {key: median(turn[name][key] for turn in turns) for key in turns[0][name]} for name in ways}
     for values_of in found.values():
         at_most = FLOPS_A_CYCLE * limits.sm_count * values_of["mhz"] * 1e6
-        values_of["busy"] = flops / (values_of["us"] * 1e-6) / at_most
+        if limits.capability[0] == 9:
+            values_of["busy"] = flops / (values_of["us"] * 1e-6) / at_most
         values_of["mj"] = values_of["us"] * values_of["w"] / 1000
     return found
 
@@ -91,7 +93,8 @@ def main() -> None:
         print(text)
         for name, values in ways.items():
             spent = f"{values['us']:9.1f} us  {values['w']:4.0f} W  {values['mj']:7.1f} mJ"
-            print(f"  {name:8}{spent}  {values['mhz']:5.0f} MHz  {values['busy']:.0%} busy")
+            busy = f"  {values['busy']:.0%} busy" if "busy" in values else ""
+            print(f"  {name:8}{spent}  {values['mhz']:5.0f} MHz{busy}")
     if given.out is not None:
         given.out.write_text(json.dumps(report, indent=2) + "\n")
 
