@@ -337,6 +337,11 @@ def descriptors_can(problem: Problem, limits: Limits) -> bool:
     return limits.capability >= (9, 0) and all(row * itemsize(problem.dtype) % 16 == 0 for row in rows)
 
 
+def on_tensor_cores(problem: Problem) -> bool:
+    """Whether products are: exact fp32 ones are made by threads, which want their operands in registers."""
+    return problem.dtype != "fp32" or precision(problem) == "tf32"
+
+
 def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """What is asked of the persistent kernel."""
     tile = config["BLOCK_M"] * config["BLOCK_N"]
@@ -344,8 +349,7 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     return (
         descriptors_can(problem, limits)
         and accumulators_fit(problem, config, limits)
-        # Exact fp32 products are made by threads, which want their operands in registers.
-        and (problem.dtype != "fp32" or precision(problem) == "tf32")
+        and on_tensor_cores(problem)
         # Halves are for tiles that leave no room for another stage.
         and (config["STORES"] == 1 or tile >= 128 * 128)
         and config["num_stages"] * stage_bytes(problem, config) + store_bytes <= limits.shared_bytes
@@ -506,16 +510,15 @@ def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None
     widths = [width for width in (256, 128, 64, 32) if width <= next_power_of_2(N) and (b_is_t or width > 32)]
     if M > 16 or not widths:
         return None
-    by_waves = {width: cdiv(cdiv(N, width), limits.sm_count) * width for width in widths}
-    block_n = next(width for width in widths if by_waves[width] <= 1.2 * min(by_waves.values()))
+    walked = {width: cdiv(cdiv(N, width), limits.sm_count) * width for width in widths}  # columns, by the waves of each
+    block_n = next(width for width in widths if walked[width] <= 1.2 * min(walked.values()))
     tiles, column_bytes = cdiv(N, block_n), (16 + block_n) * itemsize(problem.dtype)
     most_bytes = 35 * 1024 if 3 * tiles >= 2 * limits.sm_count else 40 * 1024
     block_k = next(depth for depth in (256, 128, 64, 32) if depth * column_bytes <= most_bytes or depth == 32)
     if b_is_t:
         block_k = max(block_k, 128)
     on_their_way = 12_000_000 // (min(tiles, limits.sm_count) * block_k * column_bytes)
-    exact = problem.dtype == "fp32" and precision(problem) == "ieee"
-    described = M <= 8 and descriptors_can(problem, limits) and not exact
+    described = M <= 8 and descriptors_can(problem, limits) and on_tensor_cores(problem)
     config: dict[str, Value] = {
         "BLOCK_M": 16,
         "BLOCK_N": block_n,

@@ -100,8 +100,6 @@ def multiply(
         at_b = scale_b + n // 128 * stride_sbn
         at_rest = scale_b + min(n // 128 + 1, gl.cdiv(N, 128) - 1) * stride_sbn
         by_a, by_b, by_rest = scales_at(first, at_a, at_b, at_rest, stride_sak, stride_sbk)
-        next_a, next_b, next_rest = by_a, by_b, by_rest
-        third_a, third_b, third_rest = by_a, by_b, by_rest
         if OF_BLOCKS:
             block = min(first + 1, end - 1)
             next_a, next_b, next_rest = scales_at(block, at_a, at_b, at_rest, stride_sak, stride_sbk)

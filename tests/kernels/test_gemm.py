@@ -72,6 +72,16 @@ def pieces(program: int, programs: int, tiles: int, shared: int, steps: int) -> 
     ]
 
 
+def cut_evenly(programs: int, tiles: int, shared: int, steps: int) -> list[list[tuple[int, int, int]]]:
+    """The pieces of every program, which do each step of each tile once, and about as many each."""
+    walked = [pieces(program, programs, tiles, shared, steps) for program in range(programs)]
+    done = [(tile, step) for of_one in walked for tile, first, end in of_one for step in range(first, end)]
+    assert sorted(done) == [(tile, step) for tile in range(tiles) for step in range(steps)]
+    taken = [sum(end - first for _, first, end in of_one) for of_one in walked]
+    assert max(taken) - min(taken) <= 1
+    return walked
+
+
 @pytest.mark.parametrize(
     "values", [{"M": 5120}, {"M": 4096, "N": 28672, "K": 4096}, {"M": 2056, "N": 2056, "K": 520}, {"M": 8192}]
 )
@@ -81,12 +91,7 @@ def test_shared_tiles_are_cut_evenly_and_joined_in_turn(values: dict[str, object
     for config in {(config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]): config for config in space}.values():
         tiles, steps = tile_count(asked, config), cdiv(asked["K"], int(config["BLOCK_K"]))
         shared = shared_tiles(asked, config, programs)
-        walked = [pieces(program, programs, tiles, shared, steps) for program in range(programs)]
-        done = [(tile, step) for of_one in walked for tile, first, end in of_one for step in range(first, end)]
-        assert sorted(done) == [(tile, step) for tile in range(tiles) for step in range(steps)]
-        taken = [sum(end - first for _, first, end in of_one) for of_one in walked]
-        assert max(taken) - min(taken) <= 1
-        for before, of_one in pairwise(walked):
+        for before, of_one in pairwise(cut_evenly(programs, tiles, shared, steps)):
             *others, (tile, first, _) = [piece for piece in of_one if piece[0] < shared]
             assert all(begun_by_another == 0 for _, begun_by_another, _ in others)
             assert first == 0 or before[0] == (tile, 0, first)  # the first thing that the program before does
@@ -98,12 +103,7 @@ def test_of_fewer_tiles_than_programs_a_program_leaves_one_piece_at_most_and_tha
     tiles: int, programs: int, steps: int
 ) -> None:
     """As scaled_gemm shares them. A tile may then be three programs', of which the middle one waits and leaves."""
-    walked = [pieces(program, programs, tiles, tiles, steps) for program in range(programs)]
-    done = [(tile, step) for of_one in walked for tile, first, end in of_one for step in range(first, end)]
-    assert sorted(done) == [(tile, step) for tile in range(tiles) for step in range(steps)]
-    taken = [sum(end - first for _, first, end in of_one) for of_one in walked]
-    assert max(taken) - min(taken) <= 1
-    for before, of_one in pairwise(walked):
+    for before, of_one in pairwise(cut_evenly(programs, tiles, tiles, steps)):
         assert all(end == steps for _, _, end in of_one[1:])
         for tile, first, _ in of_one:
             assert first == 0 or (before[0][0], before[0][2]) == (tile, first)
