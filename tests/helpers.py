@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,3 +110,8 @@ def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
     while not holds():
         assert monotonic() < end, "waited in vain"
         sleep(0.05)
+
+
+def reaching(*folders: Path) -> dict[str, str]:
+    """What lets a child import from these folders first, and from wherever this process was told to."""
+    return {"PYTHONPATH": os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])}

@@ -13,7 +13,7 @@ from typing import Any
 
 import lesson
 import pytest
-from helpers import A100, H200
+from helpers import A100, H200, reaching
 from ladder.step import Ladder
 
 from tuner.errors import MeasureError
@@ -98,7 +98,7 @@ class Compiled:
     def __init__(self, card: Device, cache: Path) -> None:
         self.card = card
         environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        environment |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}", "TRITON_CACHE_DIR": str(cache)}
+        environment |= {"TRITON_CACHE_DIR": str(cache)} | reaching(ROOT, ROOT / "benchmarks")
         described = map(str, (*card.capability, card.sm_count, card.shared_bytes))
         command = [sys.executable, "-P", "-c", COMPILES, *described]
         self.found = json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
@@ -225,5 +225,5 @@ def test_an_op_without_a_lesson_is_refused() -> None:
 
 def run_without_a_card(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "benchmarks" / "lesson.py"), *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""} | reaching(ROOT)
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

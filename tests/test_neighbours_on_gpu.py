@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import reaching
 
 from tuner.db import schema
 from tuner.db.store import Store
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"TUNER_DB": str(folder / "tuner.db"), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"TUNER_DB": str(folder / "tuner.db")} | reaching(ROOT)
     return subprocess.run(
         [sys.executable, *words], env=environment, cwd=folder, capture_output=True, text=True, check=False
     )
