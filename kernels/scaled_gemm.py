@@ -131,9 +131,17 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
         return ()
     if config["VARIANT"] not in DESCRIBED:
         return (tiles(problem, config, tensors),)
-    if describable(tensors["a"]) and describable(tensors["b"], is_t=True) and describable(tensors["out"]):
-        return ((persistent if config["VARIANT"] == "persistent" else specialized)(problem, config, tensors),)
+    if all(describable(tensors[name], is_t=name == "b") for name in ("a", "b", "out")):
+        if config["VARIANT"] == "persistent":
+            return (persistent(problem, config, tensors),)
+        if problem["scales"] == "tensor" or in_columns(tensors["scale_a"]):
+            return (specialized(problem, config, tensors),)
     return (tiles(problem, through_pointers(config), tensors),)
+
+
+def in_columns(scales: Any) -> bool:
+    """Whether the copy engine can take scales of blocks from a whole column at once, as torch wants them to lie."""
+    return bool(scales.stride(0) == 1 and scales.data_ptr() % 16 == 0)
 
 
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -220,8 +228,12 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         in_gluon(gl.float8e4nv, *b.lies(K, block_k)),
         in_gluon(_GLUON[problem["out_dtype"]], out, list(out.shape), [out.stride(0), 1], [a.block // 2, BLOCK]),
     )
-    strides = (*a.scale_strides, *b.scale_strides)
-    summing = (a.scales, b.scales, tensors.get("partials"), tensors["arrived"])
+    of_blocks, scale_a = problem["scales"] == "block", a.scales
+    if of_blocks:
+        numbers = (cdiv(K, BLOCK) - 1) * a.scale_strides[1] + a.count
+        scale_a = in_gluon(gl.float32, a.scales, [numbers], [1], [a.block])
+    strides = (a.scale_strides[1], *b.scale_strides)
+    summing = (scale_a, b.scales, tensors.get("partials"), tensors["arrived"])
     tiles, shared = tile_count(problem, config), config["SPLIT_K"] > 1
     programs = tensors["arrived"].shape[0] // (2 if shared else 1)
     return Launch(
@@ -229,7 +241,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         grid=(min(programs, tiles * config["SPLIT_K"]),),
         args=(*described, *summing, a.count, b.count, K, *strides, tiles if shared else 0, config["GROUP_M"]),
         kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")}
-        | {"STAGES": config["num_stages"], "SHARED": shared, "OF_BLOCKS": problem["scales"] == "block"},
+        | {"STAGES": config["num_stages"], "SHARED": shared, "OF_BLOCKS": of_blocks},
     )
 
 
@@ -379,10 +391,15 @@ def roles_can(problem: Problem, limits: Limits) -> bool:
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """What is asked of a tile of the kernel whose warps have roles."""
+    step_bytes = stage_bytes(problem, config)
+    if problem["scales"] == "block":
+        step_bytes += config["BLOCK_M"] * itemsize("fp32")
     store_bytes = config["BLOCK_M"] * BLOCK * itemsize(problem["out_dtype"])
     return (
         roles_can(problem, limits)
-        and config["num_stages"] * stage_bytes(problem, config) + store_bytes + 1024 <= limits.shared_bytes
+        # Of blocks, two products a step take turns with their sums: 4096^3 takes 196 us so, and 112 (H200, 2026-11-28).
+        and (problem["scales"] == "tensor" or config["BLOCK_N"] == BLOCK)
+        and config["num_stages"] * step_bytes + store_bytes + 1024 <= limits.shared_bytes
     )
 
 
@@ -402,12 +419,13 @@ _TILES = {
 """How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: the best of each among some
 100 configs at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
 _WITH_ROLES = {"fp32": {(128, 256): 1.0, (128, 128): 0.99}, "block": {(128, 128): 1.0}}
-_WITHOUT = {"fp32": 0.78, "block": 0.82}
-"""The same with roles, and the fastest tile without over the fastest with them: 4096 x 28672 x 4096 takes 713 us and
-920, 4096^3 in blocks 133 and 164, 1024 x 6144 x 4096 44 and 55, in blocks 55 and 67 (H200, 2026-11-28)."""
+_WITHOUT = {"fp32": 0.78, "block": 0.68}
+"""The same with roles, and the fastest tile without over the fastest with them: 4096^3 takes 101 us and 130, in blocks
+112 and 166, 1024 x 6144 x 4096 in blocks 45 and 67 (H200, 2026-11-28)."""
 _JOINING_WITH_ROLES = 1e7
 """As `JOINING` in kernels/tiling.py, where each thread leaves and reads its sums in the order in which it holds them:
-256 x 4096 x 14336 takes 34 us in two slices and 46 in one, 256 x 4096 x 4096 17.9 and 18.8 (H200, 2026-11-28)."""
+256 x 4096 x 14336 takes 34 us in two slices and 46 in one, 256 x 4096 x 4096 17.9 and 18.8, in blocks 18.4 and 20.7
+(H200, 2026-11-28)."""
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:

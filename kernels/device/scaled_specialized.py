@@ -2,8 +2,10 @@
 
 A sum that leaves them every 128 products is added up by the threads, which meanwhile issue none. In one group of warps
 the two take turns. Two groups that wait for nothing but their operands fall out of step by themselves: one adds while
-the other one multiplies. (To hand the tensor cores over by barriers takes a fifth longer; to hold two steps' products,
-so that one group does both at once, takes more registers than there are. H200, 2026-11-28.)
+the other one multiplies. What a group does between its sums and its next products is what the tensor cores may miss:
+so all waiting and counting is done while products are under way. (To hand the tensor cores over by barriers, when a
+step's products are done or half of them, takes 8 to 30 % longer; to hold two steps' products, so that one group does
+both at once, takes more registers than there are. H200, 2026-11-28.)
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from tuner.kernels.device import tma
 from tuner.kernels.device.gemm_parts import corner_of
 from tuner.kernels.device.gemm_specialized import (
-    fetch,
     joined,
     leave,
     piece_of,
@@ -39,26 +40,46 @@ def sums_layout(columns):
 
 
 @gluon.jit
-def promoted(acc, a, b, by_a, by_b, OF_BLOCKS: gl.constexpr):
-    """A sum and one step's products more, which leave the tensor cores here.
+def products_of(a, b, like):
+    """One step's products, which are under way."""
+    return warpgroup_mma(a, b.permute((1, 0)), gl.zeros_like(like), use_acc=False, is_async=True)
+
+
+@gluon.jit
+def promoted(acc, products, by_a, by_b):
+    """A sum and one step's products more, which leave the tensor cores here; times their scales, if they have any.
 
     The sum is waited for, though nothing is under way, so that it is up to date before more products are issued: else
     those of two steps would be held beside it.
     """
-    products = warpgroup_mma(a, b.permute((1, 0)), gl.zeros_like(acc), use_acc=False, is_async=True)
     products = warpgroup_mma_wait(0, deps=[products])
-    acc += products * gl.expand_dims(by_a * by_b, 1) if OF_BLOCKS else products
+    acc += products * gl.expand_dims(by_a * by_b, 1) if by_a is not None else products
     return warpgroup_mma_wait(0, deps=[acc])
 
 
 @gluon.jit
-def scales_at(block, at_a, at_b, at_rest, stride_sak, stride_sbk):
-    """The scales of a block along K: of a's rows, and of b's first and second 128 columns."""
-    return (
-        gl.load(at_a + block * stride_sak),
-        gl.load(at_b + block * stride_sbk),
-        gl.load(at_rest + block * stride_sbk),
-    )
+def fetch(
+    a, b, scale_a, a_tiles, b_tiles, scales, free, full, M, N, K, stride_sak, shared, group_m,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
+    SHARED: gl.constexpr, OF_BLOCKS: gl.constexpr,
+):  # fmt: skip
+    """Keeps STAGES steps on their way, over the ends of tiles: a, b, and of blocks the scales of a's rows."""
+    SCALE_BYTES: gl.constexpr = 4 * BLOCK_M if OF_BLOCKS else 0
+    steps = gl.cdiv(K, BLOCK_K)
+    step = 0
+    for nth_piece in range(pieces_of(gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), shared, steps, SHARED)):
+        tile, first, end = piece_of(nth_piece, shared, steps, SHARED)
+        m, n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
+        for block in range(first, end):
+            stage = step % STAGES
+            arrived = full.index(stage)
+            mbarrier.wait(free.index(stage), step // STAGES % 2 ^ 1)
+            mbarrier.expect(arrived, (BLOCK_M + BLOCK_N) * BLOCK_K + SCALE_BYTES)
+            tma.async_copy_global_to_shared(a, [m, block * BLOCK_K], arrived, a_tiles.index(stage))
+            tma.async_copy_global_to_shared(b, [n, block * BLOCK_K], arrived, b_tiles.index(stage))
+            if OF_BLOCKS:
+                tma.async_copy_global_to_shared(scale_a, [block * stride_sak + m], arrived, scales.index(stage))
+            step += 1
 
 
 @gluon.jit
@@ -77,51 +98,50 @@ def left_or_whole(
 
 @gluon.jit
 def multiply(
-    a_tiles, b_tiles, staging, out, scale_a, scale_b, partials, arrived, free, full, M, N, K,
-    stride_sam, stride_sak, stride_sbn, stride_sbk, shared, group_m,
+    a_tiles, b_tiles, scales, staging, out, scale_a, scale_b, partials, arrived, free, full, M, N, K,
+    stride_sbn, stride_sbk, shared, group_m,
     GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SHARED: gl.constexpr, OF_BLOCKS: gl.constexpr,
 ):  # fmt: skip
-    """The upper or the lower half of every tile, 128 columns at a time.
+    """The upper or the lower half of every tile, 128 columns at a time; of blocks a tile has no more.
 
-    Scales are on their way for three steps: all programs are at the same block, so that each has to come from memory.
+    The scales of a's rows come with them: all programs are at the same block, so that each has to come from memory,
+    and a step that asked for its own would last as long as that takes. Those of b are neighbours along K, and mostly
+    in L1.
     """
     ROWS: gl.constexpr = BLOCK_M // 2
     sums: gl.constexpr = sums_layout(128)
     steps = gl.cdiv(K, BLOCK_K)
-    step = 0
+    stage, phase = 0, 0
+    if not OF_BLOCKS:
+        by = gl.load(scale_a) * gl.load(scale_b)
     for nth_piece in range(pieces_of(gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), shared, steps, SHARED)):
         tile, first, end = piece_of(nth_piece, shared, steps, SHARED)
         m, n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
         m += GROUP * ROWS
-        at_a = scale_a
+        mbarrier.wait(full.index(stage), phase)
         if OF_BLOCKS:
-            at_a = scale_a + ((m + gl.arange(0, ROWS, gl.SliceLayout(1, sums))) % M).to(gl.int64) * stride_sam
-        at_b = scale_b + n // 128 * stride_sbn
-        at_rest = scale_b + min(n // 128 + 1, gl.cdiv(N, 128) - 1) * stride_sbn
-        by_a, by_b, by_rest = scales_at(first, at_a, at_b, at_rest, stride_sak, stride_sbk)
-        if OF_BLOCKS:
-            block = min(first + 1, end - 1)
-            next_a, next_b, next_rest = scales_at(block, at_a, at_b, at_rest, stride_sak, stride_sbk)
-            block = min(first + 2, end - 1)
-            third_a, third_b, third_rest = scales_at(block, at_a, at_b, at_rest, stride_sak, stride_sbk)
+            at_b = scale_b + n // 128 * stride_sbn
+            next_b = gl.load(at_b + first * stride_sbk)
         acc = gl.zeros((ROWS, 128), gl.float32, sums)
         rest = gl.zeros((ROWS, 128), gl.float32, sums)
         for nth in range(first, end):
-            stage = step % STAGES
-            mbarrier.wait(full.index(stage), step // STAGES % 2)
             a = a_tiles.index(stage).slice(GROUP * ROWS, ROWS, 0)
             b = b_tiles.index(stage)
-            acc = promoted(acc, a, b.slice(0, 128, 0), by_a, by_b, OF_BLOCKS)
-            if BLOCK_N == 256:
-                rest = promoted(rest, a, b.slice(128, 128, 0), by_a, by_rest, OF_BLOCKS)
-            mbarrier.arrive(free.index(stage))
+            done = free.index(stage)
+            by_a, by_b = None, None
             if OF_BLOCKS:
-                by_a, by_b, by_rest = next_a, next_b, next_rest
-                next_a, next_b, next_rest = third_a, third_b, third_rest
-                block = min(nth + 3, end - 1)
-                third_a, third_b, third_rest = scales_at(block, at_a, at_b, at_rest, stride_sak, stride_sbk)
-            step += 1
+                by_a = scales.index(stage).slice(GROUP * ROWS, ROWS).load(gl.SliceLayout(1, sums))
+                by_b, next_b = next_b, gl.load(at_b + min(nth + 1, end - 1) * stride_sbk)
+            products = products_of(a, b.slice(0, 128, 0), acc)
+            stage += 1
+            phase ^= (stage == STAGES).to(gl.int32)
+            stage = gl.where(stage == STAGES, 0, stage)
+            mbarrier.wait(full.index(stage), phase, pred=nth + 1 < end)
+            acc = promoted(acc, products, by_a, by_b)
+            if BLOCK_N == 256:
+                rest = promoted(rest, products_of(a, b.slice(128, 128, 0), rest), None, None)
+            mbarrier.arrive(done)
 
         if SHARED:
             if first > 0:
@@ -133,8 +153,8 @@ def multiply(
                 tell(arrived, GROUP)
         if end == steps:
             if not OF_BLOCKS:
-                acc *= by_a * by_b
-                rest *= by_a * by_b
+                acc *= by
+                rest *= by
             put(acc, out, staging, m, n, 1)
             if BLOCK_N == 256:
                 put(rest, out, staging, m, n + 128, 1)
@@ -144,16 +164,19 @@ def multiply(
 @gluon.jit(do_not_specialize=["shared", "group_m"])
 def scaled_specialized(
     a, b, out, scale_a, scale_b, partials, arrived, M, N, K,
-    stride_sam, stride_sak, stride_sbn, stride_sbk, shared, group_m,
+    stride_sak, stride_sbn, stride_sbk, shared, group_m,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SHARED: gl.constexpr, OF_BLOCKS: gl.constexpr,
 ):  # fmt: skip
-    """Persistent, with b as its rows (N, K), which `fetch` reads as gemm's does.
+    """Persistent, with b as its rows (N, K). Of blocks `scale_a` describes all scales of a as one row.
 
     SHARED, the steps along K of all tiles are cut into an even share for each program, as gemm's stream_k cuts some.
     """
     a_tiles = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)
     b_tiles = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)
+    scales = a_tiles
+    if OF_BLOCKS:
+        scales = gl.allocate_shared_memory(gl.float32, [STAGES] + scale_a.block_shape, scale_a.layout)
     upper = gl.allocate_shared_memory(out.dtype, out.block_shape, out.layout)
     lower = gl.allocate_shared_memory(out.dtype, out.block_shape, out.layout)
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -164,14 +187,14 @@ def scaled_specialized(
     fence_async_shared()
     gl.warp_specialize(
         [
-            (multiply, (a_tiles, b_tiles, upper, out, scale_a, scale_b, partials, arrived, free, full, M, N, K,
-                        stride_sam, stride_sak, stride_sbn, stride_sbk, shared, group_m,
+            (multiply, (a_tiles, b_tiles, scales, upper, out, scale_a, scale_b, partials, arrived, free, full, M, N, K,
+                        stride_sbn, stride_sbk, shared, group_m,
                         0, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SHARED, OF_BLOCKS)),
-            (multiply, (a_tiles, b_tiles, lower, out, scale_a, scale_b, partials, arrived, free, full, M, N, K,
-                        stride_sam, stride_sak, stride_sbn, stride_sbk, shared, group_m,
+            (multiply, (a_tiles, b_tiles, scales, lower, out, scale_a, scale_b, partials, arrived, free, full, M, N, K,
+                        stride_sbn, stride_sbk, shared, group_m,
                         1, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SHARED, OF_BLOCKS)),
-            (fetch, (a, b, None, a_tiles, b_tiles, b_tiles, free, full,
-                     M, N, K, shared, group_m, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, False, True, SHARED)),
+            (fetch, (a, b, scale_a, a_tiles, b_tiles, scales, free, full, M, N, K, stride_sak, shared, group_m,
+                     BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SHARED, OF_BLOCKS)),
         ],
         [4, 1],
         [240, 24],  # of 65,536 registers; the first group gets the 248 a thread that this leaves

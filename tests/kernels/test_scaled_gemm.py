@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 import torch
@@ -33,11 +34,15 @@ def inputs(problem: Problem) -> dict[str, torch.Tensor]:
     return values
 
 
-def launched(problem: Problem, knobs: Mapping[str, Value] = TILE, apart: int = 0) -> Launch:
-    """What a config launches on tensors as the problem describes them, a's rows so much further apart."""
+def launched(
+    problem: Problem, knobs: Mapping[str, Value] = TILE, apart: int = 0, scale_a: tuple[int, int] | None = None
+) -> Launch:
+    """What a config launches on tensors as the problem describes them, a's rows so much further apart, or with such
+    strides of its scales."""
     config = KERNEL.signature.config(knobs)
     described = dict(KERNEL.tensors(problem, config, H200.limits))
     described["a"] = Operand((problem["M"], problem["K"]), "fp8e4m3", strides=(problem["K"] + apart, 1))
+    described["scale_a"] = replace(described["scale_a"], strides=scale_a or described["scale_a"].strides)
     (launch,) = KERNEL.launch(problem, config, {name: StandIn(operand) for name, operand in described.items()})
     return launch
 
@@ -92,6 +97,16 @@ class TestLaunch:
         large = problem(4096, 4096, 4096)
         assert launched(large, {**TILE, "VARIANT": variant}).fn.__name__ == f"scaled_{variant}"
         assert launched(large, {**TILE, "VARIANT": variant}, apart=8).fn.__name__ == "scaled_tiles"
+
+    def test_scales_of_blocks_are_taken_from_columns(self) -> None:
+        """As torch wants them, gaps between or not; only there do they come with the tiles."""
+        asked = problem(4096, 4096, 4096, scales="block")
+        specialized = {**TILE, "VARIANT": "specialized"}
+        assert launched(asked, specialized).fn.__name__ == "scaled_specialized"
+        apart = launched(asked, specialized, scale_a=(1, 5000))
+        scales = apart.args[3]
+        assert (scales.shape, scales.strides, scales.block_shape) == ([31 * 5000 + 4096], [1], [128])
+        assert launched(asked, specialized, scale_a=(32, 1)).fn.__name__ == "scaled_tiles"
 
     def test_shared_tiles_go_there_whole_since_the_workspace_is_not_for_slices(self) -> None:
         shared = {**TILE, "VARIANT": "specialized", "BLOCK_N": 128, "SPLIT_K": 2}
@@ -168,6 +183,16 @@ class TestSpace:
     def test_a_step_has_one_scale_of_each_block(self) -> None:
         space = drawn(KERNEL, problem(512, 512, 512, scales="block"), H200.limits, count=100)
         assert {config["BLOCK_K"] for config in space} == {64, 128}
+
+    def test_scales_that_come_with_the_tiles_take_memory(self) -> None:
+        """Six steps of 32 KB, and 512 bytes each, do not fit beside what is stored."""
+        deepest = {**TILE, "VARIANT": "specialized", "SPLIT_K": 1, "PROGRAMS": 1}
+        for scales, fits in (("tensor", 6), ("block", 5)):
+            asked = problem(4096, 4096, 4096, scales=scales)
+            can = [
+                stages for stages in (4, 5, 6) if KERNEL.valid(asked, {**deepest, "num_stages": stages}, H200.limits)
+            ]
+            assert can[-1] == fits
 
 
 @pytest.mark.parametrize(
