@@ -210,6 +210,28 @@ def test_an_unresolved_duel_goes_on_and_stops() -> None:
     assert result.verdict.unresolved
 
 
+@pytest.mark.parametrize(
+    ("race", "round_s", "rounds"), [(True, 0.01, 200), (True, 0.1, 40), (True, 1, 20), (False, 0.1, 200)]
+)
+def test_a_race_that_cannot_be_told_ends_after_a_while(
+    race: bool, round_s: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But has twenty rounds, and who measures all there is wants all of them."""
+    passed = 0.0
+
+    class Slow(ScriptedMeasurer):
+        def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+            nonlocal passed
+            rounds = max(1, min(rounds, round(seconds / round_s)))
+            passed += rounds * round_s
+            return super().duel(configs, rounds, seconds, seed)
+
+    monkeypatch.setattr("tuner.search.monotonic", lambda: passed)
+    result = search(SPACE, DEFAULT, Slow(lambda config: 100.0, noise=0.05), budget=Budget(trials=12), race=race)
+    assert result.verdict is not None
+    assert result.verdict.rounds == rounds
+
+
 def test_a_duel_ends_with_the_rounds_that_there_are() -> None:
     """Of a recorded space 20, which do not tell its best apart."""
     space = recorded.load("softmax-8192x8192-fp32-nvidia-h200")

@@ -328,13 +328,21 @@ class Scripted(HostClock):
         return timer
 
 
-@pytest.mark.parametrize(("latency_us", "launches"), [(6.0, 3 + 40), (180.0, 3 + 40), (1000.0, 3 + 10), (200_000.0, 3)])
+@pytest.mark.parametrize(("latency_us", "launches"), [(6.0, 3 + 40), (180.0, 3 + 22), (1000.0, 3 + 10), (200_000.0, 3)])
 def test_d11_a_slow_config_keeps_to_its_time(latency_us: float, launches: int) -> None:
     clock = Scripted(latency_us)
     worker = Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
     assert worker.measure(Measure(config(), None, seed=1)).latency_us == latency_us
     assert clock.taken == launches
     assert clock.taken * latency_us < 1e6
+
+
+@pytest.mark.parametrize(("best_us", "launches"), [(9.0, 3 + 40), (7.9, 3 + 10), (4.9, 3)])
+def test_the_farther_behind_a_config_is_the_less_it_is_launched(best_us: float, launches: int) -> None:
+    clock = Scripted(10.0)
+    worker = Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
+    assert worker.measure(Measure(config(), best_us, seed=1)).latency_us == 10.0
+    assert clock.taken == launches
 
 
 def test_every_set_of_operands_is_launched_on() -> None:

@@ -16,7 +16,7 @@ from tuner.sampler import DEFAULT, SAMPLERS
 from tuner.search import Budget, Result
 from tuner.suite import Entry
 
-EFFORTS = {"quick": Budget(60, hope=0.1), "normal": Budget(TRIALS, hope=0.02), "exhaustive": Budget()}
+EFFORTS = {"quick": Budget(60, hope=0.1), "normal": Budget(TRIALS, hope=0.05), "exhaustive": Budget()}
 """What `--effort` stands for; docs/search.md says what each finds. `--trials` takes its place, `--budget` is on top."""
 effort_option = click.Option(
     ["--effort"],

@@ -36,13 +36,12 @@ from tuner.records import FEWEST_SAMPLES, SLOW_US, VENDOR, CardState, Duel, Evid
 
 _LOOK = 3
 """Launches of the first look."""
-_BEATEN = 2.0
-"""A config this many times slower than the best gets no more than the look."""
-_FULL_MS = 8.0
+_BEATEN, _BEHIND = 2.0, 1.25
+"""A config this many times slower than the best gets no more than the look, one so many times `FEWEST_SAMPLES`."""
+_FULL_MS = 4.0
 """Device time, flushes excluded, that a config's samples may take beyond `FEWEST_SAMPLES` launches."""
 _MOST = 40
-"""Launches of a config that passed the look, with `FEWEST_SAMPLES`: 10 tell a 180 us GEMM within 1 %, a 6 us kernel
-needs 40 for 3 %."""
+"""Launches of a config that is close to the best: 10 tell a 180 us GEMM within 1 %, a 6 us kernel needs 40 for 3 %."""
 _INPUTS = ("normal", "normal", "special")
 """Kinds of the inputs that a finalist must be right on. On the second its outputs are in another place, aligned to 16
 bytes and no more."""
@@ -262,10 +261,11 @@ class Worker:
     def _samples(self, config: Config, best_us: float | None) -> tuple[float, ...]:
         timer = self._timer(config)
         look = timer(_LOOK)
-        if median(look) >= SLOW_US or (best_us is not None and min(look) > _BEATEN * best_us):
+        behind = 1.0 if best_us is None else min(look) / best_us
+        if median(look) >= SLOW_US or behind > _BEATEN:
             return tuple(look)
-        count = max(FEWEST_SAMPLES, min(_MOST, int(_FULL_MS * 1000 / (median(look) * self._clock.launches))))
-        return tuple(timer(count))
+        full = max(FEWEST_SAMPLES, min(_MOST, int(_FULL_MS * 1000 / (median(look) * self._clock.launches))))
+        return tuple(timer(FEWEST_SAMPLES if behind > _BEHIND else full))
 
     def _failure(self, config: Config, stage: str, error: Exception, facts: dict[str, Any]) -> Measurement:
         if isinstance(error, _WrongResult):
