@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -92,10 +93,12 @@ def test_k01_k02_however_a_search_ends_nothing_runs_on_and_it_can_go_on(tuner: T
 
 
 def test_a_time_budget_is_kept(tuner: Tuner) -> None:
-    started = monotonic()
+    """The problem's own: imports, and what a card reaches at best, which is measured once, come before."""
     answer = tuner("search", "gemm", "--M", "2048", "--budget", "15s", "--trials", "100000")
-    assert monotonic() - started < 20
     assert answer["match"] == "exact"
+    run = tuner("show", "1")
+    began, ended = (datetime.fromisoformat(run[name]) for name in ("started_at", "ended_at"))
+    assert 10 < (ended - began).total_seconds() < 17
 
 
 def test_several_problems_pay_for_one_worker_and_one_compile_of_what_they_share(tuner: Tuner) -> None:
