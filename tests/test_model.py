@@ -100,6 +100,43 @@ def test_hope_goes_when_the_best_is_found_and_not_while_nothing_is_known() -> No
     assert failing.hope > 0.3
 
 
+def _until_sure(space: Sequence[tuple[Value, ...]], least_hope: float) -> list[tuple[Value, ...]]:
+    """What is taken until the chance of anything better is below 0.02."""
+    model = Model(zip(*space, strict=True), seed=0, least_hope=least_hope)
+    taken: list[int] = []
+    while model.hope >= 0.02:
+        taken.append(model.propose())
+        model.start(taken[-1])
+        model.tell(taken[-1], _far(space[taken[-1]]))
+        assert len(taken) < 190
+    return [space[number] for number in taken]
+
+
+def _least_taken(space: Sequence[tuple[Value, ...]], taken: Sequence[tuple[Value, ...]]) -> int:
+    """How often the choice was that was taken least."""
+    knobs = range(len(space[0]))
+    return min(sum(config[knob] == choice for config in taken) for knob in knobs for choice in {c[knob] for c in space})
+
+
+def test_before_hope_goes_every_choice_of_a_knob_has_its_turn() -> None:
+    assert _least_taken(GRID, _until_sure(GRID, least_hope=0.0)) < 3
+    assert _least_taken(GRID, _until_sure(GRID, least_hope=0.02)) == 3
+
+
+def test_a_choice_that_few_of_many_configs_have_is_not_overlooked() -> None:
+    """Of 18,003 it looks at some 2,000 at a time; and what there are but two of is taken twice."""
+    few: list[tuple[Value, ...]] = [(99, *config[1:]) for config in GRID[-3:]]
+    seldom: list[tuple[Value, ...]] = [(1, 99, *config[2:]) for config in GRID[:2]]
+    taken = _until_sure([*GRID, *few, *seldom], least_hope=0.02)
+    assert {*few, *seldom} <= {*taken}
+
+
+def test_a_knob_of_many_choices_does_not_keep_hope_alive() -> None:
+    """Each of a hundred thrice would take longer than anybody waits."""
+    space: list[tuple[Value, ...]] = list(product(range(100), range(6)))
+    assert len(_until_sure(space, least_hope=0.02)) < 100
+
+
 def test_two_told_the_same_propose_the_same() -> None:
     first, second, third = (_run(Model(zip(*GRID, strict=True), seed), GRID, 40) for seed in (1, 1, 2))
     assert first == second

@@ -40,6 +40,10 @@ _BETTER = log(1.01)
 _SURE, _FEWEST_TOLD = 8, 30
 """Nothing is hoped for once so many proposals in a row say so, of those that do not look closely, and so many results
 are in."""
+_FEWEST_OF_A_CHOICE, _MOST_CHOICES, _EARLY = 3, 16, 2.0
+"""And once every choice was taken so often, of every knob that has no more than so many: what was hardly tried is
+thought to be as slow as what is like it in all else, and now and then is far faster. That begins while so many times
+the chance is left, so that the results are in when it is time to end."""
 _FAILED = 0.9
 """A failed config counts as if it were this quantile of those that ran."""
 _GROWTH, _FEWEST_NEW, _MOST_NEW = 0.25, 4, 64
@@ -122,9 +126,10 @@ class Model:
     Args:
         knobs: the values of every knob, one for each config. Ints have an order; bools and strings have none.
         seed: two models told the same propose the same.
+        least_hope: the chance below which nobody will ask any more; choices that were neglected have their turn before.
     """
 
-    def __init__(self, knobs: Iterable[Sequence[Value]], seed: int) -> None:
+    def __init__(self, knobs: Iterable[Sequence[Value]], seed: int, least_hope: float = 0.0) -> None:
         changing = [_coded(values) for values in knobs if len(set(values)) > 1]
         codes = [codes for codes, _ in changing]
         self._codes: Codes = np.column_stack(codes) if codes else np.zeros((1, 0), np.int16)
@@ -144,6 +149,9 @@ class Model:
         self._spread = 1.0
         self._queue: list[int] = []
         self._hopes: deque[float] = deque(maxlen=_SURE)
+        self._least_hope = least_hope
+        self._neglects = True
+        """Whether some choice may have been taken too seldom; looked at when all else says that it is over."""
         self._posterior: _Posterior | None = None
 
     def start(self, config: int) -> None:
@@ -164,9 +172,18 @@ class Model:
     def hope(self) -> float:
         """The chance that the most promising free config is faster than all that are known by more than 1 %.
 
-        The highest of the last few proposals; 1 while there were too few, or too few results.
+        The highest of the last few proposals; 1 while there were too few, or too few results, or of some choice.
         """
+        return 1.0 if self._neglects and self._nearly_sure else self._likelihood
+
+    @property
+    def _likelihood(self) -> float:
+        """As `hope`, whatever was neglected."""
         return max(self._hopes) if len(self._hopes) == _SURE and len(self._told) >= _FEWEST_TOLD else 1.0
+
+    @property
+    def _nearly_sure(self) -> bool:
+        return self._likelihood < _EARLY * self._least_hope
 
     @ONE_THREAD
     def propose(self) -> int:
@@ -196,7 +213,23 @@ class Model:
         promise = np.where(self._free[self._pool], _CURIOSITY * deviation - mean, -np.inf)
         if len(self._told) > _MOST_KNOWN:
             self._queue = self._pool[np.argsort(-promise)[1:_BATCH]][::-1].tolist()
+        if self._neglects and self._nearly_sure:
+            neglected = self._neglected()
+            self._neglects = bool(neglected.any())
+            if self._neglects and not neglected[self._pool].any():
+                return int(self._random.choice(np.flatnonzero(neglected)))
+            promise[neglected[self._pool] != self._neglects] = -np.inf
         return int(self._pool[np.argmax(promise)])
+
+    def _neglected(self) -> npt.NDArray[np.bool_]:
+        """Which free configs have a choice that was hardly taken."""
+        taken = self._codes[~self._free]
+        neglected = np.zeros(len(self._codes), np.bool_)
+        for codes, those in zip(self._codes.T, taken.T, strict=True):
+            times = np.bincount(those, minlength=int(codes.max()) + 1)
+            if len(times) <= _MOST_CHOICES:
+                neglected |= (times < _FEWEST_OF_A_CHOICE)[codes]
+        return neglected & self._free
 
     def _chance(self, best: float, mean: Floats, deviation: Floats) -> float:
         """Of the likeliest free candidate to be better than this, the best standardised value of all."""

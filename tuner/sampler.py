@@ -49,11 +49,18 @@ class Proposer:
         sampler: one of `SAMPLERS` (`grid` goes through the space in order), or what makes one of its own.
         seed: two proposers told the same propose the same.
         known: measurements of earlier runs; they are learnt from and not proposed again.
+        least_hope: below which whoever asks will stop asking.
     """
 
     def __init__(
-        self, space: Sequence[Config], sampler: str | Maker, seed: int, known: Iterable[Measurement] = ()
+        self,
+        space: Sequence[Config],
+        sampler: str | Maker,
+        seed: int,
+        known: Iterable[Measurement] = (),
+        least_hope: float = 0.0,
     ) -> None:
+        self.least_hope = least_hope
         self._unseen = {config: config for config in space}
         self._asked: dict[Config, Trial] = {}
         self._distributions: dict[str, BaseDistribution] = {
@@ -180,7 +187,8 @@ class ByModel(Feasible):
         super().__init__(proposer, seed)
         self._space = list(self._unseen)
         self._number = {config: number for number, config in enumerate(self._space)}
-        self._model = Model(([config[name] for config in self._space] for name in self._knobs), seed)
+        knobs = ([config[name] for config in self._space] for name in self._knobs)
+        self._model = Model(knobs, seed, proposer.least_hope)
         self._heard = 0
         self._on_the_way: dict[int, int] = {}
         """Configs by trial."""

@@ -169,7 +169,7 @@ def search(
         stop: asked now and then; True ends the search without a duel, as interrupted.
     """
     first = [*([] if default is None else [default]), *winners]
-    proposer = Proposer(space, sampler, seed, known := list(known))
+    proposer = Proposer(space, sampler, seed, known := list(known), budget.hope or 0.0)
     run = _Run(space, default, first, late_winners, measurer, proposer, budget, on_trial, stop)
     run.found.update((measurement.config, measurement) for measurement in known)
     return run.finish(finalists, race_s if race else None, seed, run.measure())
