@@ -123,6 +123,25 @@ def test_before_hope_goes_every_choice_of_a_knob_has_its_turn() -> None:
     assert _least_taken(GRID, _until_sure(GRID, least_hope=0.02)) == 3
 
 
+def test_a_neglected_choice_that_surprises_gives_hope_again() -> None:
+    model = Model(zip(*GRID, strict=True), seed=0, least_hope=0.02)
+    best = inf
+    on_the_way: list[int] = []
+    while model.hope >= 0.02:
+        on_the_way.append(model.propose())
+        model.start(on_the_way[-1])
+        if len(on_the_way) > 8:
+            best = min(best, _far(GRID[told := on_the_way.pop(0)]))
+            model.tell(told, _far(GRID[told]))
+    turn = on_the_way.pop(-2)  # the last that was taken for its choice, before it was seen that none is left
+    for number in on_the_way:
+        best = min(best, _far(GRID[number]))
+        model.tell(number, _far(GRID[number]))
+    assert model.hope < 0.02
+    model.tell(turn, best - 0.1)
+    assert model.hope == 1.0
+
+
 def test_a_choice_that_few_of_many_configs_have_is_not_overlooked() -> None:
     """Of 18,003 it looks at some 2,000 at a time; and what there are but two of is taken twice."""
     few: list[tuple[Value, ...]] = [(99, *config[1:]) for config in GRID[-3:]]

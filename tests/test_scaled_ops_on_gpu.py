@@ -69,6 +69,18 @@ def test_odd_sizes_and_both_kinds_of_scales(size: tuple[int, int, int], dtype: t
             assert right(ops.scaled_gemm(a, b, *given, out_dtype=dtype), product(a, b, *given))
 
 
+def test_scales_of_blocks_lie_in_columns_in_rows_or_with_gaps() -> None:
+    """Where warps have roles the copy engine brings whole columns of them, which may begin anywhere."""
+    M, N, K = 1025, 2048, 1408
+    a, b = draw(M, K), draw(N, K).t()
+    by_a, by_b = blocks(M, N, K)
+    reference = product(a, b, by_a, by_b)
+    gaps = torch.full((by_a.shape[1], M + 7), float("nan"), device="cuda")
+    gaps[:, :M] = by_a.t()
+    for scale_a in (by_a, by_a.t().contiguous().t(), gaps[:, :M].t()):
+        assert right(ops.scaled_gemm(a, b, scale_a, by_b), reference)
+
+
 def test_any_strides_and_addresses() -> None:
     M, N, K = 300, 260, 400
     whole = draw(1, N * K + 1)[0]

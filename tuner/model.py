@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import erf, log, sqrt
+from math import erf, inf, log, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from tuner.kernels.spec import Value
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int16]
+Flags = npt.NDArray[np.bool_]
 
 _START = 2
 """Results before the model proposes; until then configs are taken far from each other."""
@@ -43,7 +44,7 @@ are in."""
 _FEWEST_OF_A_CHOICE, _MOST_CHOICES, _EARLY = 3, 16, 2.0
 """And once every choice was taken so often, of every knob that has no more than so many: what was hardly tried is
 thought to be as slow as what is like it in all else, and now and then is far faster. That begins while so many times
-the chance is left, so that the results are in when it is time to end."""
+the chance is left, so that most results are in when it is time to end; one that surprises gives hope again."""
 _FAILED = 0.9
 """A failed config counts as if it were this quantile of those that ran."""
 _GROWTH, _FEWEST_NEW, _MOST_NEW = 0.25, 4, 64
@@ -152,6 +153,8 @@ class Model:
         self._least_hope = least_hope
         self._neglects = True
         """Whether some choice may have been taken too seldom; looked at when all else says that it is over."""
+        self._turns: set[int] = set()
+        """Configs that were proposed for such a choice, until they are told."""
         self._posterior: _Posterior | None = None
 
     def start(self, config: int) -> None:
@@ -166,6 +169,10 @@ class Model:
         if config not in self._on_the_way:
             self.start(config)
         del self._on_the_way[config]
+        if config in self._turns:
+            self._turns.remove(config)
+            if log_latency < min(self._told.values(), default=inf) - _BETTER:
+                self._hopes.clear()
         self._told[config] = log_latency
 
     @property
@@ -174,16 +181,16 @@ class Model:
 
         The highest of the last few proposals; 1 while there were too few, or too few results, or of some choice.
         """
-        return 1.0 if self._neglects and self._nearly_sure else self._likelihood
+        return 1.0 if self._neglects and self._nearly_sure else self._chance_left
 
     @property
-    def _likelihood(self) -> float:
+    def _chance_left(self) -> float:
         """As `hope`, whatever was neglected."""
         return max(self._hopes) if len(self._hopes) == _SURE and len(self._told) >= _FEWEST_TOLD else 1.0
 
     @property
     def _nearly_sure(self) -> bool:
-        return self._likelihood < _EARLY * self._least_hope
+        return self._chance_left < _EARLY * self._least_hope
 
     @ONE_THREAD
     def propose(self) -> int:
@@ -211,17 +218,26 @@ class Model:
         if not closely:
             self._hopes.append(self._chance(float(np.nanmin(values)), mean, deviation))
         promise = np.where(self._free[self._pool], _CURIOSITY * deviation - mean, -np.inf)
-        if len(self._told) > _MOST_KNOWN:
-            self._queue = self._pool[np.argsort(-promise)[1:_BATCH]][::-1].tolist()
         if self._neglects and self._nearly_sure:
             neglected = self._neglected()
             self._neglects = bool(neglected.any())
-            if self._neglects and not neglected[self._pool].any():
-                return int(self._random.choice(np.flatnonzero(neglected)))
-            promise[neglected[self._pool] != self._neglects] = -np.inf
+            if self._neglects:
+                return self._turn(neglected, promise)
+        if len(self._told) > _MOST_KNOWN:
+            self._queue = self._pool[np.argsort(-promise)[1:_BATCH]][::-1].tolist()
         return int(self._pool[np.argmax(promise)])
 
-    def _neglected(self) -> npt.NDArray[np.bool_]:
+    def _turn(self, neglected: Flags, promise: Floats) -> int:
+        """The most promising of the neglected configs; any of them, if none is among the candidates."""
+        among = neglected[self._pool]
+        if among.any():
+            config = int(self._pool[np.argmax(np.where(among, promise, -np.inf))])
+        else:
+            config = int(self._random.choice(np.flatnonzero(neglected)))
+        self._turns.add(config)
+        return config
+
+    def _neglected(self) -> Flags:
         """Which free configs have a choice that was hardly taken."""
         taken = self._codes[~self._free]
         neglected = np.zeros(len(self._codes), np.bool_)

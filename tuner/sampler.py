@@ -87,7 +87,10 @@ class Proposer:
 
     @property
     def hope(self) -> float:
-        """The chance that there is a config left that is faster by more than 1 %, as far as the sampler can tell."""
+        """The chance that there is a config left that is faster by more than 1 %, as far as the sampler can tell.
+
+        1 while it still gives choices of a knob a turn that were neglected.
+        """
         return self._sampler.hope
 
     def ask(self) -> Config | None:

@@ -48,8 +48,8 @@ _DUEL_S, _LEAST_DUEL_S = 30.0, 1.0
 without a few rounds nothing is shown."""
 RACE_S = 4.0
 """Longest that a race over one problem may take, once it has `FEWEST_ROUNDS`: it is over by then but for many finalists
-of 100 us and more, within 1 % of each other. Of 63 duels of 60 rounds and more (H200, 2026-11-28) 53 had named their
-winner after 67."""
+of 100 us and more, within 1 % of each other. Of 63 duels that took more than 60 rounds (H200, 2026-11-28) 53 named the
+same winner after 67 as in the end."""
 _FINALIST_S, _FEWEST_IN_HASTE = 0.15, 5
 """What a finalist takes to be timed and checked again; with a time budget, as many are taken as there is time for."""
 _DEFAULT_S = 60.0
@@ -71,7 +71,7 @@ class Budget:
     seconds: float | None = None
     hope: float | None = None
     """Or when no unseen config has a larger chance than this to be faster than the best by more than 1 %, as far as the
-    sampler can tell."""
+    sampler can tell; before that it gives every choice of a knob a turn."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,7 @@ def search(
     late_winners: Callable[[], Iterable[Config]] = tuple,
     on_trial: Callable[[Measurement], None] = lambda measurement: None,
     finalists: Finalists = close_to_best,
-    race: bool = True,
-    race_s: float = RACE_S,
+    race_s: float | None = RACE_S,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Searches `space` for the fastest config.
@@ -164,15 +163,15 @@ def search(
         late_winners: asked once, when the first result is back, for those that have won since.
         on_trial: called with every measurement the moment it ends, and again if a re-check overrules it.
         finalists: picks who meets in the duel.
-        race: whether finalists leave the duel as soon as they are shown to be beaten, and it ends while some may be
-            better when it has lasted `race_s` seconds and 20 rounds.
+        race_s: how many seconds a race may take; it has 20 rounds at least. Finalists leave it as soon as they are
+            shown to be beaten. None: it is no race, and all stay for as many rounds as the verdict wants.
         stop: asked now and then; True ends the search without a duel, as interrupted.
     """
     first = [*([] if default is None else [default]), *winners]
     proposer = Proposer(space, sampler, seed, known := list(known), budget.hope or 0.0)
     run = _Run(space, default, first, late_winners, measurer, proposer, budget, on_trial, stop)
     run.found.update((measurement.config, measurement) for measurement in known)
-    return run.finish(finalists, race_s if race else None, seed, run.measure())
+    return run.finish(finalists, race_s, seed, run.measure())
 
 
 class _Run:

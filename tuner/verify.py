@@ -65,7 +65,7 @@ def verify(answer: Answer, default: Config | None, measurer: Measurer, seed: int
     """
     contenders = [answer.config, *(tie.config for tie in answer.ties[:_TIES]), *([] if default is None else [default])]
     space = list(dict.fromkeys(contenders))
-    result = search(space, default, measurer, sampler="grid", seed=seed, finalists=lambda ranked: ranked, race=False)
+    result = search(space, default, measurer, sampler="grid", seed=seed, finalists=lambda ranked: ranked, race_s=None)
     (own,) = [measurement for measurement in result.measurements if measurement.config == answer.config]
     if not own.ok:
         return Check(wrong=own)

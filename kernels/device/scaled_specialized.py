@@ -109,6 +109,7 @@ def multiply(
     and a step that asked for its own would last as long as that takes. Those of b are neighbours along K, and mostly
     in L1.
     """
+    gl.static_assert(BLOCK_N == 128 or not OF_BLOCKS)
     ROWS: gl.constexpr = BLOCK_M // 2
     sums: gl.constexpr = sums_layout(128)
     steps = gl.cdiv(K, BLOCK_K)

@@ -119,7 +119,7 @@ def test_programs_that_share_tiles_agree_with_all_that_run_beside_them(tile: tup
 
 
 @pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized"])
-@pytest.mark.parametrize("M", [5, 300])
+@pytest.mark.parametrize("M", [5, 300, 301])
 def test_every_variant_of_scaled_gemm_is_right_with_both_kinds_of_scales(M: int, variant: str) -> None:
     """At sizes that no tile divides and that the copy engine takes; several tiles a program where those stay."""
     kernel = catalog.load("scaled_gemm")

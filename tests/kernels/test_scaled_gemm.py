@@ -108,6 +108,19 @@ class TestLaunch:
         assert (scales.shape, scales.strides, scales.block_shape) == ([31 * 5000 + 4096], [1], [128])
         assert launched(asked, specialized, scale_a=(32, 1)).fn.__name__ == "scaled_tiles"
 
+    @pytest.mark.parametrize(("address", "kernel"), [(32, "scaled_specialized"), (8, "scaled_tiles")])
+    def test_they_begin_where_the_copy_engine_can(self, address: int, kernel: str) -> None:
+        class At(StandIn):
+            def data_ptr(self) -> int:
+                return address
+
+        asked = problem(4096, 4096, 4096, scales="block")
+        config = KERNEL.signature.config({**TILE, "VARIANT": "specialized"})
+        described = KERNEL.tensors(asked, config, H200.limits)
+        given = {name: (At if name == "scale_a" else StandIn)(operand) for name, operand in described.items()}
+        (launch,) = KERNEL.launch(asked, config, given)
+        assert launch.fn.__name__ == kernel
+
     def test_shared_tiles_go_there_whole_since_the_workspace_is_not_for_slices(self) -> None:
         shared = {**TILE, "VARIANT": "specialized", "BLOCK_N": 128, "SPLIT_K": 2}
         through_pointers = launched(problem(1024, 2048, 4096), shared, apart=8)

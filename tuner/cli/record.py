@@ -64,7 +64,7 @@ def _record(
         budget=Budget(),
         reuse=lambda measurement: not (fresh or measurement.looked_at),
         finalists=_close_to_best,
-        race=False,
+        race_s=None,
         warm_start=False,
     )
     if result.stopped == "interrupted":

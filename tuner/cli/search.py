@@ -17,7 +17,7 @@ from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup import Found, Table
 from tuner.records import Answer, Measurement
-from tuner.search import Budget, Finalists, Result, close_to_best, search
+from tuner.search import RACE_S, Budget, Finalists, Result, close_to_best, search
 from tuner.winners import Winner
 
 TRIALS = 200
@@ -44,7 +44,7 @@ def run_search(
     budget: Budget,
     reuse: Callable[[Measurement], bool] = lambda measurement: True,
     finalists: Finalists = close_to_best,
-    race: bool = True,
+    race_s: float | None = RACE_S,
     warm_start: bool = True,
     stop: Callable[[], bool] | None = None,
 ) -> Result:
@@ -108,7 +108,7 @@ def run_search(
                     late_winners=won_meanwhile,
                     on_trial=on_trial,
                     finalists=finalists,
-                    race=race,
+                    race_s=race_s,
                     stop=asked,
                 )
             except BaseException:
