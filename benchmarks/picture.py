@@ -12,13 +12,13 @@ from pathlib import Path
 from rich.console import Console
 
 from tuner.cli.beside import torch_beside
-from tuner.cli.search import TRIALS, run_search, stored_answer
+from tuner.cli.effort import EFFORTS
+from tuner.cli.search import run_search, stored_answer
 from tuner.cli.show import print_found
 from tuner.cli.source import AUTO, replayed
 from tuner.db.store import Store
 from tuner.measure import recorded
 from tuner.sampler import DEFAULT
-from tuner.search import Budget
 
 
 def main(out: Path) -> None:
@@ -34,7 +34,7 @@ def main(out: Path) -> None:
             space.problem,
             sampler=DEFAULT,
             seed=0,
-            budget=Budget(TRIALS),
+            budget=EFFORTS["normal"],
             reuse=lambda measurement: False,
         )
         found = stored_answer(store, source, space.problem)
