@@ -43,11 +43,11 @@ gemm spaces a search with 52 on their way at the start ends 0.01 % behind the op
 trials it would be 0.3 to 0.6 % and 0.2 % (8 seeds, 2026-11-28)."""
 _LOOK_S = 0.2
 """How often a search that waits looks whether it shall stop."""
-_DUEL_S, _LEAST_DUEL_S = 30.0, 1.0
+DUEL_S, _LEAST_DUEL_S = 30.0, 1.0
 """Longest that the rounds may take in all, without a budget; and what they may take when the budget is spent, since
 without a few rounds nothing is shown."""
 RACE_S = 4.0
-"""Longest that a race over one problem may take, once it has `FEWEST_ROUNDS`: it is over by then but for many finalists
+"""Longest that a race usually may take, once it has `FEWEST_ROUNDS`: it is over by then but for many finalists
 of 100 us and more, within 1 % of each other. Of 63 duels that took more than 60 rounds (H200, 2026-11-28) 53 named the
 same winner after 67 as in the end."""
 _FINALIST_S, _FEWEST_IN_HASTE = 0.15, 5
@@ -304,7 +304,7 @@ class _Run:
         In a race those that are shown to be beaten leave the field. Those that stay must be right again and again.
         """
         started = monotonic()
-        end = max(started + _LEAST_DUEL_S, min(self._end, started + _DUEL_S))
+        end = max(started + _LEAST_DUEL_S, min(self._end, started + DUEL_S))
         duel: Duel | None = None
         verdict: Verdict | None = None
         while (wanted := rounds_wanted(verdict)) and not self._stop():

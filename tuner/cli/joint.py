@@ -30,7 +30,7 @@ from tuner.measure import recorded
 from tuner.measure.joint import OBJECTIVES, JointDuel, JointMeasurer, Part
 from tuner.neighbours import today
 from tuner.records import Duel, Measurement
-from tuner.search import RACE_S, Result, close_to_best, search
+from tuner.search import DUEL_S, Result, close_to_best, search
 from tuner.space import common
 from tuner.suite import Entry, Suite
 
@@ -167,7 +167,7 @@ class _JointSearch:
                     winners=self._first,
                     on_trial=progress.trial,
                     finalists=lambda ranked: self._finalists(ranked, measurer),
-                    race_s=RACE_S * len(self._parts),
+                    race_s=DUEL_S,  # most of it goes into changing from problem to problem
                     stop=stop,
                 )
         except BaseException:
