@@ -397,7 +397,7 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
     store_bytes = config["BLOCK_M"] * BLOCK * itemsize(problem["out_dtype"])
     return (
         roles_can(problem, limits)
-        # Of blocks, two products a step take turns with their sums: 4096^3 takes 196 us so, and 112 (H200, 2026-11-28).
+        # Of blocks, two products a step take turns with their sums: 4096^3 takes 196 us so, and 118 (H200, 2026-11-28).
         and (problem["scales"] == "tensor" or config["BLOCK_N"] == BLOCK)
         and config["num_stages"] * step_bytes + store_bytes + 1024 <= limits.shared_bytes
     )

@@ -181,7 +181,7 @@ class Model:
 
         The highest of the last few proposals; 1 while there were too few, or too few results, or of some choice.
         """
-        return 1.0 if self._neglects and self._nearly_sure else self._chance_left
+        return 1.0 if self._makes_up else self._chance_left
 
     @property
     def _chance_left(self) -> float:
@@ -189,8 +189,9 @@ class Model:
         return max(self._hopes) if len(self._hopes) == _SURE and len(self._told) >= _FEWEST_TOLD else 1.0
 
     @property
-    def _nearly_sure(self) -> bool:
-        return self._chance_left < _EARLY * self._least_hope
+    def _makes_up(self) -> bool:
+        """Whether it is nearly sure, and some choice may have been neglected."""
+        return self._neglects and self._chance_left < _EARLY * self._least_hope
 
     @ONE_THREAD
     def propose(self) -> int:
@@ -218,7 +219,7 @@ class Model:
         if not closely:
             self._hopes.append(self._chance(float(np.nanmin(values)), mean, deviation))
         promise = np.where(self._free[self._pool], _CURIOSITY * deviation - mean, -np.inf)
-        if self._neglects and self._nearly_sure:
+        if self._makes_up:
             neglected = self._neglected()
             self._neglects = bool(neglected.any())
             if self._neglects:

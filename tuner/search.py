@@ -47,8 +47,8 @@ DUEL_S, _LEAST_DUEL_S = 30.0, 1.0
 """Longest that the rounds may take in all, without a budget; and what they may take when the budget is spent, since
 without a few rounds nothing is shown."""
 RACE_S = 4.0
-"""Longest that a race usually may take, once it has `FEWEST_ROUNDS`: it is over by then but for many finalists
-of 100 us and more, within 1 % of each other. Of 63 duels that took more than 60 rounds (H200, 2026-11-28) 53 named the
+"""Longest that a race usually may take, once it has `FEWEST_ROUNDS`: it is over by then but for many finalists of
+100 us and more, within 1 % of each other. Of 63 duels that took more than 60 rounds (H200, 2026-11-28) 53 named the
 same winner after 67 as in the end."""
 _FINALIST_S, _FEWEST_IN_HASTE = 0.15, 5
 """What a finalist takes to be timed and checked again; with a time budget, as many are taken as there is time for."""
@@ -197,7 +197,6 @@ class _Run:
         self._default, self._measurer, self._proposer = default, measurer, proposer
         self._on_trial, self._stop = on_trial, stop
         self._trials = min(len(space), budget.trials or len(space))
-        self._least_hope = budget.hope or 0.0
         self._on_the_way = 0
         self._started = monotonic()
         self._end = self._started + (inf if budget.seconds is None else budget.seconds)
@@ -257,7 +256,7 @@ class _Run:
     @property
     def _hopeless(self) -> bool:
         """Whether nothing better is expected."""
-        return self._proposer.hope < self._least_hope
+        return self._proposer.hope < self._proposer.least_hope
 
     @property
     def _waits_for_default(self) -> bool:

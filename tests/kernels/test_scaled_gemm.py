@@ -34,16 +34,33 @@ def inputs(problem: Problem) -> dict[str, torch.Tensor]:
     return values
 
 
+class At(StandIn):
+    """One at an address."""
+
+    def __init__(self, operand: Operand, address: int) -> None:
+        super().__init__(operand)
+        self._address = address
+
+    def data_ptr(self) -> int:
+        return self._address
+
+
 def launched(
-    problem: Problem, knobs: Mapping[str, Value] = TILE, apart: int = 0, scale_a: tuple[int, int] | None = None
+    problem: Problem,
+    knobs: Mapping[str, Value] = TILE,
+    apart: int = 0,
+    scale_a: tuple[int, int] | None = None,
+    address: int = 0,
 ) -> Launch:
     """What a config launches on tensors as the problem describes them, a's rows so much further apart, or with such
-    strides of its scales."""
+    strides of its scales, which are at an address."""
     config = KERNEL.signature.config(knobs)
     described = dict(KERNEL.tensors(problem, config, H200.limits))
     described["a"] = Operand((problem["M"], problem["K"]), "fp8e4m3", strides=(problem["K"] + apart, 1))
     described["scale_a"] = replace(described["scale_a"], strides=scale_a or described["scale_a"].strides)
-    (launch,) = KERNEL.launch(problem, config, {name: StandIn(operand) for name, operand in described.items()})
+    given = {name: StandIn(operand) for name, operand in described.items()}
+    given["scale_a"] = At(described["scale_a"], address)
+    (launch,) = KERNEL.launch(problem, config, given)
     return launch
 
 
@@ -110,16 +127,8 @@ class TestLaunch:
 
     @pytest.mark.parametrize(("address", "kernel"), [(32, "scaled_specialized"), (8, "scaled_tiles")])
     def test_they_begin_where_the_copy_engine_can(self, address: int, kernel: str) -> None:
-        class At(StandIn):
-            def data_ptr(self) -> int:
-                return address
-
         asked = problem(4096, 4096, 4096, scales="block")
-        config = KERNEL.signature.config({**TILE, "VARIANT": "specialized"})
-        described = KERNEL.tensors(asked, config, H200.limits)
-        given = {name: (At if name == "scale_a" else StandIn)(operand) for name, operand in described.items()}
-        (launch,) = KERNEL.launch(asked, config, given)
-        assert launch.fn.__name__ == kernel
+        assert launched(asked, {**TILE, "VARIANT": "specialized"}, address=address).fn.__name__ == kernel
 
     def test_shared_tiles_go_there_whole_since_the_workspace_is_not_for_slices(self) -> None:
         shared = {**TILE, "VARIANT": "specialized", "BLOCK_N": 128, "SPLIT_K": 2}

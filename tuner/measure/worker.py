@@ -37,7 +37,7 @@ from tuner.records import FEWEST_SAMPLES, SLOW_US, VENDOR, CardState, Duel, Evid
 _LOOK = 3
 """Launches of the first look."""
 _BEATEN, _BEHIND = 2.0, 1.25
-"""A config so many times slower than the best gets no more than the look; one 1.25 times slower, `FEWEST_SAMPLES`."""
+"""Over the time of the best: beyond the one a config gets no more than the look, beyond the other `FEWEST_SAMPLES`."""
 _FULL_MS = 4.0
 """Device time, flushes excluded, that a config's samples may take beyond `FEWEST_SAMPLES` launches."""
 _MOST = 40
