@@ -19,6 +19,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.device.gemm_persistent import gemm_persistent
 from tuner.kernels.device.gemm_specialized import gemm_specialized
+from tuner.kernels.device.gemm_streamed import gemm_streamed
 from tuner.kernels.device.gemm_tiles import gemm_tiles
 from tuner.kernels.device.gemm_vectors import gemm_vectors
 from tuner.kernels.spec import (
@@ -103,25 +104,30 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """Some variants need what descriptors can describe; other tensors of the same problem go through pointers."""
+    """Some variants need rows without gaps, aligned to 16 bytes; other tensors of the same problem go by tiles."""
     M, N, _ = problem.sizes
     if M == 0 or N == 0:
         return ()
     a_is_t, b_is_t = transposed(problem)
     if config["VARIANT"] == "vectors":
         return (vectors(problem, config, tensors),)
-    if config["VARIANT"] not in DESCRIBED:
+    if config["VARIANT"] == "tiles":
         return (tiles(problem, config, tensors),)
-    if describable(tensors["a"], a_is_t) and describable(tensors["b"], b_is_t) and describable(tensors["out"]):
-        return ((persistent if config["VARIANT"] == "persistent" else specialized)(problem, config, tensors),)
+    if describable(tensors["a"], a_is_t) and describable(tensors["b"], b_is_t):
+        if config["VARIANT"] == "streamed":
+            return (streamed(problem, config, tensors),)
+        if describable(tensors["out"]):
+            return ((persistent if config["VARIANT"] == "persistent" else specialized)(problem, config, tensors),)
     return (tiles(problem, through_pointers(config), tensors),)
 
 
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What replaces a config whose descriptors cannot be: the same tile without slices, for which the workspace has no
+    """What replaces a config that takes no such tensors: the same tile without slices, for which the workspace has no
     room; for warps with roles, a tile that fits four warps."""
     if config["VARIANT"] == "persistent":
         return {**config, "SPLIT_K": 1}
+    if config["VARIANT"] == "streamed":
+        return {**config, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 4}
     return {**config, "BLOCK_M": 128, "BLOCK_N": min(128, config["BLOCK_N"]), "BLOCK_K": 64, "num_stages": 4}
 
 
@@ -153,12 +159,42 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
 
 def vectors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
     pointers = [tensors.get(name) for name in ("a", "b", "out", "bias")]
-    whole_k = problem["K"] % config["BLOCK_K"] == 0
+    run, threads = along_k(problem, config)
     return Launch(
         gemm_vectors,
         grid=(tile_count(problem, config),),
         args=(*pointers, *problem.sizes, *strides(tensors)),
-        kwargs=compiled_in(problem, config) | {"WHOLE_K": whole_k, "STAGES": config["num_stages"]},
+        kwargs=compiled_in(problem, config)
+        | {"WHOLE_K": problem["K"] % config["BLOCK_K"] == 0, "RUN": run, "THREADS": threads}
+        | {"A_ONCE": config["BLOCK_N"] >= problem["N"], "B_ONCE": config["BLOCK_M"] >= problem["M"]}
+        | {"B_IS_WIDER": b_is_wider(problem, config)},
+    )
+
+
+def b_is_wider(problem: Problem, config: Mapping[str, Any]) -> bool:
+    """Whether a tile has more columns than rows; if as many, whether the product has."""
+    return (config["BLOCK_N"], problem["N"]) >= (config["BLOCK_M"], problem["M"])
+
+
+def along_k(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
+    """How many neighbours along K one thread multiplies, and how many threads lie along K, where each loads 16 bytes of
+    the wider factor: the layout that Triton gives it, so that what a thread adds up is its own."""
+    a_is_t, b_is_t = transposed(problem)
+    width, threads = 16 // itemsize(problem.dtype), 32 * config["num_warps"]
+    if b_is_t if b_is_wider(problem, config) else not a_is_t:
+        return width, min(threads, config["BLOCK_K"] // width)
+    across = max(1, max(config["BLOCK_M"], config["BLOCK_N"]) // width)
+    return 1, min(threads // across, config["BLOCK_K"])
+
+
+def streamed(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    a, b, out = tensors["a"], tensors["b"], tensors["out"]
+    pointers = (a, b, out, tensors.get("bias"))
+    return Launch(
+        gemm_streamed,
+        grid=(cdiv(problem["N"], config["BLOCK_N"]),),
+        args=(*pointers, *problem.sizes, a.stride(0), b.stride(1), out.stride(0), out.stride(1)),
+        kwargs=compiled_in(problem, config) | {"STAGES": config["num_stages"]},
     )
 
 
@@ -294,15 +330,24 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     },
     "specialized": _ROLES,
     "stream_k": _ROLES,
-    "vectors": {
-        "BLOCK_M": (1, 2, 4, 8, 16, 32, 64),
-        "BLOCK_N": (1, 2, 4, 8, 16, 32, 64),
-        "BLOCK_K": (64, 128, 256, 512, 1024, 2048),
+    "streamed": {
+        "BLOCK_M": (16,),
+        "BLOCK_N": (8, 16, 32),
+        "BLOCK_K": (128, 256, 512, 1024),
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
         "num_warps": (2, 4, 8),
-        "num_stages": (1, 3, 4),
+        "num_stages": (3, 4),
+    },
+    "vectors": {
+        "BLOCK_M": (1, 2, 4, 8, 16, 32, 64),
+        "BLOCK_N": (1, 2, 4, 8, 16, 32, 64),
+        "BLOCK_K": (64, 128, 256, 512, 1024, 2048, 4096),
+        "GROUP_M": (1,),
+        "SPLIT_K": (1,),
+        "STORES": (1,),
+        "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },
 }
 """The choices that each variant has a use for."""
@@ -376,16 +421,33 @@ def vectors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> 
     """What is asked of the kernel without tensor cores."""
     M, N, _ = problem.sizes
     block_m, block_n, threads = config["BLOCK_M"], config["BLOCK_N"], config["num_warps"] * limits.warp_size
-    values = max(block_m, block_n) * config["BLOCK_K"]
+    loaded = max(block_m, block_n) * config["BLOCK_K"] * itemsize(problem.dtype) // threads
     return (
         # Each value is used for all of the few rows: from five on the arithmetic takes longer than the reading.
         min(M, N) <= 4
         and min(block_m, block_n) <= 4
         and precision(problem) == "ieee"
-        # A load of 16 bytes for every thread, and sums that fit its registers.
-        and values * itemsize(problem.dtype) >= threads * 16
-        and block_m * block_n * config["BLOCK_K"] <= threads * limits.registers_per_thread // 2
-        and config["num_stages"] * values * itemsize(problem.dtype) <= limits.shared_bytes
+        # One to sixteen loads of 16 bytes for every thread, whose products its registers hold.
+        and 16 <= loaded <= 256
+        and block_m * block_n * config["BLOCK_K"] <= threads * limits.registers_per_thread
+    )
+
+
+def streamed_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel whose threads load b themselves."""
+    threads = config["num_warps"] * limits.warp_size
+    return (
+        1 < problem["M"] <= 16
+        and problem["layout"] == "nt"
+        and itemsize(problem.dtype) == 2
+        and problem["K"] * 2 % 16 == 0
+        # Since Ampere; others make products in another way than Gluon's for NVIDIA.
+        and limits.capability >= (8, 0)
+        # Each warp has 32 at least of a step along K, and a thread two steps of b, two elements a register, in half of
+        # its registers.
+        and config["BLOCK_K"] >= 32 * config["num_warps"]
+        and config["BLOCK_N"] * config["BLOCK_K"] <= threads * limits.registers_per_thread // 2
+        and config["num_stages"] * 16 * config["BLOCK_K"] * 2 <= limits.shared_bytes
     )
 
 
@@ -403,6 +465,7 @@ _CAN = {
     "persistent": persistent_can,
     "specialized": specialized_can,
     "stream_k": stream_k_can,
+    "streamed": streamed_can,
     "vectors": vectors_can,
 }
 
@@ -431,12 +494,12 @@ bf16 (H200, 2026-11-28), where all fill the card alike; 192 columns, which do no
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Of the tiles, whole, in two slices or shared evenly, the one whose waves over the multiprocessors take least.
 
-    Few rows: tiles for the bytes of b, which are what takes the time. One row, over columns that lie one after the
-    other: no tensor cores.
+    Few rows: tiles for the bytes of b, which are what takes the time. One row: no tensor cores.
     """
     M, N, _ = problem.sizes
     if min(M, N) < 64:
-        return one_row(problem, limits) or sixteen_rows(problem, limits) or few_rows(problem, limits)
+        ways = (by_vectors, by_stream, sixteen_rows)
+        return next((found for way in ways if (found := way(problem, limits))), None) or few_rows(problem, limits)
     if limits.capability[0] == 9 and precision(problem) == "tf32" and problem["layout"] != "nt":
         return across_k(problem, limits)
     for tiling in by_waves(problem, _TILES, limits, even=True):
@@ -453,26 +516,62 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     return few_rows(problem, limits)
 
 
-def one_row(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """The default of a matrix times a vector, where the matrix lies along K; else None."""
+def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
+    """The default of a matrix times a vector, or times up to four where it lies along K; None where it is too small, or
+    the tensor cores are asked for.
+
+    A matrix that lies along K is read a row a program, in steps of 8 KB where they divide it: 18.3 us at
+    1 x 6144 x 4096, and 19.3 with four rows a program. For more vectors programs take as many rows, and less of each.
+    One that lies across K is read 128 bytes of a row at once, by programs of 16 warps: 38.8 us at 1 x 4096 x 14336,
+    40.9 with 8. Where there are more than two of those for each multiprocessor, they are small and share it: 65.4 us at
+    1 x 28672 x 4096, 67.5 with 8 (H200, 2026-11-28).
+    """
     M, N, K = problem.sizes
     a_is_t, b_is_t = transposed(problem)
-    streamed = "BLOCK_N" if M == 1 and b_is_t else "BLOCK_M" if N == 1 and not a_is_t else None
-    if streamed is None or K < 1024:
+    few, many, lies_along_k = ("BLOCK_M", "BLOCK_N", b_is_t) if M <= N else ("BLOCK_N", "BLOCK_M", not a_is_t)
+    vectors = next_power_of_2(min(M, N))
+    if K < 1024 or vectors > (4 if lies_along_k else 1):
         return None
+    if lies_along_k:
+        step = 4096 if K % 4096 == 0 else 2048 if K >= 2048 else 1024
+        depth, warps = {1: (step, step // 512), 2: (min(step, 2048), 2), 4: (512, 2)}[vectors]
+        tile = {many: vectors, "BLOCK_K": depth, "num_warps": warps}
+    else:
+        columns = 128 // itemsize(problem.dtype)
+        small = cdiv(max(M, N), columns) > 2 * limits.sm_count
+        tile = {many: columns, "BLOCK_K": 128 if small else 512, "num_warps": 4 if small else 16}
     config: dict[str, Value] = {
-        "BLOCK_M": 1,
-        "BLOCK_N": 1,
-        streamed: 4,
-        "BLOCK_K": 2048 if K >= 2048 else 1024,
+        few: vectors,
         "GROUP_M": 1,
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "STORES": 1,
-        "num_warps": 4,
         "num_stages": 1,
+        **tile,
     }
     return config if valid(problem, config, limits) else None
+
+
+def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
+    """The default of up to 16 rows where columns of b lie along K, while all programs run at once; else None.
+
+    Steps are as deep as lets them: two programs of 512 for each multiprocessor, or three of 256. 16 x 4096 x 14336
+    takes 38.8 us so, 42.3 in steps of 256 and 41.6 in tiles; 16 x 6144 x 4096 21.4, 21.9 in steps of 512 and 23.6 in
+    tiles; 16 x 28672 x 4096, whose programs do not all run at once, 71.4 at best and 70.1 in tiles (H200, 2026-11-28).
+    """
+    programs = cdiv(problem["N"], 16)
+    config: dict[str, Value] = {
+        "BLOCK_M": 16,
+        "BLOCK_N": 16,
+        "BLOCK_K": 512 if programs <= 2 * limits.sm_count else 256,
+        "GROUP_M": 1,
+        "VARIANT": "streamed",
+        "SPLIT_K": 1,
+        "STORES": 1,
+        "num_warps": 4,
+        "num_stages": 3,
+    }
+    return config if programs <= 3 * limits.sm_count and valid(problem, config, limits) else None
 
 
 def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -603,13 +702,13 @@ KERNEL = Kernel(
         knobs=(
             Knob("BLOCK_M", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows of the output tile a program computes"),
             Knob("BLOCK_N", (1, 2, 4, 8, 16, 32, 64, 128, 192, 256), "columns of that tile"),
-            Knob("BLOCK_K", (32, 64, 128, 256, 512, 1024, 2048), "depth of one step of the loop over K"),
+            Knob("BLOCK_K", (32, 64, 128, 256, 512, 1024, 2048, 4096), "depth of one step of the loop over K"),
             Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),
                 "a program a tile; one a multiprocessor (Hopper on), also with roles for its warps, or with those and "
-                "the last waves shared evenly; no tensor cores",
+                "the last waves shared evenly; b straight to registers; no tensor cores",
                 "tiles",
             ),
             Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K: of all tiles, or of a persistent kernel's last wave", 1),

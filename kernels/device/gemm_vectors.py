@@ -9,12 +9,34 @@ from tuner.kernels.device.gemm_parts import finished
 
 
 @triton.jit
+def read(tile, there, WHOLE_K: tl.constexpr, ONCE: tl.constexpr):
+    """What is read ONCE leaves the cache first, so that what others wrote there need not go to memory for it."""
+    LEAVES: tl.constexpr = "evict_first" if ONCE else ""
+    if WHOLE_K:
+        values = tl.load(tile, eviction_policy=LEAVES)
+    else:
+        values = tl.load(tile, mask=there, other=0.0, eviction_policy=LEAVES)
+    return values.to(tl.float32)
+
+
+@triton.jit
+def thread_sums(products, RUN: tl.constexpr, THREADS: tl.constexpr):
+    """Of products (rows, columns, depth) what each of THREADS threads along K has, in runs of RUN, added up."""
+    ROWS: tl.constexpr = products.shape[0]
+    COLUMNS: tl.constexpr = products.shape[1]
+    DEPTH: tl.constexpr = products.shape[2]
+    runs = tl.reshape(products, (ROWS, COLUMNS, DEPTH // (RUN * THREADS), THREADS, RUN))
+    return tl.sum(tl.sum(runs, axis=4), axis=2)
+
+
+@triton.jit
 def gemm_vectors(
     a, b, out, bias, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    WHOLE_K: tl.constexpr, STAGES: tl.constexpr, ACTIVATION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE_K: tl.constexpr,
+    RUN: tl.constexpr, THREADS: tl.constexpr, A_ONCE: tl.constexpr, B_ONCE: tl.constexpr,
+    B_IS_WIDER: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Every thread multiplies what it loads and keeps a sum of its own; they are added up once, after the loop.
+    """Every thread multiplies what it loads and adds it up; the sums of all are added once, after the loop.
 
     A tensor core wants its operands in shared memory and 16 rows of them. Where there are fewer, the way through
     shared memory costs more than the products, which are exact in fp32 here.
@@ -29,14 +51,16 @@ def gemm_vectors(
     a_tile = a + m * stride_am + k * stride_ak
     b_tile = b + n * stride_bn + k * stride_bk
 
-    acc = tl.zeros((BLOCK_M, BLOCK_N, BLOCK_K), dtype=tl.float32)
-    for start in tl.range(0, K, BLOCK_K, num_stages=STAGES):
-        if WHOLE_K:
-            acc += tl.load(a_tile).to(tl.float32) * tl.load(b_tile).to(tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_N, THREADS), dtype=tl.float32)
+    for start in range(0, K, BLOCK_K):
+        there = k < K - start
+        if B_IS_WIDER:  # Triton multiplies where the second lies, the wider one
+            a_values = read(a_tile, there, WHOLE_K, A_ONCE)
+            b_values = read(b_tile, there, WHOLE_K, B_ONCE)
         else:
-            left = K - start
-            a_values = tl.load(a_tile, mask=k < left, other=0.0).to(tl.float32)
-            acc += a_values * tl.load(b_tile, mask=k < left, other=0.0).to(tl.float32)
+            b_values = read(b_tile, there, WHOLE_K, B_ONCE)
+            a_values = read(a_tile, there, WHOLE_K, A_ONCE)
+        acc += thread_sums(a_values * b_values, RUN, THREADS)
         a_tile += BLOCK_K * stride_ak
         b_tile += BLOCK_K * stride_bk
 

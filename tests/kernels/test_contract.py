@@ -132,11 +132,12 @@ INTERPRETED = [
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")  # silu of large negatives: x / inf
 @pytest.mark.parametrize(("reference", "problem"), INTERPRETED)
 def test_configs_are_right_under_the_interpreter(reference: str, problem: Problem) -> None:
-    """fp32 and fp16: the interpreter computes bf16 products wrongly. Nothing of Hopper alone: Gluon is not interpreted.
-    No programs that wait for each other: they run one after the other."""
+    """fp32 and fp16: the interpreter computes bf16 products wrongly. Nothing of Hopper alone, and nothing streamed:
+    Gluon is not interpreted. No programs that wait for each other: they run one after the other."""
     kernel = catalog.resolve(reference)
     configs = drawn(kernel, problem, B200.limits, count=8, seed=len(problem.text))
-    for config in [config for config in configs if not config.get("SHARED")][:2]:
+    runnable = [config for config in configs if not config.get("SHARED") and config.get("VARIANT") != "streamed"]
+    for config in runnable[:2]:
         error, allowed = wrongness(kernel, problem, config, "cpu")
         assert error <= allowed, config
 
@@ -146,7 +147,8 @@ def test_slices_have_room_in_the_workspace_however_tensors_lie(op: str) -> None:
     """What descriptors cannot describe goes another way, on the workspace that the config asked for."""
     kernel = catalog.load(op)
     seen = set()
-    for values in ({"M": 256, "N": 6144, "K": 4096}, {"M": 1024, "N": 2048, "K": 4096}, {"M": 5120}):
+    few = {"M": 16, "N": 6144, "K": 4096} | ({"layout": "nt"} if op == "gemm" else {})
+    for values in ({"M": 256, "N": 6144, "K": 4096}, {"M": 1024, "N": 2048, "K": 4096}, {"M": 5120}, few):
         problem = kernel.signature.problem(values)
         for config in drawn(kernel, problem, H200.limits, count=150):
             described = dict(kernel.tensors(problem, config, H200.limits))
@@ -156,7 +158,8 @@ def test_slices_have_room_in_the_workspace_however_tensors_lie(op: str) -> None:
             if launch.kwargs.get("SPLIT_K", 1) > 1:
                 assert launch.grid[0] <= described["partials"].shape[0], config.text
             seen.add((config["VARIANT"], launch.fn.__name__.endswith("tiles")))
-    assert {("persistent", True), ("specialized", True)} <= seen
+    others = {("persistent", True), ("specialized", True)} | ({("streamed", True)} if op == "gemm" else set())
+    assert others <= seen
 
 
 def test_every_way_through_gemm_is_interpreted() -> None:

@@ -129,9 +129,35 @@ def test_few_rows_or_columns_need_no_tensor_cores(values: dict[str, object], the
         assert ("vectors" in variants(list(feasible(KERNEL, problem(**values), card.limits)))) is there
 
 
-def test_a_row_over_columns_that_lie_along_k_goes_without_tensor_cores_unless_tuned() -> None:
-    assert KERNEL.default(problem(M=1, N=4096, K=4096, layout="nt"), H200.limits)["VARIANT"] == "vectors"
-    assert KERNEL.default(problem(M=1, N=4096, K=4096), H200.limits)["VARIANT"] == "persistent"
+@pytest.mark.parametrize(
+    ("values", "tile"),
+    [
+        ({"M": 1, "N": 4096, "K": 4096, "layout": "nt"}, {"BLOCK_N": 1, "BLOCK_K": 4096, "num_warps": 8}),
+        ({"M": 1, "N": 4096, "K": 14336, "layout": "nt"}, {"BLOCK_N": 1, "BLOCK_K": 2048, "num_warps": 4}),
+        ({"M": 1, "N": 999, "K": 1500, "layout": "nt"}, {"BLOCK_N": 1, "BLOCK_K": 1024, "num_warps": 2}),
+        ({"M": 1, "N": 4096, "K": 4096}, {"BLOCK_N": 64, "BLOCK_K": 512, "num_warps": 16}),
+        ({"M": 1, "N": 28672, "K": 4096}, {"BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4}),
+        ({"M": 4096, "N": 1, "K": 4096}, {"BLOCK_M": 1, "BLOCK_K": 4096, "num_warps": 8}),
+        ({"M": 4096, "N": 1, "K": 4096, "layout": "tn"}, {"BLOCK_M": 64, "BLOCK_K": 512, "num_warps": 16}),
+        ({"M": 1, "N": 4096, "K": 4096, "dtype": "fp32"}, {"BLOCK_N": 32, "BLOCK_K": 512, "num_warps": 16}),
+        ({"M": 1, "N": 4096, "K": 4096, "layout": "nt", "dtype": "fp32"}, {"BLOCK_K": 4096, "num_warps": 8}),
+        ({"M": 2, "N": 4096, "K": 4096, "layout": "nt"}, {"BLOCK_M": 2, "BLOCK_N": 2, "BLOCK_K": 2048, "num_warps": 2}),
+        ({"M": 3, "N": 4096, "K": 4096, "layout": "nt"}, {"BLOCK_M": 4, "BLOCK_N": 4, "BLOCK_K": 512, "num_warps": 2}),
+    ],
+)
+def test_a_matrix_times_a_vector_goes_without_tensor_cores_unless_tuned(
+    values: dict[str, object], tile: dict[str, int]
+) -> None:
+    for card in (A100, H200):
+        default = KERNEL.default(problem(**values), card.limits)
+        assert {name: default[name] for name in ("VARIANT", *tile)} == {"VARIANT": "vectors", **tile}
+
+
+@pytest.mark.parametrize(
+    "values", [{"M": 1, "N": 4096, "K": 512}, {"M": 1, "N": 1, "K": 4096}, {"M": 2, "N": 4096, "K": 4096}]
+)
+def test_other_products_with_few_rows_take_tiles_unless_tuned(values: dict[str, object]) -> None:
+    assert KERNEL.default(problem(**values), H200.limits)["VARIANT"] in ("tiles", "persistent")
 
 
 @pytest.mark.parametrize(
@@ -158,8 +184,10 @@ def test_few_rows_are_cut_until_they_fill_the_card_once(values: dict[str, object
         ({"N": 14336}, {"BLOCK_N": 128, "BLOCK_K": 64, "num_stages": 6}),
         ({"N": 28672}, {"BLOCK_N": 256, "BLOCK_K": 64, "num_stages": 4}),  # one wave of 112, not two of 224
         ({"N": 128256}, {"BLOCK_N": 256, "BLOCK_K": 64, "num_stages": 3}),
-        ({"N": 4096, "layout": "nt"}, {"BLOCK_N": 32, "BLOCK_K": 256, "num_stages": 6}),
-        ({"N": 28672, "layout": "nt"}, {"BLOCK_N": 256, "BLOCK_K": 128}),
+        ({"N": 4096, "layout": "nt"}, {"VARIANT": "streamed", "BLOCK_N": 16, "BLOCK_K": 512}),
+        ({"N": 6144, "layout": "nt", "M": 5}, {"VARIANT": "streamed", "BLOCK_N": 16, "BLOCK_K": 256}),
+        ({"N": 4096, "layout": "nt", "dtype": "fp32"}, {"VARIANT": "tiles", "BLOCK_N": 32, "BLOCK_K": 128}),
+        ({"N": 28672, "layout": "nt"}, {"VARIANT": "tiles", "BLOCK_N": 256, "BLOCK_K": 128}),
         ({"N": 28672, "M": 2}, {"BLOCK_N": 256, "VARIANT": "persistent", "num_warps": 4}),
         ({"N": 2048, "M": 8}, {"BLOCK_K": 256, "VARIANT": "persistent", "num_stages": 5}),  # as many as fit
         ({"N": 28672, "M": 8, "dtype": "fp32"}, {"BLOCK_N": 256, "VARIANT": "tiles", "num_warps": 2}),
@@ -259,7 +287,64 @@ def test_vectors_use_no_tensor_core_and_load_16_bytes_at_once() -> None:
         VARIANT="vectors", BLOCK_M=1, BLOCK_N=4, BLOCK_K=1024, num_stages=1,
     )  # fmt: skip
     assert "mma" not in code
-    assert "ld.global.v4.b32" in code
+    assert "L2::cache_hint.v4.b32" in code
+
+
+@pytest.mark.parametrize(
+    ("values", "tile"),
+    [
+        ({"M": 1, "layout": "nt"}, {"BLOCK_M": 1, "BLOCK_N": 1, "BLOCK_K": 4096, "num_warps": 8}),
+        ({"M": 1, "layout": "nn"}, {"BLOCK_M": 1, "BLOCK_N": 64, "BLOCK_K": 512, "num_warps": 16}),
+        ({"M": 4096, "N": 1, "layout": "nn"}, {"BLOCK_M": 4, "BLOCK_N": 1, "BLOCK_K": 2048, "num_warps": 4}),
+        ({"M": 4096, "N": 1, "layout": "tn"}, {"BLOCK_M": 32, "BLOCK_N": 1, "BLOCK_K": 256, "num_warps": 4}),
+        ({"M": 1, "layout": "nt", "dtype": "fp32"}, {"BLOCK_M": 1, "BLOCK_N": 2, "BLOCK_K": 1024, "num_warps": 4}),
+    ],
+)
+def test_threads_add_up_what_they_loaded_themselves_until_the_loop_ends(
+    values: dict[str, object], tile: dict[str, int]
+) -> None:
+    code = ptx({"N": 4096, "K": 4096, **values}, VARIANT="vectors", num_stages=1, **tile)
+    (loop,) = re.findall(r"^(\$L__BB0_\d+):(?=.*bra(?:\.uni)? \t?\1;)", code, re.MULTILINE | re.DOTALL)
+    end = [found.end() for found in re.finditer(rf"bra(?:\.uni)? \t?{re.escape(loop)};", code)][-1]
+    assert "shfl.sync" not in code[:end]
+    assert "shfl.sync" in code[end:]
+
+
+@pytest.mark.parametrize(("M", "rows", "hints"), [(1, 1, True), (4, 4, True), (4, 1, False)])
+def test_a_matrix_that_is_read_once_leaves_the_cache_first(M: int, rows: int, hints: bool) -> None:
+    code = ptx({"M": M, "N": 4096, "K": 4096, "layout": "nt"},
+               VARIANT="vectors", BLOCK_M=rows, BLOCK_N=2, BLOCK_K=1024, num_warps=4, num_stages=1)  # fmt: skip
+    assert ("createpolicy.fractional.L2::evict_first" in code) is hints
+
+
+def test_b_streams_into_the_registers_of_the_tensor_cores_and_leaves_the_cache_first() -> None:
+    """Of 16 columns of b and 512 along K each of 128 threads loads 8 times 16 bytes a step, and stores none of them."""
+    code = ptx({"M": 16, "N": 4096, "K": 4096, "layout": "nt"},
+               VARIANT="streamed", BLOCK_M=16, BLOCK_N=16, BLOCK_K=512, num_warps=4, num_stages=3)  # fmt: skip
+    assert code.count("L2::cache_hint.v4.b32") == 3 * 8  # the first step, and two of the loop
+    assert code.count("mma.sync") == 2 * 2 * 128 // 16
+    first, last = code.index("mma.sync"), code.rindex("mma.sync")
+    assert "st.shared" not in code[first:last]
+    assert "shfl.sync" not in code[:last]
+
+
+@pytest.mark.parametrize(
+    ("values", "there"),
+    [
+        ({"M": 2, "layout": "nt"}, True),
+        ({"M": 16, "layout": "nt"}, True),
+        ({"M": 1, "layout": "nt"}, False),
+        ({"M": 17, "layout": "nt"}, False),
+        ({"M": 16, "layout": "nn"}, False),
+        ({"M": 16, "layout": "tt"}, False),
+        ({"M": 16, "layout": "nt", "dtype": "fp32"}, False),
+        ({"M": 16, "layout": "nt", "K": 4100}, False),  # no 16 bytes
+    ],
+)
+def test_b_is_streamed_to_up_to_16_rows_where_it_lies_along_k(values: dict[str, object], there: bool) -> None:
+    for card in (A100, H200, B200):
+        space = feasible(KERNEL, problem(**{"N": 4096, "K": 4096} | values), card.limits)
+        assert ("streamed" in variants(list(space))) is there
 
 
 def test_every_variant_says_what_it_has_a_use_for() -> None:

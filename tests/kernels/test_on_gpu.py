@@ -70,21 +70,24 @@ def test_seeded_configs_are_right_at_odd_sizes(op: str) -> None:
     assert not wrong(catalog.load(op), pairs)
 
 
-@pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized", "stream_k", "vectors"])
+@pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized", "stream_k", "streamed", "vectors"])
 def test_every_variant_of_gemm_is_right_in_every_layout(variant: str) -> None:
     """At sizes that no tile divides and that the copy engine takes."""
     kernel = catalog.load("gemm")
     special: dict[str, dict[str, object]] = {
         "vectors": {"M": 3, "N": 1048, "K": 2056},
+        "streamed": {"M": 13, "N": 1044, "K": 2056},
         "stream_k": {"M": 2056, "N": 2056, "K": 520},  # 153 tiles of 128 x 256 and more of smaller ones
     }
     sizes = special.get(variant, {"M": 328, "N": 1048, "K": 520})
+    count = 12 if variant == "streamed" else 3  # which is for one layout alone
     pairs: list[tuple[Problem, Config]] = []
     for layout in ("nn", "nt", "tn", "tt"):
         for dtype, more in (("bf16", {}), ("fp16", {"bias": True, "activation": "gelu"})):
             problem = kernel.signature.problem({**sizes, "dtype": dtype, "layout": layout, **more})
             space = [config for config in feasible(kernel, problem, limits()) if config["VARIANT"] == variant]
-            pairs += [(problem, config) for config in random.Random(len(pairs)).sample(space, 3)]
+            pairs += [(problem, config) for config in random.Random(len(pairs)).sample(space, min(count, len(space)))]
+    assert len(pairs) == 24
     assert not wrong(kernel, pairs)
 
 
