@@ -22,6 +22,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.errors import UsageError
+from tuner.kernels.device.gemm_vectors import gemm_vectors
 from tuner.kernels.device.scaled_persistent import scaled_persistent
 from tuner.kernels.device.scaled_specialized import scaled_specialized
 from tuner.kernels.device.scaled_tiles import scaled_tiles
@@ -47,10 +48,12 @@ from tuner.kernels.tiling import (
     describable,
     flops,
     has_steps,
+    reading,
     rows_walked,
     slices_fill,
     stage_bytes,
     suits,
+    threads_can,
     tile_count,
 )
 
@@ -129,7 +132,9 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     M, N, _ = problem.sizes
     if M == 0 or N == 0:
         return ()
-    if config["VARIANT"] not in DESCRIBED:
+    if config["VARIANT"] == "vectors":
+        return (vectors(problem, config, tensors),)
+    if config["VARIANT"] == "tiles":
         return (tiles(problem, config, tensors),)
     if all(describable(tensors[name], is_t=name == "b") for name in ("a", "b", "out")):
         if config["VARIANT"] == "persistent":
@@ -140,8 +145,12 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
 
 
 def in_columns(scales: Any) -> bool:
-    """Whether the copy engine can take scales of blocks from a whole column at once, as torch wants them to lie."""
-    return bool(scales.stride(0) == 1 and scales.data_ptr() % 16 == 0)
+    """Whether the copy engine can take scales of blocks from a whole column at once, as torch wants them to lie.
+
+    Each has to begin at a multiple of 16 bytes: from 301 rows one after the other it takes an illegal instruction.
+    """
+    columns = scales.stride(0) == 1 and scales.stride(1) * itemsize("fp32") % 16 == 0
+    return bool(columns and scales.data_ptr() % 16 == 0)
 
 
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -198,6 +207,22 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
         grid=(tile_count(problem, config) * config["SPLIT_K"],),
         args=(*pointers, *summing, left.count, right.count, K, *strides, config["GROUP_M"]),
         kwargs=compiled_in(problem, config, left, right) | {"WHOLE_K": K % config["BLOCK_K"] == 0},
+    )
+
+
+def vectors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    """By gemm's kernel: both factors lie along K, and a thread loads 16 elements of the wider one at once."""
+    M, N, K = problem.sizes
+    a, b, out, scale_a, scale_b = (tensors[name] for name in ("a", "b", "out", "scale_a", "scale_b"))
+    strides = [tensor.stride(dim) for tensor in (a, b, out) for dim in (0, 1)]
+    return Launch(
+        gemm_vectors,
+        grid=(tile_count(problem, config),),
+        args=(a, b, out, None, scale_a, scale_b, M, N, K, *strides),
+        kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")}
+        | {"WHOLE_K": K % config["BLOCK_K"] == 0, "RUN": 16}
+        | {"THREADS": min(32 * config["num_warps"], config["BLOCK_K"] // 16), "ACTIVATION": "none"}
+        | reading(problem, config),
     )
 
 
@@ -297,9 +322,19 @@ def vendor_can(problem: Problem, out: Any) -> bool:
 DESCRIBED = ("persistent", "specialized")
 """The variants that go through descriptors, by programs that stay."""
 
+_SIDES = (16, 32, 64, 128, 256)
+
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
-    "tiles": {"PROGRAMS": (1,)},
+    "tiles": {
+        "BLOCK_M": _SIDES,
+        "BLOCK_N": _SIDES,
+        "BLOCK_K": (64, 128, 256),
+        "PROGRAMS": (1,),
+        "num_stages": (2, 3, 4, 5, 6),
+    },
     "persistent": {
+        "BLOCK_M": _SIDES,
+        "BLOCK_N": _SIDES,
         "BLOCK_K": (128, 256),
         "num_warps": (4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
@@ -313,6 +348,15 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "num_warps": (4,),
         "num_stages": (3, 4, 5, 6),
     },
+    "vectors": {
+        "BLOCK_M": (1, 2, 4, 8),
+        "BLOCK_N": (1, 2, 4, 8),
+        "BLOCK_K": (512, 1024, 2048, 4096, 8192),
+        "GROUP_M": (1,),
+        "SPLIT_K": (1,),
+        "PROGRAMS": (1,),
+        "num_stages": (1,),
+    },
 }
 """The choices that each variant has a use for."""
 
@@ -321,7 +365,7 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     return (
         # Tensor cores multiply e4m3 from Ada on; before, no instruction even converts it.
         limits.capability >= (8, 9)
-        and suits(problem, config, limits)
+        and suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
         # A step along K has one scale of each block.
         and (problem["scales"] == "tensor" or config["BLOCK_K"] <= BLOCK)
         and _CAN[config["VARIANT"]](problem, config, limits)
@@ -381,11 +425,12 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
 
 
 def roles_can(problem: Problem, limits: Limits) -> bool:
-    """Whether warps with roles have a use: wgmma is Hopper's alone, and busy all the time with sums that stay there."""
+    """Whether warps with roles have a use: wgmma is Hopper's alone, and busy all the time with sums that stay there. Of
+    blocks, the scales of a come in columns of M, each aligned to 16 bytes."""
     return (
         descriptors_can(problem, limits)
         and limits.capability[0] == 9
-        and (problem["scales"] == "block" or problem["accumulate"] == "fp32")
+        and (problem["accumulate"] == "fp32" if problem["scales"] == "tensor" else problem["M"] % 4 == 0)
     )
 
 
@@ -403,7 +448,12 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
     )
 
 
-_CAN = {"tiles": tiles_can, "persistent": persistent_can, "specialized": specialized_can}
+_CAN = {
+    "tiles": tiles_can,
+    "persistent": persistent_can,
+    "specialized": specialized_can,
+    "vectors": threads_can,
+}
 
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -443,7 +493,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
             f"{'.'.join(map(str, limits.capability))}; take gemm on 16-bit ones"
         )
     if min(M, N) < 64:
-        return few_rows(problem, limits)
+        return by_vectors(problem, limits) or few_rows(problem, limits)
     sums = "block" if problem["scales"] == "block" else problem["accumulate"]
     with_roles = _WITH_ROLES.get(sums, {}) if roles_can(problem, limits) else {}
     others = _WITHOUT[sums] if with_roles else 1.0
@@ -454,6 +504,29 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         for found in filled(problem, config, limits):
             return found
     return few_rows(problem, limits)
+
+
+def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
+    """The default of a matrix times one vector or two; None where it is too small, or blocks have scales.
+
+    1 x 28672 x 4096 takes 35.6 us so and 45.6 in slices of tiles, 1 x 4096 x 14336 21.9 and 26.3, 2 x 4096 x 4096 12.2
+    and 13.1, 2 x 28672 x 4096 41.7 and 45.4. Four take 59.7 and 45.3 (H200, 2026-11-29).
+    """
+    vectors = next_power_of_2(min(problem["M"], problem["N"]))
+    many, depth = (2, 1024) if vectors == 2 else (2, 4096) if problem["K"] % 4096 == 0 else (1, 2048)
+    few, wide = ("BLOCK_M", "BLOCK_N") if problem["M"] <= problem["N"] else ("BLOCK_N", "BLOCK_M")
+    config: dict[str, Value] = {
+        few: vectors,
+        wide: many,
+        "BLOCK_K": depth,
+        "GROUP_M": 1,
+        "VARIANT": "vectors",
+        "SPLIT_K": 1,
+        "PROGRAMS": 1,
+        "num_warps": 2,
+        "num_stages": 1,
+    }
+    return config if vectors <= 2 and problem["K"] >= depth and valid(problem, config, limits) else None
 
 
 def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
@@ -508,14 +581,14 @@ KERNEL = Kernel(
             Attribute("out_dtype", ("bf16", "fp16"), "bf16", help="dtype of out"),
         ),
         knobs=(
-            Knob("BLOCK_M", (16, 32, 64, 128, 256), "rows of the output tile a program computes"),
-            Knob("BLOCK_N", (16, 32, 64, 128, 256), "columns of that tile"),
-            Knob("BLOCK_K", (64, 128, 256), "depth of one step of the loop over K"),
+            Knob("BLOCK_M", (1, 2, 4, 8, *_SIDES), "rows of the output tile a program computes"),
+            Knob("BLOCK_N", (1, 2, 4, 8, *_SIDES), "columns of that tile"),
+            Knob("BLOCK_K", (64, 128, 256, 512, 1024, 2048, 4096, 8192), "depth of one step of the loop over K"),
             Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),
-                "a program a tile; programs that stay (Hopper on), their warps with roles or not",
+                "a program a tile; programs that stay (Hopper on), their warps with roles or not; no tensor cores",
                 "tiles",
             ),
             Knob(
@@ -523,7 +596,7 @@ KERNEL = Kernel(
             ),
             Knob("PROGRAMS", (1, 2), "programs that stay on a multiprocessor", 1),
             Knob("num_warps", (2, 4, 8), "warps that share a tile and its sums"),
-            Knob("num_stages", (2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
+            Knob("num_stages", (1, 2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
         ),
     ),
     operands=operands,

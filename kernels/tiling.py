@@ -72,6 +72,35 @@ def accumulators_fit(problem: Problem, config: Mapping[str, Any], limits: Limits
     )
 
 
+def b_is_wider(problem: Problem, config: Mapping[str, Any]) -> bool:
+    """Whether a tile has more columns than rows; if as many, whether the product has."""
+    return (config["BLOCK_N"], problem["N"]) >= (config["BLOCK_M"], problem["M"])
+
+
+def reading(problem: Problem, config: Mapping[str, Any]) -> dict[str, bool]:
+    """Which factor each program reads something else of, and which one is wider: what vectors are compiled with."""
+    return {
+        "A_ONCE": config["BLOCK_N"] >= problem["N"],
+        "B_ONCE": config["BLOCK_M"] >= problem["M"],
+        "B_IS_WIDER": b_is_wider(problem, config),
+    }
+
+
+def threads_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of a tile whose products threads make, without tensor cores."""
+    M, N, _ = problem.sizes
+    block_m, block_n, threads = config["BLOCK_M"], config["BLOCK_N"], config["num_warps"] * limits.warp_size
+    loaded = max(block_m, block_n) * config["BLOCK_K"] * itemsize(problem.dtype) // threads
+    return (
+        # Each value is used for all of the few rows: from five on the arithmetic takes longer than the reading.
+        min(M, N) <= 4
+        and min(block_m, block_n) <= 4
+        # One to sixteen loads of 16 bytes for every thread, whose products its registers hold.
+        and 16 <= loaded <= 256
+        and block_m * block_n * config["BLOCK_K"] <= threads * limits.registers_per_thread
+    )
+
+
 def has_steps(problem: Problem, config: Mapping[str, Any]) -> bool:
     """Whether each slice along K has two at least."""
     return config["SPLIT_K"] * config["BLOCK_K"] * 2 <= problem["K"]

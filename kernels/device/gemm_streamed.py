@@ -87,15 +87,17 @@ def add_products(acc, stages, step, b, LAYOUT: gl.constexpr, STAGES: gl.constexp
 
 @gluon.jit
 def gemm_streamed(
-    a, b, out, bias, M, N, K, stride_am, stride_bn, stride_om, stride_on,
+    a, b, out, bias, M, N, eighths, am_eighths, bn_eighths, stride_om, stride_on,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     ACTIVATION: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """All rows, and BLOCK_N columns, of a program. Rows of a and columns of b lie along K, each aligned to 16 bytes.
+    """All rows, and BLOCK_N columns, of a program. Rows of a and columns of b lie along K, each aligned to 16 bytes: K
+    and their strides are given in eighths, so that the compiler knows it too.
 
     Two steps of b are in registers, one being multiplied, one on its way: in two variables, not in one that is handed
     on, since a register that is moved is waited for.
     """
+    K, stride_am, stride_bn = eighths * 8, am_eighths * 8, bn_eighths * 8
     DEPTH: gl.constexpr = BLOCK_K // num_warps
     A: gl.constexpr = factor_layout(BLOCK_M, DEPTH, num_warps)
     B: gl.constexpr = factor_layout(BLOCK_N, DEPTH, num_warps)

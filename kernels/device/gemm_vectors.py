@@ -31,7 +31,7 @@ def thread_sums(products, RUN: tl.constexpr, THREADS: tl.constexpr):
 
 @triton.jit
 def gemm_vectors(
-    a, b, out, bias, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
+    a, b, out, bias, scale_a, scale_b, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE_K: tl.constexpr,
     RUN: tl.constexpr, THREADS: tl.constexpr, A_ONCE: tl.constexpr, B_ONCE: tl.constexpr,
     B_IS_WIDER: tl.constexpr, ACTIVATION: tl.constexpr,
@@ -39,7 +39,8 @@ def gemm_vectors(
     """Every thread multiplies what it loads and adds it up; the sums of all are added once, after the loop.
 
     A tensor core wants its operands in shared memory and 16 rows of them. Where there are fewer, the way through
-    shared memory costs more than the products, which are exact in fp32 here.
+    shared memory costs more than the products, which are exact in fp32 here. 8-bit floats have scales, one of each
+    factor.
     """
     tiles_m = tl.cdiv(M, BLOCK_M)
     first_m = tl.program_id(0) % tiles_m * BLOCK_M
@@ -66,6 +67,9 @@ def gemm_vectors(
 
     row = first_m + tl.arange(0, BLOCK_M)
     column = first_n + tl.arange(0, BLOCK_N)
-    sums = finished(tl.sum(acc, axis=2), bias, column, N, ACTIVATION)
+    sums = tl.sum(acc, axis=2)
+    if scale_a is not None:
+        sums *= tl.load(scale_a) * tl.load(scale_b)
+    sums = finished(sums, bias, column, N, ACTIVATION)
     place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
     tl.store(place, sums.to(out.dtype.element_ty), mask=(row < M)[:, None] & (column < N)[None, :])

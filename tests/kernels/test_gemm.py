@@ -21,6 +21,7 @@ from tuner.kernels.device import gemm_specialized as device
 from tuner.kernels.gemm import KERNEL, VARIANTS, shared_tiles
 from tuner.kernels.spec import Config, Problem, cdiv
 from tuner.kernels.tiling import tile_count
+from tuner.measure import check
 from tuner.space import feasible
 
 
@@ -326,6 +327,23 @@ def test_b_streams_into_the_registers_of_the_tensor_cores_and_leaves_the_cache_f
     first, last = code.index("mma.sync"), code.rindex("mma.sync")
     assert "st.shared" not in code[first:last]
     assert "shfl.sync" not in code[:last]
+
+
+def test_rows_of_a_multiple_of_8_are_copied_16_bytes_at_once() -> None:
+    """The compiler looks for multiples of 16 alone, and refuses to copy 2 bytes."""
+    code = ptx({"M": 13, "N": 1044, "K": 2056, "layout": "nt", "dtype": "fp16", "bias": True},
+               VARIANT="streamed", BLOCK_M=16, BLOCK_N=16, BLOCK_K=512, num_warps=4, num_stages=3)  # fmt: skip
+    copies = re.findall(r"cp\.async\.c[ag]\.shared\.global .*?, (0x\w+)", code)
+    assert copies == ["0x10"] * 4 * 8  # 16 rows of 512 by 128 threads: two steps ahead of the loop, two in it
+    assert code.count("L2::cache_hint.v4.b32") == 3 * 8
+
+
+def test_sums_in_fp32_stray_with_their_length_and_shorter_types_do_not() -> None:
+    """What cuBLAS adds up in parts, by 1.7e-7, one after the other strays by 9.8e-7 (33 x 48 x 1032, an H200)."""
+    asked = problem(M=33, N=48, K=1032, dtype="fp32")
+    assert 9.8e-7 < check.tolerance(KERNEL, asked, 1.7e-7) < 1e-5
+    assert KERNEL.rounding(problem(M=33, N=48, K=1032)) == 0
+    assert KERNEL.rounding(problem(M=33, N=48, K=1032, dtype="fp32", precision="tf32")) == 2**-10
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from tuner.space import feasible
 KERNEL = catalog.load("scaled_gemm")
 TILE: dict[str, Value] = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "GROUP_M": 1, "num_warps": 4, "num_stages": 3}
 FEW: dict[str, Value] = {**TILE, "BLOCK_M": 16}
+VECTORS: dict[str, Value] = {
+    "BLOCK_M": 1, "BLOCK_N": 2, "BLOCK_K": 1024, "GROUP_M": 1, "VARIANT": "vectors", "num_warps": 2, "num_stages": 1,
+}  # fmt: skip
 
 
 def problem(M: int, N: int, K: int, **attributes: object) -> Problem:
@@ -130,6 +133,18 @@ class TestLaunch:
         asked = problem(4096, 4096, 4096, scales="block")
         assert launched(asked, {**TILE, "VARIANT": "specialized"}, address=address).fn.__name__ == kernel
 
+    def test_columns_of_scales_that_are_not_aligned_to_16_bytes_are_not_for_the_copy_engine(self) -> None:
+        """It takes an illegal instruction from coordinates between: 1,025 rows one after the other."""
+        specialized = {**TILE, "VARIANT": "specialized"}
+        aligned = problem(1024, 4096, 4096, scales="block")
+        assert launched(aligned, specialized, scale_a=(1, 1028)).fn.__name__ == "scaled_specialized"
+        assert launched(aligned, specialized, scale_a=(1, 1030)).fn.__name__ == "scaled_tiles"
+        for rows, there in ((1024, True), (1025, False), (1026, False)):
+            asked = problem(rows, 4096, 4096, scales="block")
+            assert KERNEL.valid(asked, KERNEL.signature.config(specialized), H200.limits) is there
+            assert (KERNEL.default(asked, H200.limits)["VARIANT"] == "specialized") is there
+            assert KERNEL.valid(problem(rows, 4096, 4096), KERNEL.signature.config(specialized), H200.limits)
+
     def test_shared_tiles_go_there_whole_since_the_workspace_is_not_for_slices(self) -> None:
         shared = {**TILE, "VARIANT": "specialized", "BLOCK_N": 128, "SPLIT_K": 2}
         through_pointers = launched(problem(1024, 2048, 4096), shared, apart=8)
@@ -162,11 +177,13 @@ class TestLaunch:
         ({**FEW, "SPLIT_K": 2, "BLOCK_K": 64}, {"scales": "block"}),
         ({**FEW, "VARIANT": "persistent"}, {"scales": "block"}),
         ({**TILE, "VARIANT": "persistent"}, {}),
+        (VECTORS, {}),
+        ({**VECTORS, "BLOCK_M": 2, "BLOCK_N": 1}, {}),
     ],
 )
 def test_what_is_multiplied_and_scaled_is_right(knobs: dict[str, Value], attributes: dict[str, object]) -> None:
     """Under the interpreter, which knows no products of 8-bit floats: the same values in 16 bits."""
-    asked = problem(20, 144, 528, out_dtype="fp16", **attributes)
+    asked = problem(3 if knobs["num_stages"] == 1 else 20, 144, 528, out_dtype="fp16", **attributes)
     config = KERNEL.signature.config(knobs)
     values = inputs(asked)
     work = tensors.workspace(KERNEL.workspace(asked, config, H200.limits), "cpu")
@@ -174,6 +191,38 @@ def test_what_is_multiplied_and_scaled_is_right(knobs: dict[str, Value], attribu
     for launch in KERNEL.launch(asked, config, {**values, **wide, **work}):
         launch()
     assert check.error(KERNEL, asked, values, {"out": values["out"]}) <= torch.finfo(torch.float16).eps
+
+
+class TestVectors:
+    @pytest.mark.parametrize(
+        ("sizes", "tile"),
+        [
+            ((1, 4096, 4096), (1, 2, 4096)),
+            ((1, 4096, 14336), (1, 1, 2048)),
+            ((2, 4096, 4096), (2, 2, 1024)),
+            ((4096, 1, 4096), (2, 1, 4096)),
+        ],
+    )
+    def test_one_or_two_go_without_tensor_cores_unless_tuned(
+        self, sizes: tuple[int, int, int], tile: tuple[int, int, int]
+    ) -> None:
+        for card in (H200, RTX_4090):
+            for accumulate in ("fp32", "fast"):
+                default = KERNEL.default(problem(*sizes, accumulate=accumulate), card.limits)
+                assert default["VARIANT"] == "vectors"
+                assert (default["BLOCK_M"], default["BLOCK_N"], default["BLOCK_K"]) == tile
+
+    @pytest.mark.parametrize(
+        ("sizes", "scales"), [((4, 4096, 4096), "tensor"), ((1, 4096, 4096), "block"), ((1, 4096, 512), "tensor")]
+    )
+    def test_more_and_those_of_blocks_take_tiles(self, sizes: tuple[int, int, int], scales: str) -> None:
+        assert KERNEL.default(problem(*sizes, scales=scales), H200.limits)["VARIANT"] == "tiles"
+
+    def test_what_is_read_once_is_the_weights(self) -> None:
+        one, several = (launched(problem(rows, 4096, 4096), VECTORS) for rows in (1, 4))
+        assert one.fn.__name__ == "gemm_vectors"
+        assert (one.kwargs["A_ONCE"], one.kwargs["B_ONCE"]) == (False, True)
+        assert (several.kwargs["A_ONCE"], several.kwargs["B_ONCE"]) == (False, False)
 
 
 class TestSpace:

@@ -126,7 +126,8 @@ def test_tolerance_follows_the_vendor_the_dtype_and_the_products() -> None:
 
     assert allowed(0.0, dtype="bf16") == 2 * 2.0**-7
     assert allowed(0.0, dtype="fp16") == 2 * 2.0**-10
-    assert allowed(0.0, dtype="fp32") == 2 * 2.0**-23
+    assert allowed(0.0, dtype="fp32", K=1) == 2 * 2.0**-23
+    assert allowed(0.0, dtype="fp32", K=64) == 2 * 64**0.5 * 2.0**-24
     assert allowed(0.0, dtype="fp32", precision="tf32") == 2 * 2.0**-10
     assert allowed(0.01, dtype="fp32") == 0.04
 
