@@ -7,25 +7,27 @@ the time for everything that is not a product: waiting, scaling, rounding, stori
 Two things are new, besides. Hopper's tensor cores want both operands with K contiguous: a as it lies, b as the
 transpose of a contiguous matrix, which is how `torch.nn.Linear` keeps its weights. And they add 8-bit products in
 fewer bits than fp32 has (14, found DeepSeek-AI, "DeepSeek-V3", section 3.3.2, 2024), so that a sum in fp32 has to leave
-them from time to time, for registers that the threads add up: `accumulate` says whether it does.
+them from time to time, for registers that the threads add up: `accumulate` says whether it does. What may be tried
+stands in `rules.scaled_space`, what runs untuned in `rules.scaled_default`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tuner.errors import UsageError
 from tuner.kernels.device.gemm_vectors import gemm_vectors
 from tuner.kernels.device.scaled_persistent import scaled_persistent
 from tuner.kernels.device.scaled_specialized import scaled_specialized
 from tuner.kernels.device.scaled_tiles import scaled_tiles
+from tuner.kernels.rules.scaled_default import default
+from tuner.kernels.rules.scaled_space import BLOCK, DESCRIBED, SIDES, VARIANTS, swapped, valid
+from tuner.kernels.rules.tiling import describable, flops, reading, tile_count
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -37,29 +39,9 @@ from tuner.kernels.spec import (
     Operand,
     Problem,
     Signature,
-    Value,
     cdiv,
     itemsize,
-    next_power_of_2,
 )
-from tuner.kernels.tiling import (
-    accumulators_fit,
-    by_waves,
-    describable,
-    flops,
-    has_steps,
-    reading,
-    rows_walked,
-    slices_fill,
-    stage_bytes,
-    suits,
-    threads_can,
-    tile_count,
-)
-
-BLOCK = 128
-"""Columns of a, and rows and columns of b, that share a scale; and how many products the tensor cores add up before
-fp32 takes over."""
 
 
 @dataclass(frozen=True)
@@ -175,11 +157,6 @@ def factors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, A
     left = Rows(a, M, a.stride(0), config["BLOCK_M"], scale_a, of_a, share_a)
     right = Rows(b, N, b.stride(1), config["BLOCK_N"], scale_b, of_b, share_b)
     return (right, left) if swapped(config) else (left, right)
-
-
-def swapped(config: Mapping[str, Any]) -> bool:
-    """Whether b is on the left."""
-    return bool(config["BLOCK_M"] < 64 <= config["BLOCK_N"])
 
 
 def compiled_in(problem: Problem, config: Mapping[str, Any], left: Rows, right: Rows) -> dict[str, Any]:
@@ -319,250 +296,6 @@ def vendor_can(problem: Problem, out: Any) -> bool:
     return cuda >= (12, 9) and hopper and M % 16 == 0 and K % (4 * BLOCK) == 0
 
 
-DESCRIBED = ("persistent", "specialized")
-"""The variants that go through descriptors, by programs that stay."""
-
-_SIDES = (16, 32, 64, 128, 256)
-
-VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
-    "tiles": {
-        "BLOCK_M": _SIDES,
-        "BLOCK_N": _SIDES,
-        "BLOCK_K": (64, 128, 256),
-        "PROGRAMS": (1,),
-        "num_stages": (2, 3, 4, 5, 6),
-    },
-    "persistent": {
-        "BLOCK_M": _SIDES,
-        "BLOCK_N": _SIDES,
-        "BLOCK_K": (128, 256),
-        "num_warps": (4, 8),  # more only divide their work
-        "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
-    },
-    "specialized": {
-        "BLOCK_M": (128,),  # two groups of 64 rows
-        "BLOCK_N": (128, 256),
-        "BLOCK_K": (128,),
-        "SPLIT_K": (1, 2),
-        "PROGRAMS": (1,),
-        "num_warps": (4,),
-        "num_stages": (3, 4, 5, 6),
-    },
-    "vectors": {
-        "BLOCK_M": (1, 2, 4, 8),
-        "BLOCK_N": (1, 2, 4, 8),
-        "BLOCK_K": (512, 1024, 2048, 4096, 8192),
-        "GROUP_M": (1,),
-        "SPLIT_K": (1,),
-        "PROGRAMS": (1,),
-        "num_stages": (1,),
-    },
-}
-"""The choices that each variant has a use for."""
-
-
-def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    return (
-        # Tensor cores multiply e4m3 from Ada on; before, no instruction even converts it.
-        limits.capability >= (8, 9)
-        and suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
-        # A step along K has one scale of each block.
-        and (problem["scales"] == "tensor" or config["BLOCK_K"] <= BLOCK)
-        and _CAN[config["VARIANT"]](problem, config, limits)
-        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
-        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
-    )
-
-
-def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the kernel that goes through pointers."""
-    # wgmma reads shared memory, so the step in use stays there; older instructions copy it to registers first.
-    buffers = config["num_stages"] - (0 if wgmma(config, limits) else 1)
-    return sums_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
-
-
-def wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
-    """Whether Hopper's own instruction does it: four warps, and 64 rows on the left."""
-    return limits.capability[0] == 9 and max(config["BLOCK_M"], config["BLOCK_N"]) >= 64 and config["num_warps"] >= 4
-
-
-def sums_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """As in gemm, of more sums."""
-    return accumulators_fit(problem, config, limits, sums_held(problem, config, limits))
-
-
-def sums_held(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
-    """fp32 sums in registers at once: a tile's, and those that are still being added up by the tensor cores."""
-    tile = config["BLOCK_M"] * config["BLOCK_N"]
-    if problem["scales"] == "block":
-        return 2 * tile
-    if problem["accumulate"] == "fast" or not wgmma(config, limits):
-        return tile
-    columns = config["BLOCK_M"] if swapped(config) else config["BLOCK_N"]
-    return tile + min(tile, config["num_warps"] * 16 * columns)
-
-
-def descriptors_can(problem: Problem, limits: Limits) -> bool:
-    """The copy engine came with Hopper, and wants every row aligned to 16 bytes."""
-    _, N, K = problem.sizes
-    rows = K * itemsize(problem.dtype), N * itemsize(problem["out_dtype"])
-    return limits.capability >= (9, 0) and all(row % 16 == 0 for row in rows)
-
-
-def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the persistent kernel."""
-    tile, programs = config["BLOCK_M"] * config["BLOCK_N"], config["PROGRAMS"]
-    shared = config["num_stages"] * stage_bytes(problem, config) + tile * itemsize(problem["out_dtype"])
-    registers = sums_held(problem, config, limits) + 48 * config["num_warps"] * limits.warp_size
-    return (
-        descriptors_can(problem, limits)
-        and sums_fit(problem, config, limits)
-        # Two programs overlap one's waiting with the other's products, if they fit: each takes 1 KB for the system,
-        # and some 48 registers a thread beside its sums.
-        and programs * (shared + 1024) <= limits.shared_bytes + 1024
-        and (programs == 1 or programs * registers <= limits.registers_per_sm)
-    )
-
-
-def roles_can(problem: Problem, limits: Limits) -> bool:
-    """Whether warps with roles have a use: wgmma is Hopper's alone, and busy all the time with sums that stay there. Of
-    blocks, the scales of a come in columns of M, each aligned to 16 bytes."""
-    return (
-        descriptors_can(problem, limits)
-        and limits.capability[0] == 9
-        and (problem["accumulate"] == "fp32" if problem["scales"] == "tensor" else problem["M"] % 4 == 0)
-    )
-
-
-def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of a tile of the kernel whose warps have roles."""
-    step_bytes = stage_bytes(problem, config)
-    if problem["scales"] == "block":
-        step_bytes += config["BLOCK_M"] * itemsize("fp32")
-    store_bytes = config["BLOCK_M"] * BLOCK * itemsize(problem["out_dtype"])
-    return (
-        roles_can(problem, limits)
-        # Of blocks, two products a step take turns with their sums: 4096^3 takes 196 us so, and 118 (H200, 2026-11-28).
-        and (problem["scales"] == "tensor" or config["BLOCK_N"] == BLOCK)
-        and config["num_stages"] * step_bytes + store_bytes + 1024 <= limits.shared_bytes
-    )
-
-
-_CAN = {
-    "tiles": tiles_can,
-    "persistent": persistent_can,
-    "specialized": specialized_can,
-    "vectors": threads_can,
-}
-
-
-def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
-    return has_steps(problem, config) and slices_fill(problem, config, limits)
-
-
-_TILES = {
-    "fast": {(128, 256): 1.0, (128, 128): 0.98, (64, 256): 0.95, (256, 128): 0.93, (64, 128): 0.87, (128, 64): 0.76},
-    "fp32": {(256, 128): 1.0, (128, 128): 0.99, (64, 128): 0.91, (64, 256): 0.85, (128, 64): 0.82},
-    "block": {(64, 128): 1.0, (128, 64): 0.93, (128, 128): 0.9},
-}
-"""How fast the tensor cores are with a tile, over the fastest, by what becomes of its sums: the best of each among some
-100 configs at 4096^3 (H200, 2026-11-28), none with roles for its warps."""
-_WITH_ROLES = {"fp32": {(128, 256): 1.0, (128, 128): 0.99}, "block": {(128, 128): 1.0}}
-_WITHOUT = {"fp32": 0.78, "block": 0.68}
-"""The same with roles, and the fastest tile without over the fastest with them: 4096^3 takes 101 us and 130, in blocks
-112 and 166, 1024 x 6144 x 4096 in blocks 45 and 67 (H200, 2026-11-28)."""
-_JOINING_WITH_ROLES = 1e7
-"""As `JOINING` in kernels/tiling.py, where each thread leaves and reads its sums in the order in which it holds them:
-256 x 4096 x 14336 takes 34 us in two slices and 46 in one, 256 x 4096 x 4096 17.9 and 18.8, in blocks 18.4 and 20.7
-(H200, 2026-11-28)."""
-
-
-def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Of the tiles, whole or in two slices, the one whose waves over the multiprocessors take least.
-
-    Few rows: narrow tiles in slices along K, until every multiprocessor has one, for the bytes of b take the time.
-
-    Raises:
-        UsageError: the card multiplies no 8-bit floats.
-    """
-    M, N, _ = problem.sizes
-    if limits.capability < (8, 9):
-        raise UsageError(
-            "scaled_gemm multiplies 8-bit floats on cards of compute capability 8.9 and up, and this one has "
-            f"{'.'.join(map(str, limits.capability))}; take gemm on 16-bit ones"
-        )
-    if min(M, N) < 64:
-        return by_vectors(problem, limits) or few_rows(problem, limits)
-    sums = "block" if problem["scales"] == "block" else problem["accumulate"]
-    with_roles = _WITH_ROLES.get(sums, {}) if roles_can(problem, limits) else {}
-    others = _WITHOUT[sums] if with_roles else 1.0
-    speeds = {tile: others * speed for tile, speed in _TILES[sums].items()} | with_roles
-    joining = dict.fromkeys(with_roles, _JOINING_WITH_ROLES)
-    for block_m, block_n, slices, _ in by_waves(problem, speeds, limits, joining=joining):
-        config: dict[str, Value] = {"BLOCK_M": block_m, "BLOCK_N": block_n, "SPLIT_K": slices}
-        for found in filled(problem, config, limits):
-            return found
-    return few_rows(problem, limits)
-
-
-def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """The default of a matrix times one vector or two; None where it is too small, or blocks have scales.
-
-    1 x 28672 x 4096 takes 35.6 us so and 45.6 in slices of tiles, 1 x 4096 x 14336 21.9 and 26.3, 2 x 4096 x 4096 12.2
-    and 13.1, 2 x 28672 x 4096 41.7 and 45.4. Four take 59.7 and 45.3 (H200, 2026-11-29).
-    """
-    vectors = next_power_of_2(min(problem["M"], problem["N"]))
-    many, depth = (2, 1024) if vectors == 2 else (2, 4096) if problem["K"] % 4096 == 0 else (1, 2048)
-    few, wide = ("BLOCK_M", "BLOCK_N") if problem["M"] <= problem["N"] else ("BLOCK_N", "BLOCK_M")
-    config: dict[str, Value] = {
-        few: vectors,
-        wide: many,
-        "BLOCK_K": depth,
-        "GROUP_M": 1,
-        "VARIANT": "vectors",
-        "SPLIT_K": 1,
-        "PROGRAMS": 1,
-        "num_warps": 2,
-        "num_stages": 1,
-    }
-    return config if vectors <= 2 and problem["K"] >= depth and valid(problem, config, limits) else None
-
-
-def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """The default where a tile has fewer than 64 rows or columns: programs share a multiprocessor, so none stays."""
-    M, N, _ = problem.sizes
-    config: dict[str, Value] = {
-        "BLOCK_M": min(64, max(16, next_power_of_2(M))),
-        "BLOCK_N": min(64, max(16, next_power_of_2(N))),
-        "VARIANT": "tiles",
-    }
-    most = max(1, round(2 * limits.sm_count / tile_count(problem, config)))
-    return next(
-        found
-        for split_k in (16, 8, 4, 2, 1)
-        if split_k <= most
-        for found in filled(problem, {**config, "SPLIT_K": split_k}, limits)
-    )
-
-
-def filled(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
-    """A tile with its order, a variant, the warps that its sums want, and the most stages that fit.
-
-    Sums of blocks wait for their scales, too: programs that share a multiprocessor fill each other's gaps.
-    """
-    group_m = rows_walked(problem, int(config["BLOCK_M"]))
-    few = sums_held(problem, {**config, "num_warps": 4}, limits) <= 128 * 128
-    plain = ("tiles", "persistent") if problem["scales"] == "block" else ("persistent", "tiles")
-    variants = ("specialized", *plain)
-    for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), (6, 5, 4, 3, 2)):
-        more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
-        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, **more}
-        shared = stages * stage_bytes(problem, full)
-        if (variant in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
-            yield full
-
-
 KERNEL = Kernel(
     signature=Signature(
         op="scaled_gemm",
@@ -581,8 +314,8 @@ KERNEL = Kernel(
             Attribute("out_dtype", ("bf16", "fp16"), "bf16", help="dtype of out"),
         ),
         knobs=(
-            Knob("BLOCK_M", (1, 2, 4, 8, *_SIDES), "rows of the output tile a program computes"),
-            Knob("BLOCK_N", (1, 2, 4, 8, *_SIDES), "columns of that tile"),
+            Knob("BLOCK_M", (1, 2, 4, 8, *SIDES), "rows of the output tile a program computes"),
+            Knob("BLOCK_N", (1, 2, 4, 8, *SIDES), "columns of that tile"),
             Knob("BLOCK_K", (64, 128, 256, 512, 1024, 2048, 4096, 8192), "depth of one step of the loop over K"),
             Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
             Knob(

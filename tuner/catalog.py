@@ -20,7 +20,7 @@ from tuner.kernels.spec import Kernel, Signature
 ENTRY_POINTS = "tuner.kernels"
 """Group of the entry points that packages offer kernels under: `my_op = "my_package.my_op"`, a kernel file's module."""
 
-_NOT_KERNELS = {"spec", "source", "tiling", "device"}
+_NOT_KERNELS = {"spec", "source", "rules", "device"}
 
 
 def names() -> list[str]:

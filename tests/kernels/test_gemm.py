@@ -18,9 +18,10 @@ from helpers import A100, B200, H200
 
 from tuner import catalog
 from tuner.kernels.device import gemm_specialized as device
-from tuner.kernels.gemm import KERNEL, VARIANTS, shared_tiles
+from tuner.kernels.gemm import KERNEL
+from tuner.kernels.rules.gemm_space import VARIANTS, shared_tiles
+from tuner.kernels.rules.tiling import tile_count
 from tuner.kernels.spec import Config, Problem, cdiv
-from tuner.kernels.tiling import tile_count
 from tuner.measure import check
 from tuner.space import feasible
 
