@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +18,9 @@ from tuner.db.database import READER_WAITS_S, WRITER_WAITS_S, Database
 from tuner.db.encoding import json_text
 from tuner.db.revisions import OURS
 from tuner.errors import ReadOnly, StoreError, UsageError
+
+_AGAIN_S = 0.01
+"""How long until a lock is asked for again."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class SQLite(Database):
             cursor.execute(f"PRAGMA busy_timeout = {(WRITER_WAITS_S if writes else READER_WAITS_S) * 1000}")
             tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if writes and (not tables or tables >= OURS):
-                cursor.execute("PRAGMA journal_mode = WAL")
+                _log_ahead(cursor)
             cursor.execute("PRAGMA synchronous = NORMAL")
             cursor.execute("PRAGMA foreign_keys = ON")
             cursor.close()
@@ -121,3 +125,17 @@ class SQLite(Database):
 
 IN_MEMORY = SQLite(Path(":memory:"))
 """One that is empty at first, and gone with the last connection to it."""
+
+
+def _log_ahead(cursor: sqlite3.Cursor) -> None:
+    """Turns the write-ahead log on. Another's write ahead of it is waited for here: SQLite itself does not, since who
+    reads and then wants the whole file may wait for one who wants the same."""
+    since = monotonic()
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() - since > WRITER_WAITS_S:
+                raise
+        sleep(_AGAIN_S)

@@ -143,6 +143,19 @@ class TestLocks:
             release.join()
         assert store.known(SCALE, PROBLEM, HERE) == [measured()]
 
+    def test_e02_who_opens_a_new_database_waits_for_one_who_makes_it(self, path: Path) -> None:
+        """There is no write-ahead log yet, and SQLite does not wait for a lock to turn it on."""
+        with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            release = Timer(0.5, other.execute, ["COMMIT"])
+            release.start()
+            since = monotonic()
+            opened = Store.open(path)
+            assert monotonic() - since > 0.3
+            release.join()
+        assert opened.devices() == []
+        opened.close()
+
     def test_e03_an_open_write_does_not_block_a_reader(self, store: Store, path: Path) -> None:
         number = answered(store)
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
