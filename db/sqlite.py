@@ -136,6 +136,6 @@ def _log_ahead(cursor: sqlite3.Cursor) -> None:
             cursor.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() - since > WRITER_WAITS_S:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() - since > WRITER_WAITS_S:
                 raise
         sleep(_AGAIN_S)

@@ -97,7 +97,7 @@ def gemm_streamed(
     Two steps of b are in registers, one being multiplied, one on its way: in two variables, not in one that is handed
     on, since a register that is moved is waited for.
     """
-    K, stride_am, stride_bn = eighths * 8, am_eighths * 8, bn_eighths * 8
+    K = eighths * 8
     DEPTH: gl.constexpr = BLOCK_K // num_warps
     A: gl.constexpr = factor_layout(BLOCK_M, DEPTH, num_warps)
     B: gl.constexpr = factor_layout(BLOCK_N, DEPTH, num_warps)
@@ -108,10 +108,10 @@ def gemm_streamed(
     # Columns past the end are the last one: their loads stay in bounds, and they are never stored. Rows of a past the
     # end are not read: copies of one row, by all programs at once, wait for each other.
     n, bk = offsets(BLOCK_N, DEPTH, B)
-    b_tile = b + gl.minimum(first_n + n, N - 1).to(gl.int64) * stride_bn + bk
+    b_tile = b + gl.minimum(first_n + n, N - 1).to(gl.int64) * bn_eighths * 8 + bk
     b_even = load_b(b_tile, 0, bk, K, BLOCK_K)
     m, ak = offsets(BLOCK_M, DEPTH, COPIED)
-    a_tile = a + m.to(gl.int64) * stride_am + ak
+    a_tile = a + m.to(gl.int64) * am_eighths * 8 + ak
     swizzled: gl.constexpr = gl.SwizzledSharedLayout(8, 1, min(8, DEPTH // 8), [2, 1, 0])
     stages = gl.allocate_shared_memory(a.dtype.element_ty, [STAGES, num_warps, BLOCK_M, DEPTH], swizzled)
     for step in gl.static_range(STAGES - 1):

@@ -100,10 +100,11 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     M, N, _ = problem.sizes
+    a_is_t, b_is_t = transposed(problem)
     return (
         suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
         # Steps along K are 32-bit offsets, and one down a column crosses whole rows. (Along M and N they are 64-bit.)
-        and config["BLOCK_K"] * max(M, N) < 2**31
+        and config["BLOCK_K"] * max(M if a_is_t else 1, 1 if b_is_t else N) < 2**31
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
         and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())

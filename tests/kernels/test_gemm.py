@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
@@ -237,6 +238,7 @@ def test_the_parts_of_a_space_leave_nothing_out(op: str) -> None:
 
 COMPILE = """
     import sys, triton
+    from dataclasses import replace
     from triton.backends.compiler import GPUTarget
     from tuner.kernels.gemm import KERNEL
     from tuner.measure.compile import StandIn
@@ -251,20 +253,36 @@ COMPILE = """
     triton.runtime.driver.set_active(Driver())
     problem, config = KERNEL.signature.problem({problem!r}), KERNEL.signature.config({config!r})
     assert KERNEL.valid(problem, config, H200.limits), config
-    tensors = {{name: StandIn(o) for name, o in KERNEL.tensors(problem, config, H200.limits).items()}}
+    operands = dict(KERNEL.tensors(problem, config, H200.limits))
+    if {apart!r}:
+        operands["a"] = replace(operands["a"], strides=({apart!r}, 1))
+    tensors = {{name: StandIn(operand) for name, operand in operands.items()}}
     (launch,) = KERNEL.launch(problem, config, tensors)
-    print(launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs).asm["ptx"])
+    print(launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs).asm[{form!r}])
 """
 
 
-def ptx(values: dict[str, object], **config: object) -> str:
-    """Compiled for Hopper in a process of its own: what is compiled for is fixed for a process."""
+def compiled(values: Mapping[str, object], config: Mapping[str, object], form: str, apart: int | None = None) -> str:
+    """Compiled for Hopper in a process of its own: what is compiled for is fixed for a process.
+
+    Args:
+        form: "ptx", or "ttgir" for what Triton makes of it before.
+        apart: elements from one row of a to the next.
+    """
     full = {"STORES": 1, "SPLIT_K": 1, "GROUP_M": 1, "num_warps": 4, **config}
-    code = dedent(COMPILE).format(tests=str(Path(__file__).parents[1]), problem=values, config=full)
+    given = {"tests": str(Path(__file__).parents[1]), "problem": values, "config": full, "form": form, "apart": apart}
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     return subprocess.run(
-        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-c", dedent(COMPILE).format(**given)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     ).stdout
+
+
+def ptx(values: Mapping[str, object], **config: object) -> str:
+    return compiled(values, config, "ptx")
 
 
 def test_warps_with_roles_copy_multiply_and_hand_over_registers() -> None:
@@ -337,6 +355,22 @@ def test_rows_of_a_multiple_of_8_are_copied_16_bytes_at_once() -> None:
     copies = re.findall(r"cp\.async\.c[ag]\.shared\.global .*?, (0x\w+)", code)
     assert copies == ["0x10"] * 4 * 8  # 16 rows of 512 by 128 threads: two steps ahead of the loop, two in it
     assert code.count("L2::cache_hint.v4.b32") == 3 * 8
+
+
+def test_rows_of_a_that_are_4_gb_apart_are_found_by_64_bit_offsets() -> None:
+    """The stride in eighths has 32 bits, and eight times as much has not."""
+    config = {"VARIANT": "streamed", "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 512, "num_stages": 3}
+    code = compiled({"M": 5, "N": 4096, "K": 4096, "layout": "nt"}, config, "ttgir", 2**31)
+    uses = re.findall(r"= (\S+) %am_eighths\b.*: (.*?) loc", code)
+    assert uses
+    assert all((op, types) in {("arith.extsi", "i32 to i64"), ("tt.splat", "i64")} for op, types in uses), uses
+
+
+def test_columns_of_b_that_lie_along_k_may_be_any_number() -> None:
+    """No step crosses a row, so none is too many elements for 32 bits: 4096 deep and 600,000 columns."""
+    assert KERNEL.default(problem(M=1, N=600_000, K=4096, layout="nt"), H200.limits)["BLOCK_K"] == 4096
+    assert KERNEL.default(problem(M=1, N=600_000, K=4096), H200.limits)["VARIANT"] == "vectors"
+    assert max(int(config["BLOCK_K"]) for config in feasible(KERNEL, problem(M=2, N=2**24, K=4096), H200.limits)) == 64
 
 
 def test_sums_in_fp32_stray_with_their_length_and_shorter_types_do_not() -> None:
