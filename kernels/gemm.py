@@ -23,7 +23,7 @@ from tuner.kernels.device.gemm_tiles import gemm_tiles
 from tuner.kernels.device.gemm_vectors import gemm_vectors
 from tuner.kernels.rules.gemm_default import default
 from tuner.kernels.rules.gemm_space import DESCRIBED, VARIANTS, precision, shared_tiles, sliced_tiles, transposed, valid
-from tuner.kernels.rules.tiling import b_is_wider, describable, flops, reading, tile_count
+from tuner.kernels.rules.tiling import by_threads, describable, flops, tile_count
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -36,7 +36,6 @@ from tuner.kernels.spec import (
     Problem,
     Signature,
     cdiv,
-    itemsize,
 )
 
 
@@ -117,28 +116,15 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
 
 
 def vectors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    a_is_t, b_is_t = transposed(problem)
     pointers = [tensors.get(name) for name in ("a", "b", "out", "bias")]
     scales = (None, None)
-    run, threads = along_k(problem, config)
     return Launch(
         gemm_vectors,
         grid=(tile_count(problem, config),),
         args=(*pointers, *scales, *problem.sizes, *strides(tensors)),
-        kwargs=compiled_in(problem, config)
-        | {"WHOLE_K": problem["K"] % config["BLOCK_K"] == 0, "RUN": run, "THREADS": threads}
-        | reading(problem, config),
+        kwargs=compiled_in(problem, config) | by_threads(problem, config, not a_is_t, b_is_t),
     )
-
-
-def along_k(problem: Problem, config: Mapping[str, Any]) -> tuple[int, int]:
-    """How many neighbours along K one thread multiplies, and how many threads lie along K, where each loads 16 bytes of
-    the wider factor: the layout that Triton gives it, so that what a thread adds up is its own."""
-    a_is_t, b_is_t = transposed(problem)
-    width, threads = 16 // itemsize(problem.dtype), 32 * config["num_warps"]
-    if b_is_t if b_is_wider(problem, config) else not a_is_t:
-        return width, min(threads, config["BLOCK_K"] // width)
-    across = max(1, max(config["BLOCK_M"], config["BLOCK_N"]) // width)
-    return 1, min(threads // across, config["BLOCK_K"])
 
 
 def streamed(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:

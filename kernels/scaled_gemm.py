@@ -27,7 +27,7 @@ from tuner.kernels.device.scaled_specialized import scaled_specialized
 from tuner.kernels.device.scaled_tiles import scaled_tiles
 from tuner.kernels.rules.scaled_default import default
 from tuner.kernels.rules.scaled_space import BLOCK, DESCRIBED, SIDES, VARIANTS, swapped, valid
-from tuner.kernels.rules.tiling import describable, flops, reading, tile_count
+from tuner.kernels.rules.tiling import by_threads, describable, flops, tile_count
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -188,18 +188,16 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
 
 
 def vectors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
-    """By gemm's kernel: both factors lie along K, and a thread loads 16 elements of the wider one at once."""
-    M, N, K = problem.sizes
+    """By gemm's kernel: both factors lie along K."""
     a, b, out, scale_a, scale_b = (tensors[name] for name in ("a", "b", "out", "scale_a", "scale_b"))
     strides = [tensor.stride(dim) for tensor in (a, b, out) for dim in (0, 1)]
     return Launch(
         gemm_vectors,
         grid=(tile_count(problem, config),),
-        args=(a, b, out, None, scale_a, scale_b, M, N, K, *strides),
+        args=(a, b, out, None, scale_a, scale_b, *problem.sizes, *strides),
         kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")}
-        | {"WHOLE_K": K % config["BLOCK_K"] == 0, "RUN": 16}
-        | {"THREADS": min(32 * config["num_warps"], config["BLOCK_K"] // 16), "ACTIVATION": "none"}
-        | reading(problem, config),
+        | {"ACTIVATION": "none"}
+        | by_threads(problem, config, True, True),
     )
 
 

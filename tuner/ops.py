@@ -111,7 +111,7 @@ def scaled_gemm(
 
     Args:
         scale_a, scale_b: fp32; one number each, or (M, K / 128) and (K / 128, N / 128), rounded up. From 65 rows on it
-            is faster where scale_a lies in columns, `stride(0) == 1`, as torch wants it.
+            is faster where scale_a lies in columns, `stride(0) == 1`, as torch wants it, each aligned to 16 bytes.
         out_dtype: bfloat16 or float16, where `out` is not given.
         accumulate: `fp32`, or `fast`, which leaves sums to Hopper's tensor cores with fewer bits; blocks are always
             summed up in fp32.

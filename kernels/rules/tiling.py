@@ -72,17 +72,28 @@ def accumulators_fit(problem: Problem, config: Mapping[str, Any], limits: Limits
     )
 
 
-def b_is_wider(problem: Problem, config: Mapping[str, Any]) -> bool:
-    """Whether a tile has more columns than rows; if as many, whether the product has."""
-    return (config["BLOCK_N"], problem["N"]) >= (config["BLOCK_M"], problem["M"])
+def by_threads(problem: Problem, config: Mapping[str, Any], a_along_k: bool, b_along_k: bool) -> dict[str, Any]:
+    """What `gemm_vectors` is compiled with, beside its tile: which factor each program reads something else of, which
+    is wider (of a tile as wide as it is high, the product's), and how threads lie along K.
 
-
-def reading(problem: Problem, config: Mapping[str, Any]) -> dict[str, bool]:
-    """Which factor each program reads something else of, and which one is wider: what vectors are compiled with."""
+    Each loads 16 bytes of the wider factor, in the layout that Triton gives it, so that what a thread adds up is its
+    own: RUN neighbours along K, and THREADS threads.
+    """
+    M, N, K = problem.sizes
+    block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+    b_is_wider = (block_n, N) >= (block_m, M)
+    width, threads = 16 // itemsize(problem.dtype), 32 * config["num_warps"]
+    if b_along_k if b_is_wider else a_along_k:
+        run, along_k = width, min(threads, block_k // width)
+    else:
+        run, along_k = 1, min(threads // max(1, max(block_m, block_n) // width), block_k)
     return {
-        "A_ONCE": config["BLOCK_N"] >= problem["N"],
-        "B_ONCE": config["BLOCK_M"] >= problem["M"],
-        "B_IS_WIDER": b_is_wider(problem, config),
+        "WHOLE_K": K % block_k == 0,
+        "RUN": run,
+        "THREADS": along_k,
+        "A_ONCE": block_n >= N,
+        "B_ONCE": block_m >= M,
+        "B_IS_WIDER": b_is_wider,
     }
 
 
