@@ -24,7 +24,7 @@ from tuner.api.lookups import Answering, BestConfigRoute, TableRoute, best_confi
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
 from tuner.api.reply import refusal
-from tuner.api.schemas import Health, Ready, Refusal
+from tuner.api.schemas import Health, ReadyDocument, Refusal
 from tuner.api.view import Watcher
 from tuner.db.store import Store
 from tuner.errors import StoreError, TunerError
@@ -154,7 +154,7 @@ def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics) -> None:
         """Whether the process is up. It says nothing about the store."""
         return {"status": "ok", "version": tuner.__version__}
 
-    @app.get("/readyz", response_model=Ready, responses={503: {"model": Refusal}})
+    @app.get("/readyz", response_model=ReadyDocument, responses={503: {"model": Refusal}})
     async def readyz() -> Any:
         """Whether questions are answered from what the store holds now."""
         age_s = watcher.age_s

@@ -18,9 +18,9 @@ from tuner.api.reply import to_json
 from tuner.db import schema
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
-from tuner.lookup import COMPARED, answer_json
-from tuner.portable import is_drawn
+from tuner.lookup.table import COMPARED, answer_json
 from tuner.records import StoredRun
+from tuner.records.codec import is_drawn
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def lists(store: Store, answering: Answering) -> APIRouter:
         found = await done(store.rows, table, part.limit, part.after)
         return _page([{k: v for k, v in row.items() if k != without} for row in found], part)
 
-    @router.get("/runs", response_model=schemas.Page[schemas.Run])
+    @router.get("/runs", response_model=schemas.Page[schemas.RunDocument])
     async def runs(part: _Asked) -> Response:
         """Searches, the newest first."""
         found = await done(store.runs, part.limit, part.after or None)
@@ -86,33 +86,33 @@ def lists(store: Store, answering: Answering) -> APIRouter:
     @router.get("/problems", response_model=schemas.Page[schemas.StoredProblem])
     async def problems(part: _Asked) -> Response:
         """Problems that were ever searched."""
-        return await rows(schema.Problem, part)
+        return await rows(schema.ProblemRow, part)
 
     @router.get("/kernels", response_model=schemas.Page[schemas.StoredKernel])
     async def kernels(part: _Asked) -> Response:
         """Kernels that were ever searched: signatures and hashes, never code."""
-        return await rows(schema.Kernel, part)
+        return await rows(schema.KernelRow, part)
 
     @router.get("/devices", response_model=schemas.Page[schemas.StoredDevice])
     async def devices(part: _Asked) -> Response:
         """Cards that were ever searched on."""
-        return await rows(schema.Device, part, without="fingerprint")
+        return await rows(schema.DeviceRow, part, without="fingerprint")
 
     @router.get("/requests", response_model=schemas.Page[schemas.StoredRequest])
     async def requests(part: _Asked) -> Response:
         """What was asked and missed, the most frequent first. Counts are a few seconds old."""
         return _page(await done(store.requests, part.limit, part.after), part)
 
-    @router.get("/jobs", response_model=schemas.Page[schemas.Job])
+    @router.get("/jobs", response_model=schemas.Page[schemas.JobDocument])
     async def jobs(part: _Asked) -> Response:
         """Problems that somebody asked to have tuned, and what became of them."""
-        return await rows(schema.Job, part)
+        return await rows(schema.JobRow, part)
 
     @router.post(
         "/jobs",
-        response_model=schemas.Job,
+        response_model=schemas.JobDocument,
         responses={
-            201: {"model": schemas.Job, "description": "It is new."},
+            201: {"model": schemas.JobDocument, "description": "It is new."},
             401: {"model": schemas.Refusal, "description": "There is no token."},
             403: {"model": schemas.Refusal, "description": "The token may not write, or nobody may."},
             404: {"model": schemas.Refusal, "description": "No op is called so."},

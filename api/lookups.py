@@ -14,7 +14,6 @@ from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from tuner import bundle
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
 from tuner.api.question import asked, device_of, signature_of, values_of
@@ -22,7 +21,8 @@ from tuner.api.reply import Reply, has_already, to_json
 from tuner.api.view import View, Watcher
 from tuner.errors import StoreError, TunerError, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Asked, Found, Table
+from tuner.lookup import bundle
+from tuner.lookup.table import LookupResult, Query, Table
 
 _NO_CACHE = {"cache-control": "no-cache"}
 """May be kept, and is asked about again each time: its ETag tells whether it still holds."""
@@ -53,14 +53,14 @@ class Answering:
             raise StoreError("the store has not been read yet; /readyz tells when it has")
         return self.watcher.view
 
-    def find(self, given: Mapping[str, object], view: View) -> Found:
+    def find(self, given: Mapping[str, object], view: View) -> LookupResult:
         """What serves a question."""
         question, device = asked(given, self.own, view)
         found = view.table(question.problem.op, device).find(question)
         called = given.get("device", self.own)
         return replace(found, alias=str(called)) if called not in (None, device) else found
 
-    def count(self, found: Found) -> None:
+    def count(self, found: LookupResult) -> None:
         """Keeps count of a question that was answered."""
         self.metrics.lookup(found.problem.op, found.match)
         if found.stored is None or found.neighbour is not None:  # either is better tuned
@@ -72,7 +72,7 @@ class _Known(Reply):
 
     __slots__ = ("_answering", "_found")
 
-    def __init__(self, found: Found, view: View, answering: Answering) -> None:
+    def __init__(self, found: LookupResult, view: View, answering: Answering) -> None:
         document = found.as_json("")
         del document["snapshot"]
         told = to_json(document)
@@ -213,7 +213,7 @@ def _ladder(view: View, signature: Signature, rest: Problem, device: str) -> dic
         and stored.answer.problem.dtype == rest.dtype
         and stored.answer.problem.attributes == rest.attributes
     }
-    served = {size: table.find(Asked(problem)).stored for size, problem in sorted(rungs.items())}
+    served = {size: table.find(Query(problem)).stored for size, problem in sorted(rungs.items())}
     return {
         "op": signature.op,
         "device": device,

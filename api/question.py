@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from tuner.api.view import View
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import COMPARED, Asked, device_asked
+from tuner.lookup.table import COMPARED, Query, device_asked
 
 _ABOUT = ("op", "device", "strict", *COMPARED)
 """Names that are not the problem's own."""
@@ -59,7 +59,7 @@ def problem_of(given: Mapping[str, object], signature: Signature) -> Problem:
     return signature.problem({name: value for name, value in given.items() if name not in _ABOUT})
 
 
-def asked(given: Mapping[str, object], own: str | None, view: View) -> tuple[Asked, str]:
+def asked(given: Mapping[str, object], own: str | None, view: View) -> tuple[Query, str]:
     """The question, and the device it is about.
 
     Raises:
@@ -72,7 +72,7 @@ def asked(given: Mapping[str, object], own: str | None, view: View) -> tuple[Ask
     if strict and "triton" not in given:
         raise UsageError("strict=1 compares versions, so it needs triton")
     compared = {name: _text(given, name) for name in COMPARED}
-    return Asked(problem, strict=strict, **compared), device_of(given, own, view)
+    return Query(problem, strict=strict, **compared), device_of(given, own, view)
 
 
 def _text(given: Mapping[str, object], name: str) -> str | None:

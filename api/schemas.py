@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Value = int | bool | str
 
 
-class Tie(BaseModel):
+class TieDocument(BaseModel):
     """A config that was not shown to be more than 1 % slower than the fastest."""
 
     config: dict[str, Value]
@@ -35,7 +35,7 @@ class TunedWith(BaseModel):
     tuner: str
 
 
-class Neighbour(BaseModel):
+class NeighbourDocument(BaseModel):
     """That the config was tuned for another problem, and what that should cost."""
 
     problem: dict[str, Value] = Field(description="Which it was tuned for: the nearest, no dim more than 2x off.")
@@ -108,7 +108,7 @@ class BestConfig(BaseModel):
     alias: str | None = Field(None, description="What was asked for, if that is another name of the same card.")
     config: dict[str, Value]
     match: str = Field(description="`exact`; `stale`, with the reasons; or `neighbour`: another problem's.")
-    neighbour: Neighbour | None
+    neighbour: NeighbourDocument | None
     kind: str = Field(
         description="`tuned`; `default` where nothing beat the kernel's default; `imported` where a file of others "
         "says so, and nobody measured it here."
@@ -123,7 +123,7 @@ class BestConfig(BaseModel):
     gb_per_s: float | None
     default_latency_us: float | None
     vendor_latency_us: float | None
-    ties: list[Tie]
+    ties: list[TieDocument]
     unresolved: bool = Field(description="Some configs were shown to be neither within 1 % of the fastest nor beyond.")
     marks: list[str] = Field(
         description="`launch_bound`: nothing but launching is timed; `contended`: others used the card meanwhile; "
@@ -166,7 +166,7 @@ class Health(BaseModel):
     version: str
 
 
-class Ready(BaseModel):
+class ReadyDocument(BaseModel):
     """The service has a view of its store, and it is young."""
 
     status: Literal["ready"]
@@ -193,7 +193,7 @@ class Results(BaseModel):
     results: list[BestConfig | Miss | Refusal]
 
 
-class StoredAnswer(BaseModel):
+class StoredAnswerDocument(BaseModel):
     """One answer: the fields of `BestConfig` that do not depend on who asks."""
 
     model_config = ConfigDict(extra="allow")
@@ -208,7 +208,7 @@ class StoredAnswer(BaseModel):
     tuned_at: str
 
 
-class TableAnswer(StoredAnswer):
+class TableAnswer(StoredAnswerDocument):
     """One answer in full: its numbers are not rounded, and what its search was asked for is told."""
 
     op: str
@@ -246,7 +246,7 @@ class Ladder(BaseModel):
     configs: dict[str, dict[str, Value]]
 
 
-class Run(BaseModel):
+class RunDocument(BaseModel):
     """One search."""
 
     run: int
@@ -263,13 +263,13 @@ class Run(BaseModel):
     answer_us: float | None
 
 
-class RunInFull(Run):
+class RunInFull(RunDocument):
     """One search, with what it was asked for and what it answered."""
 
     settings: dict[str, Any]
     seconds: dict[str, float] = Field(description="Wall time by stage.")
     tuned_with: TunedWith
-    answers: list[StoredAnswer]
+    answers: list[StoredAnswerDocument]
 
 
 class StoredProblem(BaseModel):
@@ -298,7 +298,7 @@ class StoredDevice(BaseModel):
     id: int
     slug: str = Field(description="What questions call it.")
     facts: dict[str, Any] = Field(description="Numbers are 0 where an import told nothing but the name.")
-    ceilings: dict[str, Any] | None = Field(description="What it was seen to reach; null until it was measured.")
+    roofline_limits: dict[str, Any] | None = Field(description="What it was seen to reach; null until it was measured.")
 
 
 class StoredRequest(BaseModel):
@@ -325,7 +325,7 @@ class AskedJob(BaseModel):
     priority: int = Field(0, ge=-1000, le=1000, description="Higher ones are taken first.")
 
 
-class Job(BaseModel):
+class JobDocument(BaseModel):
     """A problem that somebody asked to have tuned."""
 
     id: int

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from tuner.api.reply import Reply
-from tuner.cards import aliases
 from tuner.db.store import Store, Tip
 from tuner.errors import StoreError
 from tuner.kernels.spec import Signature
-from tuner.lookup import Table
+from tuner.lookup.aliases import aliases
+from tuner.lookup.table import Table
 from tuner.records import StoredAnswer, Transfer
 
 Tables = Mapping[tuple[str, str], Table]

@@ -25,10 +25,11 @@ import torch
 import triton
 from headline import search_from_the_shell
 
-from tuner import catalog, cores, device
+from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Launch, Problem
+from tuner.measure import cores, device
 from tuner.measure.tensors import allocate, draw
-from tuner.space import feasible
+from tuner.search.space import feasible
 
 PROBLEMS: list[tuple[str, dict[str, object]]] = [
     ("gemm", {"M": 4096}),

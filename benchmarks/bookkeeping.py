@@ -17,9 +17,9 @@ from time import monotonic, process_time
 
 from tuner.db.store import Store
 from tuner.kernels.spec import Config, Dim, Knob, Signature
-from tuner.records import COLD, VENDOR, Device, Duel, Environment, Evidence, Measurement, Outcome, Provenance
-from tuner.sampler import DEFAULT, SAMPLERS
-from tuner.search import Budget, search
+from tuner.records import COLD, VENDOR, Comparison, Device, Environment, Evidence, Measurement, Outcome, Provenance
+from tuner.search.loop import Budget, search
+from tuner.search.sampler import DEFAULT, SAMPLERS
 
 KNOBS = {name: tuple(2**n for n in range(5)) for name in ("A", "B", "C", "D")} | {
     "E": (False, True),
@@ -56,9 +56,9 @@ class AtOnce:
     def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
         return [Evidence(0.0, 0.1, ("normal",), 17)] * len(configs)
 
-    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
         once = (*map(self._latency_us, configs), 90.0)
-        return Duel((*(config.text for config in configs), VENDOR), (once,) * rounds)
+        return Comparison((*(config.text for config in configs), VENDOR), (once,) * rounds)
 
     def close(self) -> None:
         """Nothing to let go of."""

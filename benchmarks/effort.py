@@ -12,10 +12,10 @@ from dataclasses import replace
 from tuner.cli.effort import EFFORTS
 from tuner.measure import recorded
 from tuner.measure.recorded import RecordedMeasurer
-from tuner.search import Budget, search
+from tuner.search.loop import Budget, search
 
 
-def ended(space: recorded.Space, default: bool, budget: Budget, seeds: int) -> Iterator[tuple[int, float]]:
+def ended(space: recorded.RecordedSpace, default: bool, budget: Budget, seeds: int) -> Iterator[tuple[int, float]]:
     """Of every seed: configs tried, and the share of the optimum's speed."""
     configs = [measurement.config for measurement in space.measurements]
     optimum = min(measurement.latency_us for measurement in space.measurements if measurement.ok)
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     seeds = parser.parse_args().seeds
     efforts = {name: budget for name, budget in EFFORTS.items() if name != "exhaustive"}
-    efforts["200, come what may"] = replace(efforts["normal"], hope=None)
+    efforts["200, come what may"] = replace(efforts["normal"], min_improvement_probability=None)
     spaces = [recorded.load(name) for name in recorded.names()]
     print("| | effort | tried | share, mean | 10th percentile | worst |\n|---|---|---|---|---|---|")
     for default in (True, False):

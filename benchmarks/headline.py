@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 
-from tuner import catalog, device
+from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Problem
-from tuner.measure import recorded, tensors
+from tuner.measure import device, recorded, tensors
 from tuner.measure.clock import EventClock
 from tuner.records import median
 
@@ -51,7 +51,7 @@ def search_from_the_shell(problem: Problem, seed: int) -> tuple[dict[str, Any], 
         return json.loads(printed), monotonic() - started
 
 
-def duel(contenders: dict[str, Callable[[], object]], seed: int) -> dict[str, list[float]]:
+def compare(contenders: dict[str, Callable[[], object]], seed: int) -> dict[str, list[float]]:
     """Latencies by contender, in us; each round visits all in a new random order."""
     clock = EventClock("cuda:0")
     timers = {name: clock.timer([run]) for name, run in contenders.items()}
@@ -105,7 +105,7 @@ def measure(op: str, given: dict[str, object], seed: int) -> dict[str, Any]:
     if op == "transpose":
         for pad in (0, 1):
             contenders[f"pad {pad}"] = runner(kernel, problem, kernel.signature.config({**PAD, "PAD": pad}), values)
-    latencies = duel(contenders, seed)
+    latencies = compare(contenders, seed)
     return {
         "problem": problem.text,
         "seed": seed,

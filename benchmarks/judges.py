@@ -29,8 +29,8 @@ from kernel_tuner import tune_kernel, util
 from samplers import gap_table, judged, ours
 
 from tuner.measure import foreign, recorded
-from tuner.replay import AT, Score, Space
-from tuner.sampler import SAMPLERS
+from tuner.search.replay import AT, ReplaySpace, Score
+from tuner.search.sampler import SAMPLERS
 
 STRATEGIES = (
     "bayes_opt",
@@ -46,7 +46,7 @@ STRATEGIES = (
 )
 
 
-def theirs(space: Space, strategy: str, *, seeds: int, folder: Path) -> Score:
+def theirs(space: ReplaySpace, strategy: str, *, seeds: int, folder: Path) -> Score:
     """What a strategy of Kernel Tuner finds at its own defaults. A config counts when it is first measured."""
     file = folder / f"{space.name}.json"
     latencies = {tuple(m.config.values()): m.latency_us for m in space.measurements}
@@ -84,19 +84,23 @@ def _tuned(file: Path, strategy: str, seed: int) -> list[dict[str, Any]]:
     return list(results)
 
 
-def judge(space: Space, name: str, *, seeds: int, folder: Path) -> Score:
+def judge(space: ReplaySpace, name: str, *, seeds: int, folder: Path) -> Score:
     """A sampler of ours or a strategy of theirs, on the cache of the space that `write` made."""
     if name in SAMPLERS:
-        return ours(Space(space.name, foreign.load(folder / f"{space.name}.json")), name, seeds=seeds)
+        return ours(ReplaySpace(space.name, foreign.load(folder / f"{space.name}.json")), name, seeds=seeds)
     return theirs(space, name, seeds=seeds, folder=folder)
 
 
-def _spaces(files: list[Path]) -> list[Space]:
-    shipped = [Space(name.rpartition("-nvidia")[0], recorded.load(name).measurements) for name in recorded.names()]
-    return shipped + [Space(f"{file.parent.name}-{file.name.partition('.')[0]}", foreign.load(file)) for file in files]
+def _spaces(files: list[Path]) -> list[ReplaySpace]:
+    shipped = [
+        ReplaySpace(name.rpartition("-nvidia")[0], recorded.load(name).measurements) for name in recorded.names()
+    ]
+    return shipped + [
+        ReplaySpace(f"{file.parent.name}-{file.name.partition('.')[0]}", foreign.load(file)) for file in files
+    ]
 
 
-def write(space: Space, folder: Path) -> None:
+def write(space: ReplaySpace, folder: Path) -> None:
     """Medians alone, so that both sides mean the same by the time of a config."""
     medians = [m if not m.ok else replace(m, samples=(m.latency_us,)) for m in space.measurements]
     (folder / f"{space.name}.json").write_text(foreign.as_cache(medians, "kernel", (1,), "a card"))

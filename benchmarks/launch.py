@@ -21,7 +21,9 @@ from typing import Any
 import torch
 import triton
 
-from tuner import best_config, calls, catalog, device, ops
+from tuner import best_config, catalog, ops
+from tuner.launching import calls
+from tuner.measure import device
 from tuner.measure.tensors import allocate, draw, workspace
 
 ROUNDS, LAUNCHES = 200, 50

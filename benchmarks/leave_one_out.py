@@ -8,7 +8,7 @@ from math import inf
 from statistics import geometric_mean
 from typing import Any
 
-from tuner.lookup import Asked, Table
+from tuner.lookup.table import Query, Table
 from tuner.records import Interval, StoredAnswer, Transfer
 
 LOSS_BAR, SLOWER_BAR = 0.03, 0.02
@@ -117,7 +117,7 @@ def _figures(judged: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def judge(rows: Sequence[Row], answers: Mapping[int, StoredAnswer], asked: Callable[[StoredAnswer], Asked]) -> Verdict:
+def judge(rows: Sequence[Row], answers: Mapping[int, StoredAnswer], asked: Callable[[StoredAnswer], Query]) -> Verdict:
     """Answers the problem of every row as if it were absent.
 
     Args:

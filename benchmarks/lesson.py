@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from headline import duel, over
+from headline import compare, over
 from ladder import gemm, softmax, transpose
 from ladder.step import Ladder, Run, Step, Tensors, configured
 
-from tuner import device
 from tuner.errors import MeasureError, NothingFound, TunerError
 from tuner.kernels.spec import Kernel, Limits, Problem, Value
-from tuner.measure import check, tensors
+from tuner.measure import check, device, tensors
 from tuner.records import median
 
 LADDERS = {ladder.kernel.op: ladder for ladder in (transpose.LADDER, gemm.LADDER, softmax.LADDER)}
@@ -113,7 +112,7 @@ def measure(ladder: Ladder, problem: Problem, answer: Mapping[str, Any], seed: i
         "problem": problem.text,
         "unit": ladder.unit,
         "answer": answer,
-        "steps": list(compared(ladder, problem, steps, duel(runs, seed))),
+        "steps": list(compared(ladder, problem, steps, compare(runs, seed))),
     }
 
 

@@ -27,19 +27,20 @@ from typing import Any
 
 from leave_one_out import Row, Tried, judge, report, transfers
 
-from tuner import catalog, device
-from tuner.bench import fought, measured
-from tuner.cli.lanes import Stop, spread
-from tuner.cli.session import Lane, chosen_gpus, on_cards
-from tuner.cli.source import Source
+from tuner import catalog
 from tuner.db.store import Store, database_at, default_database
 from tuner.errors import MeasureError, NoDevice, NothingFound, TunerError
 from tuner.kernels.spec import Config
-from tuner.lookup import Asked, Table
-from tuner.neighbours import distance, in_reach
-from tuner.records import Duel, Interval, Measurement, StoredAnswer
-from tuner.suite import Entry
-from tuner.verdict import ratio
+from tuner.lookup.neighbours import distance, in_reach
+from tuner.lookup.table import Query, Table
+from tuner.measure import device
+from tuner.records import Comparison, Interval, Measurement, StoredAnswer
+from tuner.search.verdict import ratio
+from tuner.suites.suite import Entry
+from tuner.tuning.bench import compared, measured
+from tuner.tuning.lanes import Stop, spread
+from tuner.tuning.session import Lane, chosen_gpus, on_cards
+from tuner.tuning.target import Target
 
 _BEATEN = 2.0
 """Who takes so many times as long alone need not meet the others."""
@@ -59,7 +60,7 @@ class Work:
         return [self.own.id, *sorted(stored.id for stored in self.near)]
 
 
-def works(store: Store, card: str, asked: Callable[[StoredAnswer], Asked]) -> list[Work]:
+def works(store: Store, card: str, asked: Callable[[StoredAnswer], Query]) -> list[Work]:
     """Every problem with an exact answer, and the exact answers within its reach, if any.
 
     Args:
@@ -77,7 +78,7 @@ def works(store: Store, card: str, asked: Callable[[StoredAnswer], Asked]) -> li
     return found
 
 
-def measure(work: Work, source: Source, stop: Stop) -> Row | None:
+def measure(work: Work, source: Target, stop: Stop) -> Row | None:
     """One problem's duel; None if it was stopped."""
     started = monotonic()
     own, space = work.own.answer.config, set(source.space)
@@ -91,27 +92,27 @@ def measure(work: Work, source: Source, stop: Stop) -> Row | None:
         if not alone[own].ok:
             raise MeasureError(f"its own answer fails: {alone[own].error}")
         slow = _BEATEN * alone[own].latency_us
-        duel = fought([config for config in configs if alone[config].latency_us <= slow], measurer, 0, stop)
+        comparison = compared([config for config in configs if alone[config].latency_us <= slow], measurer, 0, stop)
     finally:
         measurer.close()
-    if isinstance(duel, Measurement):
-        raise MeasureError(f"a config died in the duel: {duel.config.text}: {duel.error}")
-    if duel is None:
+    if isinstance(comparison, Measurement):
+        raise MeasureError(f"a config died in the duel: {comparison.config.text}: {comparison.error}")
+    if comparison is None:
         return None
-    compare = partial(_compared, duel, alone)
+    compare = partial(_compared, comparison, alone)
     return Row(
         key=work.key,
         problem=work.own.answer.problem.text,
         default=None if source.default is None else compare(source.default, own)[0],
         tried=tuple(_tried(work, stored, source, alone, compare) for stored in work.near),
-        rounds=len(duel.rounds),
-        marks=duel.marks,
+        rounds=len(comparison.rounds),
+        marks=comparison.marks,
         seconds=monotonic() - started,
     )
 
 
 def _tried(
-    work: Work, stored: StoredAnswer, source: Source, alone: Mapping[Config, Measurement], compare: Any
+    work: Work, stored: StoredAnswer, source: Target, alone: Mapping[Config, Measurement], compare: Any
 ) -> Tried:
     config = stored.answer.config
     away = distance(stored.answer.problem, work.own.answer.problem)
@@ -126,11 +127,11 @@ def _tried(
 
 
 def _compared(
-    duel: Duel, alone: Mapping[Config, Measurement], config: Config, other: Config
+    comparison: Comparison, alone: Mapping[Config, Measurement], config: Config, other: Config
 ) -> tuple[float | None, Interval | None]:
     """Round by round where both met; else of what each took alone."""
-    if {config.text, other.text} <= {*duel.contenders}:
-        return ratio(duel, config.text, other.text)
+    if {config.text, other.text} <= {*comparison.contenders}:
+        return ratio(comparison, config.text, other.text)
     if not (alone[config].ok and alone[other].ok):
         return None, None
     apart = alone[config].latency_us / alone[other].latency_us
@@ -190,11 +191,11 @@ def here(store: Store, gpu: str) -> tuple[list[int], dict[str, Any]]:
     }
 
 
-def question(head: Mapping[str, Any], stored: StoredAnswer) -> Asked:
+def question(head: Mapping[str, Any], stored: StoredAnswer) -> Query:
     """About an answer's problem, with what is measured with."""
     problem = stored.answer.problem
     versions = {name: head[name] for name in ("triton", "ptxas", "driver")}
-    return Asked(problem, **versions, source=head["sources"].get(problem.op, "none"), policy=stored.provenance.policy)
+    return Query(problem, **versions, source=head["sources"].get(problem.op, "none"), policy=stored.provenance.policy)
 
 
 def main() -> int:

@@ -11,20 +11,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tuner.cli.beside import torch_beside
 from tuner.cli.effort import EFFORTS
-from tuner.cli.search import run_search, stored_answer
-from tuner.cli.show import print_found
-from tuner.cli.source import AUTO, replayed
+from tuner.cli.text import print_found
 from tuner.db.store import Store
 from tuner.measure import recorded
-from tuner.sampler import DEFAULT
+from tuner.report.vendor import torch_beside
+from tuner.search.sampler import DEFAULT
+from tuner.tuning.run import run_search, stored_answer
+from tuner.tuning.target import AUTO, recorded_target
 
 
 def main(out: Path) -> None:
     """Searches, prints into a recording console, and writes the SVG."""
     space = next(recorded.load(name) for name in recorded.names() if name.startswith("softmax-4096x65536-fp32"))
-    source = replayed(space, space.problem, AUTO)
+    source = recorded_target(space, space.problem, AUTO)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder) / "tuner.db")
         run_search(

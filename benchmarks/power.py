@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from headline import runner
 
-from tuner import catalog, device
+from tuner import catalog
 from tuner.kernels.spec import Problem
-from tuner.measure import card, tensors
+from tuner.measure import card, device, tensors
 
 SIZES = ({"M": 4096}, {"M": 8192}, {"M": 4096, "N": 4096, "K": 14336})
 FLOPS_A_CYCLE = 4096

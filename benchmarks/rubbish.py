@@ -21,10 +21,17 @@ from urllib.request import urlopen
 from tuner import catalog
 from tuner.db import schema
 from tuner.db.store import Store
-from tuner.records import COLD, Answer, Device, Duel, Environment, Provenance
+from tuner.records import COLD, Answer, Comparison, Device, Environment, Provenance
 
 CARD = Device("NVIDIA H200", (9, 0), 132, 150_754_820_096, 62_914_560, 232_448, "10de:2335")
-TABLES: list[type[schema.Base]] = [schema.Answer, schema.Run, schema.Problem, schema.Kernel, schema.Device, schema.Job]
+TABLES: list[type[schema.Base]] = [
+    schema.AnswerRow,
+    schema.RunRow,
+    schema.ProblemRow,
+    schema.KernelRow,
+    schema.DeviceRow,
+    schema.JobRow,
+]
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,ignored_auth"
 TOKEN = "only-for-this-run"
 
@@ -37,7 +44,7 @@ def filled(path: Path) -> Store:
         provenance = Provenance(CARD, Environment("3.6.0", "12.8", "2.11.0", "580.1"), kernel.source, COLD.text)
         run = store.start_run(kernel.signature, problem, provenance, {"trials": 10})
         answer = Answer(problem, "tuned", config, 10.0, (9.9, 10.1), 1.2, (1.1, 1.3), 12.0, None, bytes=10**6)
-        store.add_answer(run, answer, provenance, "trials", {}, Duel((config.text,), ((10.0,),)))
+        store.add_answer(run, answer, provenance, "trials", {}, Comparison((config.text,), ((10.0,),)))
     return store
 
 

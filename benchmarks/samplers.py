@@ -26,8 +26,8 @@ from sklearn.ensemble import RandomForestClassifier
 
 from tuner.kernels.spec import Config
 from tuner.measure import recorded
-from tuner.replay import AT, Score, Space, geometric_gap, replay
-from tuner.sampler import Feasible, Maker, Proposer
+from tuner.search.replay import AT, ReplaySpace, Score, geometric_gap, replay
+from tuner.search.sampler import Feasible, Maker, Proposer
 
 _RANDOM_FIRST, _AT_ONCE = 10, 7
 
@@ -64,16 +64,16 @@ class Forest(Feasible):
 RIVALS: dict[str, Maker] = {"forest": Forest}
 
 
-def ours(space: Space, sampler: str, *, seeds: int, default_first: bool = False) -> Score:
+def ours(space: ReplaySpace, sampler: str, *, seeds: int, default_first: bool = False) -> Score:
     """What `tuner replay` does, for a sampler of ours or a rival."""
     score = replay(space, RIVALS.get(sampler, sampler), seeds=seeds, default_first=default_first)
     return Score(space.name, sampler, score.shares)
 
 
 def judged(
-    spaces: Sequence[Space],
+    spaces: Sequence[ReplaySpace],
     names: Sequence[str],
-    run: Callable[[Space, str], Score],
+    run: Callable[[ReplaySpace, str], Score],
     out: Path,
     setting: str,
     jobs: int,
@@ -116,11 +116,11 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _recorded() -> list[Space]:
+def _recorded() -> list[ReplaySpace]:
     spaces = [recorded.load(name) for name in recorded.names()]
     problems = [space.name.rpartition("-nvidia")[0] for space in spaces]
     names = [short if problems.count(short) == 1 else space.name for short, space in zip(problems, spaces, strict=True)]
-    return [Space(name, space.measurements, space.default) for name, space in zip(names, spaces, strict=True)]
+    return [ReplaySpace(name, space.measurements, space.default) for name, space in zip(names, spaces, strict=True)]
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ from tuner.cli.serve import Served, listening_on
 from tuner.db import schema
 from tuner.db.store import Store, database_at
 from tuner.kernels.spec import Problem
-from tuner.records import COLD, Answer, Device, Duel, Environment, Provenance, Tie
+from tuner.records import COLD, Answer, Comparison, Device, Environment, Provenance, Tie
 
 GEMM = catalog.load("gemm")
 CARD = Device("NVIDIA H200", (9, 0), 132, 150_754_820_096, 62_914_560, 232_448, "10de:2335")
@@ -63,17 +63,17 @@ def fill(path: Path, count: int) -> None:
     answer = Answer(
         first, "tuned", config, 10.0, (9.9, 10.1), 1.2, (1.1, 1.3), 12.0, 11.0, ties, flops=10**9, bytes=10**6
     )
-    store.add_answer(run, answer, provenance, "trials", {}, Duel((config.text,), ((10.0,),)))
+    store.add_answer(run, answer, provenance, "trials", {}, Comparison((config.text,), ((10.0,),)))
     store.close()
     with create_engine(URL.create("sqlite", database=str(path))).begin() as connection:
-        kept = dict(connection.execute(select(schema.Answer)).one()._mapping)
-        search = dict(connection.execute(select(schema.Run)).one()._mapping)
+        kept = dict(connection.execute(select(schema.AnswerRow)).one()._mapping)
+        search = dict(connection.execute(select(schema.RunRow)).one()._mapping)
         for start in range(1, count, ROWS_AT_ONCE):
             problems = [(number + 1, problem(number)) for number in range(start, min(start + ROWS_AT_ONCE, count))]
             rows: dict[Any, list[dict[str, Any]]] = {
-                schema.Problem: [{"id": n, "op": p.op, "text": p.text, "parameters": p.values} for n, p in problems],
-                schema.Run: [search | {"id": n, "problem_id": n} for n, _ in problems],
-                schema.Answer: [kept | {"id": n, "run_id": n, "problem": p.text} for n, p in problems],
+                schema.ProblemRow: [{"id": n, "op": p.op, "text": p.text, "parameters": p.values} for n, p in problems],
+                schema.RunRow: [search | {"id": n, "problem_id": n} for n, _ in problems],
+                schema.AnswerRow: [kept | {"id": n, "run_id": n, "problem": p.text} for n, p in problems],
             }
             for table, values in rows.items():
                 connection.execute(insert(table), values)

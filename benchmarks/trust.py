@@ -22,8 +22,8 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
-from tuner import device
-from tuner.verify import overlap
+from tuner.measure import device
+from tuner.tuning.verify import overlap
 
 PROBLEMS: list[tuple[str, dict[str, object]]] = [
     ("gemm", {"M": 1, "N": 4096, "K": 4096}),

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tuner.db.store import Store, database_at, default_database
 from tuner.kernels.spec import Config
 from tuner.records import StoredAnswer, StoredRun
-from tuner.winners import Winner, promising
+from tuner.tuning.winners import Winner, promising
 
 AT = (5, 10, 25, 50, 100)
 

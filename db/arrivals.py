@@ -42,17 +42,17 @@ def _take_in(connection: Connection, arrivals: Sequence[Arrival]) -> None:
         run_values(connection, a.signature, a.answer.problem, a.provenance, {"imported": a.origin}, ids) | ended
         for a in arrivals
     ]
-    run_ids = connection.scalars(insert(schema.Run).returning(schema.Run.id, sort_by_parameter_order=True), runs)
+    run_ids = connection.scalars(insert(schema.RunRow).returning(schema.RunRow.id, sort_by_parameter_order=True), runs)
     answers = [
         answer_values(run_id, arrival.answer, arrival.provenance, arrival.created_at or now)
         for run_id, arrival in zip(run_ids, arrivals, strict=True)
     ]
-    connection.execute(insert(schema.Answer), answers)
+    connection.execute(insert(schema.AnswerRow), answers)
 
 
 def _problem_ids(connection: Connection, problems: Sequence[Problem]) -> dict[object, int]:
     """Ids by text of the rows of many problems; those that are not there are made."""
-    table, by_text = schema.Problem, {problem.text: problem for problem in problems}
+    table, by_text = schema.ProblemRow, {problem.text: problem for problem in problems}
     query = select(table.text, table.id).where(table.text.in_(by_text))
     ids: dict[object, int] = {row.text: row.id for row in connection.execute(query)}
     new = [problem for text, problem in by_text.items() if text not in ids]
@@ -75,7 +75,7 @@ def _key_of(arrival: Arrival) -> _Key:
 
 def _present(connection: Connection, arrivals: Sequence[Arrival]) -> defaultdict[_Key, list[Present]]:
     """What is there of the problems that these are about, by key, oldest first."""
-    answer, run = schema.Answer, schema.Run
+    answer, run = schema.AnswerRow, schema.RunRow
     out = select(answer.about_id).where(answer.kind == "quarantine")
     query = select(answer, run.recorded, run.settings).join(run, answer.run_id == run.id)
     about = answer.problem.in_({arrival.answer.problem.text for arrival in arrivals})

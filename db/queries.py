@@ -15,49 +15,53 @@ from tuner.records import Provenance
 
 def select_trials(problem: Problem, provenance: Provenance) -> Any:
     """What was tried of this very problem, device, environment, source and policy."""
-    return _with_context(select(schema.Trial).join(schema.Run, schema.Trial.run_id == schema.Run.id)).where(
-        schema.Problem.text == problem.text,
-        schema.Device.fingerprint == fingerprint(provenance.device),
-        schema.Kernel.source == provenance.source,
-        schema.Run.policy == provenance.policy,
-        schema.Run.recorded.is_not_distinct_from(provenance.recorded),
-        *(getattr(schema.Environment, name) == value for name, value in asdict(provenance.environment).items()),
+    return _with_context(select(schema.TrialRow).join(schema.RunRow, schema.TrialRow.run_id == schema.RunRow.id)).where(
+        schema.ProblemRow.text == problem.text,
+        schema.DeviceRow.fingerprint == fingerprint(provenance.device),
+        schema.KernelRow.source == provenance.source,
+        schema.RunRow.policy == provenance.policy,
+        schema.RunRow.recorded.is_not_distinct_from(provenance.recorded),
+        *(getattr(schema.EnvironmentRow, name) == value for name, value in asdict(provenance.environment).items()),
     )
 
 
 def select_answers() -> Any:
     """Those that are not taken out of service, oldest first."""
-    quarantined = select(schema.Answer.about_id).where(schema.Answer.kind == "quarantine")
+    quarantined = select(schema.AnswerRow.about_id).where(schema.AnswerRow.kind == "quarantine")
     return (
         _with_context(
-            select(schema.Answer, schema.Run.settings, schema.Run.recorded, schema.Run.tuner, *_CONTEXT).join(
-                schema.Run, schema.Answer.run_id == schema.Run.id
-            )
+            select(
+                schema.AnswerRow, schema.RunRow.settings, schema.RunRow.recorded, schema.RunRow.tuner, *_CONTEXT
+            ).join(schema.RunRow, schema.AnswerRow.run_id == schema.RunRow.id)
         )
-        .where(schema.Answer.kind != "quarantine")
-        .where(schema.Answer.id.not_in(quarantined.where(schema.Answer.about_id.is_not(None))))
-        .order_by(schema.Answer.id)
+        .where(schema.AnswerRow.kind != "quarantine")
+        .where(schema.AnswerRow.id.not_in(quarantined.where(schema.AnswerRow.about_id.is_not(None))))
+        .order_by(schema.AnswerRow.id)
     )
 
 
 def select_runs(which: Select[Any]) -> Any:
     """Those of these ids, with their first answers' latencies; the newest first."""
-    ids = select(func.min(schema.Answer.id)).where(schema.Answer.run_id.in_(which)).group_by(schema.Answer.run_id)
-    first = select(schema.Answer.run_id, schema.Answer.latency_us).where(schema.Answer.id.in_(ids)).subquery()
-    runs = select(schema.Run, schema.Kernel.source, *_CONTEXT, first.c.latency_us.label("answer_us"))
-    with_answers = _with_context(runs).outerjoin(first, first.c.run_id == schema.Run.id)
-    return with_answers.where(schema.Run.id.in_(which)).order_by(schema.Run.id.desc())
+    ids = (
+        select(func.min(schema.AnswerRow.id))
+        .where(schema.AnswerRow.run_id.in_(which))
+        .group_by(schema.AnswerRow.run_id)
+    )
+    first = select(schema.AnswerRow.run_id, schema.AnswerRow.latency_us).where(schema.AnswerRow.id.in_(ids)).subquery()
+    runs = select(schema.RunRow, schema.KernelRow.source, *_CONTEXT, first.c.latency_us.label("answer_us"))
+    with_answers = _with_context(runs).outerjoin(first, first.c.run_id == schema.RunRow.id)
+    return with_answers.where(schema.RunRow.id.in_(which)).order_by(schema.RunRow.id.desc())
 
 
 _CONTEXT = (
-    schema.Kernel.signature,
-    schema.Problem.parameters,
-    schema.Device.facts,
-    schema.Environment.triton,
-    schema.Environment.ptxas,
-    schema.Environment.torch,
-    schema.Environment.driver,
-    select(func.count()).where(schema.Trial.run_id == schema.Run.id).scalar_subquery().label("trials"),
+    schema.KernelRow.signature,
+    schema.ProblemRow.parameters,
+    schema.DeviceRow.facts,
+    schema.EnvironmentRow.triton,
+    schema.EnvironmentRow.ptxas,
+    schema.EnvironmentRow.torch,
+    schema.EnvironmentRow.driver,
+    select(func.count()).where(schema.TrialRow.run_id == schema.RunRow.id).scalar_subquery().label("trials"),
 )
 """What a run was about, where and with what, and how many configs it measured."""
 
@@ -65,8 +69,8 @@ _CONTEXT = (
 def _with_context(query: Any) -> Any:
     """A query of runs, or of what belongs to them, with the tables that runs point to."""
     return (
-        query.join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)
-        .join(schema.Problem, schema.Run.problem_id == schema.Problem.id)
-        .join(schema.Device, schema.Run.device_id == schema.Device.id)
-        .join(schema.Environment, schema.Run.environment_id == schema.Environment.id)
+        query.join(schema.KernelRow, schema.RunRow.kernel_id == schema.KernelRow.id)
+        .join(schema.ProblemRow, schema.RunRow.problem_id == schema.ProblemRow.id)
+        .join(schema.DeviceRow, schema.RunRow.device_id == schema.DeviceRow.id)
+        .join(schema.EnvironmentRow, schema.RunRow.environment_id == schema.EnvironmentRow.id)
     )

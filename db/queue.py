@@ -52,7 +52,7 @@ class Able:
     ops: frozenset[str]
     problems: frozenset[str] | None = None
 
-    def of(self, table: type[schema.Job] | type[schema.Request]) -> ColumnElement[bool]:
+    def of(self, table: type[schema.JobRow] | type[schema.RequestRow]) -> ColumnElement[bool]:
         """The rows that are for it."""
         conditions = [table.device == self.device, table.op.in_(self.ops)]
         return and_(*conditions, *([] if self.problems is None else [table.problem.in_(self.problems)]))
@@ -76,21 +76,21 @@ class Queue:
         One that is not finished is not doubled; it becomes as urgent as the more urgent of both.
         """
         with self._write() as connection:
-            same = (schema.Job.problem == problem.text) & (schema.Job.device == device)
-            number = connection.scalar(select(schema.Job.id).where(same, schema.Job.status.in_(_UNFINISHED)))
+            same = (schema.JobRow.problem == problem.text) & (schema.JobRow.device == device)
+            number = connection.scalar(select(schema.JobRow.id).where(same, schema.JobRow.status.in_(_UNFINISHED)))
             if number is None:
                 number = _pending(connection, problem.op, problem.text, device, priority, self._clock(connection))
                 return _job(connection, number), True
-            more = update(schema.Job).where(schema.Job.id == number, schema.Job.priority < priority)
+            more = update(schema.JobRow).where(schema.JobRow.id == number, schema.JobRow.priority < priority)
             connection.execute(more.values(priority=priority))
             return _job(connection, number), False
 
     def jobs(self, limit: int) -> list[Job]:
         """What is not finished, as it will be taken, what runs first; then what is, the newest first."""
-        running = schema.Job.status == "running"
-        unfinished = select(schema.Job).where(schema.Job.status.in_(_UNFINISHED))
-        finished = select(schema.Job).where(schema.Job.status.not_in(_UNFINISHED))
-        parts = unfinished.order_by(running.desc(), *_urgency()), finished.order_by(schema.Job.id.desc())
+        running = schema.JobRow.status == "running"
+        unfinished = select(schema.JobRow).where(schema.JobRow.status.in_(_UNFINISHED))
+        finished = select(schema.JobRow).where(schema.JobRow.status.not_in(_UNFINISHED))
+        parts = unfinished.order_by(running.desc(), *_urgency()), finished.order_by(schema.JobRow.id.desc())
         with self._read() as connection:
             return [Job(**row._mapping) for part in parts for row in connection.execute(part.limit(limit))]
 
@@ -119,8 +119,8 @@ class Queue:
             if number is None:
                 return None
             until = utc_text(now + timedelta(seconds=lease_s))
-            taken = {"status": "running", "worker": worker, "lease_until": until, "tries": schema.Job.tries + 1}
-            connection.execute(update(schema.Job).filter_by(id=number).values(taken))
+            taken = {"status": "running", "worker": worker, "lease_until": until, "tries": schema.JobRow.tries + 1}
+            connection.execute(update(schema.JobRow).filter_by(id=number).values(taken))
             return _job(connection, number)
 
     def renew(self, job: Job, lease_s: float) -> bool:
@@ -150,14 +150,14 @@ class Queue:
 
 def _free(able: Sequence[Able], now: str) -> Any:
     """Ids of what may be taken, the most urgent first."""
-    lapsed = and_(schema.Job.status == "running", schema.Job.lease_until < now)
-    may_be_tuned = or_(*(each.of(schema.Job) for each in able))
-    free = select(schema.Job.id).where(or_(schema.Job.status == "pending", lapsed), may_be_tuned)
+    lapsed = and_(schema.JobRow.status == "running", schema.JobRow.lease_until < now)
+    may_be_tuned = or_(*(each.of(schema.JobRow) for each in able))
+    free = select(schema.JobRow.id).where(or_(schema.JobRow.status == "pending", lapsed), may_be_tuned)
     return free.order_by(*_urgency())
 
 
 def _urgency() -> tuple[Any, ...]:
-    job, request = schema.Job, schema.Request
+    job, request = schema.JobRow, schema.RequestRow
     missed = select(request.count).where(request.problem == job.problem, request.device == job.device).scalar_subquery()
     return job.priority.desc(), job.tries, func.coalesce(missed, 0).desc(), job.id
 
@@ -167,7 +167,7 @@ def _missed(able: Sequence[Able]) -> Any:
 
     Since the last miss it was not done; and if it failed, that is final until somebody asks for it.
     """
-    job, request = schema.Job, schema.Request
+    job, request = schema.JobRow, schema.RequestRow
     settled = exists().where(
         job.problem == request.problem,
         job.device == request.device,
@@ -179,7 +179,7 @@ def _missed(able: Sequence[Able]) -> Any:
 
 def _give_up_on_the_lost(connection: Connection, now: datetime) -> None:
     """Jobs whose workers died too often are failed."""
-    job = schema.Job
+    job = schema.JobRow
     lost = select(job).where(job.status == "running", job.lease_until < utc_text(now), job.tries >= MOST_TRIES)
     for row in connection.execute(lost).all():
         why = f"tried {row.tries} times, and {row.worker} ended without a word the last time"
@@ -189,14 +189,14 @@ def _give_up_on_the_lost(connection: Connection, now: datetime) -> None:
 def _pending(connection: Connection, op: str, problem: str, device: str, priority: int, now: datetime) -> int:
     asked = {"op": op, "problem": problem, "device": device, "priority": priority}
     values = {**asked, "status": "pending", "tries": 0, "created_at": utc_text(now)}
-    return int(connection.execute(insert(schema.Job).values(values).returning(schema.Job.id)).scalar_one())
+    return int(connection.execute(insert(schema.JobRow).values(values).returning(schema.JobRow.id)).scalar_one())
 
 
 def _change(connection: Connection, job: Job, **values: Any) -> bool:
     """Changes a job that its worker still has; False: it has not."""
-    held = update(schema.Job).filter_by(id=job.id, worker=job.worker, status="running")
+    held = update(schema.JobRow).filter_by(id=job.id, worker=job.worker, status="running")
     return connection.execute(held.values(values)).rowcount == 1
 
 
 def _job(connection: Connection, number: int) -> Job:
-    return Job(**connection.execute(select(schema.Job).where(schema.Job.id == number)).one()._mapping)
+    return Job(**connection.execute(select(schema.JobRow).where(schema.JobRow.id == number)).one()._mapping)

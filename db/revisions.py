@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 
 from tuner.db import schema
 
-HEAD = "0003"
+HEAD = "0004"
 """The schema this code writes: the newest migration."""
 OURS = frozenset({"alembic_version", "answers"})
 """Tables by which a database is known to be ours."""

@@ -27,7 +27,7 @@ class Base(DeclarativeBase):
     type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON, float: Number, str: Text}  # noqa: RUF012
 
 
-class Store(Base):
+class StoreRow(Base):
     """One row: the identity that snapshot ids begin with."""
 
     __tablename__ = "store"
@@ -35,7 +35,7 @@ class Store(Base):
     created_at: Mapped[str]
 
 
-class Kernel(Base):
+class KernelRow(Base):
     """A signature as it was when some source was searched, so that a server knows kernels it never loaded.
 
     One source may have several, one after the other: choices are no code.
@@ -53,7 +53,7 @@ class Kernel(Base):
     """When it was searched first, or what came with it was found: the newest of an op is the one to ask by."""
 
 
-class Device(Base):
+class DeviceRow(Base):
     """A card's identity and fingerprint, with what it was seen to reach."""
 
     __tablename__ = "devices"
@@ -64,11 +64,11 @@ class Device(Base):
     fingerprint: Mapped[str]
     """Canonical text of `facts`."""
     facts: Mapped[dict[str, Any]]
-    ceilings: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    roofline_limits: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """Measured limits of the card (copy, matmul, launch); null until they were."""
 
 
-class Environment(Base):
+class EnvironmentRow(Base):
     """Versions that compiled and ran the code."""
 
     __tablename__ = "environments"
@@ -80,7 +80,7 @@ class Environment(Base):
     driver: Mapped[str]
 
 
-class Problem(Base):
+class ProblemRow(Base):
     """An op at a size, by canonical text."""
 
     __tablename__ = "problems"
@@ -91,7 +91,7 @@ class Problem(Base):
     """Dims, dtype and attributes in full."""
 
 
-class Run(Base):
+class RunRow(Base):
     """One search."""
 
     __tablename__ = "runs"
@@ -116,7 +116,7 @@ class Run(Base):
     ended_at: Mapped[str | None]
 
 
-class Trial(Base):
+class TrialRow(Base):
     """One config of one run. Written the moment it ends."""
 
     __tablename__ = "trials"
@@ -140,7 +140,7 @@ class Trial(Base):
     ended_at: Mapped[str]
 
 
-class Round(Base):
+class RoundRow(Base):
     """One round of a run's duel: the latency of every contender, and the card's state while it ran."""
 
     __tablename__ = "rounds"
@@ -152,7 +152,7 @@ class Round(Base):
     state: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
-class Answer(Base):
+class AnswerRow(Base):
     """What serves: append-only, ids in commit order, the newest that is not quarantined."""
 
     __tablename__ = "answers"
@@ -190,7 +190,7 @@ class Answer(Base):
     created_at: Mapped[str]
 
 
-class Transfer(Base):
+class TransferRow(Base):
     """What a neighbour's config lost when it was measured on another problem: the evidence neighbours are served by."""
 
     __tablename__ = "transfers"
@@ -203,7 +203,7 @@ class Transfer(Base):
     created_at: Mapped[str]
 
 
-class Request(Base):
+class RequestRow(Base):
     """A problem that was asked for and missed, counted."""
 
     __tablename__ = "requests"
@@ -217,7 +217,7 @@ class Request(Base):
     last_at: Mapped[str]
 
 
-class Job(Base):
+class JobRow(Base):
     """A problem that somebody asked to have tuned, and who is at it.
 
     While one is pending or running there is no second of the same problem and device: the database itself refuses.

@@ -49,11 +49,11 @@ from tuner.kernels.spec import Problem, Signature
 from tuner.records import (
     Answer,
     CardState,
-    Ceilings,
+    Comparison,
     Device,
-    Duel,
     Measurement,
     Provenance,
+    RooflineLimits,
     StoredAnswer,
     StoredRun,
     Transfer,
@@ -69,7 +69,10 @@ _KEPT_TRIAL = {
         index_elements=["run_id", "config_text"],
         set_={each.name: each for each in made.excluded if each.name not in ("id", "run_id", "config_text")},
     )
-    for dialect, made in (("sqlite", sqlite.insert(schema.Trial)), ("postgresql", postgresql.insert(schema.Trial)))
+    for dialect, made in (
+        ("sqlite", sqlite.insert(schema.TrialRow)),
+        ("postgresql", postgresql.insert(schema.TrialRow)),
+    )
 }
 """By dialect. Made once: to make it anew costs more than to run it."""
 
@@ -183,7 +186,7 @@ class Store:
         """Opens a run; trials are added to it as they end."""
         with self._write() as connection:
             return insert_row(
-                connection, schema.Run, **run_values(connection, signature, problem, provenance, settings)
+                connection, schema.RunRow, **run_values(connection, signature, problem, provenance, settings)
             )
 
     def add_trial(self, run_id: int, measurement: Measurement) -> None:
@@ -194,11 +197,11 @@ class Store:
             connection.execute(kept, {"run_id": run_id, "config_text": text, **values})
 
     def end_run(
-        self, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None = None
+        self, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], comparison: Comparison | None = None
     ) -> None:
         """Closes a run that gave no answer."""
         with self._write() as connection:
-            end_run(connection, run_id, status, stopped, seconds, duel)
+            end_run(connection, run_id, status, stopped, seconds, comparison)
 
     def add_answer(
         self,
@@ -207,7 +210,7 @@ class Store:
         provenance: Provenance,
         stopped: str,
         seconds: Mapping[str, float],
-        duel: Duel,
+        comparison: Comparison,
         lost: Iterable[tuple[int, float, float]] = (),
     ) -> int:
         """Closes a run with its answer; the id orders it among all answers.
@@ -217,9 +220,9 @@ class Store:
                 how many times as long as this answer its config takes; infinite if it does not run right here.
         """
         with self._write() as connection:
-            end_run(connection, run_id, "done", stopped, seconds, duel)
+            end_run(connection, run_id, "done", stopped, seconds, comparison)
             add_transfers(connection, run_id, lost)
-            return insert_row(connection, schema.Answer, **answer_values(run_id, answer, provenance, utc_now()))
+            return insert_row(connection, schema.AnswerRow, **answer_values(run_id, answer, provenance, utc_now()))
 
     def take_in(self, arrivals: Sequence[Arrival], *, replace: bool = False) -> list[Fate]:
         """Lets in what was found elsewhere, as far as `intake.fate` has it; what became of each.
@@ -240,7 +243,7 @@ class Store:
             lost: as for `add_answer`.
         """
         with self._write() as connection:
-            there = set(connection.scalars(select(schema.Transfer.from_answer_id).filter_by(run_id=run_id)))
+            there = set(connection.scalars(select(schema.TransferRow.from_answer_id).filter_by(run_id=run_id)))
             add_transfers(connection, run_id, [measured for measured in lost if measured[0] not in there])
 
     def known(self, signature: Signature, problem: Problem, provenance: Provenance) -> list[Measurement]:
@@ -248,14 +251,14 @@ class Store:
 
         The newest of each config, where trying again could not end otherwise or has been tried often enough.
         """
-        query = select_trials(problem, provenance).order_by(schema.Trial.id)
+        query = select_trials(problem, provenance).order_by(schema.TrialRow.id)
         with self._read() as connection:
             return settled(signature, connection.execute(query))
 
     def tried_jointly(self, problem: Problem, provenance: Provenance) -> set[str]:
         """Texts of the configs, of those that `known` gives, that searches tried for several problems at once."""
-        joint = schema.Run.settings["joint"].as_string().is_not(None)
-        query = select_trials(problem, provenance).where(joint).with_only_columns(schema.Trial.config_text)
+        joint = schema.RunRow.settings["joint"].as_string().is_not(None)
+        query = select_trials(problem, provenance).where(joint).with_only_columns(schema.TrialRow.config_text)
         with self._read() as connection:
             return set(connection.scalars(query))
 
@@ -264,48 +267,48 @@ class Store:
         if not 0 < number <= _LARGEST_ID:
             return None
         with self._read() as connection:
-            row = connection.execute(select_runs(select(schema.Run.id).filter_by(id=number))).one_or_none()
+            row = connection.execute(select_runs(select(schema.RunRow.id).filter_by(id=number))).one_or_none()
         return None if row is None else run_from(row)
 
     def runs(self, limit: int, before: int | None = None) -> list[StoredRun]:
         """The newest runs, or the newest with smaller numbers than `before`, so many at most, the newest first."""
-        newest = select(schema.Run.id).where(schema.Run.id < before if before is not None else true())
+        newest = select(schema.RunRow.id).where(schema.RunRow.id < before if before is not None else true())
         with self._read() as connection:
-            rows = connection.execute(select_runs(newest.order_by(schema.Run.id.desc()).limit(limit)))
+            rows = connection.execute(select_runs(newest.order_by(schema.RunRow.id.desc()).limit(limit)))
             return [run_from(row) for row in rows]
 
     def known_to(self, run: StoredRun) -> list[Measurement]:
         """What a run knew in the end: what it took over from earlier runs, then what it measured, each in order."""
-        own = select(schema.Trial).where(schema.Trial.run_id == run.id).order_by(schema.Trial.id)
+        own = select(schema.TrialRow).where(schema.TrialRow.run_id == run.id).order_by(schema.TrialRow.id)
         earlier = select_trials(run.problem, run.provenance).where(
-            schema.Trial.run_id < run.id, schema.Trial.ended_at <= run.started_at
+            schema.TrialRow.run_id < run.id, schema.TrialRow.ended_at <= run.started_at
         )
         with self._read() as connection:
             measured = [measurement_from(run.signature, row) for row in connection.execute(own)]
             if not run.settings.get("known"):
                 return measured
-            taken_over = settled(run.signature, connection.execute(earlier.order_by(schema.Trial.id)))
+            taken_over = settled(run.signature, connection.execute(earlier.order_by(schema.TrialRow.id)))
         again = {measurement.config for measurement in measured}
         return [*(known for known in taken_over if known.config not in again), *measured]
 
-    def duel(self, run: int) -> Duel | None:
+    def comparison(self, run: int) -> Comparison | None:
         """The rounds of a run's duel; None where it had none."""
-        query = select(schema.Round).where(schema.Round.run_id == run).order_by(schema.Round.number)
+        query = select(schema.RoundRow).where(schema.RoundRow.run_id == run).order_by(schema.RoundRow.number)
         with self._read() as connection:
             rows = connection.execute(query).all()
         if not rows:
             return None
         contenders = tuple(rows[0].latencies)
         states = tuple(CardState.from_json(row.state) for row in rows if row.state is not None)
-        return Duel(contenders, tuple(tuple(row.latencies[name] for name in contenders) for row in rows), states)
+        return Comparison(contenders, tuple(tuple(row.latencies[name] for name in contenders) for row in rows), states)
 
     def answers(self, *, op: str | None = None, device: str | None = None) -> list[StoredAnswer]:
         """Answers that may serve, oldest first: those of runs that are not taken out of service."""
         query = select_answers()
         if op is not None:
-            query = query.where(schema.Answer.op == op)
+            query = query.where(schema.AnswerRow.op == op)
         if device is not None:
-            query = query.where(schema.Answer.device == device)
+            query = query.where(schema.AnswerRow.device == device)
         with self._read() as connection:
             return _answers_of(connection, query)
 
@@ -317,7 +320,7 @@ class Store:
         Args:
             after: only those with ids above this one, and up to `upto`.
         """
-        table, came, went = schema.Transfer, aliased(schema.Answer), aliased(schema.Answer)
+        table, came, went = schema.TransferRow, aliased(schema.AnswerRow), aliased(schema.AnswerRow)
         query = (
             select(table, went.op, went.device, went.id.label("to_answer"))
             .join(went, (went.run_id == table.run_id) & went.kind.in_(("tuned", "default")))
@@ -339,7 +342,7 @@ class Store:
     def answers_of(self, run: int) -> list[StoredAnswer]:
         """Those of one run that may serve, oldest first."""
         with self._read() as connection:
-            return _answers_of(connection, select_answers().where(schema.Answer.run_id == run))
+            return _answers_of(connection, select_answers().where(schema.AnswerRow.run_id == run))
 
     def partial(self, signature: Signature, problem: Problem, provenance: Provenance) -> Measurement | None:
         """The fastest measurement of any run of this problem, interrupted ones included; None if there is none."""
@@ -348,14 +351,14 @@ class Store:
 
     def signatures(self) -> dict[str, Signature]:
         """The newest signature of every op that there are answers of, or was a search for."""
-        query = select(schema.Kernel.signature).order_by(schema.Kernel.created_at, schema.Kernel.id)
+        query = select(schema.KernelRow.signature).order_by(schema.KernelRow.created_at, schema.KernelRow.id)
         with self._read() as connection:
             found = [Signature.from_json(row.signature) for row in connection.execute(query)]
         return {signature.op: signature for signature in found}
 
     def device(self, slug: str) -> Device | None:
         """The card of that id, as it was last described; None where nothing but its name is known."""
-        query = select(schema.Device.facts).filter_by(slug=slug).order_by(schema.Device.id.desc())
+        query = select(schema.DeviceRow.facts).filter_by(slug=slug).order_by(schema.DeviceRow.id.desc())
         with self._read() as connection:
             described = [device_from(facts) for facts in connection.scalars(query)]
         return next((device for device in described if device.is_described), None)
@@ -363,25 +366,27 @@ class Store:
     def devices(self) -> list[str]:
         """Ids of the devices that answers are stored for."""
         with self._read() as connection:
-            return sorted(connection.scalars(select(schema.Answer.device).distinct()))
+            return sorted(connection.scalars(select(schema.AnswerRow.device).distinct()))
 
     def cards(self) -> list[Device]:
         """All devices that are known, by what they are."""
         with self._read() as connection:
-            return [device_from(facts) for facts in connection.scalars(select(schema.Device.facts))]
+            return [device_from(facts) for facts in connection.scalars(select(schema.DeviceRow.facts))]
 
-    def ceilings(self, device: Device) -> Ceilings | None:
+    def roofline_limits(self, device: Device) -> RooflineLimits | None:
         """What the card was seen to reach; None where nobody measured it."""
-        query = select(schema.Device.ceilings).filter_by(slug=device.id, fingerprint=fingerprint(device))
+        query = select(schema.DeviceRow.roofline_limits).filter_by(slug=device.id, fingerprint=fingerprint(device))
         with self._read() as connection:
             found = connection.scalar(query)
-        return None if found is None else Ceilings(**found)
+        return None if found is None else RooflineLimits(**found)
 
-    def keep_ceilings(self, device: Device, ceilings: Ceilings) -> None:
+    def keep_roofline_limits(self, device: Device, roofline_limits: RooflineLimits) -> None:
         """Writes what the card was seen to reach, in place of what was written before."""
         with self._write() as connection:
             number = device_id(connection, device)
-            connection.execute(update(schema.Device).filter_by(id=number).values(ceilings=asdict(ceilings)))
+            connection.execute(
+                update(schema.DeviceRow).filter_by(id=number).values(roofline_limits=asdict(roofline_limits))
+            )
 
     def prune(self, older_than: timedelta, *, dry_run: bool = False) -> upkeep.Pruned:
         """Removes what old runs measured for nothing; see `upkeep.prune`."""
@@ -393,18 +398,18 @@ class Store:
         """How far the store has come; cheap enough to be asked twice a second."""
         with self._read() as connection:
             return Tip(
-                str(connection.scalar(select(schema.Store.uuid))),
-                connection.scalar(select(func.max(schema.Answer.id))) or 0,
-                connection.scalar(select(func.max(schema.Kernel.id))) or 0,
-                connection.scalar(select(func.max(schema.Transfer.id))) or 0,
+                str(connection.scalar(select(schema.StoreRow.uuid))),
+                connection.scalar(select(func.max(schema.AnswerRow.id))) or 0,
+                connection.scalar(select(func.max(schema.KernelRow.id))) or 0,
+                connection.scalar(select(func.max(schema.TransferRow.id))) or 0,
             )
 
     def answers_between(self, after: int, upto: int) -> tuple[list[StoredAnswer], frozenset[int]]:
         """Answers that may serve with ids above `after` and up to `upto`; and which were taken out of service there."""
-        quarantined = select(schema.Answer.about_id).where(
-            schema.Answer.kind == "quarantine", schema.Answer.id > after, schema.Answer.id <= upto
+        quarantined = select(schema.AnswerRow.about_id).where(
+            schema.AnswerRow.kind == "quarantine", schema.AnswerRow.id > after, schema.AnswerRow.id <= upto
         )
-        query = select_answers().where(schema.Answer.id > after, schema.Answer.id <= upto)
+        query = select_answers().where(schema.AnswerRow.id > after, schema.AnswerRow.id <= upto)
         with self._read() as connection:
             answers = _answers_of(connection, query)
             return answers, frozenset(id for id in connection.scalars(quarantined) if id is not None)
@@ -418,7 +423,7 @@ class Store:
 
     def requests(self, limit: int, after: int = 0) -> list[dict[str, Any]]:
         """What was asked and missed, the most frequent first; those that come after the one of that id."""
-        table = schema.Request
+        table = schema.RequestRow
         query = select(table).order_by(table.count.desc(), table.id).limit(limit)
         with self._read() as connection:
             if after:
@@ -428,7 +433,11 @@ class Store:
 
     def missed(self, problem: Problem) -> list[dict[str, Any]]:
         """How often a problem was asked for and missed, by device."""
-        query = select(schema.Request).where(schema.Request.problem == problem.text).order_by(schema.Request.device)
+        query = (
+            select(schema.RequestRow)
+            .where(schema.RequestRow.problem == problem.text)
+            .order_by(schema.RequestRow.device)
+        )
         with self._read() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]
 
@@ -437,7 +446,7 @@ class Store:
 
         New ones are left out once very many are kept, since anybody may ask for anything.
         """
-        table, now = schema.Request, utc_now()
+        table, now = schema.RequestRow, utc_now()
         with self._write() as connection:
             room = _MOST_REQUESTS - (connection.scalar(select(func.count()).select_from(table)) or 0)
             for (op, problem, device), count in missed.items():
@@ -512,8 +521,8 @@ class Store:
             if revisions.newer(found):
                 raise self._newer(found)
             revisions.upgrade(connection)
-            if connection.scalar(select(func.count()).select_from(schema.Store)) == 0:
-                connection.execute(insert(schema.Store).values(uuid=str(uuid4()), created_at=utc_now()))
+            if connection.scalar(select(func.count()).select_from(schema.StoreRow)) == 0:
+                connection.execute(insert(schema.StoreRow).values(uuid=str(uuid4()), created_at=utc_now()))
         return found
 
 
@@ -525,7 +534,7 @@ def _warn_once(line: str) -> None:
 def _answers_of(connection: Connection, query: Any) -> list[StoredAnswer]:
     """What a query of answers gives; the signature that many of them have is read once."""
     light = [column for column in query.selected_columns if column.key != "signature"]
-    kernels = select(schema.Kernel.id, schema.Kernel.signature)
+    kernels = select(schema.KernelRow.id, schema.KernelRow.signature)
     signatures = {row.id: Signature.from_json(row.signature) for row in connection.execute(kernels)}
-    rows = connection.execute(query.with_only_columns(*light, schema.Run.kernel_id, maintain_column_froms=True))
+    rows = connection.execute(query.with_only_columns(*light, schema.RunRow.kernel_id, maintain_column_froms=True))
     return [answer_from(row, signatures[row.kernel_id]) for row in rows]

@@ -75,7 +75,7 @@ def prune(connection: Connection, before: str, *, dry_run: bool) -> Pruned:
     idle = _idle(connection, before)
     for start in range(0, len(idle), _AT_A_TIME):
         some = idle[start : start + _AT_A_TIME]
-        for table, counted in ((schema.Trial, trials), (schema.Round, rounds)):
+        for table, counted in ((schema.TrialRow, trials), (schema.RoundRow, rounds)):
             of_these = table.run_id.in_(some)
             counts = select(table.run_id, func.count().label("found")).where(of_these).group_by(table.run_id)
             counted.update({row.run_id: row.found for row in connection.execute(counts)})
@@ -86,13 +86,13 @@ def prune(connection: Connection, before: str, *, dry_run: bool) -> Pruned:
 
 def _devices(connection: Connection) -> dict[str, Counts]:
     def counted(query: Any) -> dict[str, int]:
-        return {row.slug: row.found for row in connection.execute(query.group_by(schema.Device.slug))}
+        return {row.slug: row.found for row in connection.execute(query.group_by(schema.DeviceRow.slug))}
 
-    found = select(schema.Device.slug, func.count().label("found"))
-    runs = found.join(schema.Run, schema.Run.device_id == schema.Device.id)
+    found = select(schema.DeviceRow.slug, func.count().label("found"))
+    runs = found.join(schema.RunRow, schema.RunRow.device_id == schema.DeviceRow.id)
     by_run = counted(runs)
-    by_trial = counted(runs.join(schema.Trial, schema.Trial.run_id == schema.Run.id))
-    by_answer = counted(runs.join(schema.Answer, schema.Answer.run_id == schema.Run.id))
+    by_trial = counted(runs.join(schema.TrialRow, schema.TrialRow.run_id == schema.RunRow.id))
+    by_answer = counted(runs.join(schema.AnswerRow, schema.AnswerRow.run_id == schema.RunRow.id))
     return {slug: Counts(by_run[slug], by_trial.get(slug, 0), by_answer.get(slug, 0)) for slug in sorted(by_run)}
 
 
@@ -102,10 +102,12 @@ def _numbers(counts: Counts) -> tuple[int, int, int]:
 
 def _idle(connection: Connection, before: str) -> list[int]:
     """Runs that nothing rests on, and of which nothing was heard since."""
-    last_trial = select(func.max(schema.Trial.ended_at)).where(schema.Trial.run_id == schema.Run.id).scalar_subquery()
-    heard = func.coalesce(schema.Run.ended_at, last_trial, schema.Run.started_at)
-    query = select(schema.Run, schema.Kernel.source, heard.label("heard"))
-    runs = connection.execute(query.join(schema.Kernel, schema.Run.kernel_id == schema.Kernel.id)).all()
+    last_trial = (
+        select(func.max(schema.TrialRow.ended_at)).where(schema.TrialRow.run_id == schema.RunRow.id).scalar_subquery()
+    )
+    heard = func.coalesce(schema.RunRow.ended_at, last_trial, schema.RunRow.started_at)
+    query = select(schema.RunRow, schema.KernelRow.source, heard.label("heard"))
+    runs = connection.execute(query.join(schema.KernelRow, schema.RunRow.kernel_id == schema.KernelRow.id)).all()
     serving = _serving(connection)
     built_on: dict[tuple[Any, ...], int] = {}
     """Of every key, the newest run that serves with trials of runs before it."""
@@ -124,10 +126,10 @@ def _key(run: Any) -> tuple[Any, ...]:
 
 def _serving(connection: Connection) -> set[int]:
     """Runs whose answer serves: of every key the newest that is not quarantined, and what a rollback went back to."""
-    answer = schema.Answer
+    answer = schema.AnswerRow
     columns = (answer.id, answer.run_id, answer.kind, answer.about_id)
-    key = (answer.problem, answer.device, answer.source, answer.policy, answer.triton, schema.Run.recorded)
-    query = select(*columns, *key).join(schema.Run, answer.run_id == schema.Run.id)
+    key = (answer.problem, answer.device, answer.source, answer.policy, answer.triton, schema.RunRow.recorded)
+    query = select(*columns, *key).join(schema.RunRow, answer.run_id == schema.RunRow.id)
     rows = connection.execute(query.order_by(answer.id)).all()
     out_of_service = {row.about_id for row in rows if row.kind == "quarantine"}
     newest: dict[tuple[Any, ...], Any] = {

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, select, update
 from tuner.db import schema
 from tuner.db.rows import digest, fingerprint, utc_now
 from tuner.kernels.spec import Problem, Signature
-from tuner.records import Device, Duel, Provenance
+from tuner.records import Comparison, Device, Provenance
 
 
 def insert_row(connection: Connection, table: type[schema.Base], **values: Any) -> int:
@@ -29,7 +29,7 @@ def id_of(connection: Connection, table: type[schema.Base], unique: Mapping[str,
 def device_id(connection: Connection, device: Device) -> int:
     """The id of a card's row, which is made if there is none."""
     known_as = {"slug": device.id, "fingerprint": fingerprint(device)}
-    return id_of(connection, schema.Device, known_as, facts=asdict(device), ceilings=None)
+    return id_of(connection, schema.DeviceRow, known_as, facts=asdict(device), roofline_limits=None)
 
 
 def run_values(
@@ -54,9 +54,9 @@ def run_values(
         "kernel_id": shared(
             (signature, provenance.source), lambda: kernel_id(connection, signature, provenance, utc_now())
         ),
-        "problem_id": shared(problem.text, lambda: id_of(connection, schema.Problem, text, **described)),
+        "problem_id": shared(problem.text, lambda: id_of(connection, schema.ProblemRow, text, **described)),
         "device_id": shared(provenance.device, lambda: device_id(connection, provenance.device)),
-        "environment_id": shared(provenance.environment, lambda: id_of(connection, schema.Environment, environment)),
+        "environment_id": shared(provenance.environment, lambda: id_of(connection, schema.EnvironmentRow, environment)),
         "policy": provenance.policy,
         "recorded": provenance.recorded,
         "settings": dict(settings),
@@ -70,32 +70,37 @@ def kernel_id(connection: Connection, signature: Signature, provenance: Provenan
     """The id of a signature's row beside this source, which is made if there is none."""
     described = signature.as_json()
     kernel = {"op": signature.op, "source": provenance.source, "digest": digest(described)}
-    return id_of(connection, schema.Kernel, kernel, signature=described, created_at=created_at)
+    return id_of(connection, schema.KernelRow, kernel, signature=described, created_at=created_at)
 
 
 def end_run(
-    connection: Connection, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], duel: Duel | None
+    connection: Connection,
+    run_id: int,
+    status: str,
+    stopped: str,
+    seconds: Mapping[str, float],
+    comparison: Comparison | None,
 ) -> None:
     """Closes a run, and writes the rounds of its duel."""
     ended = {"status": status, "stopped": stopped, "seconds": dict(seconds), "ended_at": utc_now()}
-    connection.execute(update(schema.Run).filter_by(id=run_id).values(ended))
-    if duel is None:
+    connection.execute(update(schema.RunRow).filter_by(id=run_id).values(ended))
+    if comparison is None:
         return
     rounds = [
         {
             "run_id": run_id,
             "number": number,
-            "latencies": dict(zip(duel.contenders, latencies, strict=True)),
-            "state": asdict(duel.states[number]) if duel.states else None,
+            "latencies": dict(zip(comparison.contenders, latencies, strict=True)),
+            "state": asdict(comparison.states[number]) if comparison.states else None,
         }
-        for number, latencies in enumerate(duel.rounds)
+        for number, latencies in enumerate(comparison.rounds)
     ]
     if rounds:
-        connection.execute(insert(schema.Round), rounds)
+        connection.execute(insert(schema.RoundRow), rounds)
 
 
 def add_transfers(connection: Connection, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
     """Writes what the configs of other answers lost on a run's problem: see `Store.add_answer`."""
     for answer, distance, slowdown in lost:
         measured = {"distance": distance, "slowdown": slowdown, "created_at": utc_now()}
-        insert_row(connection, schema.Transfer, run_id=run_id, from_answer_id=answer, **measured)
+        insert_row(connection, schema.TransferRow, run_id=run_id, from_answer_id=answer, **measured)

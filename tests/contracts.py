@@ -10,8 +10,8 @@ import pytest
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Measurement
-from tuner.sampler import SAMPLERS
-from tuner.search import Budget, search
+from tuner.search.loop import Budget, search
+from tuner.search.sampler import SAMPLERS
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class SearchContract:
         assert [m.samples for m in told] == [m.samples for m in result.measurements]  # a re-check may raise an error
         assert subject.default in {measurement.config for measurement in told}
         assert result.verdict is not None
-        assert result.duel is not None
-        assert {result.verdict.config.text, VENDOR} <= set(result.duel.contenders)
+        assert result.comparison is not None
+        assert {result.verdict.config.text, VENDOR} <= set(result.comparison.contenders)
         assert result.verdict.speedup is not None
         assert result.verdict.speedup >= 1

@@ -12,7 +12,7 @@ from typing import Any
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.records import Device
-from tuner.space import feasible
+from tuner.search.space import feasible
 
 TOYS = Path(__file__).parent / "toys"
 _DRAWS = 20_000

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from tuner.kernels.spec import Config, Dim, Knob, Signature
-from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
+from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome
 
 TOY = Signature(
     op="toy",
@@ -106,12 +106,12 @@ class ScriptedMeasurer:
             for config in configs
         ]
 
-    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
         for config in configs:
             if config in self._dies_in_duel:
-                return Measurement(config, Outcome.CRASHED, stage="duel", error="as scripted")
+                return Measurement(config, Outcome.CRASHED, stage="comparison", error="as scripted")
         names = (*(config.text for config in configs), VENDOR)
-        return Duel(
+        return Comparison(
             names,
             tuple(
                 (*(self._once(config) for config in configs), self._vendor_us * self._jitter()) for _ in range(rounds)

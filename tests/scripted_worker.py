@@ -15,7 +15,7 @@ from pathlib import Path
 from tuner.kernels.spec import Config
 from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Task, Unable
 from tuner.measure.processes import connect
-from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
+from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome
 
 
 def latency_us(config: Config) -> float:
@@ -74,12 +74,12 @@ def main() -> None:
                 pipe.send(Evidence(0.0, 0.0, ("normal",), 17))
             elif isinstance(request, Rounds):
                 for config in request.configs:
-                    pipe.send(Stage("duel", config))
+                    pipe.send(Stage("comparison", config))
                     if config["FAULT"] == "dies in a duel":
                         os.abort()
                 names = (*(config.text for config in request.configs), VENDOR)
                 once = (*map(latency_us, request.configs), 150.0)
-                pipe.send(Duel(names, (once,) * request.rounds))
+                pipe.send(Comparison(names, (once,) * request.rounds))
 
 
 if __name__ == "__main__":

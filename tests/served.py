@@ -16,7 +16,7 @@ import tuner
 from tuner import catalog
 from tuner.db.store import Store
 from tuner.kernels.spec import Problem
-from tuner.records import Answer, Device, Duel, Environment, Policy, Provenance
+from tuner.records import Answer, Comparison, Device, Environment, Policy, Provenance
 
 GEMM = catalog.load("gemm")
 TOKEN = "correct-horse-battery"
@@ -37,7 +37,7 @@ def answer(
     settings = {"trials": 10, "budget_s": None, "space": 100, "known": 0}
     run = store.start_run(GEMM.signature, about, provenance, settings)
     given = Answer(about, "tuned", config, 10.0, (9.9, 10.1), 1.2, (1.1, 1.3), 12.0, 11.0, flops=10**9, bytes=10**6)
-    return store.add_answer(run, given, provenance, "trials", {}, Duel((config.text, "vendor"), ((10.0, 11.0),)))
+    return store.add_answer(run, given, provenance, "trials", {}, Comparison((config.text, "vendor"), ((10.0, 11.0),)))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from tuner.kernels.spec import Attribute, Config, Dim, Knob, Problem, Signature,
 from tuner.records import (
     VENDOR,
     Answer,
-    Duel,
+    Comparison,
     Environment,
     Measurement,
     Outcome,
@@ -83,7 +83,7 @@ def answer(problem: Problem = PROBLEM, latency_us: float = 10.0) -> Answer:
     )
 
 
-DUEL = Duel((config().text, config(64).text, VENDOR), ((10.0, 12.5, 9.75), (10.1, 12.4, 9.8)))
+DUEL = Comparison((config().text, config(64).text, VENDOR), ((10.0, 12.5, 9.75), (10.1, 12.4, 9.8)))
 
 
 def started(store: Store, problem: Problem = PROBLEM, provenance: Provenance = HERE) -> int:
@@ -122,6 +122,7 @@ def change(database: Database, statement: str) -> None:
 def older(database: Database, revision: str) -> None:
     """Gives the tables the schema that they had at a revision."""
     undone = {
+        "0003": ["ALTER TABLE devices RENAME COLUMN roofline_limits TO ceilings"],
         "0002": ["DROP INDEX uq_jobs_unfinished"]
         + [f"ALTER TABLE jobs DROP COLUMN {name}" for name in ("tries", "error", "ended_at")],
         "0001": ["ALTER TABLE answers DROP COLUMN marks"],

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner import device
-from tuner.measure import recorded
+from tuner.measure import device, recorded
 from tuner.records import VENDOR, median
 
 ROOT = Path(__file__).parents[1]
@@ -110,7 +109,7 @@ def test_the_table_of_spaces_is_what_the_files_say() -> None:
     for name in recorded.names():
         space = recorded.load(name)
         assert space.default is not None
-        best, default, vendor = (median(space.duel.of(c)) for c in (space.best.text, space.default.text, VENDOR))
+        best, default, vendor = (median(space.comparison.of(c)) for c in (space.best.text, space.default.text, VENDOR))
         row = f"| `{name}` | {len(space.measurements):,} | {best / default:.3f} | {best / vendor:.3f} |"
         assert row in text
 

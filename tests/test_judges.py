@@ -9,10 +9,10 @@ import pytest
 from scripted import SPACE, bowl
 
 from tuner.records import Measurement, Outcome
-from tuner.replay import Space
+from tuner.search.replay import ReplaySpace
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-TOY = Space("toy", tuple(Measurement(config, Outcome.OK, (bowl(config),)) for config in SPACE))
+TOY = ReplaySpace("toy", tuple(Measurement(config, Outcome.OK, (bowl(config),)) for config in SPACE))
 
 
 def test_a_classifier_finds_the_best_and_is_not_run_again(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_kernel_tuners_strategies_run_on_what_ours_run_on(tmp_path: Path) -> Non
     pytest.importorskip("kernel_tuner", reason="kernel-tuner is not installed")
     from judges import judge, write
 
-    failing = Space("toy", (*TOY.measurements[:-1], Measurement(SPACE[-1], Outcome.CRASHED)))
+    failing = ReplaySpace("toy", (*TOY.measurements[:-1], Measurement(SPACE[-1], Outcome.CRASHED)))
     write(failing, tmp_path)
     ours, theirs = map(partial(judge, failing, seeds=2, folder=tmp_path), ("random", "random_sample"))
     assert [len(shares) for shares in (*ours.shares, *theirs.shares)] == [60] * 4

@@ -32,7 +32,7 @@ def test_replaying_needs_neither_torch_nor_triton() -> None:
     code = """
 from tuner.measure import recorded
 from tuner.measure.recorded import RecordedMeasurer
-from tuner.search import Budget, search
+from tuner.search.loop import Budget, search
 space = recorded.load(recorded.names()[0])
 configs = [measurement.config for measurement in space.measurements]
 assert search(configs, space.default, RecordedMeasurer(space), budget=Budget(trials=15)).verdict
@@ -40,7 +40,9 @@ assert search(configs, space.default, RecordedMeasurer(space), budget=Budget(tri
     assert not _modules_after(code) & {"torch", "triton"}
 
 
-@pytest.mark.parametrize("module", ["tuner.api.app", "tuner.client", "tuner.lookup", "tuner.db.store", "tuner.device"])
+@pytest.mark.parametrize(
+    "module", ["tuner.api.app", "tuner.client.client", "tuner.lookup.table", "tuner.db.store", "tuner.measure.device"]
+)
 def test_looking_up_needs_no_search(module: str) -> None:
     assert not _modules_after(f"import {module}") & {"torch", "triton", "optuna"}
 

@@ -3,7 +3,8 @@
 Light: neither torch, triton nor optuna is imported until something needs them.
 """
 
-from tuner.client import best_config, refresh
+from tuner.client.client import best_config, refresh
+from tuner.client.pinned import Best
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -16,8 +17,7 @@ from tuner.kernels.spec import (
     Problem,
     Signature,
 )
-from tuner.pinned import Best
-from tuner.warm import Precompiled, precompile
+from tuner.launching.warm import Precompiled, precompile
 
 __version__ = "0.1.0"
 __all__ = [

@@ -19,14 +19,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tuner import calls, client, device
-from tuner.arguments import Pointers, make_room
+from tuner.client import client
+from tuner.client.pinned import Pinned
 from tuner.errors import UsageError
 from tuner.kernels.spec import Kernel, Problem
-from tuner.launcher import Call, prepare
+from tuner.launching import calls
+from tuner.launching.arguments import Pointers, make_room
+from tuner.launching.launcher import Call, prepare
+from tuner.launching.warm import compile_ahead
+from tuner.measure import device
 from tuner.measure.compile import describe_error, is_compile_error
-from tuner.pinned import Pinned
-from tuner.warm import compile_ahead
 
 _log = logging.getLogger("tuner")
 

@@ -15,8 +15,8 @@ from tuner.api.app import create_app
 from tuner.api.schemas import BestConfig, Miss, WholeTable
 from tuner.cli.best import command as best
 from tuner.db.store import Store
-from tuner.lookup import Asked, Table
-from tuner.neighbours import distance
+from tuner.lookup.neighbours import distance
+from tuner.lookup.table import Query, Table
 from tuner.records import Transfer
 
 ASKED = "/best-config?op=gemm&device=nvidia-h200&M=300&N=4096&K=4096"
@@ -63,7 +63,7 @@ def test_a_neighbour_is_served_once_it_was_tried_elsewhere(store: Store) -> None
         newer = client.get("/table?op=gemm&device=nvidia-h200", headers={"if-none-match": table.headers["etag"]})
         WholeTable.model_validate(newer.json())
         transfers = [Transfer.from_json(values) for values in newer.json()["transfers"]]
-        rebuilt = Table(H200.id, store.answers(), transfers).find(Asked(problem(M=300, N=4096, K=4096)))
+        rebuilt = Table(H200.id, store.answers(), transfers).find(Query(problem(M=300, N=4096, K=4096)))
         assert rebuilt.as_json(body["snapshot"]) == body
         assert 'tuner_lookups_total{match="neighbour",op="gemm"}' in client.get("/metrics").text
         until(lambda: len(client.get("/requests").json()["items"]) == 2)  # better tuned, so it counts as missed

@@ -15,7 +15,7 @@ from tuner.api.view import View, Watcher
 from tuner.db import schema
 from tuner.db.store import Store
 from tuner.errors import StoreError
-from tuner.lookup import Asked
+from tuner.lookup.table import Query
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def quarantine(store: Store, id: int) -> None:
     """No command does so yet."""
     with store._engine.begin() as connection:
-        row = dict(connection.execute(select(schema.Answer).where(schema.Answer.id == id)).one()._mapping)
+        row = dict(connection.execute(select(schema.AnswerRow).where(schema.AnswerRow.id == id)).one()._mapping)
         del row["id"]
-        connection.execute(insert(schema.Answer).values(row | {"kind": "quarantine", "about_id": id}))
+        connection.execute(insert(schema.AnswerRow).values(row | {"kind": "quarantine", "about_id": id}))
 
 
 def served_by(view: View, **values: object) -> int | None:
     """Id of the answer that serves."""
-    found = view.table("gemm", "nvidia-h200").find(Asked(problem(**values)))
+    found = view.table("gemm", "nvidia-h200").find(Query(problem(**values)))
     return None if found.stored is None else found.stored.id
 
 
@@ -70,7 +70,7 @@ def test_it_grows_to_what_one_that_reads_all_would_see(store: Store) -> None:
     whole.poll()
     assert watcher.view.answers == whole.view.answers == 4
     for size in (64, 65, 66, 70, 1000, 4096):
-        asked = Asked(problem(M=size))
+        asked = Query(problem(M=size))
         assert watcher.view.table("gemm", H200.id).find(asked) == whole.view.table("gemm", H200.id).find(asked)
     assert served_by(watcher.view, M=64) == 1
 

@@ -9,9 +9,9 @@ import pytest
 from helpers import A100, H200
 from scripted import BEST, DEFAULT, TOY, ScriptedMeasurer
 
-from tuner.bench import Row, Subject, bench
 from tuner.kernels.spec import Config
-from tuner.records import COLD, Ceilings, Environment, Provenance
+from tuner.records import COLD, Environment, Provenance, RooflineLimits
+from tuner.tuning.bench import Row, Subject, bench
 
 pytest.importorskip("plotly")
 
@@ -23,9 +23,9 @@ HERE = Provenance(H200, Environment("3.6.0", "12.8", "2.11.0", "580.1"), "9f2c",
 def row(
     size: int, answer: Config | None, *, flops: int = 0, vendor_us: float = 120.0, provenance: Provenance = HERE
 ) -> Row:
-    ceilings = Ceilings(4000.0, {"fp32": 50.0}, {})
+    roofline_limits = RooflineLimits(4000.0, {"fp32": 50.0}, {})
     subject = Subject(
-        TOY.problem({"N": size}), provenance, answer, DEFAULT, flops, bytes=200_000_000, ceilings=ceilings
+        TOY.problem({"N": size}), provenance, answer, DEFAULT, flops, bytes=200_000_000, roofline_limits=roofline_limits
     )
     made = bench(subject, ScriptedMeasurer(vendor_us=vendor_us))
     assert made is not None

@@ -24,7 +24,7 @@ from helpers import H200, toy
 from tuner import catalog
 from tuner.db.store import Store
 from tuner.measure import recorded
-from tuner.records import Answer, Duel, Environment, Provenance
+from tuner.records import Answer, Comparison, Environment, Provenance
 
 GEMM = next(name for name in recorded.names() if name.startswith("gemm-4096"))
 FIELDS = {
@@ -340,7 +340,7 @@ def test_a_name_stored_in_another_database_is_known_there(tmp_path: Path) -> Non
     run = store.start_run(kernel.signature, problem, provenance, {})
     config = kernel.default_config(problem, H200.limits)
     answer = Answer(problem, "default", config, 5.0, (5.0, 5.0), 1.0, (1.0, 1.0), 5.0, 6.0, bytes=8000)
-    store.add_answer(run, answer, provenance, "trials", {}, Duel((config.text,), ((5.0,),)))
+    store.add_answer(run, answer, provenance, "trials", {}, Comparison((config.text,), ((5.0,),)))
     store.close()
     done = other("best", "double", "--N", "1000", "--db", str(named.db))
     assert done.returncode == 0, done.stderr

@@ -21,19 +21,19 @@ from scripted import BEST, DEFAULT, SPACE, TOY, bowl
 from tuner import catalog
 from tuner.cli.plot import knobs_drawn, landscape_figure, limits_figure, page, search_figure
 from tuner.db.store import Store
-from tuner.explain import Report, explain
 from tuner.records import (
     VENDOR,
     Answer,
     CardState,
-    Ceilings,
-    Duel,
+    Comparison,
     Environment,
     Evidence,
     Measurement,
     Outcome,
     Provenance,
+    RooflineLimits,
 )
+from tuner.report.explain import Explanation, explain
 
 FOUND = {
     "op", "problem", "device", "config", "match", "kind", "latency_us", "interval_us", "speedup", "speedup_interval",
@@ -44,7 +44,7 @@ ADDED = {
     "run", "rounds", "chosen", "ladder", "candidates", "importance", "importance_missing", "roofline", "seconds",
     "card",
 }  # fmt: skip
-HEADS = ("duel", "slower", "beaten", "failed", "not_tried")
+HEADS = ("comparison", "slower", "beaten", "failed", "not_tried")
 
 
 WITHOUT = """
@@ -81,7 +81,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 PROBLEM = TOY.problem({"N": 1000})
 PROVENANCE = Provenance(H200, Environment("3.6.0", torch="2.10.0"), "9f2c", "cold-events-1", tuner="0.1.0")
-CEILINGS = Ceilings(4000.0, {"fp32": 25.0}, {})
+CEILINGS = RooflineLimits(4000.0, {"fp32": 25.0}, {})
 BROKEN = {
     SPACE[0]: (Outcome.COMPILE_ERROR, "compile", "ptxas fatal: [bold]too many\nregisters"),
     SPACE[1]: (Outcome.WRONG_RESULT, "check", "error 0.5, allowed 0.1"),
@@ -109,7 +109,7 @@ def searched(db: Path, *, flops: int = 2_000_000_000) -> int:
         store.add_trial(run, measured(number))
     latencies = (bowl(BEST), bowl(DEFAULT), 95.0)
     states = tuple(CardState(1755 - number, 3201, 41 + number, 590.5, ("power_cap",)) for number in range(20))
-    duel = Duel((BEST.text, DEFAULT.text, VENDOR), (latencies,) * 20, states)
+    comparison = Comparison((BEST.text, DEFAULT.text, VENDOR), (latencies,) * 20, states)
     speedup = bowl(DEFAULT) / bowl(BEST)
     answer = Answer(
         PROBLEM,
@@ -125,8 +125,8 @@ def searched(db: Path, *, flops: int = 2_000_000_000) -> int:
         flops=flops,
         bytes=100_000_000,
     )
-    store.add_answer(run, answer, PROVENANCE, "trials", {"measure": 12.25, "duel": 4.0}, duel)
-    store.keep_ceilings(H200, CEILINGS)
+    store.add_answer(run, answer, PROVENANCE, "trials", {"measure": 12.25, "comparison": 4.0}, comparison)
+    store.keep_roofline_limits(H200, CEILINGS)
     store.close()
     return run
 
@@ -175,7 +175,7 @@ class TestExplain:
         run = store.start_run(TOY, PROBLEM, PROVENANCE, SETTINGS)
         rounds = [(100.0, 125.0), (80.0, 100.0)] * 10 + [(125.0, 100.0)]
         answer = Answer(PROBLEM, "default", BEST, 100.0, (80.0, 125.0), 1.0, (1.0, 1.0), 100.0, 100.0)
-        store.add_answer(run, answer, PROVENANCE, "trials", {}, Duel((BEST.text, VENDOR), tuple(rounds)))
+        store.add_answer(run, answer, PROVENANCE, "trials", {}, Comparison((BEST.text, VENDOR), tuple(rounds)))
         store.close()
         for command in ("best", "explain"):
             (torch, *_) = (
@@ -191,26 +191,28 @@ class TestExplain:
     def test_a_person_reads_all_of_it(self, toy: Path) -> None:
         shown = tuner(toy, "explain", "toy", "--N", "1000", columns=80).stdout
         for line in (
-            "Duel  20 rounds; latency, and time over the answer's, with intervals",
+            "Interleaved comparison  20 rounds; latency, and time over the answer's, with intervals",
             "  1      95.00 us        95.00 - 95.00  0.950  0.950 - 0.950  torch",
             "  2     100.00 us      100.00 - 100.00                        answer",
             "  3     250.00 us      250.00 - 250.00  2.500  2.500 - 2.500  default",
             "     168 registers, 8 B spilled, 64 KiB shared: 3 blocks, 18.8 % of warps (registers, shared)",
             "  chosen: the fastest config",
             "Space  60 configs",
-            "      2  in the duel",
+            "      2  in the interleaved comparison",
             "      4  far behind at a first look",
             "      2  wrong_result (check): error 0.5, allowed 0.1",
             "      1  compile_error (compile): ptxas fatal: [bold]too many",
             "  80.0 % of it: the problem takes 80.00 us or more here, bound by compute",
-            "  time: measure 12.2 s, duel 4.0 s",
+            "  time: measure 12.2 s, comparison 4.0 s",
             "  card: 1,736 - 1,755 MHz, up to 60 C, up to 590 W, clocks held down by power_cap",
         ):
             assert line in shown.splitlines()
 
     def test_every_line_of_ours_fits_a_narrow_terminal(self, replayed: Path) -> None:
         shown = tuner(replayed, "explain", "gemm", "--M", "4096", columns=80).stdout
-        lines = [line for line in shown.partition("Duel")[2].splitlines() if "BLOCK_M=" not in line]  # a config is long
+        lines = [
+            line for line in shown.partition("Interleaved comparison")[2].splitlines() if "BLOCK_M=" not in line
+        ]  # a config is long
         assert max(map(len, lines)) <= 80
 
     def test_a_miss_is_as_honest_as_best(self, replayed: Path) -> None:
@@ -250,14 +252,14 @@ class TestExplain:
         assert tuner(toy, "explain", "toy", "--N", "1000", hidden="plotly").returncode == 0
 
 
-def drawn(db: Path, flops: int = 2_000_000_000) -> tuple[Report, list[Measurement]]:
+def drawn(db: Path, flops: int = 2_000_000_000) -> tuple[Explanation, list[Measurement]]:
     number = searched(db, flops=flops)
     store = Store.open(db)
     run = store.run(number)
     assert run is not None
     (stored,) = store.answers_of(number)
     measurements, shares = store.known_to(run), {"A": 0.7, "B": 0.3}
-    return explain(stored, run, store.duel(number), measurements, CEILINGS, shares), measurements
+    return explain(stored, run, store.comparison(number), measurements, CEILINGS, shares), measurements
 
 
 class TestPlot:
@@ -343,7 +345,7 @@ class TestShow:
         }  # fmt: skip
         assert document["settings"] == SETTINGS
         assert (document["status"], document["stopped"], document["device"]) == ("done", "trials", "nvidia-h200")
-        assert document["seconds"] == {"measure": 12.25, "duel": 4.0}
+        assert document["seconds"] == {"measure": 12.25, "comparison": 4.0}
         assert document["outcomes"] == {"ok": document["measured"] - 3, "compile_error": 1, "wrong_result": 2}
         assert document["failures"][0] == {
             "outcome": "wrong_result",
@@ -359,7 +361,7 @@ class TestShow:
     def test_a_person_reads_it_with_what_was_taken_over(self, replayed: Path) -> None:
         shown = tuner(replayed, "show", "2").stdout
         assert "Run 2  gemm  M=4096 N=4096 K=4096 dtype=bf16  on NVIDIA H200" in shown
-        assert "asked:    sampler gp, seed 0, trials 45, budget_s none, hope none, space 4948, known 30" in shown
+        assert "asked:    sampler gp, seed 0, trials 45, budget_s none, min_improvement_probability none, space 4948, known 30" in shown
         assert "Configs  15 measured, 30 taken over from earlier runs" in shown
         assert re.search(r"^     4\d  ok$", shown, re.MULTILINE)
         assert "ended:    done, stopped by trials" in shown

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 from stored import address, answered, change, started
 
-from tuner import bundle
 from tuner.cli.export import command
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UnknownName
+from tuner.lookup import bundle
 
 
 def test_what_the_database_holds_is_in_the_file(store: Store, database: Database, tmp_path: Path) -> None:

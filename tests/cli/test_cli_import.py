@@ -15,8 +15,8 @@ from stored import FULL, SCALE, answer, answered, measured, started
 
 from tuner.api.app import create_app
 from tuner.cli.export import command as export_command
-from tuner.cli.take_in import command as import_command
-from tuner.client import best_config, refresh
+from tuner.cli.import_ import command as import_command
+from tuner.client.client import best_config, refresh
 from tuner.db.store import Store
 from tuner.errors import UsageError
 

@@ -59,7 +59,7 @@ def test_one_config_is_told_with_what_it_costs_and_what_serves_stays(tuner: Tune
         assert row["config"] == joint["config"]
         assert joint["config"] in [dict(m.config) for m in space.measurements if m.ok]
         assert space.default is not None
-        assert row["yardstick"] == space.default.text
+        assert row["baseline"] == space.default.text
         assert row["problem"] == own["problem"]
         assert row["own"]["latency_us"] == pytest.approx(own["latency_us"], rel=0.05)
         assert row["own"]["loss"] == pytest.approx(row["latency_us"] / row["own"]["latency_us"] - 1, abs=0.02)
@@ -69,7 +69,7 @@ def test_one_config_is_told_with_what_it_costs_and_what_serves_stays(tuner: Tune
     assert [run.status for run in tuner.runs()] == ["done"] * 4
     with tuner.store() as store:
         assert store.answers() == before
-        assert [store.duel(row["run"]) is not None for row in rows] == [True, True]
+        assert [store.comparison(row["run"]) is not None for row in rows] == [True, True]
     assert [row["searched"] for row in tuner.json("search", *TWO, "--trials", "20")["rows"]] == [False, False]
 
 

@@ -160,7 +160,7 @@ def test_a_suite_searches_what_is_untuned_and_measures_it_as_well(tuner: Tuner, 
 
 
 def test_cards_share_a_suite(tuner: Tuner, tmp_path: Path) -> None:
-    from tuner import device
+    from tuner.measure import device
 
     if device.count() < 2:
         pytest.skip("takes two GPUs")

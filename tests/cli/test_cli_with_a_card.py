@@ -21,9 +21,9 @@ from tuner.cli import cli
 from tuner.db.store import Store
 from tuner.measure.card import Unseen
 from tuner.measure.processes import Child
-from tuner.records import CardState, Ceilings, Environment
+from tuner.records import CardState, Environment, RooflineLimits
 
-SLOW = Ceilings(0.001, {}, {"cold-events-1": 1e-3, "cold-graph-1": 1e-4, "warm-graph-1": 1e-4})
+SLOW = RooflineLimits(0.001, {}, {"cold-events-1": 1e-3, "cold-graph-1": 1e-4, "warm-graph-1": 1e-4})
 """A card on which nothing is short enough for a graph."""
 PROBLEM = ("--N", "4096")
 
@@ -44,7 +44,7 @@ class Machine:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.db = folder / "tuner.db"
-        self.ceilings = SLOW
+        self.roofline_limits = SLOW
         self.surveys = self.pools = 0
         self.started: list[int] = []
         self.children: list[Child] = []
@@ -52,15 +52,17 @@ class Machine:
         patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         patch.setenv("TUNER_DB", str(self.db))
-        patch.setattr("tuner.device.count", lambda: 1)
-        patch.setattr("tuner.device.describe", lambda index: H200)
-        patch.setattr("tuner.device.environment", lambda index=0: Environment("3.7.1", "12.8", "2.13.0", "580.1"))
-        patch.setattr("tuner.device.bus_id", lambda index: "0000:1b:00.0")
-        patch.setattr("tuner.cli.source.lock_path", lambda address: folder / "card.lock")
-        patch.setattr("tuner.cli.source.look", lambda address: Unseen())
+        patch.setattr("tuner.measure.device.count", lambda: 1)
+        patch.setattr("tuner.measure.device.describe", lambda index: H200)
+        patch.setattr(
+            "tuner.measure.device.environment", lambda index=0: Environment("3.7.1", "12.8", "2.13.0", "580.1")
+        )
+        patch.setattr("tuner.measure.device.bus_id", lambda index: "0000:1b:00.0")
+        patch.setattr("tuner.tuning.target.lock_path", lambda address: folder / "card.lock")
+        patch.setattr("tuner.tuning.target.look", lambda address: Unseen())
         patch.setattr("tuner.measure.gpu.start_worker", self._start)
         patch.setattr("tuner.measure.compilers.Child", self._pool)
-        patch.setattr("tuner.cli.source.survey", self._survey)
+        patch.setattr("tuner.tuning.target.survey", self._survey)
 
     def _start(self, gpu: int, module: str = "") -> Child:
         self.started.append(gpu)
@@ -72,17 +74,17 @@ class Machine:
         self.children.append(Child(module))
         return self.children[-1]
 
-    def _survey(self, worker: Child) -> Ceilings:
+    def _survey(self, worker: Child) -> RooflineLimits:
         self.surveys += 1
-        return self.ceilings
+        return self.roofline_limits
 
     def cards(self, folder: Path, count: int) -> None:
-        self._patch.setattr("tuner.device.count", lambda: count)
-        self._patch.setattr("tuner.device.bus_id", lambda index: f"0000:0{index}:00.0")
-        self._patch.setattr("tuner.cli.source.lock_path", lambda address: folder / f"{address}.lock")
+        self._patch.setattr("tuner.measure.device.count", lambda: count)
+        self._patch.setattr("tuner.measure.device.bus_id", lambda index: f"0000:0{index}:00.0")
+        self._patch.setattr("tuner.tuning.target.lock_path", lambda address: folder / f"{address}.lock")
 
     def card(self, look: Callable[[str], Any]) -> None:
-        self._patch.setattr("tuner.cli.source.look", look)
+        self._patch.setattr("tuner.tuning.target.look", look)
 
     def __call__(self, command: str, *options: str) -> Result:
         return CliRunner().invoke(cli, [command, toy("on_torch"), *PROBLEM, *options], standalone_mode=False)
@@ -125,7 +127,7 @@ def searched(machine: Machine, found: Path) -> Machine:
 def test_what_got_ready_early_is_gone_where_nothing_can_be_searched(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.cli.source.feasible", lambda *asked: iter(()))
+    monkeypatch.setattr("tuner.tuning.target.feasible", lambda *asked: iter(()))
     done = machine("search")
     assert "no config of" in str(done.exception)
     assert len(machine.children) == 2  # the worker that was to survey the card, and the pool
@@ -143,7 +145,7 @@ def test_an_answer_rests_on_evidence_and_ceilings(searched: Machine) -> None:
     explained = searched.json("explain")
     assert explained["roofline"]["bound"] == "memory"
     counted = explained["candidates"]
-    tried = counted["duel"] + counted["slower"] + counted["beaten"] + counted["failed"] + counted["not_tried"]
+    tried = counted["comparison"] + counted["slower"] + counted["beaten"] + counted["failed"] + counted["not_tried"]
     assert tried == counted["space"]
 
 
@@ -167,7 +169,7 @@ def test_ceilings_are_measured_once_and_a_search_leaves_no_process(searched: Mac
     assert children() <= before
     assert searched.surveys == 0
     store = Store.open(searched.db)
-    assert store.ceilings(H200) == SLOW
+    assert store.roofline_limits(H200) == SLOW
     store.close()
 
 
@@ -184,7 +186,7 @@ def test_the_same_command_answers_from_the_store(searched: Machine) -> None:
 
 def test_d02_a_short_problem_takes_the_graph_and_is_marked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy of the key is the graph's; an empty kernel takes as long here as any."""
-    machine.ceilings = Ceilings(1e9, {}, {"cold-graph-1": 1e9, "cold-events-1": 1e9})
+    machine.roofline_limits = RooflineLimits(1e9, {}, {"cold-graph-1": 1e9, "cold-events-1": 1e9})
     answer = machine.json("search", "--trials", "6")
     assert answer["tuned_with"]["policy"] == "cold-graph-1"
     assert answer["marks"] == ["launch_bound"]

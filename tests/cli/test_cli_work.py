@@ -19,13 +19,13 @@ from helpers import H200, until
 from stored import change, rows
 
 from tuner.cli import cli
-from tuner.cli.lease import Lease
 from tuner.db.queue import Able, Job, Queue
 from tuner.db.sqlite import SQLite
 from tuner.db.store import Store
 from tuner.errors import NoDevice, StoreError
 from tuner.measure import recorded
 from tuner.records import Outcome
+from tuner.tuning.lease import Lease
 
 SPACE = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
 SOFTMAX, UNRECORDED = SPACE.problem, SPACE.signature.problem({"M": 77})
@@ -123,7 +123,7 @@ def test_a_job_that_fails_is_tried_three_times_and_says_why(tuner: Runner, store
 def test_what_cannot_begin_says_why(
     tuner: Runner, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, message: str
 ) -> None:
-    monkeypatch.setattr("tuner.device.count", lambda: 0)
+    monkeypatch.setattr("tuner.measure.device.count", lambda: 0)
     done = tuner("work", *options)
     assert done.exception is not None
     assert message in str(done.exception)
@@ -131,7 +131,7 @@ def test_what_cannot_begin_says_why(
 
 
 def test_the_commands_of_the_page_run_as_far_as_there_is_a_card(tuner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.device.count", lambda: 0)
+    monkeypatch.setattr("tuner.measure.device.count", lambda: 0)
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
     lines = re.findall(r"^\$ tuner ((?:work|jobs).*)$", page, re.MULTILINE)
     assert len(lines) == 3

@@ -15,9 +15,10 @@ import pytest
 from helpers import alive, until
 from stored import rows
 
-from tuner import catalog, device
+from tuner import catalog
 from tuner.db.sqlite import SQLite
 from tuner.db.store import Store
+from tuner.measure import device
 
 pytestmark = pytest.mark.gpu
 

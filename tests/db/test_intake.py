@@ -13,7 +13,7 @@ from tuner.db.database import Database
 from tuner.db.intake import Arrival, Fate
 from tuner.db.store import Store
 from tuner.kernels.spec import Attribute, Knob
-from tuner.lookup import Asked, Found, Table
+from tuner.lookup.table import LookupResult, Query, Table
 from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
 
 CARD = Device.called("NVIDIA H200")
@@ -30,8 +30,8 @@ def measured(latency_us: float, created_at: str = EARLY, provenance: Provenance 
     return Arrival(SCALE, answer(latency_us=latency_us), provenance, "bundle 1", created_at)
 
 
-def serving(store: Store, asked: Asked | None = None) -> Found:
-    return Table("nvidia-h200", store.answers(device="nvidia-h200")).find(asked or Asked(PROBLEM))
+def serving(store: Store, asked: Query | None = None) -> LookupResult:
+    return Table("nvidia-h200", store.answers(device="nvidia-h200")).find(asked or Query(PROBLEM))
 
 
 def test_an_answer_without_a_timing_comes_back_without_one(store: Store, database: Database) -> None:
@@ -49,13 +49,13 @@ def test_a_claim_is_never_exact_and_serves_last(store: Store) -> None:
     found = serving(store)
     assert (found.match, found.stale) == ("stale", ("imported: taken from E=8.json, not measured here",))
     assert found.as_json("a:1")["latency_us"] is None
-    assert serving(store, Asked(PROBLEM, triton="3.6.0", strict=True)).match == "none"
+    assert serving(store, Query(PROBLEM, triton="3.6.0", strict=True)).match == "none"
     answered(store, answer(latency_us=9.0), replace(HERE, recorded="some-space"))
     assert serving(store).recorded == "some-space"
     old = replace(HERE, environment=replace(HERE.environment, triton="3.1.0"))
     answered(store, answer(latency_us=11.0), old)
     store.take_in([claimed(256)])
-    best = serving(store, Asked(PROBLEM, triton="3.6.0")).stored
+    best = serving(store, Query(PROBLEM, triton="3.6.0")).stored
     assert best is not None
     assert best.answer.latency_us == 11.0  # stale, and yet measured
 
@@ -72,7 +72,7 @@ def test_what_is_there_already_is_not_stored_again_and_a_newer_claim_takes_the_p
 
 def test_what_was_measured_elsewhere_is_exact_where_its_key_is(store: Store) -> None:
     assert store.take_in([measured(10.0)]) == [Fate.STORED]
-    asked = Asked(PROBLEM, "3.6.0", HERE.source, HERE.environment.driver, HERE.environment.ptxas, HERE.policy)
+    asked = Query(PROBLEM, "3.6.0", HERE.source, HERE.environment.driver, HERE.environment.ptxas, HERE.policy)
     found = serving(store, replace(asked, strict=True))
     assert found.match == "exact"
     document = found.as_json("a:1")
@@ -139,5 +139,5 @@ def test_many_go_in_within_a_few_writes(path: Path) -> None:
     assert set(store.take_in(many)) == {Fate.STORED}
     assert set(store.take_in(many)) == {Fate.THERE}
     assert len(store.answers()) == 601
-    assert len(store.rows(schema.Kernel, 10)) == len(store.rows(schema.Device, 10)) == 1
+    assert len(store.rows(schema.KernelRow, 10)) == len(store.rows(schema.DeviceRow, 10)) == 1
     store.close()

@@ -71,7 +71,7 @@ from tuner.db import schema
 from tuner.db.store import Store
 store = Store.open(sys.argv[1], create=False)
 with store._read() as connection:
-    counted = select(func.count()).select_from(schema.Trial)
+    counted = select(func.count()).select_from(schema.TrialRow)
     print(connection.scalar(counted), flush=True)
     sys.stdin.readline()
     print(connection.scalar(counted), flush=True)

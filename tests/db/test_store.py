@@ -51,13 +51,13 @@ from tuner.records import (
     VENDOR,
     Answer,
     CardState,
-    Ceilings,
     Device,
     Environment,
     Evidence,
     Measurement,
     Outcome,
     Provenance,
+    RooflineLimits,
     StoredAnswer,
     StoredRun,
     Tie,
@@ -227,7 +227,7 @@ class TestB06AndB07ValuesKeepTheirTypes:
         newer = signature | {"colour": "red"}
         newer["knobs"][0]["unit"] = "rows"
         with outside(database).begin() as connection:
-            connection.execute(update(schema.Kernel).values(signature=newer))
+            connection.execute(update(schema.KernelRow).values(signature=newer))
         assert store.signatures() == {"scale": SCALE}
         assert [stored.answer for stored in store.answers()] == [answer()]
 
@@ -431,15 +431,15 @@ class TestRuns:
         states = (CardState(1755, 3201, 41, 590.5, ("power_cap",), ()), CardState(1740, None, 55, None, (), (4711,)))
         given = replace(DUEL, states=states)
         run = started(store)
-        assert store.duel(run) is None
+        assert store.comparison(run) is None
         store.add_answer(run, answer(), HERE, "trials", SECONDS, given)
-        assert store.duel(run) == given
-        assert store.duel(run + 1) is None
+        assert store.comparison(run) == given
+        assert store.comparison(run + 1) is None
 
     def test_a_duel_that_nobody_watched_has_no_states(self, store: Store) -> None:
         run = started(store)
         store.add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
-        assert store.duel(run) == DUEL
+        assert store.comparison(run) == DUEL
 
     def test_the_answers_of_one_run_are_found_unless_they_are_out_of_service(
         self, store: Store, database: Database
@@ -454,10 +454,10 @@ class TestRuns:
 def quarantine(database: Database, about: int) -> None:
     """Takes an answer out of service, as a later release will: by another row."""
     with outside(database).begin() as connection:
-        row = connection.execute(select(schema.Answer).where(schema.Answer.id == about)).one()
+        row = connection.execute(select(schema.AnswerRow).where(schema.AnswerRow.id == about)).one()
         values = row._asdict() | {"kind": "quarantine", "about_id": about}
         del values["id"]
-        connection.execute(insert(schema.Answer).values(values))
+        connection.execute(insert(schema.AnswerRow).values(values))
 
 
 class TestAnswers:
@@ -649,19 +649,19 @@ class TestSignaturesAndDevices:
 
 
 class TestCeilings:
-    CEILINGS = Ceilings(4157.0, {"bf16": 770.5, "fp32": 50.1}, {"cold-events-1": 2.25, "cold-graph-1": 1.4})
+    CEILINGS = RooflineLimits(4157.0, {"bf16": 770.5, "fp32": 50.1}, {"cold-events-1": 2.25, "cold-graph-1": 1.4})
 
     def test_they_belong_to_one_fingerprint(self, store: Store) -> None:
-        assert store.ceilings(H200) is None
-        store.keep_ceilings(H200, self.CEILINGS)
-        assert store.ceilings(H200) == self.CEILINGS
-        assert store.ceilings(replace(H200, sm_count=114)) is None
+        assert store.roofline_limits(H200) is None
+        store.keep_roofline_limits(H200, self.CEILINGS)
+        assert store.roofline_limits(H200) == self.CEILINGS
+        assert store.roofline_limits(replace(H200, sm_count=114)) is None
 
     def test_the_newest_stand(self, store: Store) -> None:
-        store.keep_ceilings(H200, self.CEILINGS)
+        store.keep_roofline_limits(H200, self.CEILINGS)
         started(store)
-        store.keep_ceilings(H200, replace(self.CEILINGS, copy_gb_per_s=4200.0))
-        found = store.ceilings(H200)
+        store.keep_roofline_limits(H200, replace(self.CEILINGS, copy_gb_per_s=4200.0))
+        found = store.roofline_limits(H200)
         assert found is not None
         assert found.copy_gb_per_s == 4200.0
 
@@ -790,7 +790,7 @@ class TestE03:
         """Between the two questions that a snapshot asks, another writes."""
         answered(store)
         with store._read() as connection:
-            newest = select(func.max(schema.Answer.id))
+            newest = select(func.max(schema.AnswerRow.id))
             before = connection.scalar(newest)
             answered(store)
             assert connection.scalar(newest) == before

@@ -17,7 +17,7 @@ from helpers import A100, B200, H200, OURS, RTX_4090, able, drawn, problems, res
 from tuner import catalog
 from tuner.kernels.spec import Kernel, Limits, Problem, Signature
 from tuner.measure.compile import StandIn
-from tuner.space import feasible
+from tuner.search.space import feasible
 
 CARDS = (H200, B200, A100, RTX_4090)
 LARGE: list[tuple[str, dict[str, object]]] = [

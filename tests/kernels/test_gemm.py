@@ -24,7 +24,7 @@ from tuner.kernels.rules.gemm_space import VARIANTS, shared_tiles
 from tuner.kernels.rules.tiling import tile_count
 from tuner.kernels.spec import Config, Problem, cdiv
 from tuner.measure import check
-from tuner.space import feasible
+from tuner.search.space import feasible
 
 
 def problem(**values: object) -> Problem:

@@ -15,7 +15,7 @@ from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.measure.check import error, tolerance
 from tuner.measure.compile import StandIn
 from tuner.measure.tensors import allocate, draw, workspace, written
-from tuner.space import feasible
+from tuner.search.space import feasible
 
 pytestmark = pytest.mark.gpu
 
@@ -28,7 +28,7 @@ EXTRA: dict[str, list[dict[str, object]]] = {
 
 
 def limits() -> Limits:
-    from tuner.device import describe
+    from tuner.measure.device import describe
 
     return describe(0).limits
 

@@ -15,7 +15,7 @@ from tuner.kernels.spec import Config, Launch, Operand, Problem, Value
 from tuner.measure import check, tensors
 from tuner.measure.compile import StandIn
 from tuner.records import Device
-from tuner.space import feasible
+from tuner.search.space import feasible
 
 KERNEL = catalog.load("scaled_gemm")
 TILE: dict[str, Value] = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "GROUP_M": 1, "num_warps": 4, "num_stages": 3}

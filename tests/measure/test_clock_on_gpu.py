@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tuner import catalog
-from tuner.device import bus_id, describe
 from tuner.kernels.spec import Problem
+from tuner.measure.device import bus_id, describe
 from tuner.measure.gpu import GpuMeasurer, start_worker, survey
-from tuner.records import POLICIES, Ceilings, Measurement
+from tuner.records import POLICIES, Measurement, RooflineLimits
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def ceilings() -> Ceilings:
+def roofline_limits() -> RooflineLimits:
     worker = start_worker(0)
     try:
         return survey(worker)
@@ -35,31 +35,31 @@ def _measured(op: str, problem: Problem, policy: str) -> Measurement:
     return measurement
 
 
-def test_ceilings_are_those_of_a_data_centre_card(ceilings: Ceilings) -> None:
-    assert 1000 < ceilings.copy_gb_per_s < 10_000
-    assert ceilings.tflops["bf16"] > ceilings.tflops["tf32"] > ceilings.tflops["fp32"] > 10
-    assert set(ceilings.launch_us) == {policy.text for policy in POLICIES.values()}
-    assert 0.3 < ceilings.launch_us["cold-graph-1"] < ceilings.launch_us["cold-events-1"] < 8
+def test_ceilings_are_those_of_a_data_centre_card(roofline_limits: RooflineLimits) -> None:
+    assert 1000 < roofline_limits.copy_gb_per_s < 10_000
+    assert roofline_limits.tflops["bf16"] > roofline_limits.tflops["tf32"] > roofline_limits.tflops["fp32"] > 10
+    assert set(roofline_limits.launch_us) == {policy.text for policy in POLICIES.values()}
+    assert 0.3 < roofline_limits.launch_us["cold-graph-1"] < roofline_limits.launch_us["cold-events-1"] < 8
 
 
 @pytest.mark.parametrize(("op", "size"), [("transpose", 1448), ("transpose", 2048), ("softmax", 1448)])
 @pytest.mark.parametrize("policy", ["cold", "graph"])
-def test_d01_no_kernel_is_faster_than_memory(ceilings: Ceilings, op: str, size: int, policy: str) -> None:
+def test_d01_no_kernel_is_faster_than_memory(roofline_limits: RooflineLimits, op: str, size: int, policy: str) -> None:
     """8 MB in and 8 MB out fit into L2: warm, they would seem to move faster than memory can."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem({"M": size})
     reached = kernel.bytes(problem) / _measured(op, problem, policy).latency_us / 1e3
-    assert reached <= ceilings.copy_gb_per_s
+    assert reached <= roofline_limits.copy_gb_per_s
 
 
-def test_d02_a_tiny_kernel_is_timed_without_its_events(ceilings: Ceilings) -> None:
+def test_d02_a_tiny_kernel_is_timed_without_its_events(roofline_limits: RooflineLimits) -> None:
     problem = catalog.load("transpose").signature.problem({"M": 64})
     graph, events = (_measured("transpose", problem, policy) for policy in ("graph", "cold"))
     assert graph.latency_us < events.latency_us
-    assert graph.latency_us < 2 * ceilings.launch_us["cold-graph-1"] + 2
+    assert graph.latency_us < 2 * roofline_limits.launch_us["cold-graph-1"] + 2
 
 
-def test_a_warm_cache_shows(ceilings: Ceilings) -> None:
+def test_a_warm_cache_shows(roofline_limits: RooflineLimits) -> None:
     problem = catalog.load("softmax").signature.problem({"M": 1024})
     assert _measured("softmax", problem, "warm").latency_us < 0.9 * _measured("softmax", problem, "graph").latency_us
 

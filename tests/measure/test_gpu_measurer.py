@@ -11,11 +11,11 @@ import pytest
 from helpers import drawn, toy
 
 from tuner import catalog
-from tuner.device import bus_id, describe
 from tuner.kernels.spec import Config
+from tuner.measure.device import bus_id, describe
 from tuner.measure.gpu import GpuMeasurer
-from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
-from tuner.space import feasible
+from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome
+from tuner.search.space import feasible
 
 pytestmark = pytest.mark.gpu
 
@@ -141,15 +141,15 @@ def test_a01_what_a_kernel_writes_in_place_is_restored() -> None:
     try:
         configs = drawn(kernel, problem, limits, count=6)
         found = _measure_all(measurer, configs)
-        duel = measurer.duel(configs[:2], rounds=3, seconds=10.0, seed=0)
+        comparison = measurer.compare(configs[:2], rounds=3, seconds=10.0, seed=0)
         evidence = measurer.recheck(configs, seed=1)
         assert evidence == [Evidence(0.0, 2**-22, ("normal", "normal", "special"), 51)] * 6
     finally:
         measurer.close()
     assert all(m.ok and m.max_error == 0.0 for m in found.values())
-    assert isinstance(duel, Duel)
-    assert duel.contenders == (configs[0].text, configs[1].text, VENDOR)
-    assert len(duel.rounds) == 3
+    assert isinstance(comparison, Comparison)
+    assert comparison.contenders == (configs[0].text, configs[1].text, VENDOR)
+    assert len(comparison.rounds) == 3
 
 
 def test_nothing_is_left_running(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tuner.kernels.spec import Config
 from tuner.measure.compilers import Compilers
 from tuner.measure.gpu import GpuMeasurer, Workers
 from tuner.measure.lock import Lock
-from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome
+from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome
 
 SIGNATURE = catalog.resolve(toy("faulty")).signature
 RIGHT = Evidence(0.0, 0.0, ("normal",), 17)
@@ -175,21 +175,21 @@ def test_a_duel_and_a_recheck_wait_for_the_worker() -> None:
         gpu.submit(config("none"))
         assert gpu.next(timeout_s=60) is not None
         assert gpu.recheck([config("none")], seed=1) == [RIGHT]
-        duel = gpu.duel([config("none"), config("none", block=512)], rounds=3, seconds=10.0, seed=0)
-    assert isinstance(duel, Duel)
-    assert duel.contenders == (config("none").text, config("none", block=512).text, VENDOR)
-    assert duel.of(VENDOR) == (150.0, 150.0, 150.0)
+        comparison = gpu.compare([config("none"), config("none", block=512)], rounds=3, seconds=10.0, seed=0)
+    assert isinstance(comparison, Comparison)
+    assert comparison.contenders == (config("none").text, config("none", block=512).text, VENDOR)
+    assert comparison.of(VENDOR) == (150.0, 150.0, 150.0)
 
 
 def test_a_contender_that_takes_the_worker_along_is_named() -> None:
     with measurer() as gpu:
-        failed = gpu.duel([config("none"), config("dies in a duel"), config("none", block=512)], 3, 10.0, seed=0)
-        again = gpu.duel([config("none"), config("none", block=512)], 3, 10.0, seed=0)
+        failed = gpu.compare([config("none"), config("dies in a duel"), config("none", block=512)], 3, 10.0, seed=0)
+        again = gpu.compare([config("none"), config("none", block=512)], 3, 10.0, seed=0)
     assert isinstance(failed, Measurement)
     assert failed.config == config("dies in a duel")
     assert failed.outcome is Outcome.CRASHED
-    assert failed.stage == "duel"
-    assert isinstance(again, Duel)
+    assert failed.stage == "comparison"
+    assert isinstance(again, Comparison)
 
 
 def test_a_context_lost_in_a_recheck_is_blamed_on_nobody_else() -> None:
@@ -288,7 +288,7 @@ def test_a_worker_that_did_nothing_wrong_serves_the_next_problem() -> None:
         with measurer(workers=workers, spare=False) as gpu:
             served.append(gpu._worker.pid)
             measured(gpu, [config(fault)])
-            gpu.duel([config("none")], rounds=1, seconds=1.0, seed=0)
+            gpu.compare([config("none")], rounds=1, seconds=1.0, seed=0)
     assert served[0] == served[1] != served[2]
     assert workers.waiting is not None
     assert alive(served[2])
@@ -343,7 +343,7 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
     other.submit(config("refused"))
     other.submit(config("none", block=512))
     until(lambda: pool.pipe.poll())  # it compiles, and has no worker yet
-    assert isinstance(ours.duel([config("none")], rounds=1, seconds=1.0, seed=0), Duel)
+    assert isinstance(ours.compare([config("none")], rounds=1, seconds=1.0, seed=0), Comparison)
     ours.close()
     found = {measurement.config: measurement for measurement in filter(None, [other.next(60), other.next(60)])}
     assert found[config("refused")].outcome is Outcome.COMPILE_ERROR

@@ -10,9 +10,9 @@ from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
-from tuner.measure.joint import OBJECTIVES, JointDuel, JointMeasurer, Part
+from tuner.measure.joint import OBJECTIVES, JointComparison, JointMeasurer, Part
 from tuner.records import VENDOR, Evidence, Measurement, Outcome, median
-from tuner.search import Budget, Result, search
+from tuner.search.loop import Budget, Result, search
 
 SMALL, LARGE = (TOY.problem({"N": size}) for size in (64, 4096))
 THERE = TOY.config({"A": 2, "B": 1, "num_warps": 4, "num_stages": 1})
@@ -84,10 +84,10 @@ def test_the_winner_is_the_one_that_brute_force_gives(objective: str) -> None:
     assert result.verdict.latency_us == pytest.approx(joined[winner])
     assert winner not in (BEST, BEST_THERE)
     assert len({min(SPACE, key=brute_force(name).__getitem__) for name in OBJECTIVES}) == 2
-    duel = result.duel
-    assert isinstance(duel, JointDuel)
-    assert [median(part.of(winner.text)) for part in duel.parts] == pytest.approx([bowl(winner), large(winner)])
-    assert [yardstick for yardstick, *_ in duel.companions] == [DEFAULT.text, THERE.text]
+    comparison = result.comparison
+    assert isinstance(comparison, JointComparison)
+    assert [median(part.of(winner.text)) for part in comparison.parts] == pytest.approx([bowl(winner), large(winner)])
+    assert [baseline for baseline, *_ in comparison.companions] == [DEFAULT.text, THERE.text]
     assert {m.config: m.samples for place, m in problems.told if place == 0}[BEST] == (100.0,) * 12
 
 
@@ -99,11 +99,12 @@ def test_with_noise_it_is_one_that_is_as_good(objective: str) -> None:
     joined = brute_force(objective)
     assert result.verdict is not None
     assert joined[result.verdict.config] <= 1.01 * min(joined.values())
-    duel = result.duel
-    assert isinstance(duel, JointDuel)
-    (one, other), ((its_default,), (others_default,)) = duel.parts, duel.companions
+    comparison = result.comparison
+    assert isinstance(comparison, JointComparison)
+    (one, other), ((its_default,), (others_default,)) = comparison.parts, comparison.companions
     of_a_round = zip(
-        *(one.of(VENDOR), one.of(its_default), other.of(VENDOR), other.of(others_default), duel.of(VENDOR)), strict=True
+        *(one.of(VENDOR), one.of(its_default), other.of(VENDOR), other.of(others_default), comparison.of(VENDOR)),
+        strict=True,
     )
     assert all(joined == OBJECTIVES[objective]([a / b, c / d]) for a, b, c, d, joined in of_a_round)
 
@@ -155,11 +156,11 @@ def test_where_a_default_does_not_run_the_fastest_of_the_first_stands_in(default
         ScriptedMeasurer(), ScriptedMeasurer(large, outcome=only(THERE, Outcome.WRONG_RESULT)), default=default
     )
     result = problems.search()
-    duel = result.duel
-    assert isinstance(duel, JointDuel)
-    (_, (yardstick, *_)) = duel.companions
+    comparison = result.comparison
+    assert isinstance(comparison, JointComparison)
+    (_, (baseline, *_)) = comparison.companions
     first = [config for config in problems.large.submitted if config != THERE][:4]
-    assert yardstick == min(first, key=large).text
+    assert baseline == min(first, key=large).text
     assert result.verdict is not None
     assert result.verdict.config == min(SPACE, key=brute_force("geomean").__getitem__)  # whatever the yardstick is
 
@@ -177,14 +178,14 @@ def test_a_yardstick_is_not_a_single_visit() -> None:
 
 def test_the_own_answer_meets_the_others_and_is_missed_by_nobody_where_it_fails() -> None:
     with_it = Problems(own=BEST_THERE).search()
-    assert isinstance(with_it.duel, JointDuel)
-    assert with_it.duel.companions == ((DEFAULT.text,), (THERE.text, BEST_THERE.text))
-    assert median(with_it.duel.parts[1].of(BEST_THERE.text)) == pytest.approx(1000.0)
-    assert BEST_THERE.text not in with_it.duel.contenders
+    assert isinstance(with_it.comparison, JointComparison)
+    assert with_it.comparison.companions == ((DEFAULT.text,), (THERE.text, BEST_THERE.text))
+    assert median(with_it.comparison.parts[1].of(BEST_THERE.text)) == pytest.approx(1000.0)
+    assert BEST_THERE.text not in with_it.comparison.contenders
     problems = Problems(ScriptedMeasurer(), ScriptedMeasurer(large, dies_in_duel=[BEST_THERE]), own=BEST_THERE)
     without = problems.search(trials=8)
-    assert isinstance(without.duel, JointDuel)
-    assert without.duel.companions == ((DEFAULT.text,), (THERE.text,))
+    assert isinstance(without.comparison, JointComparison)
+    assert without.comparison.companions == ((DEFAULT.text,), (THERE.text,))
     assert problems.told[-1][1].outcome is Outcome.CRASHED
 
 
@@ -246,7 +247,7 @@ def test_when_nothing_runs_on_one_problem_there_is_no_verdict() -> None:
     assert result.verdict is None
     assert result.failures == {"crashed": 10}
     with pytest.raises(MeasureError, match="no config is left that runs on toy N=4096 dtype=fp32"):
-        problems.joint.duel([DEFAULT], 1, 1.0, 0)
+        problems.joint.compare([DEFAULT], 1, 1.0, 0)
 
 
 def test_finalists_are_checked_problem_by_problem() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tuner import catalog
 from tuner.errors import UnknownName, UsageError
 from tuner.measure import recorded
-from tuner.measure.recorded import RecordedMeasurer, Space
+from tuner.measure.recorded import RecordedMeasurer, RecordedSpace
 from tuner.records import VENDOR, Outcome, median
 
 RECORDED = {"gemm", "softmax", "transpose"}
@@ -26,7 +26,7 @@ T4_INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", 
 
 
 @pytest.fixture(scope="module", params=recorded.names())
-def space(request: pytest.FixtureRequest) -> Space:
+def space(request: pytest.FixtureRequest) -> RecordedSpace:
     return recorded.load(request.param)
 
 
@@ -34,30 +34,30 @@ class TestShippedSpaces:
     def test_there_are_spaces_of_every_kernel(self) -> None:
         assert {name.partition("-")[0] for name in recorded.names()} == RECORDED
 
-    def test_a_space_is_named_by_what_it_records(self, space: Space) -> None:
+    def test_a_space_is_named_by_what_it_records(self, space: RecordedSpace) -> None:
         assert space.name in recorded.names()
 
-    def test_its_signature_is_known_without_reading_its_results(self, space: Space) -> None:
+    def test_its_signature_is_known_without_reading_its_results(self, space: RecordedSpace) -> None:
         assert recorded.signatures()[space.problem.op] == space.signature
         assert recorded.devices()[space.device.id].is_same_card(space.device)
 
-    def test_it_was_recorded_from_todays_source(self, space: Space) -> None:
+    def test_it_was_recorded_from_todays_source(self, space: RecordedSpace) -> None:
         assert space.source == catalog.load(space.problem.op).source
 
-    def test_it_holds_the_whole_feasible_set_in_order(self, space: Space) -> None:
-        from tuner.space import feasible
+    def test_it_holds_the_whole_feasible_set_in_order(self, space: RecordedSpace) -> None:
+        from tuner.search.space import feasible
 
         kernel = catalog.load(space.problem.op)
         expected = list(feasible(kernel, space.problem, space.device.limits))
         assert [measurement.config for measurement in space.measurements] == expected
         assert space.default in set(expected)  # of the day: the kernel's may have learnt from the space since
 
-    def test_no_config_was_wrong_and_most_ran(self, space: Space) -> None:
+    def test_no_config_was_wrong_and_most_ran(self, space: RecordedSpace) -> None:
         outcomes = {measurement.outcome for measurement in space.measurements}
         assert outcomes <= {Outcome.OK, Outcome.INFEASIBLE}
         assert sum(measurement.ok for measurement in space.measurements) > 0.9 * len(space.measurements)
 
-    def test_measurements_are_complete(self, space: Space) -> None:
+    def test_measurements_are_complete(self, space: RecordedSpace) -> None:
         for measurement in space.measurements:
             if measurement.ok:
                 assert len(measurement.samples) >= 10
@@ -68,19 +68,19 @@ class TestShippedSpaces:
                 assert measurement.max_error <= measurement.tolerance
                 assert measurement.compiled_by == "pool"
 
-    def test_the_duel_knows_the_best_the_default_and_the_vendor(self, space: Space) -> None:
+    def test_the_duel_knows_the_best_the_default_and_the_vendor(self, space: RecordedSpace) -> None:
         assert space.default is not None
-        assert {space.best.text, space.default.text, VENDOR} <= set(space.duel.contenders)
-        assert len(space.duel.contenders) >= 33
-        assert len(space.duel.rounds) >= 20
-        best = median(space.duel.of(space.best.text))
+        assert {space.best.text, space.default.text, VENDOR} <= set(space.comparison.contenders)
+        assert len(space.comparison.contenders) >= 33
+        assert len(space.comparison.rounds) >= 20
+        best = median(space.comparison.of(space.best.text))
         ranked = sorted((m for m in space.measurements if m.ok), key=lambda m: m.latency_us)
         assert best == pytest.approx(ranked[0].latency_us, rel=0.05)
 
-    def test_writing_it_again_gives_the_same_space(self, space: Space) -> None:
+    def test_writing_it_again_gives_the_same_space(self, space: RecordedSpace) -> None:
         assert recorded.loads(recorded.dumps(space), space.name) == space
 
-    def test_the_file_is_t4(self, space: Space) -> None:
+    def test_the_file_is_t4(self, space: RecordedSpace) -> None:
         document = json.loads(gzip.decompress(recorded.dumps(space)))
         assert document["schema_version"] == "1.0.0"
         assert document["metadata"] == {"timeunit": "milliseconds"}
@@ -90,7 +90,7 @@ class TestShippedSpaces:
             assert all({"name", "value", "unit"} == item.keys() for item in result["measurements"])
 
 
-def _some(name: str) -> Space:
+def _some(name: str) -> RecordedSpace:
     return recorded.load(next(found for found in recorded.names() if found.startswith(name)))
 
 
@@ -160,16 +160,16 @@ class TestRecordedDuel:
     def test_rounds_are_handed_out_in_order_and_once(self) -> None:
         space = _some("softmax")
         measurer = RecordedMeasurer(space)
-        first = measurer.duel([space.best], 5, 1.0, seed=0)
-        second = measurer.duel([space.best], 5, 1.0, seed=0)
+        first = measurer.compare([space.best], 5, 1.0, seed=0)
+        second = measurer.compare([space.best], 5, 1.0, seed=0)
         assert first.contenders == (space.best.text, VENDOR)
-        assert first.of(space.best.text) + second.of(space.best.text) == space.duel.of(space.best.text)[:10]
-        assert measurer.duel([space.best], 1000, 1.0, seed=0).of(VENDOR) == space.duel.of(VENDOR)[10:]
-        assert measurer.duel([space.best], 5, 1.0, seed=0).rounds == ()
+        assert first.of(space.best.text) + second.of(space.best.text) == space.comparison.of(space.best.text)[:10]
+        assert measurer.compare([space.best], 1000, 1.0, seed=0).of(VENDOR) == space.comparison.of(VENDOR)[10:]
+        assert measurer.compare([space.best], 5, 1.0, seed=0).rounds == ()
 
     def test_a_config_outside_brings_its_own_samples(self) -> None:
         space = _some("transpose")
         outside = max((m for m in space.measurements if m.ok), key=lambda m: m.latency_us)
-        assert outside.config.text not in space.duel.contenders
-        duel = RecordedMeasurer(space).duel([space.best, outside.config], 5, 1.0, seed=0)
-        assert duel.of(outside.config.text) == outside.samples[:5]
+        assert outside.config.text not in space.comparison.contenders
+        comparison = RecordedMeasurer(space).compare([space.best, outside.config], 5, 1.0, seed=0)
+        assert comparison.of(outside.config.text) == outside.samples[:5]

@@ -25,9 +25,9 @@ from tuner.measure.clock import Run, Timer
 from tuner.measure.gpu import GpuMeasurer, Workers
 from tuner.measure.messages import Measure, Recheck, Rounds, Stage, Task
 from tuner.measure.worker import Worker, serve
-from tuner.records import VENDOR, CardState, Duel, Evidence, Measurement, Outcome
-from tuner.search import search
-from tuner.space import feasible
+from tuner.records import VENDOR, CardState, Comparison, Evidence, Measurement, Outcome
+from tuner.search.loop import search
+from tuner.search.space import feasible
 
 KERNEL = catalog.resolve(toy("on_torch"))
 PROBLEM = KERNEL.signature.problem({"N": 4096})
@@ -146,64 +146,64 @@ class TestDuelOnADisturbedCard:
         monkeypatch.setattr("tuner.measure.worker._PAUSE_S", 0.0)
         monkeypatch.setattr("tuner.measure.worker._LOOK_EVERY_S", 0.0)
 
-    def fought(self, card: Hot) -> Duel:
+    def compared(self, card: Hot) -> Comparison:
         worker = on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, card)
-        duel = worker.duel(Rounds((config(),), rounds=5, seconds=60.0, seed=0))
-        assert isinstance(duel, Duel)
-        return duel
+        comparison = worker.compare(Rounds((config(),), rounds=5, seconds=60.0, seed=0))
+        assert isinstance(comparison, Comparison)
+        return comparison
 
     @pytest.mark.parametrize("state", [CardState(throttled=("thermal",)), CardState(foreign=(4711,))])
     def test_d05_d08_disturbed_rounds_are_done_again(self, state: CardState) -> None:
         card = Hot(3, state)
-        duel = self.fought(card)
+        comparison = self.compared(card)
         assert card.looks == 8
-        assert duel.states == (CardState(sm_mhz=1980),) * 5
-        assert duel.marks == ()
+        assert comparison.states == (CardState(sm_mhz=1980),) * 5
+        assert comparison.marks == ()
 
     def test_d08_what_stays_disturbed_is_kept_and_marked(self) -> None:
         card = Hot(10_000, CardState(throttled=("hardware", "thermal"), foreign=(4711,)))
-        duel = self.fought(card)
+        comparison = self.compared(card)
         assert card.looks == 15
-        assert duel.marks == ("contended", "throttled")
+        assert comparison.marks == ("contended", "throttled")
 
     def test_d05_short_rounds_share_a_look_and_its_fate(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tuner.measure.worker._LOOK_EVERY_S", 60.0)
         card = Hot(1, CardState(foreign=(4711,)))
-        duel = self.fought(card)
+        comparison = self.compared(card)
         assert card.looks == 2
-        assert duel.states == (CardState(sm_mhz=1980),) * len(duel.rounds)
-        assert (len(duel.rounds), duel.marks) == (5, ())
+        assert comparison.states == (CardState(sm_mhz=1980),) * len(comparison.rounds)
+        assert (len(comparison.rounds), comparison.marks) == (5, ())
 
     def test_a_power_cap_is_how_big_kernels_run(self) -> None:
         card = Hot(10_000, CardState(throttled=("power_cap",)))
-        duel = self.fought(card)
+        comparison = self.compared(card)
         assert card.looks == 5
-        assert duel.marks == ()
-        assert duel.states[0].throttled == ("power_cap",)
+        assert comparison.marks == ()
+        assert comparison.states[0].throttled == ("power_cap",)
 
 
 class TestDuel:
     def test_every_round_has_every_contender(self, worker: Worker, told: list[Any]) -> None:
         contenders = (config(block=64), config(block=128))
-        duel = worker.duel(Rounds(contenders, rounds=7, seconds=60.0, seed=3))
-        assert isinstance(duel, Duel)
-        assert duel.contenders == (contenders[0].text, contenders[1].text, VENDOR)
-        assert len(duel.rounds) == 7
-        assert all(latency > 0 for latencies in duel.rounds for latency in latencies)
+        comparison = worker.compare(Rounds(contenders, rounds=7, seconds=60.0, seed=3))
+        assert isinstance(comparison, Comparison)
+        assert comparison.contenders == (contenders[0].text, contenders[1].text, VENDOR)
+        assert len(comparison.rounds) == 7
+        assert all(latency > 0 for latencies in comparison.rounds for latency in latencies)
         orders = [tuple(stage.config for stage in told[3 * n : 3 * n + 3]) for n in range(7)]
         assert all(set(order) == {*contenders, None} for order in orders)
         assert len(set(orders)) > 1
 
     def test_it_ends_when_its_time_is_up(self, worker: Worker) -> None:
-        duel = worker.duel(Rounds((config(),), rounds=10_000, seconds=0.05, seed=0))
-        assert isinstance(duel, Duel)
-        assert 1 <= len(duel.rounds) < 10_000
+        comparison = worker.compare(Rounds((config(),), rounds=10_000, seconds=0.05, seed=0))
+        assert isinstance(comparison, Comparison)
+        assert 1 <= len(comparison.rounds) < 10_000
 
     def test_a_contender_that_fails_is_named(self, worker: Worker) -> None:
-        failed = worker.duel(Rounds((config(), config("raises")), rounds=3, seconds=60.0, seed=0))
+        failed = worker.compare(Rounds((config(), config("raises")), rounds=3, seconds=60.0, seed=0))
         assert isinstance(failed, Measurement)
         assert failed.config == config("raises")
-        assert failed.stage == "duel"
+        assert failed.stage == "comparison"
 
 
 def test_a_vendor_that_writes_elsewhere_is_refused() -> None:
@@ -264,8 +264,8 @@ class InProcess:
     def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
         return [self._worker.recheck(Recheck(config, seed)) for config in configs]
 
-    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
-        return self._worker.duel(Rounds(tuple(configs), rounds, seconds, seed))
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
+        return self._worker.compare(Rounds(tuple(configs), rounds, seconds, seed))
 
     def close(self) -> None:
         pass

@@ -32,8 +32,8 @@ _COMMANDS = {
     "record": "Measure every config of a problem, and write the space to a file.",
 }
 """Told here so that `tuner --help` loads none of them."""
-_FILES = {"show": "run", "search": "searches", "import": "take_in"}
-"""Of commands whose file is not called as they are: `show.py` is what every command shows, `search.py` one search."""
+_FILES = {"import": "import_"}
+"""File names of commands that are Python keywords."""
 CHANGED, INTERRUPTED = 4, 130
 
 

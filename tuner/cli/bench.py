@@ -9,22 +9,22 @@ from typing import Any
 
 import click
 
-from tuner.bench import Row, by_device, document
 from tuner.cli import INTERRUPTED
+from tuner.cli.bench_rows import line, print_rows
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
-from tuner.cli.kept import Kept
-from tuner.cli.lanes import spread
 from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, policy_option, shared_option
-from tuner.cli.rows import line, print_rows
-from tuner.cli.search import duration
-from tuner.cli.session import Lane, Session, chosen_gpus, on_cards, on_recorded
-from tuner.cli.show import print_json, say
 from tuner.cli.suites import asked_suite, suite_options
+from tuner.cli.text import print_json, say
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.suite import Entry, Suite
+from tuner.suites.suite import Entry, Suite
+from tuner.tuning.bench import Row, by_device, document
+from tuner.tuning.kept_rows import Kept
+from tuner.tuning.lanes import spread
+from tuner.tuning.run import duration
+from tuner.tuning.session import Lane, Session, chosen_gpus, on_cards, on_recorded
 
 
 def _bench(

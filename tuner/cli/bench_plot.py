@@ -7,9 +7,9 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from tuner.bench import Row, by_device, summary
+from tuner.cli.bench_rows import short
 from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
-from tuner.cli.rows import short
+from tuner.tuning.bench import Row, by_device, summary
 
 
 def _default_us(row: Row) -> float | None:

@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import click
 
-from tuner import catalog, device
-from tuner.cards import aliases
+from tuner import catalog
 from tuner.cli.ops import EMPTY, OpCommands, db_option, json_option, open_to_read
-from tuner.cli.show import give, print_partial
+from tuner.cli.text import give, print_partial
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UnknownName, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Asked, Found, Table, device_asked
-from tuner.neighbours import fits
+from tuner.lookup.aliases import aliases
+from tuner.lookup.neighbours import fits
+from tuner.lookup.table import LookupResult, Query, Table, device_asked
+from tuner.measure import device
 from tuner.records import POLICIES, Device, Provenance, StoredAnswer
 
 
@@ -55,7 +56,7 @@ def find(
     triton: str | None = None,
     strict: bool = False,
     neighbours: bool = False,
-) -> Found:
+) -> LookupResult:
     """What the store has for a problem on the device of that id, else on GPU `here`, else on the only one stored.
 
     Args:
@@ -93,12 +94,12 @@ def question(
     triton: str | None,
     policy: str | None = None,
     strict: bool = False,
-) -> Asked:
+) -> Query:
     """What is asked: with all that GPU `here` would run with, unless another card or version is named."""
     if device_id is None and triton is None and here is not None:
         source = _source(reference)
-        return Asked.here(problem, device.environment(here), source, policy=policy, strict=strict)
-    return Asked(problem, triton=triton, policy=policy, strict=strict)
+        return Query.here(problem, device.environment(here), source, policy=policy, strict=strict)
+    return Query(problem, triton=triton, policy=policy, strict=strict)
 
 
 def table_of(store: Store, op: str, device_id: str) -> Table:

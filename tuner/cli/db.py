@@ -9,7 +9,7 @@ from datetime import timedelta
 import click
 
 from tuner.cli.ops import db_option, json_option
-from tuner.cli.show import print_json, say
+from tuner.cli.text import print_json, say
 from tuner.db.database import Database
 from tuner.db.revisions import HEAD
 from tuner.db.store import Store, default_database

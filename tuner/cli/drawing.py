@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tuner.cli.show import say
+from tuner.cli.text import say
 from tuner.errors import UsageError
 
 

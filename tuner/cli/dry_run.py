@@ -12,26 +12,26 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from tuner import catalog, cores, device
+from tuner import catalog
+from tuner.cli.bench_rows import short
 from tuner.cli.effort import Effort
 from tuner.cli.grid import print_table
-from tuner.cli.rows import short
-from tuner.cli.session import chosen_gpus
-from tuner.cli.show import counted, print_json
+from tuner.cli.text import counted, print_json
 from tuner.db.store import Store
 from tuner.errors import NoDevice, UnknownName
 from tuner.kernels.spec import Config, Problem
-from tuner.lookup import Asked
-from tuner.lookup import Table as Answers
-from tuner.measure import recorded
+from tuner.lookup.table import Query
+from tuner.lookup.table import Table as Answers
+from tuner.measure import cores, device, recorded
 from tuner.records import Device, StoredRun
-from tuner.search import Budget
-from tuner.space import common, feasible
-from tuner.suite import Entry, Suite
+from tuner.search.loop import Budget
+from tuner.search.space import common, feasible
+from tuner.suites.suite import Entry, Suite
+from tuner.tuning.session import chosen_gpus
 
 _RUNS = 1000
 """Of the newest runs, how many are looked at for what searches took."""
-_START_S, _DUEL_S = 5.0, 2.0
+_START_S, _COMPARISON_S = 5.0, 2.0
 """Where nothing was searched on such a card: a worker's start and a kernel's import, and a duel."""
 _COMPILE_S, _MEASURE_S = 0.5, 0.013
 """A config's compile on one core, of which as many run at once as there are; and its time on the card. H200, gemm,
@@ -81,13 +81,13 @@ class Pace:
     """How fast configs are tried on a card, and how that is known."""
 
     trial_s: float
-    duel_s: float
+    comparison_s: float
     start_s: float
     basis: str
 
     def seconds(self, trials: int, budget_s: float | None) -> float:
         """Of one problem, without the start."""
-        full = trials * self.trial_s + self.duel_s
+        full = trials * self.trial_s + self.comparison_s
         return 0.0 if trials == 0 else full if budget_s is None else min(full, budget_s)
 
 
@@ -160,14 +160,14 @@ def _elsewhere(suite: Suite, device_id: str | None, runs: Sequence[StoredRun]) -
 def _pace(card: Device, runs: Sequence[StoredRun]) -> Pace:
     """Of the searches that ran on such cards; else a rough model."""
     alike = [run for run in runs if run.provenance.device.id == card.id and not run.provenance.recorded and run.trials]
-    alike = [run for run in alike if {"measure", "duel"} <= run.seconds.keys()]
+    alike = [run for run in alike if {"measure", "comparison"} <= run.seconds.keys()]
     if alike:
         trial_s = sum(run.seconds["measure"] for run in alike) / sum(run.trials for run in alike)
-        duel_s = median(run.seconds["duel"] for run in alike)
-        return Pace(trial_s, duel_s, _START_S, f"by stored searches there: {len(alike)}")
+        comparison_s = median(run.seconds["comparison"] for run in alike)
+        return Pace(trial_s, comparison_s, _START_S, f"by stored searches there: {len(alike)}")
     usable = cores.usable()
     basis = f"a guess, as none was searched there yet: {_COMPILE_S:g} s of a core a config, {usable} cores"
-    return Pace(max(_COMPILE_S / usable, _MEASURE_S), _DUEL_S, _START_S, basis)
+    return Pace(max(_COMPILE_S / usable, _MEASURE_S), _COMPARISON_S, _START_S, basis)
 
 
 def _plan(
@@ -185,7 +185,7 @@ def _plan(
     problem, budget = entry.problem, effort.budget
     answers = [] if store is None else store.answers(op=problem.op, device=card.id)
     live = Answers(card.id, [stored for stored in answers if not stored.provenance.recorded])
-    found = live.find(Asked.here(problem, device.environment(), source) if here else Asked(problem, source=source))
+    found = live.find(Query.here(problem, device.environment(), source) if here else Query(problem, source=source))
     known = 0 if effort.force else next(_tried(problem, card, source, runs), 0)
     most = [number for number in (budget.trials, size) if number is not None]
     wanted = min(most, default=0)

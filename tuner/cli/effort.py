@@ -7,16 +7,20 @@ from typing import Any
 
 import click
 
-from tuner.cli.lanes import Stop
-from tuner.cli.search import TRIALS, duration, run_search, serves
-from tuner.cli.source import Source
 from tuner.db.store import Store
-from tuner.lookup import Found
-from tuner.sampler import DEFAULT, SAMPLERS
-from tuner.search import Budget, Result
-from tuner.suite import Entry
+from tuner.lookup.table import LookupResult
+from tuner.search.loop import Budget, Result
+from tuner.search.sampler import DEFAULT, SAMPLERS
+from tuner.suites.suite import Entry
+from tuner.tuning.lanes import Stop
+from tuner.tuning.run import TRIALS, duration, run_search, serves
+from tuner.tuning.target import Target
 
-EFFORTS = {"quick": Budget(60, hope=0.1), "normal": Budget(TRIALS, hope=0.05), "exhaustive": Budget()}
+EFFORTS = {
+    "quick": Budget(60, min_improvement_probability=0.1),
+    "normal": Budget(TRIALS, min_improvement_probability=0.05),
+    "exhaustive": Budget(),
+}
 """What `--effort` stands for; docs/search.md says what each finds. `--trials` takes its place, `--budget` is on top."""
 effort_option = click.Option(
     ["--effort"],
@@ -59,11 +63,11 @@ class Effort:
     """Whether nothing that is stored counts."""
     warm_start: bool = True
 
-    def is_content_with(self, found: Found) -> bool:
+    def is_content_with(self, found: LookupResult) -> bool:
         """Whether there is an answer, and the search behind it tried as hard."""
         return not self.force and serves(found, self.budget)
 
-    def search(self, entry: Entry, source: Source, store: Store, stop: Stop | None = None) -> Result:
+    def search(self, entry: Entry, source: Target, store: Store, stop: Stop | None = None) -> Result:
         """As `run_search` does."""
         return run_search(
             source,

@@ -9,19 +9,19 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from tuner import device
-from tuner.cli.beside import torch_beside
 from tuner.cli.best import find
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
-from tuner.cli.show import bytes_text, config_text, first_line, give, print_found, print_json, seconds_text
+from tuner.cli.text import bytes_text, config_text, first_line, give, print_found, print_json, seconds_text
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
-from tuner.explain import Candidates, CardRange, Contender, Report, Roofline, explain
 from tuner.kernels.spec import Problem, Signature
-from tuner.occupancy import Occupancy
-from tuner.records import IMPORTED, Ceilings, Measurement, StoredAnswer
+from tuner.measure import device
+from tuner.records import IMPORTED, Measurement, RooflineLimits, StoredAnswer
+from tuner.report.explain import Candidates, CardRange, Contender, Explanation, Roofline, explain
+from tuner.report.occupancy import Occupancy
+from tuner.report.vendor import torch_beside
 
 _BAR = 24
 """Characters of a bar that stands for everything."""
@@ -45,9 +45,9 @@ def _explain(
         return 1
     if found.stored.answer.kind == IMPORTED:
         raise NothingFound(f"{found.stored.taken_from} says so, and nothing was compared here; {found.command}")
-    report, measurements, ceilings = _report(store, found.stored)
+    report, measurements, roofline_limits = _report(store, found.stored)
     if plot is not None:
-        _write_page(plot, report, measurements, ceilings)
+        _write_page(plot, report, measurements, roofline_limits)
     if as_json:
         print_json(found.as_json(store.snapshot) | report.as_json())
     else:
@@ -58,20 +58,20 @@ def _explain(
     return 0
 
 
-def _report(store: Store, stored: StoredAnswer) -> tuple[Report, list[Measurement], Ceilings | None]:
+def _report(store: Store, stored: StoredAnswer) -> tuple[Explanation, list[Measurement], RooflineLimits | None]:
     run = store.run(stored.run_id)
     assert run is not None  # an answer's run is a foreign key
     measurements = store.known_to(run)
-    ceilings = store.ceilings(stored.provenance.device)
+    roofline_limits = store.roofline_limits(stored.provenance.device)
     importance, unimportant = _importance(measurements)
-    report = explain(stored, run, store.duel(run.id), measurements, ceilings, importance, unimportant)
-    return report, measurements, ceilings
+    report = explain(stored, run, store.comparison(run.id), measurements, roofline_limits, importance, unimportant)
+    return report, measurements, roofline_limits
 
 
 def _importance(measurements: Sequence[Measurement]) -> tuple[dict[str, float], str]:
     """Of every knob; else why it cannot be told."""
     try:
-        from tuner.importance import importances
+        from tuner.report.importance import importances
 
         return importances(measurements), ""
     except NothingFound as error:
@@ -80,13 +80,15 @@ def _importance(measurements: Sequence[Measurement]) -> tuple[dict[str, float], 
         return {}, f"telling what mattered needs {error.name}; pip install 'triton-tuner[search]'"
 
 
-def _write_page(file: Path, report: Report, measurements: Sequence[Measurement], ceilings: Ceilings | None) -> None:
+def _write_page(
+    file: Path, report: Explanation, measurements: Sequence[Measurement], roofline_limits: RooflineLimits | None
+) -> None:
     with needs_plotly():
         from tuner.cli.plot import page
-    write_page(file, page(report, measurements, ceilings))
+    write_page(file, page(report, measurements, roofline_limits))
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: Explanation) -> Iterator[str]:
     yield from _ladder(report)
     yield from _candidates(report.candidates)
     yield from _what_mattered(report)
@@ -98,11 +100,13 @@ def _head(title: str, about: str = "") -> str:
     return f"\n[bold]{title}[/]{f'  [dim]{escape(about)}[/]' if about else ''}"
 
 
-def _ladder(report: Report) -> Iterator[str]:
+def _ladder(report: Explanation) -> Iterator[str]:
     if not report.ladder:
-        yield _head("Duel", "its rounds are not stored")
+        yield _head("Interleaved comparison", "its rounds are not stored")
         return
-    yield _head("Duel", f"{report.rounds} rounds; latency, and time over the answer's, with intervals")
+    yield _head(
+        "Interleaved comparison", f"{report.rounds} rounds; latency, and time over the answer's, with intervals"
+    )
     for number, contender in enumerate(report.ladder, 1):
         low, high = contender.interval_us
         least, most = contender.slowdown_interval
@@ -140,7 +144,7 @@ def _candidates(candidates: Candidates) -> Iterator[str]:
         yield _head("Space", "how many configs there were is not stored")
     else:
         yield _head("Space", f"{candidates.space:,} configs")
-    yield f"{candidates.duel:7,}  in the duel"
+    yield f"{candidates.comparison:7,}  in the interleaved comparison"
     yield f"{candidates.slower:7,}  measured, and slower"
     yield f"{candidates.beaten:7,}  far behind at a first look"
     for failure in candidates.failures:
@@ -153,7 +157,7 @@ def _candidates(candidates: Candidates) -> Iterator[str]:
         yield f"         {candidates.outside:,} of these are of earlier runs and outside of this run's space"
 
 
-def _what_mattered(report: Report) -> Iterator[str]:
+def _what_mattered(report: Explanation) -> Iterator[str]:
     if not report.importance:
         yield _head("What mattered")
         yield f"  {escape(report.unimportant)}"
@@ -177,7 +181,7 @@ def _roofline(roofline: Roofline | None) -> Iterator[str]:
         yield f"  {roofline.missing} was not measured, so it may well take more"
 
 
-def _course(report: Report) -> Iterator[str]:
+def _course(report: Explanation) -> Iterator[str]:
     stopped = f", stopped by {report.run.stopped}" if report.run.stopped else ""
     yield _head("Run", f"{report.run.id}, begun {report.run.started_at[:16].replace('T', ' ')} UTC{stopped}")
     yield f"  time: {seconds_text(report.run.seconds)}"

@@ -12,17 +12,17 @@ from typing import Any
 
 import click
 
-from tuner import bundle
-from tuner.bundle import Bundle
 from tuner.cli.ops import EMPTY, db_option, json_option, open_to_read
-from tuner.cli.show import print_json, say
+from tuner.cli.text import print_json, say
 from tuner.db.database import Database
 from tuner.db.store import Store, Tip
 from tuner.errors import NothingFound, UsageError
 from tuner.exchange import folder, t4
 from tuner.exchange.claim import Refused
 from tuner.exchange.tables import STYLES, tables
-from tuner.lookup import device_asked, serving
+from tuner.lookup import bundle
+from tuner.lookup.bundle import Bundle
+from tuner.lookup.table import device_asked, serving
 from tuner.measure.recorded import stem
 from tuner.records import StoredAnswer
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tuner.cli.ops import db_option, json_option, open_to_read
-from tuner.cli.show import print_json
+from tuner.cli.text import print_json
 from tuner.db.database import Database
 from tuner.db.queue import Job
 

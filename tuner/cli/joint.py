@@ -1,225 +1,190 @@
-"""`tuner search OP --joint geomean|worst`: one config for several problems, for who can hold no more than one.
-
-What is measured is kept, in a run of each problem. The joint config is printed and not stored as an answer: what serves
-a problem is what was found for that problem alone.
-"""
+"""What came of a joint search, for a reader: what the one config is worth on each problem, and over all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from itertools import combinations
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuner.cli import INTERRUPTED
-from tuner.cli.effort import Effort
-from tuner.cli.interrupt import Interrupt
-from tuner.cli.joined import joined, print_joined, print_joint_so_far, speed_text
-from tuner.cli.rows import short
-from tuner.cli.search import nothing_ran, stored_answer
-from tuner.cli.session import chosen_gpus, on_cards
-from tuner.cli.show import SearchProgress, configs_text, failures_text, print_json, say
-from tuner.cli.source import Source, replayed
-from tuner.cli.stand_in import none_recorded, say_what_stands_in
-from tuner.cli.warm_start import near_winners
-from tuner.db.store import Store
-from tuner.errors import NoDevice, NothingFound, UsageError
-from tuner.kernels.spec import Config
-from tuner.measure import recorded
-from tuner.measure.joint import OBJECTIVES, JointDuel, JointMeasurer, Part
-from tuner.neighbours import today
-from tuner.records import Duel, Measurement
-from tuner.search import DUEL_S, Result, close_to_best, search
-from tuner.space import common
-from tuner.suite import Entry, Suite
+import click
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-_MOST_FIRST = 16
-"""Of what won the problems and those near them, how many are tried first: of many problems it might be all trials."""
+from tuner.cli.bench_rows import short
+from tuner.cli.grid import print_table
+from tuner.cli.text import config_text, print_json
+from tuner.measure.joint import OBJECTIVES, JointComparison
+from tuner.records import Measurement, median
+from tuner.search.loop import Result
+from tuner.search.verdict import Verdict, ratio
+from tuner.suites.suite import Suite
+from tuner.tuning.bench import Rival, Row, Subject, row_of
+from tuner.tuning.target import Target
+
+_NAMES = {"geomean": "geometric mean", "worst": "worst"}
 
 
-def refuse_what_is_not_joint(suite: Suite) -> None:
-    """Raises `UsageError` where the problems are fewer than two, or not of one kernel."""
-    if len(suite.entries) < 2:
-        raise UsageError(
-            f"--joint finds one config for several problems, and {suite.name} is one; give more, such as --M 16,64"
-        )
-    kernels = list(dict.fromkeys(entry.reference for entry in suite.entries))
-    if len(kernels) > 1:
-        raise UsageError(
-            f"--joint is for problems of one op, and {suite.name} has {', '.join(kernels)}; add --only op={kernels[0]}"
-        )
+@dataclass(frozen=True)
+class Share:
+    """The joint config on one problem."""
+
+    row: Row
+    """Beside the kernel's default and torch, where those run."""
+    speed: float
+    """Over the problem's yardstick; above 1, the joint config is faster."""
+    baseline: str
+    """The default's text; where that does not run, the config that stood in for it."""
+    own: Rival | None
+    """The problem's own stored answer, from the same rounds."""
+    run: int
+    """That keeps what was measured."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What `tuner bench --json` gives of a problem, and what only a joint search knows."""
+        own = None if self.own is None else {**asdict(self.own), "loss": loss(self.own)}
+        held_against = {"baseline": self.baseline, "over_baseline": self.speed}
+        return {**self.row.as_json(), **held_against, "own": own, "run": self.run}
 
 
-def joint_search(
-    suite: Suite, objective: str, effort: Effort, store: Store, as_json: bool, *, gpu: str, policy: str, shared: bool
-) -> int:
-    """Shows how it goes, then what the config is worth on each problem."""
-    with _sources(suite, store, gpu=gpu, policy=policy, shared=shared) as sources:
-        space = _common_space(suite.entries, sources)
-        joint = _JointSearch(store, suite.entries, sources, space, objective, effort)
-        result = joint.run()
-    if result.failures:
-        say(f"Failed: {failures_text(result.failures)}.")
-    if result.verdict is None:
-        if result.stopped != "interrupted":
-            raise nothing_ran(result)
-        say(f"Interrupted after {configs_text(len(result.measurements))}; the same command goes on from there.")
-        print_joint_so_far(objective, result.best, as_json)
-        return INTERRUPTED
-    found = joined(suite, objective, result, sources, len(space), joint.runs)
-    if as_json:
-        print_json(found.as_json())
-    else:
-        print_joined(found)
-    return 0
+def loss(own: Rival) -> float:
+    """How much longer the joint config takes than a problem's own answer: 0.02 is 2 %."""
+    return 1 / own.ratio - 1
 
 
-@contextmanager
-def _sources(suite: Suite, store: Store, *, gpu: str, policy: str, shared: bool) -> Iterator[list[Source]]:
-    """One for each problem, all of one card: one here, which is held, or one on which all of them were recorded."""
-    gpus = chosen_gpus(gpu)
-    if not gpus:
-        yield _recorded(suite, policy)
-        return
-    if len(gpus) > 1:
-        raise UsageError(f"--joint measures on one card, and --gpu {gpu} names {len(gpus)}; name one of them")
-    with on_cards(gpus, suite.name, store, policy, shared) as (lane,):
-        yield [lane.source(entry, False) for entry in suite.entries]
+@dataclass(frozen=True)
+class Joined:
+    """The joint config with its evidence."""
 
+    name: str
+    objective: str
+    space: int
+    """How many configs are feasible for all problems."""
+    result: Result
+    shares: tuple[Share, ...]
 
-def _recorded(suite: Suite, policy: str) -> list[Source]:
-    problems = [entry.problem for entry in suite.entries]
-    found = [recorded.of_problem(problem) for problem in problems]
-    if missing := [problem for problem, spaces in zip(problems, found, strict=True) if not spaces]:
-        raise none_recorded(missing[:1])
-    chosen = recorded.of_one_card(found)
-    if not chosen:
-        raise NoDevice(
-            f"there is no GPU here, and the problems of {suite.name} were recorded on different cards; "
-            "search fewer of them at once"
-        )
-    say_what_stands_in([[space] for space in chosen])  # --replay is for one problem
-    return [_going_on(replayed(space, space.problem, policy)) for space in chosen]
+    @property
+    def verdict(self) -> Verdict:
+        assert self.result.verdict is not None, "a search without a verdict has nothing to show"
+        return self.result.verdict
 
+    @property
+    def speed(self) -> float:
+        """What the objective makes of the speeds over the yardsticks."""
+        return self._joined([share.speed for share in self.shares])
 
-def _going_on(source: Source) -> Source:
-    """A recording has no card to give back, and its rounds are to go on where the last turn left them."""
-    measurer = source.measurer()
-    return replace(source, measurer=lambda: measurer)
+    @property
+    def over_vendor(self) -> float:
+        """The same beside the vendor's kernel."""
+        return self._joined([share.row.vendor.ratio for share in self.shares if share.row.vendor is not None])
 
+    def _joined(self, speeds: Sequence[float]) -> float:
+        return 1 / OBJECTIVES[self.objective]([1 / speed for speed in speeds])
 
-def _common_space(entries: Sequence[Entry], sources: Sequence[Source]) -> list[Config]:
-    """What is feasible for every problem.
-
-    Raises:
-        NothingFound: nothing is.
-    """
-    space = common([source.space for source in sources])
-    if not space:
-        pairs = combinations(zip(entries, sources, strict=True), 2)
-        apart = [[short(e.problem) for e, _ in pair] for pair in pairs if not common([s.space for _, s in pair])]
-        which = f", and none for both {apart[0][0]} and {apart[0][1]}" if apart else ""
-        raise NothingFound(
-            f"no config is feasible for all {len(entries)} problems{which}; search fewer of them at once"
-        )
-    return space
-
-
-class _JointSearch:
-    """A joint search, and the run of each problem in which its measurements are kept."""
-
-    def __init__(
-        self,
-        store: Store,
-        entries: Sequence[Entry],
-        sources: Sequence[Source],
-        space: Sequence[Config],
-        objective: str,
-        effort: Effort,
-    ) -> None:
-        self._store, self._space, self._effort = store, space, effort
-        self._join = OBJECTIVES[objective]
-        self._defaults = list(dict.fromkeys(source.default for source in sources))
-        feasible = set(space)
-        self._everybodys = self._defaults[0] if len(self._defaults) == 1 and self._defaults[0] in feasible else None
-        self._first = list(dict.fromkeys(c for c in self._promising(entries, sources) if c in feasible))[:_MOST_FIRST]
-        self._parts = [self._part(entry, source) for entry, source in zip(entries, sources, strict=True)]
-        self.runs = [
-            store.start_run(entry.signature, entry.problem, source.provenance, self._settings(objective, source, part))
-            for entry, source, part in zip(entries, sources, self._parts, strict=True)
-        ]
-
-    def run(self) -> Result:
-        """Searches; however that ends, the runs end with it."""
-        measurer = JointMeasurer(self._parts, self._join, self._keep)
-        budget = self._effort.budget
-        total = min(budget.trials or len(self._space), len(self._space))
-        try:
-            with SearchProgress(total, best_text=speed_text) as progress, Interrupt() as stop:
-                result = search(
-                    self._space,
-                    self._everybodys,
-                    measurer,
-                    sampler=self._effort.sampler,
-                    seed=self._effort.seed,
-                    budget=replace(budget, seconds=budget.seconds and budget.seconds * len(self._parts)),
-                    winners=self._first,
-                    on_trial=progress.trial,
-                    finalists=lambda ranked: self._finalists(ranked, measurer),
-                    race_s=DUEL_S,  # most of it goes into changing from problem to problem
-                    stop=stop,
-                )
-        except BaseException:
-            self._end("failed", "error", {})
-            raise
-        finally:
-            measurer.close()
-        status = "done" if result.verdict else "interrupted" if result.stopped == "interrupted" else "failed"
-        self._end(status, result.stopped, {"joint": sum(result.seconds.values())}, result.duel)
-        return result
-
-    def _promising(self, entries: Sequence[Entry], sources: Sequence[Source]) -> Iterator[Config]:
-        """What is tried first: the problems' defaults, then what won them and those near them."""
-        yield from (default for default in self._defaults if default is not None)
-        if self._effort.warm_start:
-            for entry, source in zip(entries, sources, strict=True):
-                joint = replace(source, space=self._space)
-                yield from near_winners(self._store, joint, entry.signature, entry.problem)
-
-    def _finalists(self, ranked: Sequence[Measurement], measurer: JointMeasurer) -> list[Measurement]:
-        """The usual ones, and the problems' defaults, however they did; of those that were measured everywhere."""
-        whole = [measurement for measurement in ranked if measurer.knows(measurement.config)]
-        defaults = [measurement for measurement in whole if measurement.config in self._defaults]
-        return list({m.config: m for m in [*defaults, *close_to_best(whole, measurer.round_us)]}.values())
-
-    def _part(self, entry: Entry, source: Source) -> Part:
-        known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, source.provenance)
-        stored = stored_answer(self._store, source, entry.problem).stored
-        own = None if stored is None else today(entry.signature, stored.answer.config)
-        return Part(entry.problem, source.measurer, source.default, own if own in set(source.space) else None, known)
-
-    def _settings(self, objective: str, source: Source, part: Part) -> dict[str, Any]:
-        """What the run of one problem was asked for."""
-        budget = self._effort.budget
+    def as_json(self) -> dict[str, Any]:
+        """The whole of it: nothing else is kept."""
+        verdict, row = self.verdict, self.shares[0].row
         return {
-            "joint": objective,
-            "problems": len(self._parts),
-            "sampler": self._effort.sampler,
-            "seed": self._effort.seed,
-            "trials": budget.trials,
-            "budget_s": budget.seconds,
-            "hope": budget.hope,
-            "space": len(source.space),
-            "common": len(self._space),
-            "known": len(part.known),
-            "default": None if source.default is None else source.default.text,
+            "op": row.problem.op,
+            "problems": self.name,
+            "device": row.device,
+            "joint": self.objective,
+            "config": dict(verdict.config),
+            "kind": verdict.kind,
+            "over_default": self.speed,
+            "over_vendor": self.over_vendor,
+            "ties": [{"config": dict(tie.config), "slowdown": tie.slowdown} for tie in verdict.ties],
+            "unresolved": verdict.unresolved,
+            "checked": asdict(self.result.evidence[verdict.config]),
+            "feasible_for_all": self.space,
+            "tried": len(self.result.measurements),
+            "failures": dict(self.result.failures),
+            "seconds": round(sum(self.result.seconds.values()), 1),
+            "rows": [share.as_json() for share in self.shares],
         }
 
-    def _keep(self, place: int, measurement: Measurement) -> None:
-        self._store.add_trial(self.runs[place], measurement)
 
-    def _end(self, status: str, stopped: str, seconds: dict[str, float], duel: Duel | None = None) -> None:
-        for place, run in enumerate(self.runs):
-            rounds = duel.parts[place] if isinstance(duel, JointDuel) else None
-            self._store.end_run(run, status, stopped, seconds, rounds)
+def joined(
+    suite: Suite, objective: str, result: Result, sources: Sequence[Target], space: int, runs: Sequence[int]
+) -> Joined:
+    """Reads the duel, problem by problem."""
+    assert isinstance(result.comparison, JointComparison)
+    assert result.verdict is not None
+    winner = result.verdict.config
+    shares = []
+    for entry, source, run, part, (baseline, *own) in zip(
+        suite.entries, sources, runs, result.comparison.parts, result.comparison.companions, strict=True
+    ):
+        subject = Subject(
+            entry.problem, source.provenance, winner, source.default, source.flops, source.bytes, source.roofline_limits
+        )
+        rivals = [Rival(median(part.of(text)), *ratio(part, text, winner.text)) for text in own]
+        speed, _ = ratio(part, baseline, winner.text)
+        shares.append(Share(row_of(subject, winner, part), speed, baseline, next(iter(rivals), None), run))
+    return Joined(suite.name, objective, space, result, tuple(shares))
+
+
+def speed_text(joined: float) -> str:
+    """What a joined ratio of latencies means, as a speed: above 1, faster than the defaults."""
+    return f"{1 / joined:.3f} x default"
+
+
+def print_joint_so_far(objective: str, best: Measurement | None, as_json: bool) -> None:
+    """The best single measurement of a search that was interrupted."""
+    if as_json:
+        speed = None if best is None else 1 / best.latency_us
+        config = None if best is None else dict(best.config)
+        print_json({"match": "partial", "joint": objective, "config": config, "over_default": speed})
+    elif best is not None:
+        click.echo(f"{config_text(best.config)}  {_NAMES[objective]} {speed_text(best.latency_us)}, best so far")
+
+
+def print_joined(joined: Joined) -> None:
+    """The table, what the objective comes to, and the config."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"[bold]{escape(joined.name)}[/], one config for {len(joined.shares)}, on {joined.shares[0].row.device}"
+    )
+    print_table(_table(joined.shares), console, spare=("own answer, us",))
+    for line in _notes(joined):
+        console.print(line)
+    worst = min(joined.shares, key=lambda share: share.speed)
+    also = short(worst.row.problem) if joined.objective == "worst" else f"{joined.over_vendor:.3f} x torch"
+    console.print(f"[bold]{_NAMES[joined.objective]}[/]  {joined.speed:.3f} x default, {also}")
+    console.print(f"[bold green]{escape(config_text(joined.verdict.config))}[/]")
+
+
+def _table(shares: Sequence[Share]) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False)
+    table.add_column("problem")
+    known = any(share.own is not None for share in shares)
+    marked = any(share.row.marks for share in shares)
+    for name in ("us", "x torch", "x default", *["own answer, us", "loss to it"] * known):
+        table.add_column(name, justify="right", no_wrap=True)
+    if marked:
+        table.add_column("")
+    for share in shares:
+        rivals = ["" if rival is None else f"{rival.ratio:.3f}" for rival in (share.row.vendor, share.row.default)]
+        own = ("", "") if share.own is None else (f"{share.own.latency_us:,.2f}", f"{100 * loss(share.own):.1f} %")
+        table.add_row(
+            *(short(share.row.problem), f"{share.row.latency_us:,.2f}", *rivals),
+            *own * known,
+            *[", ".join(share.row.marks)] * marked,
+        )
+    return table
+
+
+def _notes(joined: Joined) -> Iterator[str]:
+    for share in joined.shares:
+        if share.row.default is None:
+            problem = short(share.row.problem)
+            yield f"[yellow]no default runs on {problem}: {share.baseline} stands in, {share.speed:.3f} times it[/]"
+    verdict, tried = joined.verdict, len(joined.result.measurements)
+    others = f"{len(verdict.ties)} more as good{', as far as could be told' if verdict.unresolved else ''}"
+    yield f"tried {tried:,} of the {joined.space:,} configs that are feasible for all; {others}"
+    if verdict.kind == "default":
+        yield "the kernel's default for all of them: nothing is faster over all by more than 1 % with confidence"
+    yield "not stored as an answer: what serves each problem stays as it was"
+    if recorded := [share.row.recorded for share in joined.shares if share.row.recorded]:
+        yield f"[yellow]replayed from {', '.join(recorded)}: not measured here[/]"

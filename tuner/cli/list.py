@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from tuner.cli.ops import EMPTY, db_option, json_option, known_signatures, open_to_read
-from tuner.cli.show import config_text, latency_text, print_json, problem_text
+from tuner.cli.text import config_text, latency_text, print_json, problem_text
 from tuner.db.database import Database
 from tuner.errors import UnknownName
-from tuner.lookup import Asked, Table, device_asked, serving
+from tuner.lookup.table import Query, Table, device_asked, serving
 from tuner.records import StoredAnswer
 
 
@@ -27,7 +27,7 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
     if as_json:
         snapshot = store.snapshot
         rows = [
-            Table(device_id, [stored]).find(Asked(stored.answer.problem)).as_json(snapshot)
+            Table(device_id, [stored]).find(Query(stored.answer.problem)).as_json(snapshot)
             for (device_id, _), stored in serve.items()
         ]
         print_json(rows)

@@ -9,10 +9,10 @@ from itertools import accumulate
 import plotly.graph_objects as go
 
 from tuner.cli.page import BLUE, GREEN, GREY, ORANGE, RED, blank, html
-from tuner.cli.show import config_text, first_line, latency_text, problem_text
-from tuner.explain import Contender, Report
+from tuner.cli.text import config_text, first_line, latency_text, problem_text
 from tuner.kernels.spec import Config, Value
-from tuner.records import Ceilings, Measurement
+from tuner.records import Measurement, RooflineLimits
+from tuner.report.explain import Contender, Explanation
 
 _ROLES = {"answer": BLUE, "default": ORANGE, "torch": GREEN}
 _LEAST_SPAN, _MOST_SPAN = 1.2, 3.0
@@ -21,18 +21,18 @@ _NARROW = 6.0
 """A logarithmic axis that spans less than this is labelled at every digit, else at 1, 2 and 5."""
 
 
-def page(report: Report, measurements: Sequence[Measurement], ceilings: Ceilings | None) -> str:
+def page(report: Explanation, measurements: Sequence[Measurement], roofline_limits: RooflineLimits | None) -> str:
     """One HTML page that needs no network."""
     figures = {
         "The search": (_search_words(report), search_figure(report, measurements)),
         "The landscape": (_landscape_words(report), landscape_figure(report, measurements)),
-        "The card's limits": (_limits_words(report, ceilings), limits_figure(report, ceilings)),
+        "The card's limits": (_limits_words(report, roofline_limits), limits_figure(report, roofline_limits)),
     }
     title = f"{problem_text(report.answer.problem)}  on {report.run.provenance.device.name}"
     return html(title, _lead(report), figures)
 
 
-def search_figure(report: Report, measurements: Sequence[Measurement]) -> go.Figure:
+def search_figure(report: Explanation, measurements: Sequence[Measurement]) -> go.Figure:
     """Every config's latency in the order they were measured, the best so far, and where configs failed."""
     numbered = list(enumerate(measurements, 1))
     ran = [(number, measurement) for number, measurement in numbered if measurement.ok]
@@ -79,7 +79,7 @@ def search_figure(report: Report, measurements: Sequence[Measurement]) -> go.Fig
     return figure
 
 
-def landscape_figure(report: Report, measurements: Sequence[Measurement]) -> go.Figure:
+def landscape_figure(report: Explanation, measurements: Sequence[Measurement]) -> go.Figure:
     """The best latency by the two knobs that matter most, over all the others."""
     across, down = knobs_drawn(report)
     best: dict[tuple[Value, Value], Measurement] = {}
@@ -112,12 +112,12 @@ def landscape_figure(report: Report, measurements: Sequence[Measurement]) -> go.
     return figure
 
 
-def limits_figure(report: Report, ceilings: Ceilings | None) -> go.Figure:
+def limits_figure(report: Explanation, roofline_limits: RooflineLimits | None) -> go.Figure:
     """A roofline where the problem computes; else bars of bandwidth against the card's own copy."""
     answer = report.answer
-    peak = None if ceilings is None else ceilings.tflops.get(ceilings.arithmetic(answer.problem))
-    if answer.flops and ceilings is not None and peak is not None:
-        return _roofline(report, ceilings, peak)
+    peak = None if roofline_limits is None else roofline_limits.tflops.get(roofline_limits.arithmetic(answer.problem))
+    if answer.flops and roofline_limits is not None and peak is not None:
+        return _roofline(report, roofline_limits, peak)
     work, unit = (answer.flops / 1e6, "TFLOP/s") if answer.flops else (answer.bytes / 1e3, "GB/s")
     shown = _drawn(report)
     figure = blank(unit, "")
@@ -131,18 +131,18 @@ def limits_figure(report: Report, ceilings: Ceilings | None) -> go.Figure:
         hovertemplate="%{text}<extra></extra>",
         showlegend=False,
     )
-    if ceilings is not None and not answer.flops:
+    if roofline_limits is not None and not answer.flops:
         figure.add_vline(
-            x=ceilings.copy_gb_per_s,
+            x=roofline_limits.copy_gb_per_s,
             line={"color": "#222", "dash": "dash"},
-            annotation_text=f"device copy, {ceilings.copy_gb_per_s:,.0f} GB/s",
+            annotation_text=f"device copy, {roofline_limits.copy_gb_per_s:,.0f} GB/s",
         )
     figure.update_yaxes(autorange="reversed", showgrid=False)
     figure.update_xaxes(rangemode="tozero", tickformat=",")
     return figure
 
 
-def knobs_drawn(report: Report) -> tuple[str, str]:
+def knobs_drawn(report: Explanation) -> tuple[str, str]:
     """The two that matter most; the signature's first two where that is not known."""
     across, down = [*report.importance, *(knob.name for knob in report.run.signature.knobs)][:2]
     if across == down:  # one knob alone took a second value
@@ -150,16 +150,16 @@ def knobs_drawn(report: Report) -> tuple[str, str]:
     return across, down
 
 
-def _roofline(report: Report, ceilings: Ceilings, peak: float) -> go.Figure:
+def _roofline(report: Explanation, roofline_limits: RooflineLimits, peak: float) -> go.Figure:
     answer = report.answer
-    intensity, ridge = answer.flops / answer.bytes, 1e3 * peak / ceilings.copy_gb_per_s
+    intensity, ridge = answer.flops / answer.bytes, 1e3 * peak / roofline_limits.copy_gb_per_s
     left, right = min(intensity, ridge) / 4, max(intensity, ridge) * 4
     figure = blank("arithmetic intensity, FLOP per byte", "TFLOP/s")
     figure.add_scatter(
         x=[left, ridge, right],
-        y=[left * ceilings.copy_gb_per_s / 1e3, peak, peak],
+        y=[left * roofline_limits.copy_gb_per_s / 1e3, peak, peak],
         mode="lines",
-        name=f"the card: {peak:,.0f} TFLOP/s, {ceilings.copy_gb_per_s:,.0f} GB/s",
+        name=f"the card: {peak:,.0f} TFLOP/s, {roofline_limits.copy_gb_per_s:,.0f} GB/s",
         line={"color": "#222", "width": 2},
         hoverinfo="skip",
     )
@@ -178,7 +178,7 @@ def _roofline(report: Report, ceilings: Ceilings, peak: float) -> go.Figure:
     return figure
 
 
-def _drawn(report: Report) -> dict[str, Contender]:
+def _drawn(report: Explanation) -> dict[str, Contender]:
     """Answer, default and torch, where they met; a default that is the answer is drawn as that."""
     named: dict[str, Contender] = {}
     for role in _ROLES:
@@ -188,7 +188,7 @@ def _drawn(report: Report) -> dict[str, Contender]:
     return named
 
 
-def _lead(report: Report) -> str:
+def _lead(report: Explanation) -> str:
     answer, recorded = report.answer, report.run.provenance.recorded
     kind = "the kernel's default" if answer.kind == "default" else answer.kind
     faster = ""
@@ -203,21 +203,21 @@ def _lead(report: Report) -> str:
     return "\n".join(f"<p>{line}</p>" for line in lines)
 
 
-def _search_words(report: Report) -> str:
+def _search_words(report: Explanation) -> str:
     known, space = report.candidates, report.candidates.space
-    tried = known.duel + known.slower + known.beaten + known.failed
+    tried = known.comparison + known.slower + known.beaten + known.failed
     failed = f"; {known.failed:,} failed" if known.failed else ""
     return f"{tried:,} configs{f' of {space:,}' if space else ''} were tried{failed}."
 
 
-def _landscape_words(report: Report) -> str:
+def _landscape_words(report: Explanation) -> str:
     across, down = knobs_drawn(report)
     chosen = "the two knobs that matter most" if report.importance else "two knobs"
     return f"Latency in us by {across} and {down}, {chosen}; of all other knobs, the best that was measured."
 
 
-def _limits_words(report: Report, ceilings: Ceilings | None) -> str:
-    if ceilings is None or report.roofline is None:
+def _limits_words(report: Explanation, roofline_limits: RooflineLimits | None) -> str:
+    if roofline_limits is None or report.roofline is None:
         return "What the card reaches at best was not measured."
     roofline = report.roofline
     return f"The answer reaches {100 * roofline.share:.1f} % of what the card's {roofline.bound} allows."

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from tuner import projections
 from tuner.errors import UsageError, reason
 from tuner.kernels.spec import Problem, Signature
-from tuner.suite import Entry, Suite
+from tuner.suites import projections
+from tuner.suites.suite import Entry, Suite
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 PROBLEMS: list[click.Parameter] = [

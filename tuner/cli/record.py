@@ -9,19 +9,18 @@ from pathlib import Path
 
 import click
 
-from tuner import device
 from tuner.cli import INTERRUPTED
 from tuner.cli.ops import OpCommands, db_option, gpu_option, policy_option
-from tuner.cli.search import run_search
-from tuner.cli.show import configs_text, failures_text, say
-from tuner.cli.source import on_gpu
+from tuner.cli.text import configs_text, failures_text, say
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.measure import recorded
+from tuner.measure import device, recorded
 from tuner.records import Measurement
-from tuner.search import Budget
+from tuner.search.loop import Budget
+from tuner.tuning.run import run_search
+from tuner.tuning.target import gpu_target
 
 _WITHIN, _FEWEST = 1.05, 32
 """Configs up to this times the best, or so many, meet in the recorded duel: any search's finalists are among them."""
@@ -53,7 +52,7 @@ def _record(
     if not os.access(out, os.W_OK):
         raise UsageError(f"the folder {out} cannot be written to")
     store = Store.open(db or default_database())
-    source = on_gpu(reference, problem, store, index, policy=policy, stop_beaten=False)
+    source = gpu_target(reference, problem, store, index, policy=policy, stop_beaten=False)
     result = run_search(
         source,
         store,
@@ -64,17 +63,17 @@ def _record(
         budget=Budget(),
         reuse=lambda measurement: not (fresh or measurement.looked_at),
         finalists=_close_to_best,
-        race_s=None,
+        elimination_s=None,
         warm_start=False,
     )
     if result.stopped == "interrupted":
         done = f"{len(result.measurements):,} of {configs_text(len(source.space))}"
         say(f"Interrupted after {done}; the same command goes on from there.")
         return INTERRUPTED
-    if result.duel is None:
+    if result.comparison is None:
         raise NothingFound(f"no config ran right: {failures_text(result.failures)}; no file is written")
     by_config = {measurement.config: measurement for measurement in result.measurements}
-    space = recorded.Space(
+    space = recorded.RecordedSpace(
         signature=signature,
         problem=problem,
         device=source.provenance.device,
@@ -86,7 +85,7 @@ def _record(
         bytes=source.bytes,
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         measurements=tuple(by_config[config] for config in source.space),
-        duel=result.duel,
+        comparison=result.comparison,
     )
     file = out / f"{space.name}.json.gz"
     file.write_bytes(recorded.dumps(space))

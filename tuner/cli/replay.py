@@ -16,28 +16,28 @@ from rich.table import Column, Table
 from tuner.cli.drawing import needs_plotly, plot_option
 from tuner.cli.grid import print_table
 from tuner.cli.ops import json_option
-from tuner.cli.show import print_json, say
+from tuner.cli.text import print_json, say
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Config
 from tuner.measure import foreign, recorded
 from tuner.records import Provenance
-from tuner.replay import AT, Score, Space, geometric_gap, replay
-from tuner.sampler import DEFAULT, SAMPLERS
-from tuner.winners import Winner, promising
+from tuner.search.replay import AT, ReplaySpace, Score, geometric_gap, replay
+from tuner.search.sampler import DEFAULT, SAMPLERS
+from tuner.tuning.winners import Winner, promising
 
 _ALL = "geometric mean"
 
 
-def _space(name: str, warm_start: bool) -> Space:
+def _space(name: str, warm_start: bool) -> ReplaySpace:
     if name in recorded.names():
         space = recorded.load(name)
-        return Space(name, space.measurements, space.default, _winners(space) if warm_start else ())
+        return ReplaySpace(name, space.measurements, space.default, _winners(space) if warm_start else ())
     if not Path(name).is_file():
         raise UnknownName(f"no file and no recorded space is {name[:120]!r}; {recorded.meant(name)}")
-    return Space(name, foreign.load(Path(name)))
+    return ReplaySpace(name, foreign.load(Path(name)))
 
 
-def _winners(space: recorded.Space) -> tuple[Config, ...]:
+def _winners(space: recorded.RecordedSpace) -> tuple[Config, ...]:
     """The best of the other spaces of the op that shipped, where a search of this one would try them."""
     alike = (name for name in recorded.names(space.problem.op) if name != space.name)
     won = [

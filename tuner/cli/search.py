@@ -1,200 +1,212 @@
-"""One search of one problem, kept in the store as it goes."""
+"""`tuner search OP`: finds the best config of a problem, or of several one after the other, and keeps it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
-from tuner.cli.interrupt import Interrupt
-from tuner.cli.show import SearchProgress, failures_text, say
-from tuner.cli.source import Source
-from tuner.cli.warm_start import lost_by, near_winners
-from tuner.db.store import Store
-from tuner.errors import NothingFound, UsageError
-from tuner.kernels.spec import Config, Problem, Signature
-from tuner.lookup import Found, Table
-from tuner.records import Answer, Measurement
-from tuner.search import RACE_S, Budget, Finalists, Result, close_to_best, search
-from tuner.winners import Winner
+import click
 
-TRIALS = 200
-"""Configs that are tried of a problem, if nothing else is said."""
+from tuner.cli import INTERRUPTED
+from tuner.cli.dry_run import dry_run as plan
+from tuner.cli.effort import HOW_HARD, Effort, asked_effort
+from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
+from tuner.cli.problem_rows import Searched, line, print_searched
+from tuner.cli.problems import PROBLEMS, asked_problems
+from tuner.cli.suites import asked_suite, suite_options
+from tuner.cli.text import configs_text, failures_text, give, print_json, print_partial, say
+from tuner.db.database import Database
+from tuner.db.store import Store, default_database
+from tuner.errors import MeasureError, NothingFound, UsageError
+from tuner.kernels.spec import Signature
+from tuner.measure.joint import OBJECTIVES
+from tuner.report.vendor import torch_beside
+from tuner.search.loop import Result
+from tuner.suites.suite import Entry, Suite
+from tuner.tuning.joint import joint_search, refuse_what_is_not_joint
+from tuner.tuning.lanes import Stop, spread
+from tuner.tuning.run import nothing_ran, stored_answer
+from tuner.tuning.session import Lane, chosen_gpus, on_cards, on_recorded
+from tuner.tuning.target import Target, choose_target
+
+_AT_ONCE = 2
+"""Searches that a card has under way: one measures, and the next compiles as soon as that has only its duel left."""
 
 
-def duration(text: str) -> float:
-    """Seconds of `30s`, `5m`, `1h` or `30`."""
-    given = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)(s|m|h)?", text)
-    seconds = float(given[1]) * {"s": 1, "m": 60, "h": 3600}[given[2] or "s"] if given else 0.0
-    if not seconds:
-        raise UsageError(f"a duration is a number with s, m or h, such as 30s, not {text[:40]!r}")
-    return seconds
-
-
-def run_search(
-    source: Source,
-    store: Store,
-    signature: Signature,
-    problem: Problem,
+def _search(
+    suite: Suite,
     *,
-    sampler: str,
-    seed: int,
-    budget: Budget,
-    reuse: Callable[[Measurement], bool] = lambda measurement: True,
-    finalists: Finalists = close_to_best,
-    race_s: float | None = RACE_S,
-    warm_start: bool = True,
-    stop: Callable[[], bool] | None = None,
-) -> Result:
-    """One search, written to the store as it goes; its answer too, if there is one.
-
-    Args:
-        reuse: which measurements of earlier runs are good enough not to be repeated.
-        warm_start: whether winners of near problems are tried first; what each of them lost here is written down.
-        stop: asked now and then, where the search is one of several: it then neither listens to Ctrl-C nor shows its
-            progress.
-    """
-    measurer = source.measurer()  # the first, since it may wait for others or refuse
-    try:
-        space = set(source.space)
-        known = [m for m in store.known(signature, problem, source.provenance) if m.config in space and reuse(m)]
-        tried_jointly = store.tried_jointly(problem, source.provenance)
-        jointly = sum(measurement.config.text in tried_jointly for measurement in known)
-        # They were chosen for other problems too, which is no effort for this one.
-        limits = replace(budget, trials=budget.trials and budget.trials + jointly)
-        won = near_winners(store, source, signature, problem) if warm_start else {}
-        settings: Mapping[str, Any] = {
-            "sampler": sampler,
-            "seed": seed,
-            "trials": budget.trials,
-            "budget_s": budget.seconds,
-            "hope": budget.hope,
-            "space": len(source.space),
-            "known": len(known),
-            **({"known_jointly": jointly} if jointly else {}),
-            "default": None if source.default is None else source.default.text,
-            "winners": [{"config": config.text, "answer": winner.answer} for config, winner in won.items()],
-        }  # what `serves` and `tuner show` go by later
-        run = store.start_run(signature, problem, source.provenance, settings)
-        total = min(limits.trials or len(source.space), len(source.space))
-        with (
-            SearchProgress(total, shown=stop is None) as progress,
-            Interrupt() if stop is None else nullcontext(stop) as asked,
-        ):
-            progress.known(len(known))
-
-            def on_trial(measurement: Measurement) -> None:
-                store.add_trial(run, measurement)
-                progress.trial(measurement)
-
-            def won_meanwhile() -> list[Config]:
-                """On this card the problem before may have been in its duel until now."""
-                later = near_winners(store, source, signature, problem) if warm_start else {}
-                won.update({config: winner for config, winner in later.items() if config not in won})
-                return [*later]
-
-            try:
-                result = search(
-                    source.space,
-                    source.default,
-                    measurer,
-                    sampler=sampler,
-                    seed=seed,
-                    budget=limits,
-                    known=known,
-                    winners=[*won],
-                    late_winners=won_meanwhile,
-                    on_trial=on_trial,
-                    finalists=finalists,
-                    race_s=race_s,
-                    stop=asked,
-                )
-            except BaseException:
-                store.end_run(run, "failed", "error", {})
-                raise
-    finally:
-        measurer.close()
-    _end(store, run, problem, source, result, won)
-    return result
+    joint: str | None,
+    dry_run: bool,
+    device_id: str | None,
+    db: Database | None,
+    as_json: bool,
+    gpu: str,
+    replay: str | None,
+    policy: str,
+    shared: bool,
+    **how_hard: Any,
+) -> int:
+    effort = asked_effort(**how_hard)
+    if joint is not None:
+        refuse_what_is_not_joint(suite)
+    if dry_run:
+        return plan(suite, effort, open_if_there(db), gpu=gpu, device_id=device_id, as_json=as_json, joint=bool(joint))
+    if device_id is not None:
+        raise UsageError("--device names the card of a --dry-run; a search measures on --gpu")
+    store = Store.open(db or default_database())
+    if len(suite.entries) == 1:
+        (entry,) = suite.entries
+        source = choose_target(
+            entry.reference, entry.problem, store, gpu=gpu, replay=replay, policy=policy, shared=shared
+        )
+        return _one(entry, effort, source, store, as_json)
+    if replay is not None:
+        raise UsageError(f"--replay names the space of one problem, and {suite.name} has {len(suite.entries)}")
+    if joint is not None:
+        return joint_search(suite, joint, effort, store, as_json, gpu=gpu, policy=policy, shared=shared)
+    return _several(suite, effort, store, as_json, gpu=gpu, policy=policy, shared=shared)
 
 
-def _end(
-    store: Store, run: int, problem: Problem, source: Source, result: Result, won: Mapping[Config, Winner]
-) -> None:
-    """Closes a run, with its answer if it gave one."""
-    if result.verdict is None or result.duel is None:
-        status = "interrupted" if result.stopped == "interrupted" else "failed"
-        store.end_run(run, status, result.stopped, result.seconds)
-    elif "contended" in result.duel.marks and _undisturbed(stored_answer(store, source, problem)):
-        say("Others used the card meanwhile, and there is an answer from when nobody did: it stays.")
-        store.end_run(run, "done", "contended", result.seconds, result.duel)
+def _one(entry: Entry, effort: Effort, source: Target, store: Store, as_json: bool) -> int:
+    """Shows how it goes, and the answer with its evidence."""
+    found = stored_answer(store, source, entry.problem)
+    if effort.is_content_with(found):
+        assert found.stored is not None
+        say(f"Answered from the store, run {found.stored.run_id}; --force searches again.")
     else:
-        answer = _answer(problem, source, result)
-        lost = [*lost_by(won, problem, result)]
-        store.add_answer(run, answer, source.provenance, result.stopped, result.seconds, result.duel, lost)
+        result = effort.search(entry, source, store)
+        if result.verdict is None:
+            return _no_answer(result, as_json)
+        if result.failures:
+            say(f"Failed: {failures_text(result.failures)}.")
+        if source.provenance.recorded is None:
+            say(_compiled_by(result))
+        found = stored_answer(store, source, entry.problem)
+    give(found, store, as_json)
+    return 0
 
 
-def _undisturbed(found: Found) -> bool:
-    """Whether there is an answer already that is today's and was measured alone."""
-    stored = found.stored
-    return stored is not None and not found.differences and "contended" not in stored.answer.marks
+def _compiled_by(result: Result) -> str:
+    """Who compiled what ran: all of it should be the pool's, ahead of the GPU."""
+    by = Counter(measurement.compiled_by for measurement in result.measurements if measurement.ok)
+    return f"Compiled: {by['pool']:,} by the pool, {by['worker']:,} in the GPU worker."
 
 
-def stored_answer(store: Store, source: Source, problem: Problem) -> Found:
-    """What the store answers for this source."""
-    device = source.provenance.device.id
-    answers = [
-        stored
-        for stored in store.answers(op=problem.op, device=device)
-        if stored.provenance.recorded == source.provenance.recorded
-    ]
-    return Table(device, answers).find(source.asks(problem))
+def _no_answer(result: Result, as_json: bool) -> int:
+    """Interrupted: the best so far, which is kept and not served. Else every config failed."""
+    if result.stopped != "interrupted":
+        raise nothing_ran(result)
+    say(f"Interrupted after {configs_text(len(result.measurements))}; the same command goes on from there.")
+    print_partial(result.best, as_json)
+    return INTERRUPTED
 
 
-def nothing_ran(result: Result) -> NothingFound:
-    """Why a search that was not interrupted has no answer."""
-    counted = failures_text(result.failures) or "none was tried in time"
-    return NothingFound(f"no config ran right: {counted}; nothing is stored")
+def _several(suite: Suite, effort: Effort, store: Store, as_json: bool, *, gpu: str, policy: str, shared: bool) -> int:
+    """A line as each is answered, and all in a table in the end."""
+    started = monotonic()
+    if gpus := chosen_gpus(gpu):
+        with on_cards(gpus, suite.name, store, policy, shared) as cards:
+            rows = _searched(suite, effort, store, cards * _AT_ONCE)
+    else:
+        suite, lane = on_recorded(suite, None, policy)
+        rows = _searched(suite, effort, store, [lane])
+    interrupted = len(rows) < len(suite.entries)
+    if interrupted:
+        say(f"Interrupted after {len(rows)} of {len(suite.entries)}; the same command goes on from there.")
+    seconds = monotonic() - started
+    if as_json:
+        documents = [row.as_json(store.snapshot) for row in rows]
+        print_json({"problems": suite.name, "seconds": round(seconds, 1), "rows": documents})
+    elif rows:
+        print_searched(suite.name, rows, seconds)
+    return INTERRUPTED if interrupted else 0 if all(row.answered for row in rows) else 1
 
 
-def serves(found: Found, asked: Budget) -> bool:
-    """Whether there is an answer, and the run behind it tried at least as hard as is asked for now.
+def _searched(suite: Suite, effort: Effort, store: Store, lanes: Sequence[Lane]) -> list[Searched]:
+    """The rows in the suite's order; fewer than there are problems where it was interrupted."""
+    rows: dict[str, Searched] = {}
+    total, before = len(suite.entries), monotonic()
 
-    How hard others tried for what was imported is not known, so it is searched here.
-    """
-    if found.stored is None or found.differences or found.stored.taken_from is not None:
-        return False
-    settings = found.stored.settings
-    had = Budget(settings["trials"], settings["budget_s"], settings.get("hope"))
-    exhausted = found.stored.trials >= settings["space"]
-    enough_trials = had.trials is None or (asked.trials is not None and had.trials >= asked.trials)
-    enough_time = had.seconds is None or (asked.seconds is not None and had.seconds >= asked.seconds)
-    tried = found.stored.trials - settings.get("known_jointly", 0)
-    tried_all_the_same = asked.trials is not None and tried >= asked.trials
-    hoped_as_long = had.hope is None or (asked.hope is not None and had.hope <= asked.hope) or tried_all_the_same
-    return exhausted or (enough_trials and enough_time and hoped_as_long)
+    def on_row(row: Searched) -> None:
+        nonlocal before
+        row = row.after(monotonic() - before)
+        before = monotonic()
+        rows[row.problem.text] = row
+        say(f"{len(rows):>{len(str(total))}}/{total}  {line(row)}")
+
+    spread(suite.entries, [partial(_row, effort, store, lane) for lane in lanes], on_row)
+    return [rows[entry.problem.text] for entry in suite.entries if entry.problem.text in rows]
 
 
-def _answer(problem: Problem, source: Source, result: Result) -> Answer:
-    verdict = result.verdict
-    assert verdict is not None
-    assert result.duel is not None
-    return Answer(
-        problem=problem,
-        kind=verdict.kind,
-        config=verdict.config,
-        latency_us=verdict.latency_us,
-        interval_us=verdict.interval_us,
-        speedup=verdict.speedup,
-        speedup_interval=verdict.speedup_interval,
-        default_latency_us=verdict.default_latency_us,
-        vendor_latency_us=verdict.vendor_latency_us,
-        ties=verdict.ties,
-        unresolved=verdict.unresolved,
-        evidence=result.evidence[verdict.config],
-        marks=source.marks(verdict.latency_us, result.duel),
-        flops=source.flops,
-        bytes=source.bytes,
-    )
+def _row(effort: Effort, store: Store, lane: Lane, entry: Entry, stop: Stop) -> Searched | None:
+    """What came of one problem: of the store, or of a search; None where it was stopped."""
+    try:
+        source = lane.source(entry, False)  # no spare: each would start while the next problem is measured
+        found = stored_answer(store, source, entry.problem)
+        if effort.is_content_with(found):
+            return Searched(entry.problem, found, torch=torch_beside(store, found.stored))
+        result = effort.search(entry, source, store, stop)
+    except (NothingFound, MeasureError) as error:
+        return Searched(entry.problem, error=str(error))
+    if result.verdict is None:
+        return None if result.stopped == "interrupted" else Searched(entry.problem, error=str(nothing_ran(result)))
+    found = stored_answer(store, source, entry.problem)
+    return Searched(entry.problem, found, result, torch=torch_beside(store, found.stored))
+
+
+def _search_op(
+    reference: str,
+    signature: Signature,
+    told: Mapping[str, str],
+    *,
+    shapes: Path | None,
+    model: Path | None,
+    tp: int | None,
+    **options: Any,
+) -> int:
+    return _search(asked_problems(reference, signature, told, shapes=shapes, model=model, tp=tp), **options)
+
+
+def _search_suite(
+    ctx: click.Context, suite: str | None, dtype: str | None, only: tuple[str, ...], list_: bool, **options: Any
+) -> int | None:
+    chosen = asked_suite(ctx, suite, dtype, only, list_, options["db"])
+    return None if chosen is None else _search(chosen, **options)
+
+
+_OPTIONS: list[click.Parameter] = [
+    *HOW_HARD,
+    click.Option(
+        ["--joint"],
+        type=click.Choice(list(OBJECTIVES)),
+        help="Find one config for several problems: by the geometric mean of its speeds over their defaults, "
+        "or by the worst of them. It is printed, and no answer is stored.",
+    ),
+    click.Option(
+        ["--dry-run"], is_flag=True, help="Say how large the space is, what is stored, how long it would take."
+    ),
+    click.Option(["--device", "device_id"], metavar="ID", help="The card that --dry-run means where it is not here."),
+    gpus_option,
+    click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
+    policy_option,
+    shared_option,
+    db_option,
+    json_option,
+]
+
+command = OpCommands(
+    _search_op,
+    [*PROBLEMS, *_OPTIONS],
+    asked=lambda signature, told: told,
+    name="search",
+    help="Find the best config of a problem, and keep it.\n\n"
+    "Lists mean several problems: --M 16,64,4096 three, with --dtype bf16,fp16 six.",
+    invoke_without_command=True,
+    callback=click.pass_context(_search_suite),
+    params=[*suite_options("Search"), *_OPTIONS],
+)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner import device
-from tuner.cards import known_as
 from tuner.cli.ops import db_option, known_signatures, open_to_serve
-from tuner.cli.show import say
+from tuner.cli.text import say
 from tuner.db.database import Database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
-from tuner.lookup import device_asked
+from tuner.lookup.aliases import known_as
+from tuner.lookup.table import device_asked
+from tuner.measure import device
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -1,239 +1,181 @@
-"""What a person sees: an answer as a table on stdout, a search's progress on stderr."""
+"""`tuner show [RUN]`: one search by its number, or the newest ones."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn, track
-from rich.table import Table as Grid
+from rich.table import Table
 
-from tuner.cli.beside import Beside, torch_beside
+from tuner.cli.grid import print_table
+from tuner.cli.ops import db_option, json_option, open_to_read
+from tuner.cli.text import config_text, first_line, latency_text, print_json, problem_text, seconds_text
+from tuner.db.database import Database
 from tuner.db.store import Store
-from tuner.kernels.spec import Config, Problem
-from tuner.lookup import Found
-from tuner.records import IMPORTED, Answer, Evidence, Measurement, StoredAnswer
+from tuner.errors import NothingFound
+from tuner.lookup.table import LookupResult, Query
+from tuner.lookup.table import Table as Answers
+from tuner.records import Measurement, StoredRun
+from tuner.report.explain import failures
 
-T = TypeVar("T")
-
-_MARKS = {
-    "contended": "others used the card meanwhile",
-    "throttled": "its clocks were held down meanwhile",
-    "launch_bound": "an empty kernel takes more than half of this",
+_NEWEST, _BEST = 20, 5
+_COLUMNS: Mapping[str, JustifyMethod] = {
+    "run": "right",
+    "begun, UTC": "left",
+    "status": "left",
+    "tried": "right",
+    "answer, us": "right",
+    "problem": "left",
+    "on": "left",
 }
 
 
-def print_json(document: Any) -> None:
-    """One JSON document on stdout."""
-    click.echo(json.dumps(document, indent=2))
-
-
-def say(line: str) -> None:
-    """A line about what is going on, on stderr."""
-    click.echo(line, err=True)
-
-
-def problem_text(problem: Problem) -> str:
-    """A problem, attributes at their default left out: `gemm  M=4096 N=4096 K=4096 dtype=bf16`."""
-    return f"{problem.op}  {' '.join(f'{name}={value}' for name, value in problem.stated.items())}"
-
-
-def config_text(config: Config) -> str:
-    """A config on one line, knobs at a default of theirs left out."""
-    return "  ".join(f"{name}={value}" for name, value in config.stated.items())
-
-
-def failures_text(failures: Mapping[str, int]) -> str:
-    """`3 timeout, 1 crashed`, the commonest first."""
-    return ", ".join(f"{count:,} {outcome}" for outcome, count in Counter(failures).most_common())
-
-
-def configs_text(count: int) -> str:
-    """`1 config`, `1,653 configs`."""
-    return f"{count:,} config{'' if count == 1 else 's'}"
-
-
-def bytes_text(count: int) -> str:
-    """Shared memory as people read it: `16 B`, `64 KiB`."""
-    return f"{count:,} B" if count < 1024 else f"{count / 1024:.4g} KiB"
-
-
-def seconds_text(seconds: Mapping[str, float]) -> str:
-    """Wall time by stage: `measure 12.3 s, duel 4.0 s`."""
-    return ", ".join(f"{stage} {taken:,.1f} s" for stage, taken in seconds.items()) or "not recorded"
-
-
-def first_line(text: str, longest: int = 100) -> str:
-    """What fits a line of a text that a compiler may have written."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= longest else f"{line[: longest - 3]}..."
-
-
-def give(found: Found, store: Store, as_json: bool) -> None:
-    """An answer, or what is known in its place, as one JSON document or for a reader."""
+def _show(number: int | None, db: Database | None, as_json: bool) -> int:
+    store = open_to_read(db)
+    if number is None:
+        return _list(store.runs(_NEWEST), as_json)
+    run = store.run(number)
+    if run is None:
+        newest = ", ".join(str(run.id) for run in store.runs(_NEWEST)) or "none, as nothing was searched yet"
+        raise NothingFound(f"there is no run {number}; newest: {newest}")
+    measurements = store.known_to(run)
+    answer = _answer(store, run)
     if as_json:
-        print_json(found.as_json(store.snapshot))
+        print_json(_document(store, run, measurements, answer))
     else:
-        print_found(found, torch_beside(store, found.stored))
+        console = Console(highlight=False, soft_wrap=True)
+        for line in _lines(run, measurements, answer):
+            console.print(line)
+    return 0
 
 
-def print_partial(best: Measurement | None, as_json: bool) -> None:
-    """The fastest single measurement of a search that gave no answer."""
+def _answer(store: Store, run: StoredRun) -> LookupResult | None:
+    """The newest that this run gave, as `tuner best` would find it if it were the only one."""
+    stored = store.answers_of(run.id)
+    device = run.provenance.device.id
+    return Answers(device, stored).find(Query(run.problem)) if stored else None
+
+
+def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
     if as_json:
-        config = None if best is None else dict(best.config)
-        print_json({"match": "partial", "config": config, "latency_us": None if best is None else best.latency_us})
-    elif best is not None:
-        click.echo(f"{config_text(best.config)}  {best.latency_us:.2f} us, best so far")
+        print_json([run.as_json() for run in runs])
+        return 0
+    if not runs:
+        click.echo("nothing was searched yet; tuner search OP does")
+        return 0
+    table = Table(box=SIMPLE, pad_edge=False)
+    for head, justify in _COLUMNS.items():
+        table.add_column(head, justify=justify, no_wrap=head != "problem")
+    for run in runs:
+        table.add_row(*_cells(run))
+    spare = ("begun, UTC", "on", "tried", "status", "answer, us")
+    print_table(table, Console(highlight=False, soft_wrap=True), spare=spare)
+    return 0
 
 
-def print_found(found: Found, torch: Beside | None, console: Console | None = None) -> None:
-    """An answer with its evidence, or what is known in its place."""
-    console = console or Console(highlight=False, soft_wrap=True)
-    if found.stored is None:
-        console.print(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
-        console.print(f"  {escape(found.reason)}")
-        console.print(f"  to tune it:  [bold]{found.command}[/]")
-        if found.nearest:
-            console.print(f"  nearest that are tuned: {'; '.join(found.nearest)}")
+def _cells(run: StoredRun) -> tuple[str, ...]:
+    known = run.trials + run.settings.get("known", 0)
+    answer = "" if run.answer_us is None else f"{run.answer_us:,.2f}"
+    card = f"{run.provenance.device.id}{', replayed' if run.provenance.recorded else ''}"
+    about = escape(run.problem.text), escape(card)
+    return str(run.id), _minute(run.started_at)[5:], run.status, f"{known:,}", answer, *about
+
+
+def _minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")
+
+
+def _document(store: Store, run: StoredRun, measurements: Sequence[Measurement], answer: LookupResult | None) -> Any:
+    return {
+        **run.as_json(),
+        "settings": dict(run.settings),
+        "measured_with": run.provenance.as_json(),
+        "seconds": dict(run.seconds),
+        "outcomes": Counter(str(measurement.outcome) for measurement in measurements),
+        "failures": [
+            {"outcome": failure.outcome, "count": failure.count, "stage": failure.stage, "example": failure.example}
+            for failure in failures(measurements)
+        ],
+        "best": [{"config": dict(m.config), "latency_us": round(m.latency_us, 4)} for m in _best(measurements)],
+        "answer": None if answer is None else answer.as_json(store.snapshot),
+    }
+
+
+def _best(measurements: Sequence[Measurement]) -> list[Measurement]:
+    return sorted((m for m in measurements if m.ok), key=lambda m: m.latency_us)[:_BEST]
+
+
+def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupResult | None) -> Iterator[str]:
+    provenance = run.provenance
+    card = escape(provenance.device.name)
+    yield f"[bold]Run {run.id}[/]  {problem_text(run.problem)}  on {card}"
+    if provenance.recorded is not None:
+        yield f"  [yellow]replayed from {provenance.recorded}: measured on {card}, not here[/]"
+    yield f"  asked:    {escape(_settings(run))}"
+    if run.settings.get("default") is not None:
+        yield f"  default:  {escape(run.settings['default'])}"
+    for winner in run.settings.get("winners", ()):
+        yield f"  winner:   {escape(winner['config'])}, of answer {winner['answer']}"
+    yield f"  with:     {escape(_versions(run))}"
+    yield f"  key:      source {provenance.source}, policy {provenance.policy}; tuner {provenance.tuner or 'unknown'}"
+    yield f"  ended:    {_end(run)}"
+    yield f"  time:     {seconds_text(run.seconds)}"
+    taken_over = run.settings.get("known", 0)
+    also = f", {taken_over:,} taken over from earlier runs" if taken_over else ""
+    yield f"\n[bold]Configs[/]  {run.trials:,} measured{also}"
+    yield f"{sum(m.ok for m in measurements):7,}  ok"
+    for failure in failures(measurements):
+        stage = f" ({failure.stage})" if failure.stage else ""
+        head = f"{failure.count:7,}  {failure.outcome}{stage}: "
+        yield f"{head}{escape(first_line(failure.example, 80 - len(head)))}"
+    best = _best(measurements)
+    if best:
+        yield "\n[bold]Fastest[/]  [dim]of single measurements; the interleaved comparison may prefer another[/]"
+    for measurement in best:
+        yield f"{measurement.latency_us:10,.2f} us  {config_text(measurement.config)}"
+    yield "\n[bold]Answer[/]"
+    if answer is None or answer.stored is None:
+        yield "  none"
         return
-    answer = found.stored.answer
-    device_name = escape(found.stored.provenance.device.name)
-    console.print(f"[bold]{problem_text(found.problem)}[/]  on {device_name}")
-    console.print(f"  [bold green]{escape(config_text(answer.config))}[/]")
-    if found.neighbour is not None:
-        console.print(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
-        console.print(f"  to tune it:  [bold]{found.command}[/]")
-        return
-    console.print(_latencies(answer, torch))
-    for line in _notes(found.stored):
-        console.print(f"  {escape(line)}")
-    if found.alias is not None:
-        console.print(f"  [yellow]{escape(found.alias)} is the same card as {found.device}, where it was tuned[/]")
-    if found.recorded is not None:
-        console.print(f"  [yellow]replayed from {found.recorded}: measured on {device_name}, not here[/]")
-    for difference in found.differences:
-        console.print(f"  [yellow]stale: {escape(difference)}[/]")
+    given = answer.stored.answer
+    yield f"  [bold green]{config_text(given.config)}[/]"
+    yield f"  {given.kind}, {latency_text(given)}; tuner explain tells why"
 
 
-def _latencies(answer: Answer, torch: Beside | None) -> Grid:
-    compared = answer.kind == "tuned" or (torch is not None and torch.interval is not None)
-    beside = ["over best", *["95 % interval"] * compared]
-    grid = Grid("", "latency", "95 % interval", *beside, box=SIMPLE, pad_edge=True)
-    for column in grid.columns[1:]:
-        column.justify = "right"
-    grid.add_row(answer.kind, us_text(answer.latency_us), _interval(answer.interval_us, 2))
-    if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
-        ratio = f"{answer.speedup:.3f}", _interval(answer.speedup_interval, 3)
-        grid.add_row("default", us_text(answer.default_latency_us), "", *ratio)
-    if torch is not None:
-        ratio = f"{torch.ratio:.3f}", _interval(torch.interval, 3)
-        grid.add_row("torch", us_text(answer.vendor_latency_us), "", *ratio[: len(beside)])
-    return grid
+def _settings(run: StoredRun) -> str:
+    asked = {name: value for name, value in run.settings.items() if name not in ("default", "winners")}
+    return ", ".join(f"{name} {'none' if value is None else value}" for name, value in asked.items()) or "not stored"
 
 
-def _notes(stored: StoredAnswer) -> Iterator[str]:
-    answer, provenance = stored.answer, stored.provenance
-    if answer.kind == "default" and answer.speedup is not None:
-        yield "the kernel's default: nothing is faster by more than 1 % with confidence"
-    reached = [] if answer.tflops is None else [f"{answer.tflops:,.1f} TFLOP/s"]
-    reached += [] if answer.gb_per_s is None else [f"{answer.gb_per_s:,.0f} GB/s"]
-    if reached:
-        yield ", ".join(reached)
-    space = stored.settings.get("space")
-    if stored.trials:
-        yield f"tried {stored.trials:,} configs{f' of {space:,}' if space else ''}; {_ties(answer)}"
-    if answer.evidence.max_error is not None:
-        yield evidence_text(answer.evidence)
-    for mark in answer.marks:
-        yield f"{mark.replace('_', '-')}: {_MARKS.get(mark, '')}"
-    environment = provenance.environment
-    versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
-    told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    came = "imported" if answer.kind == IMPORTED else "answered"
-    timed = "" if answer.latency_us is None else f", timed by {provenance.policy}"
-    yield f"{came} {stored.created_at[:16].replace('T', ' ')} UTC{timed}"
-    yield f"with {told or 'what, is not known'}"
-    if stored.taken_from is not None:
-        yield f"taken from {stored.taken_from}"
+def _versions(run: StoredRun) -> str:
+    environment = run.provenance.environment
+    versions = {
+        "triton": environment.triton,
+        "ptxas": environment.ptxas,
+        "torch": environment.torch,
+        "driver": environment.driver,
+    }
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
-def evidence_text(evidence: Evidence) -> str:
-    """`largest error 0.0024, allowed 0.016, over 51 checked launches`; errors are shares of the largest value."""
-    errors = f"largest error {evidence.max_error or 0.0:.2g}, allowed {evidence.tolerance or 0.0:.2g}"
-    return f"{errors}, over {evidence.launches} checked launches" if evidence.launches > 1 else errors
+def _end(run: StoredRun) -> str:
+    if run.ended_at is None:
+        return f"{run.status} since {_minute(run.started_at)} UTC, or killed"
+    return f"{run.status}, stopped by {run.stopped}; {_minute(run.started_at)} to {_minute(run.ended_at)} UTC"
 
 
-def _ties(answer: Answer) -> str:
-    if not answer.ties:
-        return "no other is as good"
-    word = "other is" if len(answer.ties) == 1 else "others are"
-    return f"{len(answer.ties):,} {word} as good{', as far as could be told' if answer.unresolved else ''}"
-
-
-def latency_text(answer: Answer) -> str:
-    """An answer's latency with what is known of its interval: `179.20 us (178.80 - 179.90)`."""
-    interval = "" if answer.interval_us is None else f" ({_interval(answer.interval_us, 2)})"
-    return f"{us_text(answer.latency_us)}{interval}"
-
-
-def us_text(latency_us: float | None) -> str:
-    """A latency as people read it."""
-    return "never timed" if latency_us is None else f"{latency_us:,.2f} us"
-
-
-def _interval(interval: tuple[float, float] | None, decimals: int) -> str:
-    return "" if interval is None else f"{interval[0]:.{decimals}f} - {interval[1]:.{decimals}f}"
-
-
-def counted(items: Sequence[T], what: str) -> Iterable[T]:
-    """The same, with how many of several are done and the time left on one line of stderr, where that is a terminal."""
-    console = Console(stderr=True)
-    hidden = len(items) < 2 or not console.is_terminal
-    return track(items, what, console=console, transient=True, disable=hidden)
-
-
-class SearchProgress:
-    """Trials, best so far, failures by kind and time left, on one line of stderr; nothing where that is no terminal."""
-
-    def __init__(self, total: int, *, shown: bool = True, best_text: Callable[[float], str] = us_text) -> None:
-        self._best_us = float("inf")
-        self._best_text = best_text
-        self._failures: Counter[str] = Counter()
-        self._progress = Progress(
-            SpinnerColumn(),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[best]}"),
-            TextColumn("[red]{task.fields[failures]}"),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._progress.disable = not (shown and self._progress.console.is_terminal)
-        self._task = self._progress.add_task("", total=total, best="starting", failures="")
-
-    def __enter__(self) -> SearchProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def known(self, count: int) -> None:
-        """So many trials were there already."""
-        self._progress.update(self._task, advance=count)
-
-    def trial(self, measurement: Measurement) -> None:
-        """One more."""
-        if measurement.ok:
-            self._best_us = min(self._best_us, measurement.latency_us)
-        else:
-            self._failures[measurement.failure] += 1
-        best = f"best {self._best_text(self._best_us)}" if self._best_us < float("inf") else "none yet"
-        self._progress.update(self._task, advance=1, best=best, failures=failures_text(self._failures))
+command = click.Command(
+    "show",
+    callback=_show,
+    params=[
+        click.Argument(["number"], required=False, type=click.IntRange(1, 2**31 - 1), metavar="[RUN]"),
+        db_option,
+        json_option,
+    ],
+    help="Show one search by its number, or list the newest.",
+)

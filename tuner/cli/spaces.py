@@ -13,16 +13,16 @@ from rich.table import Column, Table
 
 from tuner.cli.grid import print_table
 from tuner.cli.ops import json_option
-from tuner.cli.show import print_json
+from tuner.cli.text import print_json
 from tuner.errors import UsageError
 from tuner.measure import foreign, recorded
 
 
-def _t4(space: recorded.Space) -> tuple[str, bytes]:
+def _t4(space: recorded.RecordedSpace) -> tuple[str, bytes]:
     return f"{space.name}.json.gz", recorded.dumps(space)
 
 
-def _kernel_tuner(space: recorded.Space) -> tuple[str, bytes]:
+def _kernel_tuner(space: recorded.RecordedSpace) -> tuple[str, bytes]:
     cache = foreign.as_cache(space.measurements, space.problem.op, space.problem.sizes, space.device.name)
     return f"{space.name}.json", cache.encode()
 
@@ -40,11 +40,11 @@ def _spaces(names: tuple[str, ...], export: str | None, out: Path, as_json: bool
         print_table(_table(spaces), Console(highlight=False, soft_wrap=True), spare=("Triton", "recorded", "device"))
 
 
-def _best_us(space: recorded.Space) -> float:
+def _best_us(space: recorded.RecordedSpace) -> float:
     return min(measurement.latency_us for measurement in space.measurements)
 
 
-def _as_json(space: recorded.Space) -> dict[str, Any]:
+def _as_json(space: recorded.RecordedSpace) -> dict[str, Any]:
     return {
         "space": space.name,
         "op": space.problem.op,
@@ -58,7 +58,7 @@ def _as_json(space: recorded.Space) -> dict[str, Any]:
     }
 
 
-def _table(spaces: Sequence[recorded.Space]) -> Table:
+def _table(spaces: Sequence[recorded.RecordedSpace]) -> Table:
     numbers = (Column(head, justify="right", no_wrap=True) for head in ("configs", "best us"))
     name = Column("space", overflow="fold")
     table = Table(name, *numbers, "device", "Triton", "recorded", box=SIMPLE, pad_edge=False)
@@ -68,7 +68,7 @@ def _table(spaces: Sequence[recorded.Space]) -> Table:
     return table
 
 
-def _write(spaces: Sequence[recorded.Space], export: str, out: Path) -> None:
+def _write(spaces: Sequence[recorded.RecordedSpace], export: str, out: Path) -> None:
     for space in spaces:
         name, content = _FORMATS[export](space)
         try:

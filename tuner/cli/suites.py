@@ -11,7 +11,7 @@ from tuner.cli.ops import known_signatures
 from tuner.db.database import Database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
-from tuner.suite import Suite, load, names, size
+from tuner.suites.suite import Suite, load, names, size
 
 
 def suite_options(verb: str) -> list[click.Parameter]:

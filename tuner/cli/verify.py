@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.markup import escape
 
-from tuner import device
 from tuner.cli import CHANGED
 from tuner.cli.best import find
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read, shared_option
-from tuner.cli.show import evidence_text, give, print_json, us_text
-from tuner.cli.source import AUTO, on_gpu
+from tuner.cli.text import evidence_text, give, print_json, us_text
 from tuner.db.database import Database
 from tuner.errors import NoDevice, NothingFound
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import Found
+from tuner.lookup.table import LookupResult
+from tuner.measure import device
 from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
-from tuner.verify import Check, verify
+from tuner.tuning.target import AUTO, gpu_target
+from tuner.tuning.verify import Check, verify
 
 _EXIT = {"holds": 0, "wrong": 1, "changed": CHANGED}
 
@@ -41,7 +41,7 @@ def _verify(
     if found.stored is None:
         give(found, store, as_json)
         return 1
-    source = on_gpu(reference, problem, store, index, policy=_policy(found.stored), shared=shared)
+    source = gpu_target(reference, problem, store, index, policy=_policy(found.stored), shared=shared)
     answer = found.stored.answer
     if answer.config not in set(source.space):
         raise NothingFound(f"the config {answer.config.text} is no longer valid for {problem.text}; search again")
@@ -69,7 +69,7 @@ def _policy(stored: StoredAnswer) -> str:
     return names[0]
 
 
-def _lines(found: Found, check: Check) -> Iterator[str]:
+def _lines(found: LookupResult, check: Check) -> Iterator[str]:
     assert found.stored is not None
     colour = {"holds": "green", "changed": "yellow", "wrong": "red"}[check.outcome]
     yield f"[bold {colour}]{check.outcome}[/]  {found.problem.text}  on {found.device}, run {found.stored.run_id}"

@@ -8,11 +8,12 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from tuner import device, precompile
+from tuner import precompile
 from tuner.cli.ops import gpu_option, json_option
-from tuner.cli.show import config_text, first_line, print_json, problem_text
+from tuner.cli.text import config_text, first_line, print_json, problem_text
 from tuner.errors import NoDevice, UsageError
-from tuner.warm import Precompiled
+from tuner.launching.warm import Precompiled
+from tuner.measure import device
 
 
 def _warm(ops: tuple[str, ...], gpu: str, device_id: str | None, jobs: int | None, as_json: bool) -> int:

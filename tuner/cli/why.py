@@ -10,15 +10,15 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from tuner import device
 from tuner.cli.best import fitting, other_names, question, table_of
 from tuner.cli.ops import EMPTY, OpCommands, db_option, json_option, open_to_read
-from tuner.cli.show import print_json, problem_text
+from tuner.cli.text import print_json, problem_text
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup import COMPARED, Asked, Found, device_asked, differences, replayed_from
+from tuner.lookup.table import COMPARED, LookupResult, Query, device_asked, differences, replayed_from
+from tuner.measure import device
 from tuner.records import StoredAnswer
 
 
@@ -26,8 +26,8 @@ from tuner.records import StoredAnswer
 class Why:
     """All that is stored about a problem, held against a question."""
 
-    asked: Asked
-    found: Found
+    asked: Query
+    found: LookupResult
     """What serves."""
     answers: tuple[tuple[StoredAnswer, tuple[str, ...]], ...]
     """To this very problem, on whatever card: each with the fields of its key that differ, the fewest first."""
@@ -103,7 +103,7 @@ def _heard_of(store: Store, problem: Problem) -> list[str]:
     return sorted({card.id for card in store.cards()} | missed)
 
 
-def why(store: Store, reference: str, asked: Asked, about: str) -> Why:
+def why(store: Store, reference: str, asked: Query, about: str) -> Why:
     """Holds all that is stored against a question about a device, of a kernel called so."""
     table = table_of(store, asked.problem.op, about)
     everywhere = [stored for stored in store.answers(op=asked.problem.op) if stored.answer.problem == asked.problem]
@@ -118,7 +118,7 @@ def why(store: Store, reference: str, asked: Asked, about: str) -> Why:
     )
 
 
-def _differs(stored: StoredAnswer, asked: Asked, about: str) -> tuple[str, ...]:
+def _differs(stored: StoredAnswer, asked: Query, about: str) -> tuple[str, ...]:
     card, recorded = stored.provenance.device.id, stored.provenance.recorded
     return (
         *([] if card == about else [f"device: tuned on {card}, asked for {about}"]),

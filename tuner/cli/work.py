@@ -11,28 +11,28 @@ from uuid import uuid4
 
 import click
 
-from tuner import device
 from tuner.cli import INTERRUPTED
 from tuner.cli.effort import HOW_LONG, Effort, asked_effort
 from tuner.cli.interrupt import Orders
-from tuner.cli.lanes import Stop
-from tuner.cli.lease import Lease
 from tuner.cli.ops import db_option, gpu_option, policy_option, shared_option
-from tuner.cli.place import Place, Sources, on_card, on_recorded
-from tuner.cli.search import duration, nothing_ran, stored_answer
-from tuner.cli.show import first_line, say, us_text
+from tuner.cli.text import first_line, say, us_text
 from tuner.db.database import Database
 from tuner.db.queue import MOST_TRIES, Job
 from tuner.db.store import Store, default_database
 from tuner.errors import MeasureError, NoDevice, StoreError, TunerError, UsageError
-from tuner.lookup import Found
+from tuner.lookup.table import LookupResult
+from tuner.measure import device
+from tuner.tuning.lanes import Stop
+from tuner.tuning.lease import Lease
+from tuner.tuning.place import Place, Sources, on_card, on_recorded
+from tuner.tuning.run import duration, nothing_ran, stored_answer
 
 _LONGEST_REASON = 300
 _BROKEN = 3
 """So many jobs in a row for which nothing could be measured: that is the machine, which shall take no more."""
 
 
-class Worker:
+class JobWorker:
     """Takes jobs and does them.
 
     Args:
@@ -93,7 +93,7 @@ class Worker:
         else:
             self._end(job, found)
 
-    def _tuned(self, job: Job, sources: Sources, stop: Stop) -> Found | None:
+    def _tuned(self, job: Job, sources: Sources, stop: Stop) -> LookupResult | None:
         """The answer, found by a search or there already; None if it was stopped."""
         entry = self._place.entry(job)
         source = sources(entry, job.device)
@@ -107,7 +107,7 @@ class Worker:
             return None
         raise nothing_ran(result)
 
-    def _end(self, job: Job, found: Found | None) -> None:
+    def _end(self, job: Job, found: LookupResult | None) -> None:
         if found is None or found.stored is None:
             ours = self._queue.hand_back(job)
             say(f"Job {job.id} is {'handed back; its trials are kept' if ours else 'with another worker now'}.")
@@ -149,7 +149,7 @@ def _work(
     ends = once or drain
     with Orders() as orders, suppress(KeyboardInterrupt):
         how_hard = asked_effort(effort=effort, trials=trials, budget=budget)
-        worker = Worker(store, place, orders, how_hard, missed=missed, lease_s=lease)
+        worker = JobWorker(store, place, orders, how_hard, missed=missed, lease_s=lease)
         while orders.given is None:
             try:
                 worker.work(1 if once else None)

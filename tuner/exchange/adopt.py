@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from tuner.bundle import Bundle
 from tuner.db.intake import Arrival
 from tuner.errors import UsageError
 from tuner.exchange.claim import Claim, Refused
 from tuner.kernels.spec import Attribute, Dim, Knob, Signature, Value
-from tuner.portable import is_drawn, is_name, is_value, knobs_of
+from tuner.lookup.bundle import Bundle
 from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
+from tuner.records.codec import is_drawn, is_name, is_value, knobs_of
 
 _WORD = r"[A-Za-z0-9_.,+-]{1,60}"
 _LAUNCH = {"num_warps": (1, 64), "num_stages": (0, 64)}

@@ -12,14 +12,14 @@ from math import inf, isfinite
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given
+from tuner.exchange.claim import NOT_KNOWN, Claim, Given, TunedFile
 from tuner.kernels.spec import Value, dtype_name
 
 _SUFFIX = ".autotune.json"
 _POLICY = "triton-autotune"
 
 
-def claim(file: File, given: Given) -> Claim | None:
+def claim(file: TunedFile, given: Given) -> Claim | None:
     """The fastest config of such a file; None if it is none.
 
     Raises:

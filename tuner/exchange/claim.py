@@ -13,7 +13,7 @@ NOT_KNOWN = "schema not known"
 
 
 @dataclass(frozen=True)
-class File:
+class TunedFile:
     """A file that was read."""
 
     path: Path

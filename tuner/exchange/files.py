@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner import bundle
-from tuner.bundle import Bundle
 from tuner.errors import UsageError, reason
 from tuner.exchange import autotune, ladder, t4
-from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given, Refused
+from tuner.exchange.claim import NOT_KNOWN, Claim, Given, Refused, TunedFile
+from tuner.lookup import bundle
+from tuner.lookup.bundle import Bundle
 
 MOST_BYTES = 64_000_000
 """Of a file, unpacked."""
@@ -56,7 +56,7 @@ def read(paths: Sequence[Path], given: Given) -> Reading:
                 bundles.append((path.name, held))
                 refused += [Refused(path.name, reason) for reason in held.skipped]
                 continue
-            said = list(_claims(File(path, _document(path)), given))
+            said = list(_claims(TunedFile(path, _document(path)), given))
         except UsageError as error:
             not_understood.append(Refused(path.name, str(error)))
             continue
@@ -76,7 +76,7 @@ def _found(paths: Sequence[Path]) -> Iterator[Path]:
             raise UsageError(f"there is no file or folder {path}")
 
 
-def _claims(file: File, given: Given) -> Iterator[Claim | Refused]:
+def _claims(file: TunedFile, given: Given) -> Iterator[Claim | Refused]:
     said = ladder.claims(file)
     if said is not None:
         yield from said

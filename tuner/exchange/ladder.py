@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.exchange.claim import NOT_KNOWN, Claim, File, Refused
+from tuner.exchange.claim import NOT_KNOWN, Claim, Refused, TunedFile
 from tuner.kernels.spec import Value, dtype_name
 
 OPS: dict[tuple[str, ...], str] = {
@@ -40,7 +40,7 @@ class _Layer:
     attributes: Mapping[str, Value] = field(default_factory=dict)
 
 
-def claims(file: File) -> Iterator[Claim | Refused] | None:
+def claims(file: TunedFile) -> Iterator[Claim | Refused] | None:
     """The configs of such a file; None if it is none."""
     stem = file.name.removesuffix(".json")
     if not isinstance(file.document, dict):
@@ -78,7 +78,7 @@ def _layer(parts: Mapping[str, str], *, down: bool) -> _Layer:
     return _Layer(op, sizes, _card(parts["device_name"]), dtype, attributes | ({"down": True} if down else {}))
 
 
-def _sum_reduce(file: File, device: str) -> Iterator[Claim | Refused]:
+def _sum_reduce(file: TunedFile, device: str) -> Iterator[Claim | Refused]:
     """`{"8-4096-bfloat16": {"1": config}}`: topk, hidden size and dtype, then M."""
     for key, table in file.document.items():
         found = re.fullmatch(f"({_SIZE})-({_SIZE})-([a-z0-9]+)", key)
@@ -89,7 +89,7 @@ def _sum_reduce(file: File, device: str) -> Iterator[Claim | Refused]:
             yield from _rungs(file, table, _Layer("moe_sum_reduce", sizes, device, dtype_name(found[3])))
 
 
-def _rungs(file: File, table: Mapping[str, Any], layer: _Layer) -> Iterator[Claim | Refused]:
+def _rungs(file: TunedFile, table: Mapping[str, Any], layer: _Layer) -> Iterator[Claim | Refused]:
     folder = re.fullmatch(r"triton_([0-9]+(?:_[0-9]+)*)", file.path.parent.name)
     triton = str(table.get("triton_version", folder[1].replace("_", ".") if folder else ""))
     for key, config in table.items():

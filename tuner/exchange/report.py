@@ -14,7 +14,7 @@ _REPLACED = (Fate.REPLACED, Fate.OVERRULED)
 
 
 @dataclass(frozen=True)
-class Report:
+class ImportReport:
     """The counts and reasons of one import."""
 
     files: int

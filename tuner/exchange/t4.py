@@ -11,7 +11,7 @@ from math import inf, isfinite
 from typing import Any
 
 from tuner.errors import UsageError, reason
-from tuner.exchange.claim import NOT_KNOWN, Claim, File, Given
+from tuner.exchange.claim import NOT_KNOWN, Claim, Given, TunedFile
 from tuner.measure import foreign
 from tuner.measure.recorded import T4_HEAD, t4_result
 from tuner.records import Measurement
@@ -21,7 +21,7 @@ _UNITS = ("milliseconds", "miliseconds", "ms")
 """As the schema, as some published files, and as measurements of it spell the one unit."""
 
 
-def claim(file: File, given: Given) -> Claim | None:
+def claim(file: TunedFile, given: Given) -> Claim | None:
     """The fastest config of such a file; None if it is none.
 
     Raises:

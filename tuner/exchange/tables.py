@@ -12,7 +12,7 @@ from tuner.exchange.claim import Refused
 from tuner.exchange.folder import path_of
 from tuner.exchange.ladder import OPS
 from tuner.kernels.spec import Problem, Value, torch_dtype
-from tuner.lookup import serving
+from tuner.lookup.table import serving
 from tuner.records import StoredAnswer
 
 STYLES = ("vllm", "sglang")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from threading import Lock
 
-from tuner import cores
 from tuner.kernels.spec import Limits, Problem
+from tuner.measure import cores
 from tuner.measure.deadline import USUAL, Adaptive
 from tuner.measure.messages import Pool
 from tuner.measure.processes import Child

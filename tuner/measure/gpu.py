@@ -19,10 +19,10 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
-from tuner.device import bus_id
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Limits, Problem
 from tuner.measure.compilers import Compilers
+from tuner.measure.device import bus_id
 from tuner.measure.messages import (
     Compile,
     Compiled,
@@ -37,7 +37,7 @@ from tuner.measure.messages import (
     Unable,
 )
 from tuner.measure.processes import CARD, Child
-from tuner.records import COLD, Ceilings, Duel, Evidence, Measurement, Outcome, Policy
+from tuner.records import COLD, Comparison, Evidence, Measurement, Outcome, Policy, RooflineLimits
 
 _START_S = 120.0
 """A worker imports torch and makes a context in about 5 s; from a cold disk it takes longer."""
@@ -173,14 +173,14 @@ class GpuMeasurer:
     def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
         return [self._right_again(config, seed) for config in configs]
 
-    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
         try:
             result = self._ask(Rounds(tuple(configs), rounds, seconds, seed))
         except _WorkerLost as lost:
             if lost.stage.config is None:
                 raise MeasureError(f"the vendor's kernel took the GPU worker along: {lost}") from lost
             return lost.measurement(lost.stage.config)
-        assert isinstance(result, Duel | Measurement)
+        assert isinstance(result, Comparison | Measurement)
         return result
 
     def close(self) -> None:
@@ -412,7 +412,7 @@ def start_worker(gpu: int, module: str = _WORKER) -> Child:
     return Child(module, {"CUDA_VISIBLE_DEVICES": _visible(gpu), CARD: bus_id(gpu)})
 
 
-def survey(worker: Child) -> Ceilings:
+def survey(worker: Child) -> RooflineLimits:
     """What the card reaches at best, measured by a worker that has no task yet.
 
     Raises:
@@ -425,7 +425,7 @@ def survey(worker: Child) -> Ceilings:
         raise MeasureError(f"the GPU worker did not start: {worker.last_words()}") from None
     if isinstance(answer, Unable):
         raise MeasureError(answer.why)
-    assert isinstance(answer, Ceilings)
+    assert isinstance(answer, RooflineLimits)
     return answer
 
 

@@ -17,7 +17,7 @@ from time import monotonic
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Problem
 from tuner.measure.measurer import Measurer
-from tuner.records import VENDOR, Duel, Evidence, Measurement, Outcome, median
+from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome, median
 
 Join = Callable[[Sequence[float]], float]
 OBJECTIVES: Mapping[str, Join] = {"geomean": geometric_mean, "worst": max}
@@ -47,31 +47,31 @@ class Part:
 
 
 @dataclass(frozen=True)
-class JointDuel(Duel):
+class JointComparison(Comparison):
     """Rounds of several problems as one: of every contender the joined ratios, as many as every problem has."""
 
-    parts: tuple[Duel, ...] = ()
+    parts: tuple[Comparison, ...] = ()
     """Each problem's own rounds, in us."""
     companions: tuple[tuple[str, ...], ...] = ()
     """Of each problem those who meet the contenders there: its yardstick first, then its own answer."""
 
-    def extended(self, other: Duel) -> JointDuel:
+    def extended(self, other: Comparison) -> JointComparison:
         """As `Duel`'s; where a companion has failed meanwhile, only the rounds without it count."""
-        assert isinstance(other, JointDuel)
+        assert isinstance(other, JointComparison)
         if other.companions != self.companions:
             return other
         both = super().extended(other)
         parts = (part.extended(more.among(part.contenders)) for part, more in zip(self.parts, other.parts, strict=True))
-        return JointDuel(both.contenders, both.rounds, both.states, tuple(parts), self.companions)
+        return JointComparison(both.contenders, both.rounds, both.states, tuple(parts), self.companions)
 
-    def among(self, contenders: Sequence[str]) -> JointDuel:
+    def among(self, contenders: Sequence[str]) -> JointComparison:
         """As `Duel`'s; the companions stay."""
         fewer = super().among(contenders)
         parts = (
             part.among(list(dict.fromkeys([*contenders, *companions])))
             for part, companions in zip(self.parts, self.companions, strict=True)
         )
-        return JointDuel(fewer.contenders, fewer.rounds, fewer.states, tuple(parts), self.companions)
+        return JointComparison(fewer.contenders, fewer.rounds, fewer.states, tuple(parts), self.companions)
 
 
 class JointMeasurer:
@@ -166,16 +166,16 @@ class JointMeasurer:
                     right[config].append(answer)
         return [failed.get(config) or _nearest_to_wrong(right[config]) for config in configs]
 
-    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
         """Rounds on every problem, each with its yardstick and its own answer."""
-        end, duels = monotonic() + seconds, dict[int, Duel]()
+        end, comparisons = monotonic() + seconds, dict[int, Comparison]()
         for place in self._from_here():
-            share = (end - monotonic()) / (len(self._parts) - len(duels))
-            duel = self._fought(place, configs, rounds, max(share, _LEAST_ROUNDS_S), seed)
-            if isinstance(duel, Measurement):
-                return self._failed(place, duel)
-            duels[place] = duel
-        return self._as_one(configs, [duels[place] for place in range(len(self._parts))])
+            share = (end - monotonic()) / (len(self._parts) - len(comparisons))
+            comparison = self._compare_finalists(place, configs, rounds, max(share, _LEAST_ROUNDS_S), seed)
+            if isinstance(comparison, Measurement):
+                return self._failed(place, comparison)
+            comparisons[place] = comparison
+        return self._as_one(configs, [comparisons[place] for place in range(len(self._parts))])
 
     def close(self) -> None:
         if self._open is not None:
@@ -229,11 +229,11 @@ class JointMeasurer:
         default, right = self._parts[place].default, [m for m in self._found[place].values() if m.ok]
         for measurement in sorted(right, key=lambda m: (m.config != default, m.latency_us)):
             config = measurement.config
-            duel = self._at(place).duel([config], _ROUNDS, _ROUNDS_S, 0)
-            if isinstance(duel, Duel):
-                self._yardsticks[place] = config, median(duel.of(config.text))
+            comparison = self._at(place).compare([config], _ROUNDS, _ROUNDS_S, 0)
+            if isinstance(comparison, Comparison):
+                self._yardsticks[place] = config, median(comparison.of(config.text))
                 break
-            self._take(duel)
+            self._take(comparison)
 
     def _ended(self, configs: Sequence[Config]) -> list[Measurement]:
         return [measurement for config in configs if (measurement := self._joined(config)) is not None]
@@ -261,19 +261,19 @@ class JointMeasurer:
         """A failure on one problem is one on all."""
         return replace(measurement, error=f"{self._parts[place].problem.text}: {measurement.error}")
 
-    def _fought(
+    def _compare_finalists(
         self, place: int, configs: Sequence[Config], rounds: int, seconds: float, seed: int
-    ) -> Duel | Measurement:
+    ) -> Comparison | Measurement:
         """One problem's rounds; a companion that fails leaves them, and another yardstick takes its place."""
         while True:
-            duel = self._at(place).duel(
+            comparison = self._at(place).compare(
                 list(dict.fromkeys([*configs, *self._companions(place)])), rounds, seconds, seed
             )
-            if isinstance(duel, Duel):
-                return duel
-            self._take(duel)
-            if duel.config in configs:
-                return duel
+            if isinstance(comparison, Comparison):
+                return comparison
+            self._take(comparison)
+            if comparison.config in configs:
+                return comparison
 
     def _companions(self, place: int) -> list[Config]:
         """The yardstick of a problem, then its own answer."""
@@ -285,16 +285,21 @@ class JointMeasurer:
         known = None if own is None else self._found[place].get(own)
         return [self._yardsticks[place][0], *([own] if own is not None and (known is None or known.ok) else [])]
 
-    def _as_one(self, configs: Sequence[Config], duels: Sequence[Duel]) -> JointDuel:
+    def _as_one(self, configs: Sequence[Config], comparisons: Sequence[Comparison]) -> JointComparison:
         contenders = (*(config.text for config in configs), VENDOR)
-        companions = [tuple(config.text for config in self._companions(place)) for place in range(len(duels))]
+        companions = [tuple(config.text for config in self._companions(place)) for place in range(len(comparisons))]
         columns = [
-            [_ratios(duel, contender, yardstick) for duel, (yardstick, *_) in zip(duels, companions, strict=True)]
+            [
+                _ratios(comparison, contender, baseline)
+                for comparison, (baseline, *_) in zip(comparisons, companions, strict=True)
+            ]
             for contender in contenders
         ]
         joined = ([self._join(ratios) for ratios in zip(*column, strict=False)] for column in columns)
-        states = tuple(state for duel in duels for state in duel.states)
-        return JointDuel(contenders, tuple(zip(*joined, strict=True)), states, tuple(duels), tuple(companions))
+        states = tuple(state for comparison in comparisons for state in comparison.states)
+        return JointComparison(
+            contenders, tuple(zip(*joined, strict=True)), states, tuple(comparisons), tuple(companions)
+        )
 
 
 def _nearest_to_wrong(found: Sequence[Evidence]) -> Evidence:
@@ -302,6 +307,6 @@ def _nearest_to_wrong(found: Sequence[Evidence]) -> Evidence:
     return replace(nearest, launches=sum(each.launches for each in found))
 
 
-def _ratios(duel: Duel, contender: str, yardstick: str) -> list[float]:
+def _ratios(comparison: Comparison, contender: str, baseline: str) -> list[float]:
     """A contender's latencies over the yardstick's, round by round."""
-    return [one / other for one, other in zip(duel.of(contender), duel.of(yardstick), strict=True)]
+    return [one / other for one, other in zip(comparison.of(contender), comparison.of(baseline), strict=True)]

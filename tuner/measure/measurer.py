@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tuner.kernels.spec import Config
-from tuner.records import Duel, Evidence, Measurement
+from tuner.records import Comparison, Evidence, Measurement
 
 
 class Measurer(Protocol):
@@ -40,7 +40,7 @@ class Measurer(Protocol):
     def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
         """Of each config evidence that it is right, over and over, on inputs of several kinds; its failure if not."""
 
-    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel | Measurement:
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
         """Up to so many interleaved rounds between the configs and the vendor's kernel, begun within so many seconds.
 
         Where a config fails, its failed measurement.

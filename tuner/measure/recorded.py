@@ -21,7 +21,7 @@ from typing import Any
 
 from tuner.errors import UnknownName, UsageError, reason
 from tuner.kernels.spec import Config, Problem, Signature
-from tuner.records import CardState, Device, Duel, Environment, Evidence, Measurement, Outcome, Policy, median
+from tuner.records import CardState, Comparison, Device, Environment, Evidence, Measurement, Outcome, Policy, median
 
 _SUFFIX = ".json.gz"
 _FORMAT = 1
@@ -43,7 +43,7 @@ _INVALIDITY = {  # T4's words for our outcomes
 
 
 @dataclass(frozen=True)
-class Space:
+class RecordedSpace:
     """One recorded space."""
 
     signature: Signature
@@ -59,7 +59,7 @@ class Space:
     recorded_at: str
     """UTC, ISO 8601."""
     measurements: tuple[Measurement, ...]
-    duel: Duel
+    comparison: Comparison
     """Rounds between the best configs, the default and the vendor's kernel."""
 
     @property
@@ -70,8 +70,8 @@ class Space:
     @property
     def best(self) -> Config:
         """The config with the lowest median in the recorded duel."""
-        meet = [m.config for m in self.measurements if m.config.text in self.duel.contenders]
-        return min(meet, key=lambda config: median(self.duel.of(config.text)))
+        meet = [m.config for m in self.measurements if m.config.text in self.comparison.contenders]
+        return min(meet, key=lambda config: median(self.comparison.of(config.text)))
 
 
 def stem(problem: Problem) -> str:
@@ -88,7 +88,7 @@ def names(op: str | None = None) -> list[str]:
     return sorted(name.removesuffix(_SUFFIX) for name in shipped if name.startswith(start))
 
 
-def load(name: str, op: str | None = None) -> Space:
+def load(name: str, op: str | None = None) -> RecordedSpace:
     """The shipped space called `name`, or the one in the file `name`.
 
     Args:
@@ -120,7 +120,7 @@ def meant(name: str, op: str | None = None) -> str:
     return "tuner spaces lists what there is" if op is None else f"there are none of {op}"
 
 
-def of_problem(problem: Problem) -> list[Space]:
+def of_problem(problem: Problem) -> list[RecordedSpace]:
     """The shipped spaces of a problem, by their cards: first that which most shipped spaces come from, then by name.
 
     The first of each of several problems are thus of one card, as far as that card has them.
@@ -130,7 +130,7 @@ def of_problem(problem: Problem) -> list[Space]:
     return sorted(spaces, key=lambda space: _cards().index(space.device.id))
 
 
-def of_one_card(found: Sequence[Sequence[Space]]) -> list[Space]:
+def of_one_card(found: Sequence[Sequence[RecordedSpace]]) -> list[RecordedSpace]:
     """Of what `of_problem` found for each of several problems a space, all of the first card that has all; else []."""
     by_card = [{space.device.id: space for space in spaces} for spaces in found]
     everywhere = [card for card in by_card[0] if all(card in spaces for spaces in by_card)]
@@ -178,7 +178,7 @@ def _shipped(name: str) -> Traversable:
     return files("tuner") / "recorded" / f"{name}{_SUFFIX}"
 
 
-def dumps(space: Space) -> bytes:
+def dumps(space: RecordedSpace) -> bytes:
     """The file of a space. The same space gives the same bytes."""
     document = {
         **T4_HEAD,
@@ -195,14 +195,14 @@ def dumps(space: Space) -> bytes:
             "flops": space.flops,
             "bytes": space.bytes,
             "recorded_at": space.recorded_at,
-            "duel": asdict(space.duel),
+            "duel": asdict(space.comparison),
         },
         "results": [t4_result(measurement) for measurement in space.measurements],
     }
     return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
 
 
-def loads(data: bytes, name: str) -> Space:
+def loads(data: bytes, name: str) -> RecordedSpace:
     """The space of a file's bytes; `name` is for messages.
 
     Raises:
@@ -214,7 +214,7 @@ def loads(data: bytes, name: str) -> Space:
         if ours["format"] != _FORMAT:
             raise UsageError(f"{name} has format {ours['format']}, and this version reads {_FORMAT}; update the tuner")
         signature = Signature.from_json(ours["signature"])
-        return Space(
+        return RecordedSpace(
             signature=signature,
             problem=signature.problem(ours["problem"]),
             device=_device(ours),
@@ -226,7 +226,7 @@ def loads(data: bytes, name: str) -> Space:
             bytes=ours["bytes"],
             recorded_at=ours["recorded_at"],
             measurements=tuple(_measurement(signature, result) for result in document["results"]),
-            duel=Duel(
+            comparison=Comparison(
                 tuple(ours["duel"]["contenders"]),
                 tuple(map(tuple, ours["duel"]["rounds"])),
                 tuple(CardState.from_json(state) for state in ours["duel"].get("states", ())),
@@ -286,9 +286,9 @@ def _measurement(signature: Signature, result: dict[str, Any]) -> Measurement:
 class RecordedMeasurer:
     """Answers from a recorded space, at once and always the same."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: RecordedSpace) -> None:
         self._known = {measurement.config: measurement for measurement in space.measurements}
-        self._duel = space.duel
+        self._duel = space.comparison
         self._rounds_given: dict[Config, int] = {}
         self._waiting: deque[Measurement] = deque()
 
@@ -316,7 +316,7 @@ class RecordedMeasurer:
         recorded = [self._known[config] for config in configs]
         return [Evidence(known.max_error, known.tolerance, ("normal",), 1) for known in recorded]
 
-    def duel(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Duel:
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison:
         """The recorded rounds, in order; fewer than asked for, or none, when all of these had them all.
 
         A config that was too slow for the recorded duel brings the samples of its own visit.
@@ -328,7 +328,7 @@ class RecordedMeasurer:
         start = min(self._rounds_given.get(config, 0) for config in configs)
         end = max(start, min(start + rounds, available))
         self._rounds_given |= dict.fromkeys(configs, end)
-        return Duel(tuple(columns), tuple(zip(*(column[start:end] for column in columns.values()), strict=True)))
+        return Comparison(tuple(columns), tuple(zip(*(column[start:end] for column in columns.values()), strict=True)))
 
     def close(self) -> None:
         """Nothing to let go of."""

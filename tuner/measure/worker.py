@@ -26,13 +26,13 @@ from triton.runtime.errors import OutOfResources
 from tuner import catalog
 from tuner.errors import MeasureError, TunerError
 from tuner.kernels.spec import Config, Kernel, Launch
-from tuner.measure import ceilings, check, tensors
+from tuner.measure import check, roofline_limits, tensors
 from tuner.measure.card import Card, Unseen, look
 from tuner.measure.clock import Clock, Run, Timer, clock_of
 from tuner.measure.compile import describe_error, is_compile_error
 from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Survey, Task, Unable
 from tuner.measure.processes import CARD, connect, die_with, parent
-from tuner.records import FEWEST_SAMPLES, SLOW_US, VENDOR, CardState, Duel, Evidence, Measurement, Outcome, median
+from tuner.records import FEWEST_SAMPLES, SLOW_US, VENDOR, CardState, Comparison, Evidence, Measurement, Outcome, median
 
 _LOOK = 3
 """Launches of the first look."""
@@ -130,7 +130,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001  as in `measure`
             return self._failure(request.config, "check", error, {})
 
-    def duel(self, request: Rounds) -> Duel | Measurement:
+    def compare(self, request: Rounds) -> Comparison | Measurement:
         """Times the contenders in turn, in a new order every round.
 
         Rounds in which others used the card, or its clocks were held down, are done again after a pause, a few times.
@@ -148,7 +148,7 @@ class Worker:
             latencies: dict[str, float] = {}
             for name in order.sample(list(contenders), len(contenders)):
                 config = contenders[name]
-                self._tell(Stage("duel", config))
+                self._tell(Stage("comparison", config))
                 try:
                     if name not in timers:
                         timers[name] = self._timer(config)
@@ -156,7 +156,7 @@ class Worker:
                 except Exception as error:
                     if config is None:
                         raise
-                    return self._failure(config, "duel", error, {})
+                    return self._failure(config, "comparison", error, {})
             fresh.append(tuple(latencies[name] for name in contenders))
             now = monotonic()
             if now < min(end, looked + _LOOK_EVERY_S) and len(rounds) + len(fresh) < request.rounds:
@@ -169,7 +169,7 @@ class Worker:
                 rounds += fresh
                 states += [state] * len(fresh) if state is not None else []
             fresh.clear()
-        return Duel(tuple(contenders), tuple(rounds), tuple(states))
+        return Comparison(tuple(contenders), tuple(rounds), tuple(states))
 
     def _enter(self, stage: str) -> None:
         self._tell(Stage(stage))
@@ -348,17 +348,17 @@ def _begun(
 ) -> Worker | None:
     """Answers a survey, or makes the worker of a task."""
     if isinstance(request, Survey):
-        pipe.send(ceilings.measure("cuda:0"))
+        pipe.send(roofline_limits.measure("cuda:0"))
         return None
     worker = _made(request, pipe.send, make)
     pipe.send(Ready())
     return worker
 
 
-def _answered(worker: Worker, request: Measure | Recheck | Rounds) -> Measurement | Evidence | Duel:
+def _answered(worker: Worker, request: Measure | Recheck | Rounds) -> Measurement | Evidence | Comparison:
     if isinstance(request, Measure):
         return worker.measure(request)
-    return worker.recheck(request) if isinstance(request, Recheck) else worker.duel(request)
+    return worker.recheck(request) if isinstance(request, Recheck) else worker.compare(request)
 
 
 def _made(task: Task, tell: Callable[[Any], None], make: Callable[[Task, Callable[[Any], None]], Worker]) -> Worker:

@@ -1,0 +1,612 @@
+"""Where the client's answers come from: real services, files and databases, and servers that misbehave."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from socket import socket
+from time import monotonic, perf_counter, sleep
+from typing import Any
+
+import bad_servers
+import pytest
+from fresh_client import forget
+from helpers import A100, H200, OURS, until
+from served import GEMM, answer, problem, serving
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from stored import SCALE, answered, config
+
+import tuner
+from tuner import Best, best_config, catalog
+from tuner.api.app import create_app
+from tuner.client import client, pinned, sources
+from tuner.client.pinned import Pinned
+from tuner.client.sources import BundleFile, RemoteService
+from tuner.db.store import Store
+from tuner.errors import BadBundle, StoreError
+from tuner.lookup import bundle
+from tuner.lookup.table import Query
+from tuner.records import Environment
+
+DEVICE = H200.id
+
+
+@pytest.fixture(autouse=True)
+def nothing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No source but an empty data folder, and a client that has answered nothing."""
+    for name in ("TUNER_SNAPSHOT", "TUNER_URL", "TUNER_DISABLE", "TUNER_REFRESH_S"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TUNER_DB", str(tmp_path / "none.db"))
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def store(migrated: Path, tmp_path: Path) -> Iterator[Store]:
+    """Gemms and an op of somebody else's, whose code is nowhere here."""
+    made = Store.open(shutil.copy(migrated, tmp_path / "tuner.db"))
+    for M in (64, 4096):
+        answer(made, problem(M=M))
+    answer(made, problem(M=4096), triton="3.5.0")
+    answer(made, problem(M=64), A100)
+    answered(made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def snapshot(store: Store, tmp_path: Path) -> Path:
+    return exported(store, tmp_path / "answers.json.gz")
+
+
+def exported(store: Store, file: Path) -> Path:
+    bundle.write(file, store.snapshot, [*store.signatures().values()], store.answers())
+    return file
+
+
+class Counted:
+    """An app, with what was asked of it and how that ended; `wait_s` makes it slow."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.asked: list[tuple[str, int]] = []
+        self.wait_s = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def noting(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                sleep(self.wait_s)
+                self.asked.append((f"{scope['path']}?{scope['query_string'].decode()}", message["status"]))
+            await send(message)
+
+        await self._app(scope, receive, noting if scope["type"] == "http" else send)
+
+
+@contextmanager
+def service(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
+    """One that TUNER_URL names."""
+    counted = Counted(create_app(store))
+    with serving(counted) as http:
+        monkeypatch.setenv("TUNER_URL", str(http.base_url))
+        yield counted
+
+
+class TestThreeSources:
+    def test_all_give_the_same_with_the_same_evidence(
+        self, store: Store, snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[str, str, int]] = [
+            ("gemm", DEVICE, 4096),
+            ("gemm", DEVICE, 64),
+            ("gemm", A100.id, 64),
+            ("scale", DEVICE, 4096),
+            ("scale", DEVICE, 7),
+            ("nothing", DEVICE, 7),
+        ]
+
+        def given() -> list[Best]:
+            forget()
+            return [best_config(op, device=device, M=M) for op, device, M in asked]
+
+        monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+        of_database = given()
+        assert [best.match for best in of_database] == ["exact"] * 4 + ["none"] * 2
+        with service(store, monkeypatch):
+            assert given() == of_database
+        monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
+        assert given() == of_database
+
+    def test_all_know_the_same_devices(
+        self, store: Store, snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+        assert sources.chosen().devices() == {A100.id, DEVICE}
+        with service(store, monkeypatch) as counted:
+            assert sources.chosen().devices() == {A100.id, DEVICE}
+        assert counted.asked == [("/devices?limit=1000", 200)]
+        monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
+        assert sources.chosen().devices() == {A100.id, DEVICE}
+
+    def test_a_service_that_does_not_tell_its_devices_is_no_service(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def page(scope: Scope, receive: Receive, send: Send) -> None:
+            await PlainTextResponse("hello")(scope, receive, send)
+
+        with serving(page) as http, pytest.raises(StoreError, match="does not say which devices it knows: "):
+            RemoteService(str(http.base_url)).devices()
+
+    def test_the_first_that_is_named_is_the_only_one(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A file that is not there is not made up for by a service or a database that are."""
+        monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+        monkeypatch.setenv("TUNER_SNAPSHOT", str(tmp_path / "missing.json"))
+        with service(store, monkeypatch) as counted:
+            for op in ("gemm", "scale"):
+                assert best_config(op, device=DEVICE, M=64) == Best(None, "none")
+        assert counted.asked == []
+        assert caplog.messages == [
+            "the kernels' defaults are used until tuner.refresh(), since nothing can be looked up: "
+            f"{tmp_path / 'missing.json'} cannot be read: No such file or directory"
+        ]
+
+    def test_a_table_that_was_downloaded_is_a_snapshot(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with serving(create_app(store)) as http:
+            got = http.get(f"/table?op=gemm&device={DEVICE}")
+            (tmp_path / "gemm.json").write_bytes(got.content)
+        monkeypatch.setenv("TUNER_SNAPSHOT", str(tmp_path / "gemm.json"))
+        assert best_config("gemm", device=DEVICE, M=64).match == "exact"
+
+
+LIGHT = """
+import json, sys
+import tuner
+best = tuner.best_config("scale", device="nvidia-h200", M=4096)
+heavy = {"torch", "triton", "optuna", "sqlalchemy", "alembic", "httpx", "requests"} & sys.modules.keys()
+print(json.dumps([best.match, best.config["EVICT"], sorted(heavy)]))
+"""
+
+
+class TestServer:
+    def test_g07_a_thousand_keys_make_one_request_for_each_op_and_device(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def ask() -> list[Best]:
+            return [
+                best_config(op, device=device, M=M)
+                for op in ("gemm", "scale")
+                for device in (DEVICE, A100.id)
+                for M in range(1, 251)
+            ]
+
+        with service(store, monkeypatch) as counted:
+            first = ask()
+        tables = [f"/table?op={op}&device={device}" for op in ("gemm", "scale") for device in (DEVICE, A100.id)]
+        assert counted.asked == [(table, 200) for table in tables]
+        assert sum(best.match == "exact" for best in first) == 2
+        again = ask()  # of nobody: the service is gone
+        assert all(a is b for a, b in zip(first, again, strict=True))
+
+    def test_threads_that_ask_at_once_share_a_request(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        given: list[Best] = []
+        threads = [
+            threading.Thread(target=lambda: given.append(best_config("gemm", device=DEVICE, M=64))) for _ in range(8)
+        ]
+        with service(store, monkeypatch) as counted:
+            counted.wait_s = 0.2
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert len(counted.asked) == 1
+        assert [best.match for best in given] == ["exact"] * 8
+        assert len({id(best) for best in given}) == 1
+
+    def test_the_client_needs_nothing_heavy(
+        self, store: Store, snapshot: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with service(store, monkeypatch):
+            assert printed(LIGHT) == ["exact", "evict_first", []]
+        monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
+        assert printed(LIGHT) == ["exact", "evict_first", []]
+
+    def test_i09_a_service_that_is_gone_costs_one_warning_and_no_time(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with bad_servers.server(bad_servers.close) as url:
+            pass
+        monkeypatch.setenv("TUNER_URL", url)
+        catalog.load("softmax")
+        began = monotonic()
+        for M in range(1, 501):
+            assert best_config("gemm", device=DEVICE, M=M) == Best(None, "none")
+            assert best_config("softmax", device=DEVICE, M=M) == Best(None, "none")
+        assert monotonic() - began < 5
+        assert caplog.messages == [
+            "the kernels' defaults are used until tuner.refresh(), since nothing can be looked up: "
+            f"{url} cannot be reached: Connection refused"
+        ]
+        took = []
+        for _ in range(1000):
+            start = perf_counter()
+            best_config("gemm", device=DEVICE, M=77)
+            took.append(perf_counter() - start)
+        assert sorted(took)[500] < 10e-6
+
+    def test_a_url_that_is_none_is_told(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for url in ("localhost:8000", "ftp://host", "http://", "http://host:99999", "http://me:secret@host?x=1"):
+            forget()
+            caplog.clear()
+            monkeypatch.setenv("TUNER_URL", url)
+            assert best_config("gemm", device=DEVICE, M=64) == Best(None, "none")
+            (message,) = caplog.messages
+            assert "a service is at http://HOST:PORT or https://HOST, not at" in message
+            assert "secret" not in message
+
+
+class TestI09Rubbish:
+    """Bounded in time and size, told once, and nothing of it reaches a kernel."""
+
+    @pytest.mark.parametrize("behave", [bad_servers.hang, bad_servers.drip_headers, bad_servers.drip_body])
+    def test_a_slow_server_is_waited_for_once(
+        self, behave: bad_servers.Behaviour, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for op in OURS:
+            catalog.load(op)  # which takes longer than the wait
+        calls = list[object]()
+
+        def counted(connection: socket) -> None:
+            calls.append(connection)
+            behave(connection)
+
+        with bad_servers.server(counted) as url:
+            asked = Pinned(RemoteService(url, answer_s=0.3))
+            began = monotonic()
+            for op in OURS:
+                assert asked.best(op, DEVICE, {"M": 64}) == (Best(None, "none"), True)
+            assert 0.25 < monotonic() - began < 2
+            assert len(calls) == 1
+            (message,) = caplog.messages
+            assert message.endswith(f"{url} did not answer in time, which is 0.3 s at most")
+            until(lambda: all(thread.name != "tuner-get" for thread in threading.enumerate()), seconds=2)
+
+    @pytest.mark.parametrize(
+        ("behave", "why"),
+        [
+            (bad_servers.close, "cannot be reached: Remote end closed connection without response"),
+            (bad_servers.answering(b"", b"SSH-2.0-OpenSSH_9.6\r\n"), "cannot be reached: SSH-2.0-OpenSSH_9.6"),
+            (
+                bad_servers.answering(b"<html>", b"HTTP/1.1 404 Not Found\r\n"),
+                "answers 404 when it is asked for a table",
+            ),
+            (bad_servers.answering(b"[]", b"HTTP/1.1 404 Not Found\r\n"), "answers 404 when it is asked for a table"),
+            (bad_servers.answering(b"", b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n"), "answers 302 when"),
+            (bad_servers.answering(b"", b"HTTP/1.1 500 Oops\r\n"), "answers 500 when it is asked for a table"),
+            (bad_servers.answering(b"", b"HTTP/1.1 304 Not Modified\r\n"), "answers 304 when it is asked for a table"),
+            (
+                bad_servers.answering(b"x", bad_servers.HEAD + b"A: b\r\n" * 200),
+                "cannot be reached: got more than 100 headers",
+            ),
+            (bad_servers.never_end, "cannot be reached: it sends more than 67,108,864 bytes"),
+            (bad_servers.answering(b""), "is no bundle of answers"),
+            (bad_servers.answering(b"null"), "is no bundle of answers"),
+            (bad_servers.answering(b'{"answers": [}'), "is no bundle of answers"),
+            (bad_servers.answering(b'{"sha256":"0'), "ends in its middle"),
+            (bad_servers.answering(b'{"sha256":"0","format":1}'), "was altered"),
+        ],
+        ids=lambda value: value[:40] if isinstance(value, str) else "",
+    )
+    def test_what_is_no_table_is_told_once(
+        self, behave: bad_servers.Behaviour, why: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with bad_servers.server(behave) as url:
+            asked = Pinned(RemoteService(url))
+            for M in (1, 2):
+                assert asked.best("gemm", DEVICE, {"M": M}) == (Best(None, "none"), True)
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert f"nothing can be looked up: {url}" in record.getMessage()
+        assert why in record.getMessage()
+
+    def test_answers_with_knobs_that_are_none_are_passed_over_and_the_others_serve(
+        self, store: Store, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        document = json.loads(bundle.packed("a:1", [GEMM.signature], store.answers(op="gemm", device=DEVICE)))
+        document["answers"][0]["config"]["__class__"] = 1
+        document["answers"][1]["config"] |= {"BLOCK_M": "128; import os"}
+        with bad_servers.server(bad_servers.answering(bad_servers.signed(document))) as url:
+            asked = Pinned(RemoteService(url))
+            assert asked.best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
+            assert asked.best("gemm", DEVICE, {"M": 4096})[0].match == "exact"  # the third, of an older Triton
+        assert caplog.messages[0] == (
+            f"{url}: 2 answers are passed over; the first, since a gemm config has the knobs "
+            f"{', '.join(knob.name for knob in GEMM.signature.knobs)}, not '__class__'"
+        )
+
+    def test_a_signature_that_lies_does_not_make_a_config_fit(
+        self, store: Store, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What the kernel's own code says of its knobs holds, whatever comes with the answers."""
+        document = json.loads(bundle.packed("a:1", [GEMM.signature], store.answers(op="gemm", device=DEVICE)))
+        document["signatures"][0]["knobs"][0]["choices"] = ["x"]
+        for told in document["answers"]:
+            told["config"]["BLOCK_M"] = "x"
+        with bad_servers.server(bad_servers.answering(bad_servers.signed(document))) as url:
+            assert Pinned(RemoteService(url)).best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
+        (message,) = caplog.messages
+        assert "the stored config has the knobs of another kernel: gemm: BLOCK_M is int, not 'x'" in message
+
+    def test_a_table_of_another_op_or_card_answers_nothing(self, store: Store) -> None:
+        data = bundle.packed("a:1", [GEMM.signature], store.answers(op="gemm", device=A100.id))
+        with bad_servers.server(bad_servers.answering(data)) as url:
+            asked = Pinned(RemoteService(url))
+            assert asked.best("gemm", DEVICE, {"M": 64})[0].match == "none"
+            assert asked.best("softmax", A100.id, {"M": 64})[0].match == "none"
+
+
+def refreshed(holds: Callable[[], bool]) -> bool:
+    """Whether it holds after a refresh."""
+    tuner.refresh()
+    return holds()
+
+
+class TestRefresh:
+    def test_newer_answers_are_taken_up_when_asked_for(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        with service(store, monkeypatch) as counted:
+            before = best_config("gemm", device=DEVICE, M=99)
+            assert before.match == "none"
+            tuner.refresh()
+            assert best_config("gemm", device=DEVICE, M=99) is before
+            assert [status for _, status in counted.asked] == [200, 304]
+            answer(store, problem(M=7), A100)  # of another card: the snapshot is another, and the table the same
+            until(lambda: refreshed(lambda: counted.asked[-1][1] == 200), seconds=3)
+            assert best_config("gemm", device=DEVICE, M=99) is before
+            assert refreshed(lambda: counted.asked[-1][1] == 304)
+            answer(store, problem(M=99))
+            until(lambda: refreshed(lambda: best_config("gemm", device=DEVICE, M=99).match == "exact"), seconds=3)
+        after = best_config("gemm", device=DEVICE, M=99)
+        with pytest.raises(StoreError, match="cannot be reached: Connection refused"):
+            tuner.refresh()
+        assert best_config("gemm", device=DEVICE, M=99) is after
+
+    def test_what_was_asked_before_and_answered_after_is_not_kept(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given: list[Best] = []
+        asking = threading.Thread(target=lambda: given.append(best_config("gemm", device=DEVICE, M=64)))
+        with service(store, monkeypatch) as counted:
+            counted.wait_s = 0.3
+            asking.start()
+            until(lambda: any(thread.name == "tuner-get" for thread in threading.enumerate()), seconds=5)
+            tuner.refresh()
+            asking.join()
+            again = best_config("gemm", device=DEVICE, M=64)
+        assert again == given[0]
+        assert again is not given[0]
+        assert len(counted.asked) == 2
+
+    def test_a_service_that_was_away_is_asked_again(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TUNER_URL", "http://127.0.0.1:9")
+        assert best_config("gemm", device=DEVICE, M=64).match == "none"
+        with service(store, monkeypatch):
+            assert best_config("gemm", device=DEVICE, M=64).match == "none"
+            tuner.refresh()
+            assert best_config("gemm", device=DEVICE, M=64).match == "exact"
+
+    def test_a_snapshot_that_was_replaced_is_read_and_a_damaged_one_is_not(
+        self, store: Store, snapshot: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
+        first = best_config("gemm", device=DEVICE, M=99)
+        answer(store, problem(M=99))
+        exported(store, snapshot)
+        assert best_config("gemm", device=DEVICE, M=99) is first
+        assert best_config("gemm", device=DEVICE, M=99, dtype="bf16").match == "none"  # pinned, whatever the wording
+        tuner.refresh()
+        assert best_config("gemm", device=DEVICE, M=99).match == "exact"
+        snapshot.write_bytes(snapshot.read_bytes()[:-9])
+        with pytest.raises(BadBundle, match="ends in its middle"):
+            tuner.refresh()
+        assert best_config("gemm", device=DEVICE, M=99).match == "exact"
+
+    def test_nobody_waits_while_it_is_prepared_and_nothing_is_handed_out_before(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As tuner.ops compiles: what it prepares is given to it, and served after."""
+        monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+        old = best_config("gemm", device=DEVICE, M=99)
+        answer(store, problem(M=99))
+        preparing, go_on = threading.Event(), threading.Event()
+        told: list[object] = []
+
+        def prepare(newer: Pinned, in_background: bool) -> None:
+            told.extend([newer.best("gemm", DEVICE, {"M": 99})[0].match, in_background])
+            preparing.set()
+            assert go_on.wait(10)
+
+        listener = (prepare, lambda: told.append(best_config("gemm", device=DEVICE, M=99).match))
+        client.on_refresh(*listener)
+        try:
+            refreshing = threading.Thread(target=tuner.refresh)
+            refreshing.start()
+            assert preparing.wait(10)
+            assert best_config("gemm", device=DEVICE, M=99) is old
+            assert best_config("gemm", device=DEVICE, M=4096).match == "exact"  # asked for the first time
+            go_on.set()
+            refreshing.join()
+        finally:
+            client._now.listeners.remove(listener)
+        assert told == ["exact", False, "exact"]
+        assert best_config("gemm", device=DEVICE, M=99).match == "exact"
+
+
+FOLLOWING = """
+import json, sys, time
+import tuner
+ask = lambda: tuner.best_config("gemm", device="nvidia-h200", M=99)
+first = ask()
+assert ask() is first
+print(first.match, flush=True)
+slowest, end = 0.0, time.monotonic() + 20
+while ask().match == "none" and time.monotonic() < end:
+    began = time.perf_counter()
+    ask()
+    slowest = max(slowest, time.perf_counter() - began)
+    time.sleep(0.01)
+print(json.dumps([ask().match, slowest]))
+"""
+IN_A_CHILD = """
+import os, sys
+import tuner
+tuner.best_config("gemm", device="nvidia-h200", M=99)
+if os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+"""It asks nothing that its parent did not ask."""
+
+
+@pytest.mark.parametrize("before", ["", IN_A_CHILD])
+def test_g07_who_asked_for_it_sees_a_newer_generation_within_the_stated_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    with service(store, monkeypatch):
+        monkeypatch.setenv("TUNER_REFRESH_S", "0.2")
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", before + FOLLOWING], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "none\n"
+        answer(store, problem(M=99))
+        began = monotonic()
+        last = json.loads(process.stdout.readline())
+        assert monotonic() - began < 2 + 0.2 + 1
+        process.communicate()
+    assert last[0] == "exact"
+    assert last[1] < 0.2
+
+
+def test_a_nonsense_interval_is_told_and_refreshes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for nonsense in ("soon", "0", "-1", "nan", "inf"):
+        monkeypatch.setenv("TUNER_REFRESH_S", nonsense)
+        best_config("gemm", device=DEVICE, M=0)
+        client._answered.clear()
+        assert caplog.messages[-1] == (
+            f"TUNER_REFRESH_S is a number of seconds, not '{nonsense}'; nothing is refreshed"
+        )
+    assert client._now.refresher is None
+
+
+RANKS = """
+import json, os, threading, time
+import tuner, tuner.client.remote
+ask = lambda M: tuner.best_config("scale", device="nvidia-h200", M=M)
+threading.Thread(target=ask, args=(1,), daemon=True).start()  # a child must not wait for what it holds
+time.sleep(0.2)
+pipes = []
+for rank in range(4):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        best = ask(4096)
+        os.write(writing, json.dumps([best.match, dict(best.config)]).encode())
+        os._exit(0)
+    os.close(writing)
+    pipes.append(reading)
+print(json.dumps([json.loads(os.read(pipe, 10_000)) for pipe in pipes]))
+"""
+
+
+def test_e05_e07_ranks_that_were_forked_while_a_thread_was_asking_agree(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service(store, monkeypatch) as counted:
+        counted.wait_s = 0.5
+        ranks = printed(RANKS)
+    assert ranks == [["exact", dict(config())]] * 4
+
+
+def test_e05_ranks_with_one_snapshot_agree_whatever_is_tuned_meanwhile(
+    store: Store, snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
+    monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+    first = best_config("gemm", device=DEVICE, M=4096)
+    answer(store, problem(M=4096))
+    forget()
+    assert best_config("gemm", device=DEVICE, M=4096) == first
+
+
+def test_b05_b09_an_answer_of_another_compiler_is_stale_and_says_which(
+    store: Store, snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same Triton by number with another ptxas, too; asked as a launch would, with all that is here."""
+    table = BundleFile(snapshot).load("gemm", DEVICE).table
+    here = Environment("3.6.0", "12.8", "2.11.0", "580.1")
+    reasons = {}
+    for field, version in (("ptxas", "12.9"), ("triton", "3.7.1"), ("driver", "590.1")):
+        asked = Query.here(problem(M=64), replace(here, **{field: version}), GEMM.source)
+        found = table.find(asked)
+        assert found.match == "stale"
+        assert table.find(replace(asked, strict=True)).match == "none"
+        reasons[field] = found.stale
+    assert reasons == {
+        "ptxas": ("ptxas: tuned with 12.8, asked for 12.9",),
+        "triton": ("triton: tuned with 3.6.0, asked for 3.7.1",),
+        "driver": ("driver: tuned with 580.1, asked for 590.1",),
+    }
+
+
+def test_answers_at_hand_are_bounded_and_stay_the_same(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+    monkeypatch.setattr(client, "_MOST", 100)
+    first = best_config("gemm", device=DEVICE, M=4096)
+    answer(store, problem(M=4096))
+    for M in range(1, 301):
+        best_config("gemm", device=DEVICE, M=M)
+        assert len(client._answered) <= 100
+    again = best_config("gemm", device=DEVICE, M=4096)
+    assert again == first
+    assert again is not first
+
+
+def test_more_ops_than_anybody_has_are_not_asked_for(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Names may come from a request."""
+    monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
+    monkeypatch.setattr(pinned, "_MOST_TABLES", 3)
+    for op in ("scale", "b", "c", "d", "scale"):
+        best_config(op, device=DEVICE, M=4096)
+    assert len(client.current()._tables) == 3
+    assert "a process asks for 3 ops on devices, and not for 'd' too" in caplog.messages[-1]
+    assert best_config("scale", device=DEVICE, M=4096).match == "exact"
+
+
+def printed(code: str) -> Any:
+    """What a process of its own prints, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=os.environ, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_signature_of_an_op_whose_code_is_not_here_comes_with_its_answers(snapshot: Path) -> None:
+    assert bundle.read(snapshot).signatures["scale"] == SCALE

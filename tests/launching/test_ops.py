@@ -1,0 +1,219 @@
+"""The ops without a GPU: what they refuse and how, how torch traces them, and which problem a call is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tuner import ops
+from tuner.errors import UsageError
+from tuner.launching import calls
+
+A, B, X = torch.empty(3, 5), torch.empty(5, 7), torch.empty(3, 5)
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: ops.softmax(X), "softmax runs on a GPU, and its tensors are on cpu; move them with .cuda()"),
+    (lambda: ops.gemm(A, B), "gemm runs on a GPU, and its tensors are on cpu; move them with .cuda()"),
+    (lambda: ops.softmax(X[0]), "softmax takes matrices, and x has shape (5,); make it one, as in x.reshape(-1,"),
+    (lambda: ops.gemm(A, B[0]), "gemm takes matrices, and b has shape (7,)"),
+    (lambda: ops.transpose(torch.empty(2, 3, 4)), "transpose takes matrices, and x has shape (2, 3, 4)"),
+    (lambda: ops.gemm(A, A), "gemm multiplies a (M, K) by b (K, N), not (3, 5) by (3, 5)"),
+    (lambda: ops.gemm(A, B.half()), "of one dtype, and a is torch.float32 but b torch.float16; convert one of them"),
+    (lambda: ops.gemm(A, B.to("meta")), "on one device, and a is on cpu but b on meta; move one of them"),
+    (lambda: ops.softmax(X.double()), "softmax takes fp32, fp16, bf16, and x is torch.float64; convert it with .to()"),
+    (lambda: ops.gemm(A.int(), B.int()), "gemm takes bf16, fp16, fp32, and a is torch.int32"),
+    (
+        lambda: ops.transpose(X.to(torch.complex128)),
+        "transpose takes elements of 1, 2, 4 or 8 bytes, and x is torch.complex128",
+    ),
+    (lambda: ops.softmax(X, out=A.t()), "softmax writes to an out of shape (3, 5) here, not (5, 3); leave out away"),
+    (lambda: ops.gemm(A, B, out=A), "gemm writes to an out of shape (3, 7) here, not (3, 5)"),
+    (lambda: ops.softmax(X, out=X.half()), "of one dtype, and x is torch.float32 but out torch.float16"),
+    (lambda: ops.softmax(torch.nn.Parameter(X)), "tuner.ops has no backward pass, and a tensor requires a gradient"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED])
+def test_what_cannot_be_is_refused_with_the_rule_the_value_and_the_way_out(
+    call: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        call()
+    assert message in str(refused.value)
+    assert ";" in str(refused.value)
+
+
+def test_a_parameter_is_taken_where_nothing_is_recorded() -> None:
+    with torch.no_grad(), pytest.raises(UsageError, match="runs on a GPU"):
+        ops.softmax(torch.nn.Parameter(X))
+
+
+def test_a_subclass_of_tensor_is_taken_for_what_it_holds() -> None:
+    class Named(Tensor):  # type: ignore[misc]
+        pass
+
+    with pytest.raises(UsageError, match="runs on a GPU"):
+        ops.softmax(X.as_subclass(Named))
+
+
+class TestFake:
+    """Tensors without memory, on a GPU that is not here."""
+
+    def test_results_have_shape_dtype_and_device(self) -> None:
+        with FakeTensorMode():
+            a, b = (torch.empty(size, dtype=torch.bfloat16, device="cuda:1") for size in ((3, 5), (5, 7)))
+            results = [ops.gemm(a, b), ops.softmax(a), ops.transpose(a)]
+        assert [tuple(result.shape) for result in results] == [(3, 7), (3, 5), (5, 3)]
+        assert {(result.dtype, str(result.device)) for result in results} == {(torch.bfloat16, "cuda:1")}
+
+    def test_out_is_returned(self) -> None:
+        with FakeTensorMode():
+            x, out = torch.empty(3, 5, device="cuda"), torch.empty(3, 5, device="cuda")
+            assert ops.softmax(x, out) is out
+
+    def test_what_does_not_fit_is_refused_when_it_is_traced(self) -> None:
+        with FakeTensorMode(), pytest.raises(UsageError, match="gemm multiplies"):
+            ops.gemm(torch.empty(3, 5, device="cuda"), torch.empty(3, 5, device="cuda"))
+
+
+class TestCompile:
+    def traced(self, model: Callable[..., Any], *inputs: Tensor) -> list[str]:
+        """The ops that `torch.compile` finds, in one graph."""
+        found: list[str] = []
+
+        def backend(module: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+            found.extend(str(node.target) for node in module.graph.nodes if node.op == "call_function")
+            return module.forward  # type: ignore[no-any-return]
+
+        torch.compile(model, backend=backend, fullgraph=True)(*inputs)
+        return found
+
+    def test_a_model_is_one_graph_with_our_ops_in_it(self) -> None:
+        inputs = torch.empty(3, 5, device="meta"), torch.empty(5, 7, device="meta")
+        found = self.traced(lambda a, b: ops.transpose(ops.softmax(ops.gemm(a, b))) + 1, *inputs)
+        assert [name for name in found if name.startswith("tuner")] == [
+            "tuner.gemm.default",
+            "tuner.softmax.default",
+            "tuner.transpose.default",
+        ]
+
+    def test_sizes_may_be_unknown(self) -> None:
+        shapes: list[tuple[Any, ...]] = []
+
+        def backend(module: torch.fx.GraphModule, example: list[Any]) -> Callable[..., Any]:
+            shapes.append(tuple(example))
+            return module.forward  # type: ignore[no-any-return]
+
+        model = torch.compile(lambda x: ops.softmax(x), backend=backend, fullgraph=True, dynamic=True)
+        assert [tuple(model(torch.empty(rows, 64, device="meta")).shape) for rows in (3, 5, 9)] == [
+            (3, 64),
+            (5, 64),
+            (9, 64),
+        ]
+        assert len(shapes) == 1
+
+    def test_the_compiled_model_runs_the_op_itself(self) -> None:
+        model = torch.compile(lambda x: ops.softmax(x), backend="aot_eager", fullgraph=True)
+        with pytest.raises(UsageError, match="runs on a GPU"):
+            model(X)
+
+
+class TestProblem:
+    def text(self, op: str, *tensors: Tensor) -> str:
+        names = {"gemm": ("a", "b", "out")}.get(op, ("x", "out"))
+        return calls.problem(op, calls.operands(op, dict(zip(names, tensors, strict=True)))).text
+
+    @pytest.mark.parametrize(
+        ("a", "b", "layout"),
+        [
+            (torch.empty(3, 5), torch.empty(5, 7), ""),
+            (torch.empty(3, 5), torch.empty(7, 5).t(), " layout=nt"),
+            (torch.empty(5, 3).t(), torch.empty(5, 7), " layout=tn"),
+            (torch.empty(5, 3).t(), torch.empty(7, 5).t(), " layout=tt"),
+            (torch.empty(3, 10)[:, ::2], torch.empty(5, 7), ""),
+            (torch.empty(3, 5), torch.empty(7, 9)[:, :5].t(), " layout=nt"),
+            (torch.empty(1, 5), torch.empty(5, 1), ""),
+        ],
+        ids=["nn", "nt", "tn", "tt", "strided", "padded nt", "vectors"],
+    )
+    def test_a_t_in_the_layout_is_an_input_whose_columns_lie_together(self, a: Tensor, b: Tensor, layout: str) -> None:
+        out = torch.empty(a.shape[0], b.shape[1])
+        assert (
+            self.text("gemm", a.half(), b.half(), out.half())
+            == f"gemm M={len(a)} N={b.shape[1]} K=5 dtype=fp16{layout}"
+        )
+
+    def test_bias_and_activation_are_attributes(self) -> None:
+        tensors = {"a": A, "b": B, "out": torch.empty(3, 7), "bias": torch.empty(7)}
+        text = calls.problem("gemm", tensors, activation="silu").text
+        assert text == "gemm M=3 N=7 K=5 dtype=fp32 activation=silu bias=True"
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"bias": torch.empty(5)}, r"gemm adds a bias of shape \(7,\) here, not \(5,\)"),
+            ({"bias": torch.empty(7).half()}, "gemm takes tensors of one dtype, and a is torch.float32 but bias"),
+            ({"activation": "relu"}, "gemm's activation is one of none, silu, gelu, not 'relu'"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, given: dict[str, Any], message: str) -> None:
+        """Fake tensors, too, so that a model finds out when it is traced."""
+        meta = {name: x.to("meta") if isinstance(x, Tensor) else x for name, x in given.items()}
+        with pytest.raises(UsageError, match=message):
+            ops.gemm(A.to("meta"), B.to("meta"), **meta)
+
+    def test_fp32_products_are_made_as_torch_was_told(self) -> None:
+        tensors = A, B, torch.empty(3, 7)
+        assert self.text("gemm", *tensors) == "gemm M=3 N=7 K=5 dtype=fp32"
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")
+        try:
+            assert self.text("gemm", *tensors) == "gemm M=3 N=7 K=5 dtype=fp32 precision=tf32"
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    @pytest.mark.parametrize(
+        ("dtype", "moved_as"), [("bool", "int8"), ("float8_e5m2", "int8"), ("uint16", "int16"), ("bfloat16", "bf16")]
+    )
+    def test_what_only_moves_may_mean_anything(self, dtype: str, moved_as: str) -> None:
+        x = torch.empty(3, 5, dtype=getattr(torch, dtype))
+        assert self.text("transpose", x, x.t()) == f"transpose M=3 N=5 dtype={moved_as}"
+
+    @pytest.mark.parametrize(
+        ("op", "name", "tensor", "fits"),
+        [
+            ("softmax", "x", torch.empty(3, 10)[:, :5], True),
+            ("softmax", "x", torch.empty(3, 10)[:, ::2], False),
+            ("softmax", "x", torch.empty(1, 5).expand(3, 5), True),
+            ("softmax", "out", torch.empty(5, 3).t(), False),
+            ("softmax", "x", torch.empty(3, 9)[:, ::9], True),
+            ("transpose", "x", torch.empty(5, 3).t(), False),
+            ("gemm", "a", torch.empty(5, 3).t(), True),
+            ("gemm", "a", torch.empty(1, 1).expand(3, 5), True),
+            ("gemm", "a", torch.empty_strided((1, 2), (2**24, 2**19)), False),
+            ("gemm", "b", torch.empty_strided((2, 1), (2**19, 1)), False),
+            ("gemm", "b", torch.empty_strided((2, 1), (2**19 - 1, 1)), True),
+        ],
+    )
+    def test_strides_that_the_kernel_does_not_take_are_known(
+        self, op: str, name: str, tensor: Tensor, fits: bool
+    ) -> None:
+        assert calls.fits(op, name, tensor) == fits
+        assert calls.fits(op, name, tensor.contiguous())
+
+
+def test_memory_that_cannot_be_written_is_refused_before_it_is_asked_for() -> None:
+    with pytest.raises(UsageError, match="runs on a GPU"):
+        calls.check_memory("softmax", {"x": X, "out": torch.empty(1, 5).expand(3, 5)})
+
+
+def test_nobody_imports_torch_who_does_not_import_the_ops() -> None:
+    code = "import tuner, sys; assert 'tuner.ops' not in sys.modules and 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-P", "-c", code], check=True)

@@ -1,0 +1,163 @@
+"""Everything that was answered is compiled before a server asks: real compilers, for a card that is not here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from helpers import H200
+
+import tuner
+from tuner import catalog, precompile
+from tuner.cli import cli
+from tuner.client import client
+from tuner.db.store import Store
+from tuner.errors import NoDevice, UnknownName
+from tuner.kernels.spec import Value
+from tuner.measure import device
+from tuner.records import Answer, Comparison, Environment, Outcome, Provenance
+
+HERE = Provenance(H200, Environment("3.6.0", "12.9", "2.10.0", "580.95"), "9f2c0a1b2c3d4e5f", "cold-events-1")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    client.refresh()
+    return tmp_path
+
+
+def keep(folder: Path, op: str, sizes: dict[str, object], **knobs: Value) -> None:
+    """Stores an answer: the default, with some knobs changed."""
+    kernel = catalog.load(op)
+    problem = kernel.signature.problem(sizes)
+    config = kernel.signature.config({**kernel.default(problem, H200.limits), **knobs})
+    answer = Answer(problem, "tuned", config, 10.0, (9.9, 10.1), 1.25, (1.2, 1.3), 12.5, 9.75)
+    store = Store.open(folder / "tuner.db")
+    run = store.start_run(kernel.signature, problem, HERE, {"known": 0})
+    store.add_answer(run, answer, HERE, "trials", {}, Comparison((config.text,), ((10.0,),)))
+    store.close()
+    client.refresh()
+
+
+def cubins(folder: Path) -> int:
+    return len(list((folder / "cache").rglob("*.cubin")))
+
+
+def test_each_answered_config_is_compiled_once(folder: Path) -> None:
+    keep(folder, "softmax", {"M": 64})
+    keep(folder, "softmax", {"M": 64, "N": 100}, num_warps=2)
+    keep(folder, "gemm", {"M": 16, "N": 64, "K": 128})
+    first = precompile(device=H200.id)
+    assert (first.device, first.compiled, first.cached, first.failed) == (H200.id, 3, 0, ())
+    assert cubins(folder) == 3
+    second = precompile(device=H200.id)
+    assert (second.compiled, second.cached, second.failed) == (0, 3, ())
+    assert cubins(folder) == 3
+
+
+def test_the_newest_answer_of_a_problem_is_what_is_compiled(folder: Path) -> None:
+    keep(folder, "softmax", {"M": 64}, num_warps=1)
+    keep(folder, "softmax", {"M": 64}, num_warps=2)
+    assert precompile(device=H200.id).compiled == 1
+    (metadata,) = (path for path in (folder / "cache").rglob("softmax_one_pass.json"))
+    assert json.loads(metadata.read_text())["num_warps"] == 2
+
+
+def test_only_the_ops_that_are_named(folder: Path) -> None:
+    keep(folder, "softmax", {"M": 64})
+    keep(folder, "transpose", {"M": 64})
+    assert precompile("transpose", device=H200.id).compiled == 1
+    assert [path.stem for path in (folder / "cache").rglob("*.cubin")] == ["transpose_kernel"]
+
+
+def test_what_fails_is_told_and_stops_nothing_else(folder: Path) -> None:
+    too_much: dict[str, Value] = {
+        "BLOCK_M": 128,
+        "BLOCK_N": 256,
+        "BLOCK_K": 128,
+        "num_warps": 8,
+        "num_stages": 4,
+        "VARIANT": "tiles",
+    }
+    keep(folder, "gemm", {"M": 4096}, **too_much)
+    keep(folder, "gemm", {"M": 64})
+    done = precompile("gemm", device=H200.id)
+    (failed,) = done.failed
+    assert done.compiled == 1
+    assert failed.outcome is Outcome.INFEASIBLE
+    assert failed.problem is not None
+    assert failed.problem["M"] == 4096
+    assert failed.error == "needs 393216 bytes of shared memory, a block has 232448"
+
+
+def test_more_answers_than_are_sent_at_once(folder: Path) -> None:
+    for size in range(1, 13):
+        keep(folder, "softmax", {"M": 1, "N": size})
+    done = precompile(device=H200.id, jobs=1)
+    assert done.compiled + done.cached == 12
+
+
+def test_an_op_that_nobody_knows() -> None:
+    with pytest.raises(
+        UnknownName, match="no kernel is called 'gemmm'; known are gemm, scaled_gemm, softmax, transpose"
+    ):
+        precompile("gemmm", device=H200.id)
+
+
+def test_where_nothing_is_tuned_there_is_nothing_to_do() -> None:
+    done = precompile(device=H200.id)
+    assert (done.compiled, done.cached, done.failed) == (0, 0, ())
+
+
+@pytest.mark.skipif(device.count() > 0, reason="there is a GPU here")
+def test_without_a_gpu_a_card_is_named() -> None:
+    with pytest.raises(NoDevice, match="the driver shows no GPU 0"):
+        precompile()
+
+
+class TestCommand:
+    def test_for_a_reader(self, folder: Path) -> None:
+        keep(folder, "softmax", {"M": 64})
+        printed = CliRunner().invoke(cli, ["warm", "softmax", "--device", H200.id], standalone_mode=False)
+        assert printed.output.startswith("nvidia-h200  1 compiled, 0 were there already, 0 failed; ")
+        assert printed.return_value == 0
+
+    def test_for_a_program_with_what_failed(self, folder: Path) -> None:
+        keep(folder, "gemm", {"M": 4096}, BLOCK_M=128, BLOCK_N=256, BLOCK_K=128, num_warps=8, num_stages=4)
+        printed = CliRunner().invoke(cli, ["warm", "--device", H200.id, "--json"], standalone_mode=False)
+        document = json.loads(printed.stdout)
+        assert printed.return_value == 1
+        assert (document["compiled"], document["cached"]) == (0, 0)
+        (failed,) = document["failed"]
+        assert (failed["op"], failed["problem"]["M"], failed["outcome"]) == ("gemm", 4096, "infeasible")
+        assert failed["config"]["BLOCK_N"] == 256
+
+    def test_a_device_that_nobody_has_heard_of(self, folder: Path) -> None:
+        keep(folder, "softmax", {"M": 64})
+        refused = CliRunner().invoke(cli, ["warm", "--device", "nvidia-h100"], standalone_mode=False)
+        assert isinstance(refused.exception, UnknownName)
+        assert str(refused.exception) == "no device is called 'nvidia-h100'; there are nvidia-h200"
+        other_op = CliRunner().invoke(cli, ["warm", "gemm", "--device", H200.id], standalone_mode=False)
+        assert other_op.return_value == 0
+        assert "nothing is tuned for it yet" in other_op.output
+
+    def test_nothing_is_tuned(self) -> None:
+        printed = CliRunner().invoke(cli, ["warm", "--device", H200.id], standalone_mode=False)
+        assert printed.return_value == 0
+        assert "nothing is tuned for it yet; tuner search OP does that" in printed.output
+
+
+def test_refreshing_forgets_what_was_answered(folder: Path) -> None:
+    keep(folder, "softmax", {"M": 64}, num_warps=1)
+    before = tuner.best_config("softmax", device=H200.id, M=64)
+    keep(folder, "softmax", {"M": 64}, num_warps=2)
+    after = tuner.best_config("softmax", device=H200.id, M=64)
+    assert before.config is not None
+    assert after.config is not None
+    assert (before.config["num_warps"], after.config["num_warps"]) == (1, 2)
+    assert replace(before, config=None, answer=None) == replace(after, config=None, answer=None)

@@ -1,0 +1,166 @@
+"""The GEMMs of real models, as their configs describe them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.errors import UsageError
+from tuner.suites.projections import ModelShape, load
+
+LLAMA_3_70B = {
+    "model_type": "llama",
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 80,
+    "vocab_size": 128256,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "torch_dtype": "bfloat16",
+}
+QWEN2_7B = {
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "torch_dtype": "bfloat16",
+}
+QWEN3_32B = {
+    "model_type": "qwen3",
+    "hidden_size": 5120,
+    "head_dim": 128,
+    "intermediate_size": 25600,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 151936,
+    "dtype": "bfloat16",
+}
+MIXTRAL_8X7B = {
+    "model_type": "mixtral",
+    "hidden_size": 4096,
+    "head_dim": None,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "vocab_size": 32000,
+    "torch_dtype": "bfloat16",
+}
+QWEN3_30B_A3B = {
+    "model_type": "qwen3_moe",
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "hidden_size": 2048,
+    "head_dim": 128,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "vocab_size": 151936,
+    "torch_dtype": "bfloat16",
+}
+
+
+def model(folder: Path, config: object, tp: int = 1) -> ModelShape:
+    file = folder / "config.json"
+    file.write_text(config if isinstance(config, str) else json.dumps(config))
+    return load(file, tp)
+
+
+def shapes(model: ModelShape) -> dict[str, tuple[int, int]]:
+    return {layer.name: (layer.N, layer.K) for layer in model.projections}
+
+
+def test_a_dense_model_alone_and_shared_by_eight(tmp_path: Path) -> None:
+    """The first five are those of vLLM's benchmark of Llama 3 70B, but for the head, which that leaves out."""
+    assert shapes(model(tmp_path, LLAMA_3_70B)) == {
+        "qkv": (10240, 8192),
+        "o": (8192, 8192),
+        "gate_up": (57344, 8192),
+        "down": (8192, 28672),
+        "head": (128256, 8192),
+    }
+    assert shapes(model(tmp_path, LLAMA_3_70B, tp=8)) == {
+        "qkv": (1280, 8192),
+        "o": (8192, 1024),
+        "gate_up": (7168, 8192),
+        "down": (8192, 3584),
+        "head": (16032, 8192),
+    }
+    assert list(model(tmp_path, LLAMA_3_70B).gemms(16))[1] == {
+        "M": 16, "N": 8192, "K": 8192, "dtype": "bfloat16", "layout": "nt",
+    }  # fmt: skip
+
+
+def test_more_cards_than_key_value_heads_have_a_copy_each(tmp_path: Path) -> None:
+    assert shapes(model(tmp_path, LLAMA_3_70B, tp=16))["qkv"] == ((4 + 2 * 1) * 128, 8192)
+
+
+def test_qwen2_adds_a_bias_to_queries_keys_and_values_though_its_config_does_not_say_so(tmp_path: Path) -> None:
+    assert [layer.name for layer in model(tmp_path, QWEN2_7B).projections if layer.bias] == ["qkv"]
+
+
+def test_a_head_has_the_width_that_is_said(tmp_path: Path) -> None:
+    assert shapes(model(tmp_path, QWEN3_32B))["o"] == (5120, 64 * 128)
+
+
+def test_a_bias_after_a_sum_over_cards_is_no_part_of_a_cards_gemm(tmp_path: Path) -> None:
+    biased = LLAMA_3_70B | {"attention_bias": True, "mlp_bias": True}
+    alone, shared = (model(tmp_path, biased, tp).projections for tp in (1, 8))
+    assert [layer.name for layer in alone if layer.bias] == ["qkv", "o", "gate_up", "down"]
+    assert [layer.name for layer in shared if layer.bias] == ["qkv", "gate_up"]
+
+
+@pytest.mark.parametrize(
+    ("config", "experts", "tokens"),
+    [(MIXTRAL_8X7B, {"router": (8, 4096), "expert_gate_up": (28672, 4096), "expert_down": (4096, 14336)}, (1, 16)),
+     (QWEN3_30B_A3B, {"router": (128, 2048), "expert_gate_up": (1536, 2048), "expert_down": (2048, 768)}, (1, 4))],
+    ids=["mixtral", "qwen3_moe"],
+)  # fmt: skip
+def test_an_expert_sees_its_share_of_the_tokens(
+    tmp_path: Path, config: dict[str, Any], experts: dict[str, tuple[int, int]], tokens: tuple[int, int]
+) -> None:
+    found = model(tmp_path, config)
+    assert experts.items() <= shapes(found).items()
+    assert "gate_up" not in shapes(found)
+    assert tuple(list(found.gemms(M))[3]["M"] for M in (1, 64)) == tokens
+    assert [gemm["M"] for gemm in found.gemms(64)][:3] == [64, 64, 64]
+
+
+def test_what_also_sees_has_a_config_for_its_words(tmp_path: Path) -> None:
+    words = {**MIXTRAL_8X7B, "model_type": "mistral"}
+    dtype = words.pop("torch_dtype")
+    outer = {"model_type": "mistral3", "torch_dtype": dtype, "text_config": words}
+    found = model(tmp_path, outer)
+    assert found.dtype == "bfloat16"
+    assert shapes(found)["gate_up"] == (28672, 4096)
+
+
+@pytest.mark.parametrize(
+    ("config", "tp", "says"),
+    [
+        ("{", 1, "is no model's config.json: Expecting property name enclosed in double quotes in line 1"),
+        ([], 1, "is no model's config.json: "),
+        ({"model_type": "llama"}, 1, r"is no model's config.json: it has no 'torch_dtype'"),
+        (
+            {"model_type": "t5"},
+            1,
+            "GEMMs are known of model_type llama, mistral, mixtral, qwen2, qwen3, .* not of 't5'",
+        ),
+        (LLAMA_3_70B, 3, "num_attention_heads, 64, cannot be shared by 3 cards; give another --tp"),
+        (LLAMA_3_70B | {"quantization_config": {"bits": 4}}, 1, "its weights are quantized, and gemm's are not"),
+    ],
+)
+def test_what_is_no_config_is_refused(tmp_path: Path, config: object, tp: int, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        model(tmp_path, config, tp)

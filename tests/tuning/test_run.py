@@ -1,0 +1,130 @@
+"""What a search leaves in the store: answers of a card that was measured alone are not replaced by others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers import H200
+from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
+
+from tuner.db import schema
+from tuner.db.store import Store
+from tuner.errors import NoDevice
+from tuner.kernels.spec import Config
+from tuner.measure.measurer import Measurer
+from tuner.records import COLD, CardState, Comparison, Environment, Measurement, Outcome, Provenance
+from tuner.search.loop import Budget
+from tuner.tuning.run import run_search, stored_answer
+from tuner.tuning.target import Target
+
+PROBLEM = TOY.problem({"N": 64})
+PROVENANCE = Provenance(H200, Environment("3.6.0", "12.8", "2.11.0", "580.1"), "9f2c", COLD.text)
+
+
+class Beside(ScriptedMeasurer):
+    """Measures on a card that others use in every round."""
+
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
+        comparison = super().compare(configs, rounds, seconds, seed)
+        assert isinstance(comparison, Comparison)
+        return replace(comparison, states=(CardState(foreign=(4711,)),) * len(comparison.rounds))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(tmp_path / "tuner.db")
+    yield store
+    store.close()
+
+
+def source(measurer: type[ScriptedMeasurer] = ScriptedMeasurer) -> Target:
+    return Target(SPACE, DEFAULT, PROVENANCE, COLD, flops=0, bytes=1, measurer=measurer)
+
+
+def searched(store: Store, measurer: type[ScriptedMeasurer]) -> tuple[str, ...]:
+    """Searches anew; the marks of the answer that serves then."""
+    run_search(source(measurer), store, TOY, PROBLEM, sampler="grid", seed=0, budget=Budget(), reuse=lambda m: False)
+    found = stored_answer(store, source(), PROBLEM).stored
+    assert found is not None
+    assert found.answer.config == BEST
+    return found.answer.marks
+
+
+def test_d07_a_contended_answer_does_not_replace_a_clean_one(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert searched(store, ScriptedMeasurer) == ()
+    assert searched(store, Beside) == ()
+    assert "there is an answer from when nobody did: it stays" in capsys.readouterr().err
+    assert [(run.status, run.stopped) for run in store.runs(2)] == [("done", "contended"), ("done", "exhausted")]
+    assert len(store.answers()) == 1
+
+
+def test_d07_it_is_kept_where_there_is_no_better_and_a_clean_one_replaces_it(store: Store) -> None:
+    assert searched(store, Beside) == ("contended",)
+    assert searched(store, Beside) == ("contended",)
+    assert len(store.answers()) == 2
+    assert searched(store, ScriptedMeasurer) == ()
+
+
+def anew(store: Store, size: int, measurer: ScriptedMeasurer, *, warm_start: bool = True) -> None:
+    """Searches the whole space at that size."""
+    there = replace(source(), measurer=lambda: measurer)
+    problem = TOY.problem({"N": size})
+    run_search(
+        *(there, store, TOY, problem),
+        sampler="grid",
+        seed=0,
+        budget=Budget(),
+        reuse=lambda m: False,
+        warm_start=warm_start,
+    )
+
+
+def test_g08_winners_of_near_problems_go_first_and_what_they_lost_is_written_down(store: Store) -> None:
+    """At N=64 the best is `BEST`; at N=96 it is the one with the next lower `B`."""
+
+    def elsewhere(config: Config) -> float:
+        return bowl(TOY.config({**config, "B": min(4, config["B"] + 1)}))
+
+    cold, warm = ScriptedMeasurer(elsewhere), ScriptedMeasurer(elsewhere)
+    anew(store, 64, ScriptedMeasurer())
+    anew(store, 96, cold, warm_start=False)
+    anew(store, 96, warm)
+    own = store.answers()[1].answer.config
+    assert cold.submitted[:2] == [DEFAULT, SPACE[0]]
+    assert warm.submitted[:4] == [DEFAULT, own, BEST, SPACE[0]]
+    run, before = store.runs(2)
+    assert [winner["answer"] for winner in run.settings["winners"]] == [2, 1]
+    assert before.settings["winners"] == []
+    lost = {row["from_answer_id"]: row for row in store.rows(schema.TransferRow, 10)}
+    assert {row["run_id"] for row in lost.values()} == {run.id}
+    assert (lost[2]["distance"], lost[2]["slowdown"]) == (0.0, 1.0)
+    assert lost[1]["distance"] == pytest.approx(0.585, abs=0.001)
+    assert lost[1]["slowdown"] == pytest.approx(elsewhere(BEST) / 100)
+
+
+def test_a_winner_that_does_not_run_here_has_lost_everything(store: Store) -> None:
+    anew(store, 64, ScriptedMeasurer())
+    for size, outcome in ((96, Outcome.WRONG_RESULT), (128, Outcome.TIMEOUT)):
+        anew(store, size, ScriptedMeasurer(outcome=only(BEST, outcome)))
+    lost = [(row["run_id"], row["from_answer_id"], row["slowdown"]) for row in store.rows(schema.TransferRow, 10)]
+    assert (2, 1, float("inf")) in lost
+    assert (3, 1) not in [row[:2] for row in lost]  # it may run another time
+
+
+def test_a_replay_is_not_warmed_by_what_was_measured(store: Store) -> None:
+    anew(store, 64, ScriptedMeasurer())
+    replayed = replace(source(), provenance=replace(PROVENANCE, recorded="toy-96"))
+    run_search(replayed, store, TOY, TOY.problem({"N": 96}), sampler="grid", seed=0, budget=Budget())
+    assert store.runs(1)[0].settings["winners"] == []
+
+
+def test_a_search_that_may_not_begin_is_no_run(store: Store) -> None:
+    def refused() -> Measurer:
+        raise NoDevice("GPU 0 is in use")
+
+    with pytest.raises(NoDevice, match="in use"):
+        run_search(replace(source(), measurer=refused), store, TOY, PROBLEM, sampler="grid", seed=0, budget=Budget())
+    assert store.runs(5) == []

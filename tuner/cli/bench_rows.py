@@ -1,0 +1,115 @@
+"""A suite's rows for a reader: one on a line as they come, all in a table in the end, and what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tuner.cli.grid import print_table
+from tuner.cli.text import first_line
+from tuner.kernels.spec import Problem
+from tuner.records import POLICIES, Interval
+from tuner.tuning.bench import BARS, Rival, Row, Summary, by_device, summary
+
+_POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
+
+
+def short(problem: Problem) -> str:
+    """A problem on little room, attributes at their default left out: `gemm 16 x 6144 x 4096 bf16 layout=nt`."""
+    told = problem.text.split()[2 + len(problem.dims) :]
+    return " ".join([problem.op, " x ".join(map(str, problem.sizes)), problem.dtype, *told])
+
+
+def line(row: Row) -> str:
+    """A row as it comes."""
+    if not row.ok:
+        return f"{short(row.problem)}: failed, {first_line(row.error)}"
+    ratios = [f", {row.vendor.ratio:.3f} x torch"] if row.vendor is not None else []
+    if row.kind == "tuned" and row.default is not None:
+        ratios.append(f", {row.default.ratio:.3f} x default")
+    return f"{short(row.problem)}: {row.kind} {row.latency_us:,.2f} us{''.join(ratios)}"
+
+
+def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
+    """The table and the summary."""
+    console = console or Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(title)}[/]")
+    print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed"))
+    for each in _closing(rows):
+        console.print(each)
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(box=SIMPLE, pad_edge=False)
+    apart = len(by_device(rows)) > 1
+    for name in ("problem", *["device"] * apart, "timed", "answer"):
+        table.add_column(name)
+    for name in ("us", "± %", "x torch", "± %", "x default", "TFLOP/s", "GB/s", "roofline"):
+        table.add_column(name, justify="right", no_wrap=True)
+    marked = any(row.marks for row in rows)
+    if marked:
+        table.add_column("")
+    for row in rows:
+        table.add_row(short(row.problem), *[row.device] * apart, *_cells(row), *[", ".join(row.marks)] * marked)
+    return table
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    timed = _POLICY_NAMES.get(row.measured_with.get("policy", ""), "")
+    if not row.ok:
+        return (timed, "[red]failed[/]", *[""] * 8)
+    tflops = "" if row.tflops is None else f"{row.tflops:,.1f}"
+    share = "" if row.share is None else f"{100 * row.share:.0f} %"
+    return (
+        *(timed, row.kind),
+        *(f"{row.latency_us:,.2f}", _either_way(row.interval_us)),
+        *(_coloured(row.vendor), "" if row.vendor is None else _either_way(row.vendor.interval)),
+        "" if row.default is None else f"{row.default.ratio:.3f}",
+        *(tflops, f"{row.gb_per_s:,.0f}", share),
+    )
+
+
+def _coloured(rival: Rival | None) -> str:
+    if rival is None:
+        return ""
+    colour = "green" if rival.ratio >= BARS[0] else "yellow" if rival.ratio >= BARS[1] else "red"
+    return f"[{colour}]{rival.ratio:.3f}[/]"
+
+
+def _either_way(interval: Interval) -> str:
+    """Half of an interval's width, in per cent."""
+    low, high = interval
+    return f"{100 * (high - low) / (high + low):.1f}"
+
+
+def _closing(rows: Sequence[Row]) -> Iterator[str]:
+    told = summary(rows)
+    if told.rows > 1:
+        means = {device: _mean_text(summary(of_it)) for device, of_it in by_device(rows).items()}
+        for device, mean in means.items():
+            if mean:
+                yield f"geometric mean   {mean}{f' on {device}' if len(means) > 1 else ''}"
+    if told.rows > 1 and told.worst is not None and told.worst.vendor is not None:
+        yield f"worst            {told.worst.vendor.ratio:.3f} x torch, {short(told.worst.problem)}"
+        counted = ", ".join(f"{count} below {bar:g}" for bar, count in told.below.items())
+        yield f"beside torch     of {told.rows - told.failed}: {counted}"
+    if told.untuned:
+        yield f"untuned          {told.untuned}: the default is served; --search 60s tunes first"
+    for row in rows:
+        if not row.ok:
+            yield f"[red]failed[/]           {short(row.problem)}: {escape(first_line(row.error))}"
+    if recorded := {row.recorded: row.device for row in rows if row.recorded is not None}:
+        devices = ", ".join(sorted(set(recorded.values())))
+        yield f"[yellow]replayed: measured on {devices}, not here[/]"
+
+
+def _mean_text(told: Summary) -> str:
+    means = {"torch": told.over_vendor, "the default": told.over_default}
+    shown = [f"{mean:.3f} x {name}" for name, mean in means.items() if mean is not None]
+    if told.share is not None:
+        shown.append(f"{100 * told.share:.0f} % of the roofline")
+    return ", ".join(shown)

@@ -1,0 +1,168 @@
+"""A config's launches, prepared once and repeated for as little host time as there can be.
+
+`fn[grid](...)` binds, specialises and hashes all its arguments at every call, to find what it compiled for such ones
+before. Who has settled that the arguments are such ones needs only the last step: the launcher in C that Triton made
+for the compiled kernel, given the stream, the addresses and what never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import torch
+import triton
+from triton import knobs
+from triton.backends.nvidia.driver import CudaLauncher
+
+from tuner.errors import UsageError
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
+from tuner.launching.arguments import DESCRIPTORS, TRITON, Arguments, Pointers, arranged, expanded, make_room
+from tuner.measure.tensors import blank
+
+Call = Callable[[Pointers], None]
+"""Launches on the current stream, given the operands' addresses in their order."""
+_Step = Callable[[int, Pointers], None]
+"""Launches on a stream, given the addresses of operands and workspace."""
+
+_MOST_STREAMS = 64
+"""Workspaces that are kept of one problem; then the oldest goes."""
+READ = (3, 6), (3, 9)
+"""The first and the last release of Triton whose launcher was read, and is called from here as it is there."""
+
+
+def prepare(
+    kernel: Kernel, problem: Problem, config: Config, tensors: Mapping[str, torch.Tensor], limits: Limits
+) -> Call:
+    """Compiles what a config launches and loads it onto the current device; what launches it.
+
+    It serves all tensors that are described as these are: shapes, strides, dtypes, and which are aligned to 16 bytes.
+
+    Raises:
+        UsageError: Triton was told to interpret kernels, not to compile them.
+        Triton's own errors: the config cannot be compiled, or the card refuses it.
+    """
+    if knobs.runtime.interpret:
+        raise UsageError("what is prepared is a compiled kernel, and TRITON_INTERPRET=1 makes none; unset it")
+    work = kernel.workspace(problem, config, limits)
+    given = {**tensors, **blank(work, "cuda")}
+    steps = [_step(launch, list(given.values())) for launch in kernel.launch(problem, config, given)]
+    run = steps[0] if len(steps) == 1 else _in_order(steps)
+    return _on_device(torch.cuda.current_device(), _with_workspace(work, run) if work else run)
+
+
+def _on_device(index: int, run: _Step) -> Call:
+    current_device, stream_of = torch._C._cuda_getDevice, triton.runtime.driver.active.get_current_stream
+
+    def call(pointers: Pointers) -> None:
+        if current_device() == index:
+            run(stream_of(index), pointers)
+        else:
+            with torch.cuda.device(index):
+                run(stream_of(index), pointers)
+
+    return call
+
+
+def _in_order(steps: Sequence[_Step]) -> _Step:
+    def run(stream: int, pointers: Pointers) -> None:
+        for step in steps:
+            step(stream, pointers)
+
+    return run
+
+
+def _with_workspace(operands: Mapping[str, Operand], run: _Step) -> _Step:
+    """Each stream has a workspace of its own, and each captured launch one that belongs to the graph.
+
+    A graph may be replayed on any stream, beside whatever runs there. Its workspace is memory of the graph's pool, and
+    zeroed by the graph before the launch.
+    """
+    kept: dict[int, tuple[dict[str, torch.Tensor], Pointers]] = {}
+    one_at_a_time = Lock()  # or another thread's first launch could come between our first and our second
+
+    def on_stream(stream: int, pointers: Pointers) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            made = blank(operands, "cuda")
+            run(stream, pointers + _addresses(made))
+            return
+        with one_at_a_time:
+            if stream not in kept:
+                made = blank(operands, "cuda")
+                make_room(kept, _MOST_STREAMS)
+                kept[stream] = made, _addresses(made)
+            run(stream, pointers + kept[stream][1])
+
+    return on_stream
+
+
+def _addresses(tensors: Mapping[str, torch.Tensor]) -> Pointers:
+    return tuple(tensor.data_ptr() for tensor in tensors.values())
+
+
+def _step(launch: Launch, tensors: Sequence[torch.Tensor]) -> _Step:
+    compiled = launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
+    grid = (*launch.grid, 1, 1)[:3]
+    arguments = arranged(launch, tensors)
+    as_triton = _as_triton(compiled, grid, arguments)
+    launcher = compiled.run  # loads the kernel onto the card
+    if not _known(launcher):
+        return as_triton
+    in_c = launcher.launch
+    if any(isinstance(value, DESCRIPTORS) for value in (*launch.args, *launch.kwargs.values())):
+        arguments, in_c = expanded(arguments, compiled), _wrapped(in_c)
+    after, rest = _layout(compiled, arguments)
+    x, y, z = grid
+    runtime = knobs.runtime
+
+    def step(stream: int, pointers: Pointers) -> None:
+        enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+            as_triton(stream, pointers)
+        else:
+            in_c(x, y, z, stream, *after, *rest(pointers))
+
+    return step
+
+
+def _as_triton(compiled: Any, grid: tuple[int, ...], arguments: Arguments) -> _Step:
+    """As Triton's own `run` ends: with hooks, and with scratch memory where a kernel needs some."""
+    runtime = knobs.runtime
+
+    def step(stream: int, pointers: Pointers) -> None:
+        values = arguments(pointers)
+        metadata = compiled.launch_metadata(grid, stream, *values)
+        hooks = runtime.launch_enter_hook, runtime.launch_exit_hook
+        compiled.run(*grid, stream, compiled.function, compiled.packed_metadata, metadata, *hooks, *values)
+
+    return step
+
+
+def _known(launcher: Any) -> bool:
+    """Whether its inside is that of a release that was read, and needs neither scratch memory nor instruments."""
+    return (
+        READ[0] <= TRITON <= READ[1]
+        and type(launcher) is CudaLauncher
+        and launcher.global_scratch_size == launcher.profile_scratch_size == 0
+        and not getattr(launcher, "gsan_enabled", False)
+    )
+
+
+def _layout(compiled: Any, arguments: Arguments) -> tuple[tuple[Any, ...], Arguments]:
+    """What the launcher in C takes after grid and stream: what never changes, and what the addresses decide.
+
+    Three of the Nones are launch metadata and hooks, two are scratch memory.
+    """
+    launcher = compiled.run
+    head = compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl
+    if TRITON == (3, 6):  # made for each kind of kernel: takes its arguments in the same row
+        return (*head, None, None, compiled.packed_metadata, None, None, None), arguments
+    how_to_read = launcher.arg_annotations, launcher.kernel_signature
+    after = (*head, compiled.packed_metadata, None, None, None, None, None, *how_to_read)
+    return after, lambda pointers: (arguments(pointers),)
+
+
+def _wrapped(launch: Any) -> Any:
+    """The launcher in C inside the function that Triton wraps around it where there are descriptors to expand."""
+    return dict(zip(launch.__code__.co_freevars, launch.__closure__, strict=True))["launcher"].cell_contents

@@ -1,0 +1,212 @@
+"""Answers as one document: what `tuner export` writes, `TUNER_SNAPSHOT` names, and `GET /table` sends.
+
+    {"sha256": "...", "format": 1, "snapshot": "...", "signatures": [...], "devices": [...], "answers": [...]}
+
+It carries the signatures that read its answers, so that it serves kernels whose code is not there. The hash is of the
+bytes that follow it: a document that was cut off, edited or laid out anew is refused. It protects against accidents,
+not against whoever can write the file, so nothing in it is believed either (see `portable`). A file is compressed
+where its name ends in .gz, and takes its name only when it is whole and was read back.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import BadBundle, UsageError
+from tuner.kernels.spec import Signature
+from tuner.records import Device, StoredAnswer, Transfer
+from tuner.records.codec import (
+    answer_from_json,
+    answer_to_json,
+    device_from_json,
+    device_to_json,
+    signature_from_json,
+    transfer_from_json,
+)
+
+FORMAT = 1
+MOST_BYTES = 256 << 20
+"""Of a document, compressed or not: some 200,000 answers."""
+BEGINS = b'{"sha256":'
+"""The first bytes of a document, which no other format has."""
+_HEAD = BEGINS + b'"%b",'
+_HEAD_BYTES = len(_HEAD % (b"0" * 64))
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a document holds."""
+
+    snapshot: str
+    """Id of the state of the store that it was made from."""
+    signatures: Mapping[str, Signature]
+    """By op."""
+    answers: tuple[StoredAnswer, ...]
+    transfers: tuple[Transfer, ...]
+    """What their configs lost on each other's problems."""
+    skipped: tuple[str, ...]
+    """Why answers that are in the document are not among `answers`, one reason for each."""
+    sha256: str
+    """Of its content: two of the same hash hold the same."""
+
+
+def packed(
+    snapshot: str,
+    signatures: Collection[Signature],
+    answers: Iterable[StoredAnswer],
+    transfers: Iterable[Transfer] = (),
+    **more: str,
+) -> bytes:
+    """The document of these answers, each of an op among `signatures`; `more` are fields that are only told."""
+    places: dict[Device, int] = {}
+    records = [answer_to_json(stored, places.setdefault(stored.provenance.device, len(places))) for stored in answers]
+    content = {
+        "format": FORMAT,
+        **more,
+        "snapshot": snapshot,
+        "signatures": [signature.as_json() for signature in signatures],
+        "devices": [device_to_json(device) for device in places],
+        "answers": records,
+        "transfers": [transfer.as_json() for transfer in transfers],
+    }
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()[1:]
+    return _HEAD % sha256(text).hexdigest().encode() + text
+
+
+def unpacked(data: bytes, origin: str) -> Bundle:
+    """What a document says; `origin` names it in errors. Answers that make no sense are skipped, with reasons.
+
+    Raises:
+        BadBundle: it is too large, cut off, altered, of a newer format, or none of ours.
+    """
+    data = _inflated(data, origin) if data.startswith(_GZIP) else data
+    if len(data) > MOST_BYTES:
+        raise _too_large(origin)
+    document = _parsed(data, origin)
+    _check_hash(data, origin)
+    try:
+        return _bundle(document)
+    except UsageError as error:
+        raise BadBundle(f"{origin} cannot be used: {error}") from error
+
+
+def read(file: Path) -> Bundle:
+    """What a file holds.
+
+    Raises:
+        BadBundle: as `unpacked`; it is not there too.
+    """
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
+        raise BadBundle(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    return unpacked(data, str(file))
+
+
+def write(
+    file: Path,
+    snapshot: str,
+    signatures: Collection[Signature],
+    answers: Iterable[StoredAnswer],
+    transfers: Iterable[Transfer] = (),
+) -> Bundle:
+    """Writes a file in one step, in place of what has its name, and returns what can be read from it.
+
+    Raises:
+        BadBundle: it would be too large to be read.
+        UsageError: it cannot be written.
+    """
+    data = packed(snapshot, signatures, answers, transfers)
+    if file.suffix == ".gz":
+        data = gzip.compress(data, 6, mtime=0)
+    held = unpacked(data, str(file))
+    beside = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(beside, file)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise UsageError(f"{file} cannot be written: {error.strerror}; name one in a folder that takes it") from error
+    return held
+
+
+def _inflated(data: bytes, origin: str) -> bytes:
+    """No more than may be is ever unpacked: a small file can hold a very large one."""
+    inflater = zlib.decompressobj(wbits=31)
+    try:
+        plain = inflater.decompress(data, MOST_BYTES + 1)
+    except zlib.error as error:
+        raise BadBundle(f"{origin} is damaged: {error}; export it again") from error
+    if len(plain) <= MOST_BYTES and not inflater.eof:
+        raise _cut_off(origin)
+    return plain
+
+
+def _parsed(data: bytes, origin: str) -> dict[str, Any]:
+    try:
+        document = json.loads(data, parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        if data.startswith(BEGINS) and not data.endswith(b"}"):
+            raise _cut_off(origin) from error
+        raise _no_bundle(origin) from error
+    if not isinstance(document, dict) or "sha256" not in document or type(document.get("format")) is not int:
+        raise _no_bundle(origin)
+    if document["format"] > FORMAT:
+        raise BadBundle(
+            f"{origin} has format {document['format']}, and this version reads {FORMAT}; "
+            "update triton-tuner, or export it with this version"
+        )
+    return document
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON's")
+
+
+def _check_hash(data: bytes, origin: str) -> None:
+    if data[:_HEAD_BYTES] != _HEAD % sha256(memoryview(data)[_HEAD_BYTES:]).hexdigest().encode():
+        raise BadBundle(f"{origin} was altered: its content is not what its sha256 says; take it as it was written")
+
+
+def _bundle(document: Mapping[str, Any]) -> Bundle:
+    for name, kind in (("snapshot", str), ("signatures", list), ("devices", list), ("answers", list)):
+        if not isinstance(document.get(name), kind):
+            raise UsageError(f"a bundle has a {kind.__name__} of {name}, and here it is none")
+    read_signatures = [signature_from_json(data) for data in document["signatures"]]
+    signatures = {signature.op: signature for signature in read_signatures}
+    devices = [device_from_json(data) for data in document["devices"]]
+    answers, skipped = list[StoredAnswer](), list[str]()
+    for data in document["answers"]:
+        try:
+            answers.append(answer_from_json(data, signatures, devices))
+        except UsageError as error:
+            skipped.append(str(error))
+    if not isinstance(document.get("transfers", []), list):
+        raise UsageError("a bundle has a list of transfers, if any, and here it is none")
+    transfers = tuple(transfer_from_json(data) for data in document.get("transfers", []))
+    return Bundle(document["snapshot"], signatures, tuple(answers), transfers, tuple(skipped), document["sha256"])
+
+
+def _no_bundle(origin: str) -> BadBundle:
+    return BadBundle(f"{origin} is no bundle of answers; tuner export FILE writes one")
+
+
+def _too_large(origin: str) -> BadBundle:
+    return BadBundle(f"{origin} is larger than {MOST_BYTES >> 20} MiB, the most that is read; export one op or device")
+
+
+def _cut_off(origin: str) -> BadBundle:
+    return BadBundle(f"{origin} ends in its middle; copy or export it again")

@@ -1,0 +1,1 @@
+"""The search loop, its samplers, the interleaved comparison and the verdict."""

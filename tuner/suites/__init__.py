@@ -1,0 +1,1 @@
+"""Suites of problems: shipped lists, files of shapes, and the GEMMs of a model config."""

@@ -1,0 +1,1 @@
+"""The application layer: tune problems, verify and compare answers, work through jobs."""

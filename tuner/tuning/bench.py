@@ -1,0 +1,329 @@
+"""How fast an answer is beside its rivals: a duel between it, the kernel's default and the vendor's kernel, in a row.
+
+Pure: needs a measurer, and neither a database nor a GPU. Ratios are speeds: above 1, what would be served is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import geometric_mean
+from time import monotonic
+from typing import Any
+
+from tuner.errors import MeasureError
+from tuner.kernels.spec import Config, Problem, Value
+from tuner.measure.measurer import Measurer
+from tuner.records import VENDOR, Comparison, Interval, Measurement, Provenance, RooflineLimits, median
+from tuner.search.verdict import FEWEST_ROUNDS, interval_of_median, ratio, until_next_look
+
+_PRECISE = 1.01
+"""A ratio is known well enough when the ends of its interval are within this of each other: 0.5 % either way."""
+_COMPARISON_S = 10.0
+"""Longest that a duel's rounds may take."""
+_LOOK_S = 0.2
+"""How often it is asked whether to stop."""
+BARS = (1.0, 0.95)
+"""Ratios to the vendor's kernel below which rows are counted."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A problem on a device, and what would be served for it there."""
+
+    problem: Problem
+    provenance: Provenance
+    answer: Config | None
+    """The stored answer; None where nothing was tuned, and the default is served."""
+    default: Config | None
+    """The kernel's; None where the card cannot run it."""
+    flops: int = 0
+    bytes: int = 0
+    roofline_limits: RooflineLimits | None = None
+
+    @property
+    def served(self) -> Config | None:
+        """What runs: the answer, else the default."""
+        return self.answer or self.default
+
+    @property
+    def kind(self) -> str:
+        """`tuned`; `default`, which a search found as good; or `untuned`."""
+        return "untuned" if self.answer is None else "default" if self.answer == self.default else "tuned"
+
+    @property
+    def roof(self) -> Roof | None:
+        """What bounds it on its card, where that was measured."""
+        if self.roofline_limits is None:
+            return None
+        return Roof(
+            floor_us=self.roofline_limits.roofline_us(self.problem, self.flops, self.bytes),
+            gb_per_s=self.roofline_limits.copy_gb_per_s,
+            tflops=self.roofline_limits.tflops.get(self.roofline_limits.arithmetic(self.problem)),
+        )
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another contender: its latency, and how many times as long it takes, round by round."""
+
+    latency_us: float
+    ratio: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What the card reaches at best: a copy, and a large matmul of the problem's arithmetic if that was measured."""
+
+    floor_us: float
+    """The least time that the problem can take."""
+    gb_per_s: float
+    tflops: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one problem. Where it failed, `error` says how, and there are no latencies."""
+
+    problem: Problem
+    device: str
+    kind: str
+    """`tuned`, `default` or `untuned`; `failed`."""
+    recorded: str | None = None
+    """The recorded space it was replayed from."""
+    measured_with: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Value] | None = None
+    latency_us: float = 0.0
+    interval_us: Interval = (0.0, 0.0)
+    default: Rival | None = None
+    vendor: Rival | None = None
+    flops: int = 0
+    bytes: int = 0
+    roof: Roof | None = None
+    rounds: int = 0
+    marks: tuple[str, ...] = ()
+    error: str = ""
+    seconds: float = 0.0
+    """Wall time that the problem took, all in."""
+
+    @property
+    def ok(self) -> bool:
+        return self.kind != "failed"
+
+    @property
+    def tflops(self) -> float | None:
+        """TFLOP/s; None for a kernel that only moves data."""
+        return self.flops / self.latency_us / 1e6 if self.ok and self.flops else None
+
+    @property
+    def gb_per_s(self) -> float:
+        """Least bytes moved, in GB/s."""
+        return self.bytes / self.latency_us / 1e3 if self.ok else 0.0
+
+    @property
+    def share(self) -> float | None:
+        """Of the roofline: 1 is on it."""
+        return None if self.roof is None or not self.ok else self.roof.floor_us / self.latency_us
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` gives the row back."""
+        derived = {"tflops": self.tflops, "gb_per_s": self.gb_per_s, "roofline_share": self.share}
+        return {"op": self.problem.op, **asdict(self), "problem": self.problem.values, **derived}
+
+    @staticmethod
+    def from_json(problem: Problem, document: Mapping[str, Any]) -> Row:
+        """The row of a problem that `as_json` wrote."""
+        known = {name: value for name, value in document.items() if name in Row.__dataclass_fields__}
+        rivals = {
+            name: document[name] and Rival(**{**document[name], "interval": tuple(document[name]["interval"])})
+            for name in ("default", "vendor")
+        }
+        tuples = {name: tuple(document[name]) for name in ("interval_us", "marks")}
+        roof = document["roof"] and Roof(**document["roof"])
+        return Row(**{**known, **rivals, **tuples, "roof": roof, "problem": problem})
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A suite's rows in a few numbers; None where no row has what they are made from."""
+
+    rows: int
+    failed: int
+    untuned: int
+    over_vendor: float | None
+    """Geometric mean of the ratios."""
+    over_default: float | None
+    worst: Row | None
+    """Least fast beside the vendor's kernel."""
+    below: Mapping[float, int]
+    """How many rows are below each bar."""
+    share: float | None
+    """Geometric mean of the shares of the roofline."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, the worst row by its problem."""
+        return {
+            "rows": self.rows,
+            "failed": self.failed,
+            "untuned": self.untuned,
+            "over_vendor": self.over_vendor,
+            "over_default": self.over_default,
+            "roofline_share": self.share,
+            "worst": None if self.worst is None else self.worst.problem.text,
+            "below": {str(bar): count for bar, count in self.below.items()},
+        }
+
+
+def bench(
+    subject: Subject, measurer: Measurer, *, seed: int = 0, stop: Callable[[], bool] = lambda: False
+) -> Row | None:
+    """Checks and times what is served for a problem beside its rivals; None if it was stopped.
+
+    Args:
+        measurer: of the problem; stays open.
+        stop: asked now and then.
+
+    Raises:
+        MeasureError: the machinery broke.
+    """
+    served = subject.served
+    if served is None:
+        return failed(subject, "nothing is tuned, and the kernel's default is not valid here")
+    contenders = list(dict.fromkeys(config for config in (served, subject.default) if config is not None))
+    found = measured(contenders, measurer, stop)
+    if found is None:
+        return None
+    if not found[served].ok:
+        return failed(subject, f"{found[served].outcome}: {found[served].error}")
+    comparison = compared([config for config in contenders if found[config].ok], measurer, seed, stop)
+    if isinstance(comparison, Measurement):
+        return failed(subject, f"{comparison.outcome}: {comparison.error}")
+    return None if comparison is None else row_of(subject, served, comparison)
+
+
+def row_of(subject: Subject, served: Config, comparison: Comparison) -> Row:
+    """What a duel says of what is served."""
+    latencies = comparison.of(served.text)
+    default = None if subject.default is None else _rival(comparison, subject.default.text, served.text)
+    return Row(
+        subject.problem,
+        subject.provenance.device.id,
+        subject.kind,
+        subject.provenance.recorded,
+        subject.provenance.as_json(),
+        config=dict(served),
+        latency_us=median(latencies),
+        interval_us=interval_of_median(latencies),
+        default=default,
+        vendor=_rival(comparison, VENDOR, served.text),
+        flops=subject.flops,
+        bytes=subject.bytes,
+        roof=subject.roof,
+        rounds=len(comparison.rounds),
+        marks=comparison.marks,
+    )
+
+
+def failed(subject: Subject, error: str) -> Row:
+    """The row of a problem that could not be measured."""
+    provenance = subject.provenance
+    return Row(subject.problem, provenance.device.id, "failed", provenance.recorded, provenance.as_json(), error=error)
+
+
+def still_stands(row: Row, subject: Subject) -> bool:
+    """Whether a row that was kept says what measuring the subject again would: same code, same config, same machine."""
+    here = {**subject.provenance.as_json(), "tuner": ""}
+    return (
+        row.ok
+        and (row.problem, row.device, row.recorded)
+        == (subject.problem, subject.provenance.device.id, subject.provenance.recorded)
+        and {**row.measured_with, "tuner": ""} == here
+        and row.kind == subject.kind
+        and row.config == (subject.served and dict(subject.served))
+    )
+
+
+def summary(rows: Sequence[Row]) -> Summary:
+    """The suite in a few numbers."""
+    against = [(row.vendor.ratio, row) for row in rows if row.ok and row.vendor is not None]
+    return Summary(
+        rows=len(rows),
+        failed=sum(not row.ok for row in rows),
+        untuned=sum(row.kind == "untuned" for row in rows),
+        over_vendor=_mean([ratio for ratio, _ in against]),
+        over_default=_mean([row.default.ratio for row in rows if row.default is not None]),
+        worst=min(against, key=lambda pair: pair[0], default=(0.0, None))[1],
+        below={bar: sum(ratio < bar for ratio, _ in against) for bar in BARS},
+        share=_mean([row.share for row in rows if row.share is not None]),
+    )
+
+
+def by_device(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each card, by the cards' names."""
+    return {device: [row for row in rows if row.device == device] for device in sorted({row.device for row in rows})}
+
+
+def document(suite: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """What `tuner bench --json` gives; of several cards each has a summary under `devices`, too."""
+    devices = {device: summary(of_it).as_json() for device, of_it in by_device(rows).items()}
+    return {
+        "suite": suite,
+        "summary": summary(rows).as_json(),
+        **({"devices": devices} if len(devices) > 1 else {}),
+        "rows": [row.as_json() for row in rows],
+    }
+
+
+def measured(
+    configs: Sequence[Config], measurer: Measurer, stop: Callable[[], bool]
+) -> dict[Config, Measurement] | None:
+    """Each one compiled ahead, checked and timed alone."""
+    for config in configs:
+        measurer.submit(config)
+    found: dict[Config, Measurement] = {}
+    while len(found) < len(configs):
+        if stop():
+            return None
+        measurement = measurer.next(_LOOK_S)
+        if measurement is not None:
+            found[measurement.config] = measurement
+    return found
+
+
+def compared(
+    configs: Sequence[Config], measurer: Measurer, seed: int, stop: Callable[[], bool]
+) -> Comparison | Measurement | None:
+    """Rounds until the first one's ratios to the others are known well enough, within limits; None if stopped."""
+    end = monotonic() + _COMPARISON_S
+    comparison: Comparison | None = None
+    wanted = FEWEST_ROUNDS
+    while wanted and (comparison is None or monotonic() < end):
+        if stop():
+            return None
+        done = 0 if comparison is None else len(comparison.rounds)
+        more = measurer.compare(configs, wanted, max(0.0, end - monotonic()), seed + done)
+        if isinstance(more, Measurement):
+            return more
+        if not more.rounds:  # a recording is used up
+            break
+        comparison = more if comparison is None else comparison.extended(more)
+        wanted = 0 if _known(comparison, configs[0].text) else until_next_look(len(comparison.rounds))
+    if comparison is None:
+        raise MeasureError("a duel has at least one round, and this measurer gave none")
+    return comparison
+
+
+def _known(comparison: Comparison, own: str) -> bool:
+    intervals = [ratio(comparison, other, own)[1] for other in comparison.contenders]
+    return all(high <= _PRECISE * low for low, high in intervals)
+
+
+def _rival(comparison: Comparison, contender: str, own: str) -> Rival | None:
+    if contender not in comparison.contenders:
+        return None
+    return Rival(median(comparison.of(contender)), *ratio(comparison, contender, own))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return geometric_mean(values) if values else None

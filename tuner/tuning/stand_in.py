@@ -1,0 +1,39 @@
+"""Recorded spaces in the place of a GPU: what is said where they stand in for one, and where none can."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.cli.text import say
+from tuner.errors import NoDevice
+from tuner.kernels.spec import Problem
+from tuner.measure import recorded
+
+
+def say_what_stands_in(found: Sequence[Sequence[recorded.RecordedSpace]], left_out: int = 0) -> None:
+    """Says what is replayed.
+
+    Args:
+        found: of each problem the space that is replayed, then those that --replay could name instead.
+        left_out: how many problems were not recorded.
+    """
+    names = ", ".join(sorted(first.name for first, *_ in found))
+    others = [space for _, *rest in found for space in rest]
+    also = ""
+    if others:
+        cards = ", ".join(sorted({space.device.name for space in others}))
+        alone = len(found) + left_out == 1
+        given = " or ".join(space.name for space in others) if alone else "NAME, one problem at a time"
+        also = f" (also recorded on {cards}: --replay {given})"
+    say(f"No GPU here: replaying {names}{also}{f'; {left_out} that were not recorded are left out' * bool(left_out)}.")
+
+
+def none_recorded(problems: Sequence[Problem]) -> NoDevice:
+    """The error where there is no GPU and none of these problems was recorded; it names the spaces of their ops."""
+    what = f"no recorded space of {problems[0].text}"
+    if len(problems) > 1:
+        what = f"a recorded space of none of these {len(problems)} problems"
+    ops = sorted({problem.op for problem in problems})
+    known = [name for op in ops for name in recorded.names(op)]
+    replayable = f"what can be replayed: {', '.join(known)}"
+    return NoDevice(f"there is no GPU here and {what}; {replayable if known else 'run it where there is a GPU'}")

@@ -1,0 +1,132 @@
+"""Whether a stored answer still holds: checked again, and timed again beside its ties and the default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tuner.errors import NothingFound
+from tuner.kernels.spec import Config
+from tuner.measure.measurer import Measurer
+from tuner.records import Answer, Comparison, Evidence, Interval, Measurement, median
+from tuner.search.loop import search
+from tuner.search.verdict import EQUIVALENT, interval_of_median, ratio
+
+_TIES = 4
+"""How many of an answer's ties it is compared with again."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What came of an answer that was measured again."""
+
+    wrong: Measurement | None = None
+    """How its config failed; nothing else is known then."""
+    changes: tuple[str, ...] = ()
+    """In what it no longer is what it was, in words."""
+    latency_us: float | None = None
+    interval_us: Interval | None = None
+    speedup: float | None = None
+    """Default's latency over the answer's; None where one of the two is not there."""
+    speedup_interval: Interval | None = None
+    evidence: Evidence | None = None
+    marks: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """`holds`, `changed` or `wrong`."""
+        return "wrong" if self.wrong is not None else "changed" if self.changes else "holds"
+
+    def as_json(self) -> dict[str, Any]:
+        """What `tuner verify --json` says of it."""
+        return {
+            "outcome": self.outcome,
+            "error": None if self.wrong is None else f"{self.wrong.outcome}: {self.wrong.error}",
+            "changes": list(self.changes),
+            "latency_us": self.latency_us,
+            "interval_us": self.interval_us,
+            "speedup": self.speedup,
+            "speedup_interval": self.speedup_interval,
+            "checked": None if self.evidence is None else asdict(self.evidence),
+            "marks": list(self.marks),
+        }
+
+
+def verify(answer: Answer, default: Config | None, measurer: Measurer, seed: int = 0) -> Check:
+    """Measures an answer again.
+
+    Args:
+        default: today's default of the kernel; None where the card cannot run it.
+        measurer: times by the answer's policy; stays open.
+
+    Raises:
+        NothingFound: the answer's config is right, and yet no duel came about.
+    """
+    contenders = [answer.config, *(tie.config for tie in answer.ties[:_TIES]), *([] if default is None else [default])]
+    space = list(dict.fromkeys(contenders))
+    result = search(
+        space, default, measurer, sampler="grid", seed=seed, finalists=lambda ranked: ranked, elimination_s=None
+    )
+    (own,) = [measurement for measurement in result.measurements if measurement.config == answer.config]
+    if not own.ok:
+        return Check(wrong=own)
+    if result.comparison is None:
+        raise NothingFound(f"{answer.problem.text} could not be measured again: {result.stopped}")
+    compared = [config for config in space if config.text in result.comparison.contenders]
+    return judge(answer, default, compared, result.comparison, result.evidence[answer.config])
+
+
+def judge(
+    answer: Answer, default: Config | None, contenders: Sequence[Config], comparison: Comparison, evidence: Evidence
+) -> Check:
+    """What new rounds say of an answer. It changed where they contradict it by more than 1 %, with confidence.
+
+    Args:
+        contenders: the configs of the duel.
+    """
+    own = answer.config.text
+    changes = []
+    speedup = speedup_interval = None
+    if default is not None and default in contenders:
+        speedup, speedup_interval = ratio(comparison, default.text, own)
+        if speedup_interval[1] < 1 / EQUIVALENT:
+            changes.append(f"it is slower than the default: {_shown(speedup, speedup_interval)} times as fast")
+        elif answer.speedup_interval is not None and _apart(answer.speedup_interval, speedup_interval):
+            assert answer.speedup is not None
+            changes.append(
+                f"it was {_shown(answer.speedup, answer.speedup_interval)} times as fast as the default, "
+                f"and is {_shown(speedup, speedup_interval)}"
+            )
+    for tie in answer.ties:
+        if tie.config in contenders and tie.config != default:
+            slowdown, interval = ratio(comparison, tie.config.text, own)
+            if _apart(tie.interval, interval):
+                changes.append(
+                    f"a tie took {_shown(tie.slowdown, tie.interval)} of its time, "
+                    f"and takes {_shown(slowdown, interval)}: {tie.config.text}"
+                )
+    latencies = comparison.of(own)
+    return Check(
+        changes=tuple(changes),
+        latency_us=median(latencies),
+        interval_us=interval_of_median(latencies),
+        speedup=speedup,
+        speedup_interval=speedup_interval,
+        evidence=evidence,
+        marks=comparison.marks,
+    )
+
+
+def overlap(a: Interval, b: Interval) -> bool:
+    """Whether two intervals have a value in common."""
+    return a[0] <= b[1] and b[0] <= a[1]
+
+
+def _apart(before: Interval, now: Interval) -> bool:
+    """Whether they are more than 1 % apart."""
+    return not overlap((before[0] / EQUIVALENT, before[1] * EQUIVALENT), now)
+
+
+def _shown(value: float, interval: Interval) -> str:
+    return f"{value:.3f} ({interval[0]:.3f} - {interval[1]:.3f})"
