@@ -70,7 +70,7 @@ class TestBestConfig:
         with served(store) as client:
             assert client.get(spelled).json()["match"] == "exact"
 
-    def test_b09_another_triton_is_stale_and_strictly_a_miss(self, store: Store) -> None:
+    def test_another_triton_is_stale_and_strictly_a_miss(self, store: Store) -> None:
         answer(store, problem(M=64), triton="3.1.0")
         answer(store, problem(M=64), triton="3.2.0")
         asked: dict[str, str | int] = {"op": "gemm", "M": 64, "triton": "3.3.0"}
@@ -89,7 +89,7 @@ class TestBestConfig:
             assert body["recorded"] == "a-space"
             assert body["match"] == "stale"
 
-    def test_g01_a_miss_is_404_with_the_command_that_would_tune_it(self, store: Store) -> None:
+    def test_a_miss_is_404_with_the_command_that_would_tune_it(self, store: Store) -> None:
         answer(store, problem(M=64))
         with served(store) as client:
             got = client.get("/best-config", params={"op": "gemm", "M": 65})
@@ -126,7 +126,7 @@ class TestBestConfig:
         until(lambda: client.get(asked).headers["etag"] != first.headers["etag"])
         assert client.get(asked, headers={"if-none-match": first.headers["etag"]}).status_code == 200
 
-    def test_b01_another_dtype_is_another_problem(self, client: httpx.Client, store: Store) -> None:
+    def test_another_dtype_is_another_problem(self, client: httpx.Client, store: Store) -> None:
         answer(store, problem(M=64, dtype="fp16"))
         until(lambda: client.get("/best-config?op=gemm&M=64&dtype=fp16").status_code == 200)
         for dtype in ("fp32", "bf16"):
@@ -192,7 +192,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize(("query", "status", "message"), REFUSED, ids=lambda value: str(value)[:40])
-def test_b04_bad_input_is_refused_in_a_sentence(asked: httpx.Client, query: str, status: int, message: str) -> None:
+def test_bad_input_is_refused_in_a_sentence(asked: httpx.Client, query: str, status: int, message: str) -> None:
     got = asked.get(f"/best-config?{query}")
     assert got.status_code == status
     assert message in got.json()["error"]
@@ -260,7 +260,7 @@ class TestMany:
         ],
         ids=lambda given: str(given)[:40],
     )
-    def test_i06_an_expression_is_a_name_that_nobody_knows(self, asked: httpx.Client, given: dict[str, object]) -> None:
+    def test_an_expression_is_a_name_that_nobody_knows(self, asked: httpx.Client, given: dict[str, object]) -> None:
         (result,) = asked.post("/best-configs", content=json.dumps({"problems": [given]})).json()["results"]
         assert result.keys() == {"error"}
 

@@ -55,7 +55,7 @@ def client(folder: Path, logged: list[str]) -> Iterator[httpx.Client]:
 class TestTokens:
     @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
     @pytest.mark.parametrize("path", ["/jobs", "/best-config", "/runs/1", "/table", "/anything"])
-    def test_i05_writing_needs_the_token(self, client: httpx.Client, method: str, path: str) -> None:
+    def test_writing_needs_the_token(self, client: httpx.Client, method: str, path: str) -> None:
         missing = client.request(method, path, json=JOB)
         assert missing.status_code == 401
         assert missing.headers["www-authenticate"] == "Bearer"
@@ -65,15 +65,13 @@ class TestTokens:
             assert got.status_code == 403
         assert client.get("/jobs").json()["items"] == []  # this class's first test: nobody wrote yet
 
-    def test_i05_without_one_of_its_own_the_service_writes_nothing(self, tmp_path: Path) -> None:
+    def test_without_one_of_its_own_the_service_writes_nothing(self, tmp_path: Path) -> None:
         with serving(create_app(Store.open(tmp_path / "tuner.db"))) as client:
             got = client.post("/jobs", json=JOB, headers={"authorization": "Bearer None"})
             assert got.status_code == 403
             assert "started without TUNER_TOKEN" in got.json()["error"]
 
-    def test_i05_no_token_is_logged(
-        self, client: httpx.Client, lines: list[str], caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_no_token_is_logged(self, client: httpx.Client, lines: list[str], caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.DEBUG):
             written = client.post("/jobs", json=JOB, headers={"authorization": f"bearer {TOKEN}"})
             client.post("/jobs", json=JOB, headers={"authorization": "Bearer guess"})
@@ -96,7 +94,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: str(name)[:20])
-def test_i04_a_name_is_looked_up_and_never_a_path(client: httpx.Client, folder: Path, name: str) -> None:
+def test_a_name_is_looked_up_and_never_a_path(client: httpx.Client, folder: Path, name: str) -> None:
     before = sorted(folder.rglob("*"))
     for query in (f"op={name}&M=1", f"op=gemm&M=1&device={name}", f"op=gemm&M=64&dtype={name}", f"op=gemm&{name}=1"):
         for path in ("/best-config", "/table"):
@@ -108,7 +106,7 @@ def test_i04_a_name_is_looked_up_and_never_a_path(client: httpx.Client, folder: 
     assert sorted(folder.rglob("*")) == before
 
 
-def test_i04_a_strange_header_is_no_name_either(client: httpx.Client) -> None:
+def test_a_strange_header_is_no_name_either(client: httpx.Client) -> None:
     for given in (b"../../x", b"a b", b"x" * 65, b"<script>", "é".encode()):
         got = client.get("/healthz", headers={b"x-request-id": given})
         assert len(got.headers["x-request-id"]) == 32

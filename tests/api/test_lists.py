@@ -70,7 +70,7 @@ WRONG_PARTS = """
 """
 
 
-def test_b04_what_is_no_part_of_a_list_is_refused(client: httpx.Client) -> None:
+def test_what_is_no_part_of_a_list_is_refused(client: httpx.Client) -> None:
     for path in WRONG_PARTS.split():
         got = client.get(path)
         assert got.status_code == 422, path
@@ -137,7 +137,7 @@ class TestJobs:
         assert (other.status_code, other.json()["priority"]) == (201, 5)  # nobody searched on that card yet
         assert [job["id"] for job in pages(client, "/jobs", 1)] == [1, 2]
 
-    def test_i05_code_and_files_cannot_be_sent(self, client: httpx.Client) -> None:
+    def test_code_and_files_cannot_be_sent(self, client: httpx.Client) -> None:
         refused: list[tuple[dict[str, object], int, str]] = [
             ({"op": "nope"}, 404, "no op is called 'nope'"),
             ({"op": "../../x"}, 404, "no op is called '../../x'"),

@@ -80,7 +80,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_i01_five_hundred_at_once_while_a_search_writes(store: Store, tmp_path: Path) -> None:
+def test_five_hundred_at_once_while_a_search_writes(store: Store, tmp_path: Path) -> None:
     assert store._engine.pool.size() == 5  # type: ignore[attr-defined]
     paths = ["/best-config?op=gemm&M=64", "/best-config?op=gemm&M=65", "/runs?limit=10", "/table?op=gemm", "/problems"]
     with started(tmp_path / "tuner.db", "--no-access-log") as (url, _, errors):
@@ -108,7 +108,7 @@ def test_i01_five_hundred_at_once_while_a_search_writes(store: Store, tmp_path: 
     assert errors.read_text().count("\n") == 1, errors.read_text()
 
 
-def test_i08_four_workers_and_a_writer(store: Store, tmp_path: Path) -> None:
+def test_four_workers_and_a_writer(store: Store, tmp_path: Path) -> None:
     """Every worker sees what is new within 2 s, and none fails meanwhile."""
     statuses: set[int] = set()
     late: list[str] = []
@@ -151,7 +151,7 @@ def test_answers_leave_at_once() -> None:
                 assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_i05_it_listens_on_loopback_and_tells_no_token(store: Store, tmp_path: Path) -> None:
+def test_it_listens_on_loopback_and_tells_no_token(store: Store, tmp_path: Path) -> None:
     job = {"op": "gemm", "M": 64, "device": "nvidia-h200"}
     with started(tmp_path / "tuner.db") as (url, running, errors):
         for token in (TOKEN, "guess"):

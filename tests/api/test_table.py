@@ -73,7 +73,7 @@ def test_a_ladder_leads_from_the_first_dim_to_configs(client: httpx.Client) -> N
         ("op=gemm&device=nvidia-h200&N=1&K=1&Q=1", 422, "not by 'Q'"),
     ],
 )
-def test_b04_what_is_no_table_is_refused(client: httpx.Client, query: str, status: int, message: str) -> None:
+def test_what_is_no_table_is_refused(client: httpx.Client, query: str, status: int, message: str) -> None:
     got = client.get(f"/table?{query}")
     assert got.status_code == status
     assert message in got.json()["error"]

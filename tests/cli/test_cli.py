@@ -143,7 +143,7 @@ class TestSearch:
         assert (status, stopped) == ("done", "trials")
         assert tuned.rows("select count(*) from rounds")[0][0] >= 20
 
-    def test_k01_ctrl_c_keeps_the_best_so_far_and_goes_on_later(self, tuner: Tuner) -> None:
+    def test_ctrl_c_keeps_the_best_so_far_and_goes_on_later(self, tuner: Tuner) -> None:
         running = tuner.start("search", "gemm", "--M", "4096", "--trials", "150")
         _until_trials(tuner, 30)
         running.send_signal(signal.SIGINT)
@@ -157,7 +157,7 @@ class TestSearch:
         assert tuner.rows("select count(*) from answers") == [(0,)]
         assert tuner("best", "gemm", "--M", "4096", "--device", "nvidia-h200").returncode == 1
 
-    def test_k01_json_is_one_document_then_too(self, tuner: Tuner) -> None:
+    def test_json_is_one_document_then_too(self, tuner: Tuner) -> None:
         running = tuner.start("search", "gemm", "--M", "4096", "--trials", "150", "--json")
         _until_trials(tuner, 20)
         running.send_signal(signal.SIGINT)
@@ -165,7 +165,7 @@ class TestSearch:
         assert partial.keys() == {"match", "config", "latency_us"}
         assert partial["match"] == "partial"
 
-    def test_k02_a_killed_search_goes_on_and_repeats_nothing(self, tuner: Tuner) -> None:
+    def test_a_killed_search_goes_on_and_repeats_nothing(self, tuner: Tuner) -> None:
         running = tuner.start("search", "gemm", "--M", "4096", "--trials", "100")
         _until_trials(tuner, 20)
         running.kill()

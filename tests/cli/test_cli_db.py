@@ -103,7 +103,7 @@ def test_a_backup_of_postgresql_names_its_tool() -> None:
     assert "pg_dump --format=custom --file=copy 'postgresql://me@host/tuning'" in done.stderr
 
 
-def test_h12_commands_that_only_read_read_the_database_of_a_newer_version(store: Store, database: Database) -> None:
+def test_commands_that_only_read_read_the_database_of_a_newer_version(store: Store, database: Database) -> None:
     answered(store)
     change(database, "UPDATE alembic_version SET version_num = '9999'")
     read = tuner("list", db=database)

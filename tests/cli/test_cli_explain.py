@@ -361,7 +361,10 @@ class TestShow:
     def test_a_person_reads_it_with_what_was_taken_over(self, replayed: Path) -> None:
         shown = tuner(replayed, "show", "2").stdout
         assert "Run 2  gemm  M=4096 N=4096 K=4096 dtype=bf16  on NVIDIA H200" in shown
-        assert "asked:    sampler gp, seed 0, trials 45, budget_s none, min_improvement_probability none, space 4948, known 30" in shown
+        assert (
+            "asked:    sampler gp, seed 0, trials 45, budget_s none, min_improvement_probability none, space 4948, known 30"
+            in shown
+        )
         assert "Configs  15 measured, 30 taken over from earlier runs" in shown
         assert re.search(r"^     4\d  ok$", shown, re.MULTILINE)
         assert "ended:    done, stopped by trials" in shown

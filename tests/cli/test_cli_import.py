@@ -52,7 +52,7 @@ def configs(tmp_path: Path) -> Path:
     return folder
 
 
-def test_g04_every_import_ends_with_counts(run: Any, configs: Path) -> None:
+def test_every_import_ends_with_counts(run: Any, configs: Path) -> None:
     code, printed = run(import_command, configs)
     assert code == 0
     assert printed.splitlines() == [

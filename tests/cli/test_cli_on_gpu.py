@@ -71,7 +71,7 @@ def test_what_is_searched_is_found_exactly(tuner: Tuner) -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
-def test_k01_k02_however_a_search_ends_nothing_runs_on_and_it_can_go_on(tuner: Tuner, ending: signal.Signals) -> None:
+def test_however_a_search_ends_nothing_runs_on_and_it_can_go_on(tuner: Tuner, ending: signal.Signals) -> None:
     running = tuner.start("search", "gemm", "--M", "2048", "--trials", "60")
     while tuner.trials() < 10:
         assert running.poll() is None

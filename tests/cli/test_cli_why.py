@@ -94,7 +94,7 @@ def test_without_an_answer_the_nearest_problems_are_and_what_was_missed(
     assert "tuner search scale --M 4096" in said
 
 
-def test_b12_of_a_card_without_answers_it_says_that_they_are_another_cards(
+def test_of_a_card_without_answers_it_says_that_they_are_another_cards(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answered(store, provenance=replace(HERE, device=replace(H200, name="NVIDIA H20-3e")))

@@ -184,7 +184,7 @@ def test_the_same_command_answers_from_the_store(searched: Machine) -> None:
     assert done.return_value == 0
 
 
-def test_d02_a_short_problem_takes_the_graph_and_is_marked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_problem_takes_the_graph_and_is_marked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy of the key is the graph's; an empty kernel takes as long here as any."""
     machine.roofline_limits = RooflineLimits(1e9, {}, {"cold-graph-1": 1e9, "cold-events-1": 1e9})
     answer = machine.json("search", "--trials", "6")
@@ -203,7 +203,7 @@ def test_answers_of_two_policies_stand_side_by_side(searched: Machine) -> None:
     assert "Answered from the store, run 1" in again.stderr
 
 
-def test_d08_a_card_that_others_use_is_not_measured_on_unasked(machine: Machine) -> None:
+def test_a_card_that_others_use_is_not_measured_on_unasked(machine: Machine) -> None:
     machine.card(lambda address: Busy())
     done = machine("search", "--trials", "6")
     assert done.exit_code != 0 or done.exception is not None
@@ -351,7 +351,7 @@ class TestBench:
         again = self.bench("--suite", str(suite), "--out", str(out), "--json")
         assert [row["kind"] for row in json.loads(again.stdout)["rows"]] == ["failed", "untuned"]
 
-    def test_d08_a_card_that_others_use_is_not_measured_on(self, machine: Machine, suite: str, tmp_path: Path) -> None:
+    def test_a_card_that_others_use_is_not_measured_on(self, machine: Machine, suite: str, tmp_path: Path) -> None:
         machine.cards(tmp_path, 2)
         machine.card(lambda address: Busy() if "01" in address else Unseen())
         done = self.bench("--suite", suite, "--gpu", "0,1")

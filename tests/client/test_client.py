@@ -116,7 +116,7 @@ class TestAnswers:
         ]
         assert {best_config("scale", device=DEVICE, **values).config for values in said} == {block(128)}
 
-    def test_b01_f02_other_sizes_dtypes_layouts_and_devices_have_their_own(self, path: Path) -> None:
+    def test_other_sizes_dtypes_layouts_and_devices_have_their_own(self, path: Path) -> None:
         keep(path, block(128), M=4096)
         keep(path, block(64), M=16)
         assert best_config("scale", device=DEVICE, M=4096).config == block(128)
@@ -296,7 +296,7 @@ class TestG01NeverRaises:
         (message,) = messages(caplog)
         assert f"the database {path} cannot be read: file is not a database" in message
 
-    def test_h12_a_database_of_a_newer_version_is_read(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_database_of_a_newer_version_is_read(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
         keep(path, block(128))
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("UPDATE alembic_version SET version_num = '9999'")

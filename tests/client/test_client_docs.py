@@ -66,7 +66,7 @@ sys.exit(sum(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2)))
 """
 
 
-def test_e05_ranks_agree_though_only_one_of_them_has_the_database(tmp_path: Path) -> None:
+def test_ranks_agree_though_only_one_of_them_has_the_database(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

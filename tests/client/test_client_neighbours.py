@@ -61,13 +61,13 @@ def test_the_nearest_ones_config_is_given_where_it_is_valid(path: Path, caplog: 
     assert best_config("gemm", device=H200.id, M=700, N=4095, K=4096).match == "none"
 
 
-def test_i09_one_that_nobody_can_check_is_not_given(path: Path) -> None:
+def test_one_that_nobody_can_check_is_not_given(path: Path) -> None:
     tuned(path, replace(GEMM.signature, op="of_somebody"))
     assert best_config("of_somebody", device=H200.id, M=512, N=4096, K=4096).match == "exact"
     assert best_config("of_somebody", device=H200.id, M=700, N=4096, K=4096) == Best(None, "none")
 
 
-def test_b13_on_a_card_that_has_another_name_here_the_answers_are_found(
+def test_on_a_card_that_has_another_name_here_the_answers_are_found(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renamed = replace(H200, name="H200 SXM5 141GB")

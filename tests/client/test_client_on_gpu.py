@@ -47,7 +47,7 @@ def table(folder: Path, op: str, sizes: dict[str, object], **knobs: Value) -> by
     return document
 
 
-def test_i09_c01_what_this_card_cannot_launch_is_not_given(
+def test_what_this_card_cannot_launch_is_not_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its knobs are known and its types are right; the rules of the kernel say what it would do."""
@@ -62,7 +62,7 @@ def test_i09_c01_what_this_card_cannot_launch_is_not_given(
     assert "the default is used, since today's rules refuse" in message
 
 
-def test_e09_while_a_graph_is_captured_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_a_graph_is_captured_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = table(tmp_path, "softmax", {"M": 64, "N": 64}, num_warps=2)
     catalog.load("softmax")
     x = torch.ones(64, device="cuda")

@@ -180,7 +180,7 @@ print(json.dumps([best.match, best.config["EVICT"], sorted(heavy)]))
 
 
 class TestServer:
-    def test_g07_a_thousand_keys_make_one_request_for_each_op_and_device(
+    def test_a_thousand_keys_make_one_request_for_each_op_and_device(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def ask() -> list[Best]:
@@ -222,7 +222,7 @@ class TestServer:
         monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
         assert printed(LIGHT) == ["exact", "evict_first", []]
 
-    def test_i09_a_service_that_is_gone_costs_one_warning_and_no_time(
+    def test_a_service_that_is_gone_costs_one_warning_and_no_time(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         with bad_servers.server(bad_servers.close) as url:
@@ -480,7 +480,7 @@ if os.fork():
 
 
 @pytest.mark.parametrize("before", ["", IN_A_CHILD])
-def test_g07_who_asked_for_it_sees_a_newer_generation_within_the_stated_time(
+def test_who_asked_for_it_sees_a_newer_generation_within_the_stated_time(
     store: Store, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     with service(store, monkeypatch):
@@ -531,16 +531,14 @@ print(json.dumps([json.loads(os.read(pipe, 10_000)) for pipe in pipes]))
 """
 
 
-def test_e05_e07_ranks_that_were_forked_while_a_thread_was_asking_agree(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_that_were_forked_while_a_thread_was_asking_agree(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with service(store, monkeypatch) as counted:
         counted.wait_s = 0.5
         ranks = printed(RANKS)
     assert ranks == [["exact", dict(config())]] * 4
 
 
-def test_e05_ranks_with_one_snapshot_agree_whatever_is_tuned_meanwhile(
+def test_ranks_with_one_snapshot_agree_whatever_is_tuned_meanwhile(
     store: Store, snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
@@ -551,7 +549,7 @@ def test_e05_ranks_with_one_snapshot_agree_whatever_is_tuned_meanwhile(
     assert best_config("gemm", device=DEVICE, M=4096) == first
 
 
-def test_b05_b09_an_answer_of_another_compiler_is_stale_and_says_which(
+def test_an_answer_of_another_compiler_is_stale_and_says_which(
     store: Store, snapshot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same Triton by number with another ptxas, too; asked as a launch would, with all that is here."""

@@ -130,7 +130,7 @@ def test_only_upgrade_makes_the_tables(cluster: postgres.Cluster, create: bool) 
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_h12_only_upgrade_changes_an_older_schema(database: Database, create: bool) -> None:
+def test_only_upgrade_changes_an_older_schema(database: Database, create: bool) -> None:
     older(database, "0001")
     with pytest.raises(StoreError, match=f"has schema 0001, and this version needs {HEAD}; tuner db upgrade "):
         Store.open(database, create=create)
@@ -171,7 +171,7 @@ def test_a_role_that_may_only_read_reads(store: Store, database: Database, clust
     looker.close()
 
 
-def test_b06_json_is_json_to_the_server_too(store: Store, database: Database) -> None:
+def test_json_is_json_to_the_server_too(store: Store, database: Database) -> None:
     value = {"known": 0, "value": [float("inf"), float("-inf"), NASTY.replace("\x00", "")]}
     store.start_run(SCALE, PROBLEM, HERE, value)
     asked = "SELECT settings->'value'->>0, settings->'value'->>1, settings->'value'->>2 FROM runs"

@@ -90,7 +90,7 @@ def go(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def test_e02_e03_e04_eight_processes_with_32_starts_on_an_empty_database(nothing: Database) -> None:
+def test_eight_processes_with_32_starts_on_an_empty_database(nothing: Database) -> None:
     """Each makes the tables if it is the first, opens four times at once and writes 200 trials."""
     printed, errors = python(WRITER + EIGHT, address(nothing)).communicate()
     assert errors == ""
@@ -101,7 +101,7 @@ def test_e02_e03_e04_eight_processes_with_32_starts_on_an_empty_database(nothing
     assert rows(nothing, "SELECT version_num FROM alembic_version") == [(HEAD,)]
 
 
-def test_e03_e04_killed_writers_lose_nothing_that_was_committed_while_a_reader_holds_a_transaction(
+def test_killed_writers_lose_nothing_that_was_committed_while_a_reader_holds_a_transaction(
     database: Database,
 ) -> None:
     with python(WRITER + AGAIN_AND_AGAIN, address(database)) as writer:

@@ -143,7 +143,7 @@ class TestLocks:
             release.join()
         assert store.known(SCALE, PROBLEM, HERE) == [measured()]
 
-    def test_e02_who_opens_a_new_database_waits_for_one_who_makes_it(self, path: Path) -> None:
+    def test_who_opens_a_new_database_waits_for_one_who_makes_it(self, path: Path) -> None:
         """There is no write-ahead log yet, and SQLite does not wait for a lock to turn it on."""
         with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -156,7 +156,7 @@ class TestLocks:
         assert opened.devices() == []
         opened.close()
 
-    def test_e03_an_open_write_does_not_block_a_reader(self, store: Store, path: Path) -> None:
+    def test_an_open_write_does_not_block_a_reader(self, store: Store, path: Path) -> None:
         number = answered(store)
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             writer.execute("BEGIN EXCLUSIVE")
@@ -270,7 +270,7 @@ def test_a_full_disk_is_told_and_loses_nothing(path: Path) -> None:
     again.close()
 
 
-def test_b06_what_infinite_numbers_were_written_as_before_is_read(path: Path) -> None:
+def test_what_infinite_numbers_were_written_as_before_is_read(path: Path) -> None:
     """0.1 wrote Python's own words, which SQLite keeps and PostgreSQL never took."""
     store = Store.open(path)
     answered(store)

@@ -221,7 +221,7 @@ class TestB06AndB07ValuesKeepTheirTypes:
         assert json.loads(printed) == [expected] * 3
         assert expected["PIPELINED"] == ["bool", False]
 
-    def test_b07_a_field_of_a_newer_version_is_passed_over(self, store: Store, database: Database) -> None:
+    def test_a_field_of_a_newer_version_is_passed_over(self, store: Store, database: Database) -> None:
         answered(store)
         (signature,) = documents(database, "kernels", "signature")
         newer = signature | {"colour": "red"}
@@ -235,7 +235,7 @@ class TestB06AndB07ValuesKeepTheirTypes:
 class TestKnown:
     """What an earlier run measured is not measured again."""
 
-    def test_k02_trials_of_a_run_that_never_ended_are_known(self, store: Store) -> None:
+    def test_trials_of_a_run_that_never_ended_are_known(self, store: Store) -> None:
         run = started(store)
         given = [measured(block=block) for block in (64, 128, 256)]
         for measurement in given:
@@ -311,7 +311,7 @@ class TestKnown:
             pytest.param(replace(HERE, recorded="scale-4096-bf16-nvidia-h200"), id="recorded"),
             pytest.param(replace(HERE, device=A100), id="device"),
             pytest.param(replace(HERE, device=replace(H200, mig="1g.18gb")), id="mig"),
-            pytest.param(replace(HERE, device=replace(H200, sm_count=114)), id="b12-same-name-fewer-sms"),
+            pytest.param(replace(HERE, device=replace(H200, sm_count=114)), id="same-name-fewer-sms"),
             *(
                 pytest.param(replace(HERE, environment=replace(HERE.environment, **{name: "0"})), id=name)
                 for name in ("triton", "ptxas", "torch", "driver")
@@ -335,7 +335,7 @@ class TestKnown:
         [{"M": 4095}, {"M": 4096, "N": 1}, {"M": 4096, "dtype": "fp16"}, {"M": 4096, "layout": "nt"}],
         ids=str,
     )
-    def test_b01_f02_nothing_is_known_of_another_problem(self, store: Store, values: dict[str, object]) -> None:
+    def test_nothing_is_known_of_another_problem(self, store: Store, values: dict[str, object]) -> None:
         store.add_trial(started(store), measured())
         assert store.known(SCALE, SCALE.problem(values), HERE) == []
 
@@ -494,7 +494,7 @@ class TestAnswers:
         assert found(op="scal_") == []
         assert found(device="' OR 1=1 --") == []
 
-    def test_b12_a_card_answers_for_no_card_of_a_similar_name(self, store: Store) -> None:
+    def test_a_card_answers_for_no_card_of_a_similar_name(self, store: Store) -> None:
         slugs = {
             "NVIDIA H20": "nvidia-h20",
             "NVIDIA H20-3e": "nvidia-h20-3e",
@@ -512,7 +512,7 @@ class TestAnswers:
         (slice_,) = store.answers(device="nvidia-h100-mig-1g.10gb")
         assert slice_.provenance.device.mig == "1g.10gb"
 
-    def test_b01_the_key_that_is_written_is_the_key_that_is_read(self, store: Store, database: Database) -> None:
+    def test_the_key_that_is_written_is_the_key_that_is_read(self, store: Store, database: Database) -> None:
         for dtype in SCALE.dtypes:
             for layout in ("nn", "nt"):
                 answered(store, answer(SCALE.problem({"M": 4096, "dtype": dtype, "layout": layout})))
@@ -695,7 +695,7 @@ class TestMigrations:
         assert rows(database, "SELECT uuid, created_at FROM store") == before
         assert rows(database, "SELECT version_num FROM alembic_version") == [(HEAD,)]
 
-    def test_h12_answers_of_the_first_schema_are_served_by_todays(self, store: Store, database: Database) -> None:
+    def test_answers_of_the_first_schema_are_served_by_todays(self, store: Store, database: Database) -> None:
         """What 0.1 wrote has no marks, and its evidence is two numbers."""
         answered(store)
         older(database, "0001")
@@ -710,7 +710,7 @@ class TestMigrations:
         assert stored.answer.marks == ()
         assert stored.answer.evidence == Evidence(0.25, 0.5)
 
-    def test_h12_jobs_of_the_second_schema_are_done_by_todays_workers(self, store: Store, database: Database) -> None:
+    def test_jobs_of_the_second_schema_are_done_by_todays_workers(self, store: Store, database: Database) -> None:
         older(database, "0002")
         columns = "op, problem, device, priority, status, created_at"
         asked = f"'scale', '{PROBLEM.text}', '{H200.id}', 7, 'pending', '2026-11-28T00:00:00.000+00:00'"
@@ -723,7 +723,7 @@ class TestMigrations:
         with pytest.raises(IntegrityError):
             change(database, f"INSERT INTO jobs ({columns}) VALUES ({asked})".replace(":", "\\:"))
 
-    def test_h12_a_newer_schema_is_only_read(
+    def test_a_newer_schema_is_only_read(
         self, store: Store, database: Database, caplog: pytest.LogCaptureFixture
     ) -> None:
         number = answered(store)
@@ -749,9 +749,7 @@ class TestMigrations:
         assert rows(database, "SELECT version_num FROM alembic_version") == [("9999",)]
         assert rows(database, "SELECT count(*) FROM runs") == [(1,)]
 
-    def test_h12_a_newer_schema_without_a_column_that_is_read_is_refused(
-        self, store: Store, database: Database
-    ) -> None:
+    def test_a_newer_schema_without_a_column_that_is_read_is_refused(self, store: Store, database: Database) -> None:
         answered(store)
         change(database, "ALTER TABLE answers DROP COLUMN speedup")
         change(database, "DROP TABLE transfers")

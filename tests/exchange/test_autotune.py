@@ -44,7 +44,7 @@ def test_what_a_launch_takes_beyond_warps_and_stages_is_a_knob(tmp_path: Path) -
     assert arrival.provenance.environment.triton == "3.7.1"
 
 
-def test_b01_what_is_no_size_tells_problems_apart_too(tmp_path: Path) -> None:
+def test_what_is_no_size_tells_problems_apart_too(tmp_path: Path) -> None:
     put(tmp_path, "a/k.autotune.json", cached([64, True, None, "torch.float16", "torch.float16"], (FAST, 0.1)))
     put(tmp_path, "b/k.autotune.json", cached([64, False, "gelu", "torch.float16", "torch.float32"], (SLOW, 0.1)))
     named = Given(device="h", problem={"M": None, "CAUSAL": None, "ACT": None})
@@ -87,12 +87,12 @@ ONE_NAME = Given(device="h", problem={"M": None})
         (cached(KEY, (HOOKED, 0.1)), GIVEN, "its fastest config is more than knobs: it overrides code or has a hook"),
     ],
 )
-def test_g04_what_it_does_not_say_is_asked_for(tmp_path: Path, document: Any, given: Given, reason: str) -> None:
+def test_what_it_does_not_say_is_asked_for(tmp_path: Path, document: Any, given: Given, reason: str) -> None:
     file = put(tmp_path, "k.autotune.json", json.dumps(document))
     assert taken(file, given=given) == ([], {"k.autotune.json": [reason]})
 
 
-def test_i04_a_name_from_outside_is_no_path_and_no_module(tmp_path: Path) -> None:
+def test_a_name_from_outside_is_no_path_and_no_module(tmp_path: Path) -> None:
     file = put(tmp_path, "evil.py.autotune.json", cached(KEY, (FAST, 0.1)))
     put(tmp_path, "evil.py", "raise SystemExit('ran')")
     reason = "'evil.py' names no op; an op is lower-case letters, digits and _; give --op"

@@ -25,7 +25,7 @@ def test_a_table_is_an_answer_for_every_m(tmp_path: Path) -> None:
     assert reasons == {}
 
 
-def test_g04_no_timing_and_no_version_is_made_up(tmp_path: Path) -> None:
+def test_no_timing_and_no_version_is_made_up(tmp_path: Path) -> None:
     put(tmp_path, f"E=8,N=7168,device_name={H100}.json", {"1": rung()})
     (arrival,), _ = taken(tmp_path)
     answer, provenance = arrival.answer, arrival.provenance
@@ -62,14 +62,14 @@ def test_g04_no_timing_and_no_version_is_made_up(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_g04_every_form_of_a_name(tmp_path: Path, name: str, question: str) -> None:
+def test_every_form_of_a_name(tmp_path: Path, name: str, question: str) -> None:
     put(tmp_path, f"{name}.json", {"2": rung()})
     arrivals, reasons = taken(tmp_path)
     assert questions(arrivals) == [f"{question} on nvidia-h200"]
     assert reasons == {}
 
 
-def test_g04_a_table_in_a_table(tmp_path: Path) -> None:
+def test_a_table_in_a_table(tmp_path: Path) -> None:
     config = {"BLOCK_M": 1, "BLOCK_DIM": 512, "NUM_STAGE": 1, "num_warps": 4, "evict_policy": "evict_last"}
     name = "triton_3_4_0/moe_sum_reduce_NVIDIA-H200_t8_h4096_bfloat16.json"
     put(tmp_path, name, {"8-4096-bfloat16": {"16": config}, "eight": {}})
@@ -81,7 +81,7 @@ def test_g04_a_table_in_a_table(tmp_path: Path) -> None:
     assert reason == "schema not known: 'eight' is no topk, hidden size and dtype with a table"
 
 
-def test_b09_the_version_is_in_the_table_or_in_its_folder(tmp_path: Path) -> None:
+def test_the_version_is_in_the_table_or_in_its_folder(tmp_path: Path) -> None:
     name = "E=8,N=4096,device_name=NVIDIA_H200.json"
     put(tmp_path, name, {"triton_version": "3.6.0", "1": rung()})
     put(tmp_path, f"triton_3_5_1/{name}", {"1": rung(32)})
@@ -91,7 +91,7 @@ def test_b09_the_version_is_in_the_table_or_in_its_folder(tmp_path: Path) -> Non
     assert reasons == {}
 
 
-def test_b10_both_spellings_are_one_question_and_vllms_own_counts(tmp_path: Path) -> None:
+def test_both_spellings_are_one_question_and_vllms_own_counts(tmp_path: Path) -> None:
     own, other = (
         f"N=1536,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,{space}128].json" for space in ("", " ")
     )
@@ -102,7 +102,7 @@ def test_b10_both_spellings_are_one_question_and_vllms_own_counts(tmp_path: Path
     assert reasons == {other: [f"{own} says the same", f"{own} says otherwise"]}
 
 
-def test_b12_no_card_answers_for_another_of_nearly_its_name(tmp_path: Path) -> None:
+def test_no_card_answers_for_another_of_nearly_its_name(tmp_path: Path) -> None:
     names = ["NVIDIA_H100", H100, "NVIDIA_H100_PCIe", "NVIDIA_H20", "NVIDIA_H20-3e"]
     for name in names:
         put(tmp_path, f"E=8,N=4096,device_name={name}.json", {"1": rung()})
@@ -116,7 +116,7 @@ def test_b12_no_card_answers_for_another_of_nearly_its_name(tmp_path: Path) -> N
     }
 
 
-def test_g04_what_is_not_known_is_named_file_by_file(tmp_path: Path) -> None:
+def test_what_is_not_known_is_named_file_by_file(tmp_path: Path) -> None:
     put(tmp_path, "README.json", ["no table"])
     put(tmp_path, "E=8,device_name=NVIDIA_H200.json", {"1": rung()})
     put(tmp_path, "E=8,N=2,device_name=,dtype=int4_w4a16.json", {"1": rung()})
@@ -152,13 +152,13 @@ def test_g04_what_is_not_known_is_named_file_by_file(tmp_path: Path) -> None:
         ({"num_stages": 10**6}, "no Triton config: its num_stages is no number from 0 to 64"),
     ],
 )
-def test_i06_a_config_is_data_of_bounded_size_or_nothing(tmp_path: Path, config: object, reason: str) -> None:
+def test_a_config_is_data_of_bounded_size_or_nothing(tmp_path: Path, config: object, reason: str) -> None:
     name = "E=8,N=2,device_name=NVIDIA_H200.json"
     put(tmp_path, name, {"1": config})
     assert taken(tmp_path) == ([], {name: [reason]})
 
 
-def test_i06_no_expression_is_evaluated_and_no_pickle_loaded(tmp_path: Path) -> None:
+def test_no_expression_is_evaluated_and_no_pickle_loaded(tmp_path: Path) -> None:
     harm = tmp_path / "harm"
     expression = f"__import__('pathlib').Path({str(harm)!r}).touch()"
     put(tmp_path, "silu_sm_90.json", {"useful_configs": {"0": expression}, "hash_configs": {expression: 0}})

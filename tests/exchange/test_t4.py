@@ -59,7 +59,7 @@ def test_the_fastest_that_ran_right(tmp_path: Path) -> None:
         (results(result(8, 0.1, configuration={"block_size_x": 8})), GIVEN, "no Triton config: its num_warps is no "),
     ],
 )
-def test_g04_what_it_does_not_say_is_asked_for(tmp_path: Path, document: Any, given: Given, reason: str) -> None:
+def test_what_it_does_not_say_is_asked_for(tmp_path: Path, document: Any, given: Given, reason: str) -> None:
     file = put(tmp_path, "t4.json", document)
     arrivals, reasons = taken(file, given=given)
     assert arrivals == []

@@ -110,7 +110,7 @@ def test_what_is_written_comes_back_as_the_same_questions(tmp_path: Path, style:
     assert {arrival.provenance.environment.triton for arrival in arrivals} == {"3.6.0"}
 
 
-def test_i04_nothing_is_written_outside_the_folder_or_over_what_is_there(tmp_path: Path) -> None:
+def test_nothing_is_written_outside_the_folder_or_over_what_is_there(tmp_path: Path) -> None:
     for name in ("../x", "/etc/x", "a/b", "a\\b", "a\x00b", "x" * 10_000, ".hidden", ""):
         with pytest.raises(UsageError, match="is no name for a file"):
             folder.path_of(name)

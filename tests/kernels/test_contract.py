@@ -88,7 +88,7 @@ def test_default_is_feasible_at_every_size(op: str, limits: Limits) -> None:
         assert kernel.valid(problem, config, limits), (problem.text, config)
 
 
-def test_f04_no_config_steps_past_a_32_bit_offset() -> None:
+def test_no_config_steps_past_a_32_bit_offset() -> None:
     kernel = catalog.load("gemm")
     for sizes in ({"M": 16, "N": 1 << 24, "K": 256}, {"M": 1 << 25, "N": 16, "K": 256, "layout": "tn"}):
         problem = kernel.signature.problem(sizes)

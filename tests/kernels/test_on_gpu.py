@@ -159,7 +159,7 @@ def test_programs_that_share_rows_agree_with_all_that_run_beside_them(M: int, N:
 
 
 @pytest.mark.parametrize("N", [1, 3, 1000, 131_072, 150_000, 1_048_577, 2_000_003])
-def test_f07_softmax_rows_of_any_length(N: int) -> None:
+def test_softmax_rows_of_any_length(N: int) -> None:
     kernel = catalog.load("softmax")
     problem = kernel.signature.problem({"M": 3, "N": N})
     for config in [kernel.default_config(problem, limits()), *drawn(kernel, problem, limits(), 2)]:
@@ -167,7 +167,7 @@ def test_f07_softmax_rows_of_any_length(N: int) -> None:
         assert found <= allowed, config
 
 
-def test_j01_ieee_products_are_not_tf32() -> None:
+def test_ieee_products_are_not_tf32() -> None:
     kernel = catalog.load("gemm")
     errors = {}
     for precision in ("ieee", "tf32"):
@@ -197,7 +197,7 @@ def test_sums_in_fp32_are_closer_than_those_that_hopper_keeps() -> None:
 
 
 @pytest.mark.parametrize("op", ["softmax", "transpose"])
-def test_f04_more_than_2_to_the_31_elements(op: str) -> None:
+def test_more_than_2_to_the_31_elements(op: str) -> None:
     """46341 x 46341 is 2,147,488,281 elements: the last rows lie past a 32-bit offset."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem({"M": 46341, "dtype": "fp16"})

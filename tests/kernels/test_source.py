@@ -86,7 +86,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
         ("@triton.jit\ndef twice", "def unrelated():\n    return 3\n\n\n@triton.jit\ndef twice"),
     ],
 )
-def test_b13_layout_comments_and_neighbours_change_nothing(sources: Sources, old: str, new: str) -> None:
+def test_layout_comments_and_neighbours_change_nothing(sources: Sources, old: str, new: str) -> None:
     assert sources.hash((old, new)) == sources.hash()
 
 

@@ -42,14 +42,14 @@ class TestProblem:
         assert problem.sizes == (7, 7, 1)
         assert problem["layout"] == "nn"
 
-    def test_b10_one_text_whatever_the_order_and_the_spelling(self) -> None:
+    def test_one_text_whatever_the_order_and_the_spelling(self) -> None:
         a = OP.problem({"layout": "nt", "N": "5", "M": 7, "dtype": "torch.float32"})
         b = OP.problem({"M": "7", "dtype": "fp32", "N": 5, "B": 1, "layout": "nt", "precision": "ieee"})
         assert a == b
         assert hash(a) == hash(b)
         assert a.text == "op M=7 N=5 B=1 dtype=fp32 layout=nt"
 
-    def test_b01_b04_every_difference_is_another_problem(self) -> None:
+    def test_every_difference_is_another_problem(self) -> None:
         base: dict[str, object] = {"M": 64, "dtype": "fp32"}
         others: list[dict[str, object]] = [
             {},
@@ -125,7 +125,7 @@ class TestConfig:
         assert pickle.loads(pickle.dumps(config)) == config
         assert pickle.loads(pickle.dumps(config)).text == config.text
 
-    def test_h11_a_value_outside_todays_choices_is_kept(self) -> None:
+    def test_a_value_outside_todays_choices_is_kept(self) -> None:
         assert OP.config({"BLOCK": 4096, "num_warps": 4, "num_stages": 1})["BLOCK"] == 4096
 
     @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ class TestConfig:
 
 
 class TestSignature:
-    def test_g08_warps_and_stages_are_always_knobs(self) -> None:
+    def test_warps_and_stages_are_always_knobs(self) -> None:
         with pytest.raises(UsageError, match="op: every config states num_stages, num_warps; add the knob"):
             Signature("op", (Dim("M"),), ("bf16",), knobs=(Knob("BLOCK", (64,)),))
 
     @pytest.mark.parametrize("name", ["../x", "Op", "", "a" * 65, "a b", "1a"])
-    def test_i04_a_name_is_no_path(self, name: str) -> None:
+    def test_a_name_is_no_path(self, name: str) -> None:
         with pytest.raises(UsageError, match="an op's name is lower-case letters, digits and _, up to 64"):
             Signature(name, (Dim("M"),), ("bf16",), OP.knobs)
 

@@ -36,7 +36,7 @@ RENAMED = replace(SXM, name="H100 SXM5 80GB", memory_bytes=SXM.memory_bytes - GB
 """As another host and driver call it, with ECC's share taken off its memory."""
 
 
-def test_b12_no_product_or_slice_answers_for_another() -> None:
+def test_no_product_or_slice_answers_for_another() -> None:
     assert len({card.id for card in PRODUCTS}) == len(PRODUCTS)
     for one, other in permutations(PRODUCTS, 2):
         assert not one.is_same_card(other)
@@ -45,14 +45,14 @@ def test_b12_no_product_or_slice_answers_for_another() -> None:
 
 
 @pytest.mark.parametrize("pci_id", ["10de:2329", "10de:232c", ""])
-def test_b12_h20_and_h20_3e_are_told_apart_by_memory_too(pci_id: str) -> None:
+def test_and_h20_3e_are_told_apart_by_memory_too(pci_id: str) -> None:
     h20, h20_3e = (replace(card, pci_id=pci_id) for card in PRODUCTS[3:5])
     assert (h20.name, h20_3e.name) == ("NVIDIA H20", "NVIDIA H20-3e")
     assert known_as(h20, [h20_3e.id], [h20_3e]) == "nvidia-h20"
     assert known_as(h20_3e, [h20.id], [h20]) == "nvidia-h20-3e"
 
 
-def test_b12_a_bare_name_is_resolved_by_what_the_card_is() -> None:
+def test_a_bare_name_is_resolved_by_what_the_card_is() -> None:
     stored = [card.id for card in PRODUCTS]
     for card in PRODUCTS[:3]:
         assert known_as(replace(card, name="NVIDIA H100"), stored, PRODUCTS) == card.id
@@ -60,7 +60,7 @@ def test_b12_a_bare_name_is_resolved_by_what_the_card_is() -> None:
     assert known_as(unknown, stored, PRODUCTS) == "nvidia-h100"
 
 
-def test_b13_a_card_under_another_name_is_the_same_card() -> None:
+def test_a_card_under_another_name_is_the_same_card() -> None:
     assert SXM.is_same_card(RENAMED)
     assert known_as(RENAMED, [SXM.id], PRODUCTS) == SXM.id
     assert known_as(RENAMED, [SXM.id, RENAMED.id], [*PRODUCTS, RENAMED]) == RENAMED.id

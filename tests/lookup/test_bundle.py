@@ -162,7 +162,7 @@ class TestDamage:
             pickle.dumps({"format": 1}),
         ],
     )
-    def test_i06_something_else(self, file: Path, content: bytes) -> None:
+    def test_something_else(self, file: Path, content: bytes) -> None:
         file.write_bytes(content)
         with pytest.raises(BadBundle, match=f"{file} is no bundle of answers; tuner export FILE writes one"):
             bundle.read(file)
@@ -211,7 +211,7 @@ HOSTILE_ANSWERS: list[tuple[str, Any, str]] = [
     HOSTILE_ANSWERS,
     ids=[f"{field}-{str(value)[:20]}" for field, value, _ in HOSTILE_ANSWERS],
 )
-def test_i09_an_answer_that_makes_no_sense_is_skipped_and_the_others_serve(field: str, value: Any, reason: str) -> None:
+def test_an_answer_that_makes_no_sense_is_skipped_and_the_others_serve(field: str, value: Any, reason: str) -> None:
     document = json.loads(bundle.packed("a:1", [SCALE], [PLAIN, PLAIN]))
     document["answers"][0][field] = value
     held = bundle.unpacked(signed(document), "it")
@@ -249,7 +249,7 @@ HOSTILE: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 
 
 @pytest.mark.parametrize(("change", "reason"), HOSTILE, ids=[reason[:40] for _, reason in HOSTILE])
-def test_i09_a_document_that_nothing_can_be_read_with_is_refused(
+def test_a_document_that_nothing_can_be_read_with_is_refused(
     change: Callable[[dict[str, Any]], object], reason: str
 ) -> None:
     with pytest.raises(BadBundle) as refused:
@@ -304,7 +304,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(value[key], (*path, key))
 
 
-def test_i09_whatever_is_put_anywhere_is_refused_or_makes_answers_that_work() -> None:
+def test_whatever_is_put_anywhere_is_refused_or_makes_answers_that_work() -> None:
     whole = json.loads(bundle.packed("a:1", [SCALE], [PLAIN, FULL]))
     chance = random.Random(1)
     for *path, last in chance.sample([place for place in places(whole) if place], 200):

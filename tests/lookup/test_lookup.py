@@ -230,7 +230,7 @@ class TestStrict:
         assert found.nearest == ()  # it is not a neighbour of itself
 
 
-def test_b09_an_answer_of_an_older_triton_is_never_fresh() -> None:
+def test_an_answer_of_an_older_triton_is_never_fresh() -> None:
     rows = [tuned(1, triton="3.1.0"), tuned(2, triton="3.2.0")]
     found = find(rows, replace(IN_FULL, triton="3.3.0"))
     assert (found.match, served(found)) == ("stale", 2)
@@ -257,7 +257,7 @@ class TestOtherProblems:
     )
 
     @pytest.mark.parametrize("values", TABLE, ids=str)
-    def test_b01_f02_dtype_shape_and_layout_never_answer_for_one_another(self, values: dict[str, object]) -> None:
+    def test_dtype_shape_and_layout_never_answer_for_one_another(self, values: dict[str, object]) -> None:
         problem = MATMUL.problem(values)
         others = [MATMUL.problem(other) for other in self.TABLE if other is not values]
         for strict in (False, True):
@@ -320,7 +320,7 @@ class TestDeviceAsked:
     def test_else_the_only_one_with_answers(self) -> None:
         assert device_asked(None, None, ["nvidia-h200"]) == "nvidia-h200"
 
-    def test_b12_a_name_that_only_resembles_one_is_refused(self) -> None:
+    def test_a_name_that_only_resembles_one_is_refused(self) -> None:
         with pytest.raises(UnknownName) as refused:
             device_asked("nvidia-h20", None, ["nvidia-h20-3e"])
         assert str(refused.value) == "no device is called 'nvidia-h20'; there are nvidia-h20-3e"

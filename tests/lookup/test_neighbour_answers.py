@@ -222,7 +222,7 @@ class TestEvidence:
             serves(find([*answers, *others], lost(1.0, *((answers[2], other) for other in others)), asked(200))) is None
         )
 
-    def test_d13_where_the_default_was_the_best_nearby_the_default_is_used(self) -> None:
+    def test_where_the_default_was_the_best_nearby_the_default_is_used(self) -> None:
         answers = [replace(one, answer=replace(one.answer, kind="default")) if one.id == 5 else one for one in tuned()]
         assert serves(find(answers, everywhere(answers, 1.0), asked(200))) is None
         assert serves(find(answers, everywhere(answers, 1.0), asked(140))) == 128

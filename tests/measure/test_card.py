@@ -75,7 +75,7 @@ def test_what_holds_the_clocks_down_is_named() -> None:
     assert card(nvml).state().marks == ()
 
 
-def test_d08_a_process_that_computes_beside_us_is_foreign() -> None:
+def test_a_process_that_computes_beside_us_is_foreign() -> None:
     nvml = Nvml()
     nvml.processes, nvml.utilization = [7, 8], [(7, 60, 999.5), (8, 1, 999.5)]
     state = card(nvml).state()

@@ -44,7 +44,7 @@ def test_the_error_is_relative_to_the_largest_value(double: tuple[Kernel, Proble
 
 
 @pytest.mark.parametrize("stray", [float("nan"), inf, -inf])
-def test_a02_one_unwritten_element_is_wrong(double: tuple[Kernel, Problem, Tensors], stray: float) -> None:
+def test_one_unwritten_element_is_wrong(double: tuple[Kernel, Problem, Tensors], stray: float) -> None:
     kernel, problem, values = double
     values["out"][999] = stray
     assert _error(kernel, problem, values) == inf
@@ -66,7 +66,7 @@ def test_blocks_of_rows_see_every_row(double: tuple[Kernel, Problem, Tensors], m
     assert _error(kernel, problem, values) > 0.01
 
 
-def test_j04_a_zeroed_tile_is_wrong_and_rounding_is_not() -> None:
+def test_a_zeroed_tile_is_wrong_and_rounding_is_not() -> None:
     """K = 32768: an error that a fixed tolerance would refuse passes, one tile of zeros does not."""
     kernel = catalog.load("gemm")
     problem = kernel.signature.problem({"M": 64, "N": 64, "K": 32768, "dtype": "fp16"})

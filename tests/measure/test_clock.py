@@ -66,7 +66,7 @@ def test_a_host_in_time_launches_as_often_as_was_asked(device: Device) -> None:
     assert device.writes[1:] == [1, 1, 1, 1]  # the first launch is dropped
 
 
-def test_d01_what_the_device_waited_for_is_timed_again_with_more_ahead_of_it(device: Device) -> None:
+def test_what_the_device_waited_for_is_timed_again_with_more_ahead_of_it(device: Device) -> None:
     device._host_us = lambda: 100.0
     timer = EventClock("cpu").timer([device.launch])
     assert timer(4) == pytest.approx([10.0] * 4)

@@ -44,7 +44,7 @@ def test_ceilings_are_those_of_a_data_centre_card(roofline_limits: RooflineLimit
 
 @pytest.mark.parametrize(("op", "size"), [("transpose", 1448), ("transpose", 2048), ("softmax", 1448)])
 @pytest.mark.parametrize("policy", ["cold", "graph"])
-def test_d01_no_kernel_is_faster_than_memory(roofline_limits: RooflineLimits, op: str, size: int, policy: str) -> None:
+def test_no_kernel_is_faster_than_memory(roofline_limits: RooflineLimits, op: str, size: int, policy: str) -> None:
     """8 MB in and 8 MB out fit into L2: warm, they would seem to move faster than memory can."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem({"M": size})
@@ -52,7 +52,7 @@ def test_d01_no_kernel_is_faster_than_memory(roofline_limits: RooflineLimits, op
     assert reached <= roofline_limits.copy_gb_per_s
 
 
-def test_d02_a_tiny_kernel_is_timed_without_its_events(roofline_limits: RooflineLimits) -> None:
+def test_a_tiny_kernel_is_timed_without_its_events(roofline_limits: RooflineLimits) -> None:
     problem = catalog.load("transpose").signature.problem({"M": 64})
     graph, events = (_measured("transpose", problem, policy) for policy in ("graph", "cold"))
     assert graph.latency_us < events.latency_us

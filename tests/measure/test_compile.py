@@ -111,7 +111,7 @@ def test_a_second_pool_finds_what_the_first_compiled(cache: Path) -> None:
     assert [first[c].shared_bytes for c in configs] == [second[c].shared_bytes for c in configs]
 
 
-def test_b03_configs_that_differ_in_warps_alone_are_different_code(cache: Path) -> None:
+def test_configs_that_differ_in_warps_alone_are_different_code(cache: Path) -> None:
     kernel = catalog.resolve(toy("double"))
     problem = kernel.signature.problem({"N": 1000})
     configs = [kernel.signature.config({"BLOCK": 256, "num_warps": warps, "num_stages": 1}) for warps in (1, 2, 4)]
@@ -120,7 +120,7 @@ def test_b03_configs_that_differ_in_warps_alone_are_different_code(cache: Path) 
     assert len(list(cache.rglob("double.cubin"))) == 3
 
 
-def test_c01_more_shared_memory_than_the_card_has_is_infeasible() -> None:
+def test_more_shared_memory_than_the_card_has_is_infeasible() -> None:
     kernel = catalog.load("gemm")
     problem = kernel.signature.problem({"M": 4096})
     knobs = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 4}
@@ -132,7 +132,7 @@ def test_c01_more_shared_memory_than_the_card_has_is_infeasible() -> None:
     assert on_a_smaller_card.error == "needs 147456 bytes of shared memory, a block has 101376"
 
 
-def test_c02_c06_whatever_goes_wrong_costs_one_config() -> None:
+def test_whatever_goes_wrong_costs_one_config() -> None:
     faults = ["none", "refused", "raises", "aborts"]
     with pool(toy("faulty"), FAULTY, H200) as child:
         found = compiled(child, [faulty(fault) for fault in faults])
@@ -150,7 +150,7 @@ def test_c02_c06_whatever_goes_wrong_costs_one_config() -> None:
     assert again[faulty("none", block=512)].outcome is Outcome.OK
 
 
-def test_c04_an_endless_compile_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_compile_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pids = tmp_path / "pids"
     monkeypatch.setenv("FAULTY_PIDS", str(pids))
     with pool(toy("faulty"), FAULTY, H200, deadline_s=2.0) as child:

@@ -35,7 +35,7 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("op", ["gemm", "softmax", "transpose"])
-def test_a11_the_pool_compiles_what_the_worker_launches(op: str, fresh_cache: Path) -> None:
+def test_the_pool_compiles_what_the_worker_launches(op: str, fresh_cache: Path) -> None:
     """Launching after the pool adds no entry to Triton's cache; what is right when new is right from there."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem({"M": 1024})
@@ -59,7 +59,7 @@ def test_a11_the_pool_compiles_what_the_worker_launches(op: str, fresh_cache: Pa
         assert found[config].registers
 
 
-def test_c03_c05_each_fault_costs_one_config() -> None:
+def test_each_fault_costs_one_config() -> None:
     kernel = catalog.resolve(toy("faulty"))
     problem = kernel.signature.problem({"N": 1 << 20})
     faults = ["none", "wild", "none", "endless", "half", "wrong", "nothing", "refused", "raises", "aborts"]
@@ -90,7 +90,7 @@ def test_c03_c05_each_fault_costs_one_config() -> None:
     assert found[configs[3]].stage == "launch"
 
 
-def test_c03_one_wild_config_of_ten_leaves_nine_measured_and_cuda_usable_here() -> None:
+def test_one_wild_config_of_ten_leaves_nine_measured_and_cuda_usable_here() -> None:
     import torch
 
     torch.ones(1, device="cuda")  # the caller's own context, made before the workers start
@@ -114,7 +114,7 @@ def test_c03_one_wild_config_of_ten_leaves_nine_measured_and_cuda_usable_here() 
     assert torch.ones(8, device="cuda").sum().item() == 8
 
 
-def test_c05_an_endless_kernel_gives_the_card_back() -> None:
+def test_an_endless_kernel_gives_the_card_back() -> None:
     kernel = catalog.resolve(toy("faulty"))
     problem = kernel.signature.problem({"N": 1 << 20})
 
@@ -133,7 +133,7 @@ def test_c05_an_endless_kernel_gives_the_card_back() -> None:
         measurer.close()
 
 
-def test_a01_what_a_kernel_writes_in_place_is_restored() -> None:
+def test_what_a_kernel_writes_in_place_is_restored() -> None:
     kernel = catalog.resolve(toy("halve"))
     problem = kernel.signature.problem({"N": 37_000})
     limits = describe(0).limits
@@ -187,7 +187,7 @@ def test_a_crash_costs_less_than_a_second() -> None:
         measurer.close()
 
 
-def test_c07_five_hundred_configs_leave_memory_as_it_was() -> None:
+def test_five_hundred_configs_leave_memory_as_it_was() -> None:
     kernel = catalog.load("transpose")
     problem = kernel.signature.problem({"M": 64})
     limits = describe(0).limits

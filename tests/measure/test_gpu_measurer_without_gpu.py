@@ -69,7 +69,7 @@ def test_what_compiles_is_measured_and_what_does_not_is_told() -> None:
     assert found[config("wrong")].outcome is Outcome.WRONG_RESULT
 
 
-def test_c03_a_worker_that_dies_costs_its_config() -> None:
+def test_a_worker_that_dies_costs_its_config() -> None:
     with measurer() as gpu:
         found = measured(gpu, [config("none"), config("wild"), config("none", block=512)])
     wild = found[config("wild")]
@@ -80,7 +80,7 @@ def test_c03_a_worker_that_dies_costs_its_config() -> None:
     assert found[config("none", block=512)].ok
 
 
-def test_c05_a_worker_that_hangs_is_killed_at_the_deadline() -> None:
+def test_a_worker_that_hangs_is_killed_at_the_deadline() -> None:
     with measurer(measure_s=1.0) as gpu:
         started = monotonic()
         found = measured(gpu, [config("endless"), config("none")])
@@ -90,7 +90,7 @@ def test_c05_a_worker_that_hangs_is_killed_at_the_deadline() -> None:
     assert found[config("none")].ok
 
 
-def test_c04_a_compile_that_hangs_does_not_hold_up_the_others() -> None:
+def test_a_compile_that_hangs_does_not_hold_up_the_others() -> None:
     with measurer(compile_s=3.0) as gpu:
         found = measured(gpu, [config("sleeps"), config("none"), config("none", block=512)])
     assert found[config("sleeps")].outcome is Outcome.TIMEOUT
@@ -134,7 +134,7 @@ def test_what_fills_the_memory_of_a_new_worker_too_is_too_large() -> None:
     assert [m.ok for m in found.values()].count(True) == 2
 
 
-def test_c03_a_crash_goes_on_with_the_spare() -> None:
+def test_a_crash_goes_on_with_the_spare() -> None:
     """The spare has imported all it needs when it is called upon."""
     with measurer() as gpu:
         measured(gpu, [config("none")])
@@ -249,7 +249,7 @@ def test_a_problem_the_card_cannot_hold_is_refused_in_a_sentence() -> None:
             gpu.next(timeout_s=60)
 
 
-def test_d07_one_search_at_a_time_on_a_card(tmp_path: Path) -> None:
+def test_one_search_at_a_time_on_a_card(tmp_path: Path) -> None:
     """The second waits, says for whom, and goes on when the first is done or dead."""
     path = tmp_path / "card.lock"
     story = f"""

@@ -116,7 +116,7 @@ class TestRecheck:
         worker = on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None)
         assert isinstance(worker.recheck(Recheck(config("denies NaN"), seed=1)), Evidence)
 
-    def test_a09_one_that_is_wrong_at_times_is_found_every_time(self, worker: Worker) -> None:
+    def test_one_that_is_wrong_at_times_is_found_every_time(self, worker: Worker) -> None:
         """Wrong with p = 0.2: it passes a single check four times out of five."""
         random.seed(9)
         passed = [worker.measure(Measure(config("racy"), None, seed)).ok for seed in range(100)]
@@ -153,20 +153,20 @@ class TestDuelOnADisturbedCard:
         return comparison
 
     @pytest.mark.parametrize("state", [CardState(throttled=("thermal",)), CardState(foreign=(4711,))])
-    def test_d05_d08_disturbed_rounds_are_done_again(self, state: CardState) -> None:
+    def test_disturbed_rounds_are_done_again(self, state: CardState) -> None:
         card = Hot(3, state)
         comparison = self.compared(card)
         assert card.looks == 8
         assert comparison.states == (CardState(sm_mhz=1980),) * 5
         assert comparison.marks == ()
 
-    def test_d08_what_stays_disturbed_is_kept_and_marked(self) -> None:
+    def test_what_stays_disturbed_is_kept_and_marked(self) -> None:
         card = Hot(10_000, CardState(throttled=("hardware", "thermal"), foreign=(4711,)))
         comparison = self.compared(card)
         assert card.looks == 15
         assert comparison.marks == ("contended", "throttled")
 
-    def test_d05_short_rounds_share_a_look_and_its_fate(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_short_rounds_share_a_look_and_its_fate(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tuner.measure.worker._LOOK_EVERY_S", 60.0)
         card = Hot(1, CardState(foreign=(4711,)))
         comparison = self.compared(card)
@@ -271,7 +271,7 @@ class InProcess:
         pass
 
 
-def test_a09_a_racy_config_is_never_the_answer_of_a_hundred_searches() -> None:
+def test_a_racy_config_is_never_the_answer_of_a_hundred_searches() -> None:
     """Half of the space is wrong in one launch of five, and no slower than the rest."""
     random.seed(9)
     space = [config(fault, block) for fault in ("none", "racy") for block in (64, 128, 256, 512)]
@@ -296,7 +296,7 @@ class TestRoles:
     def config(self, warps: int) -> Config:
         return catalog.resolve(toy("roles")).signature.config({"num_warps": warps, "num_stages": 1})
 
-    def test_a03_a06_what_is_added_to_starts_anew_in_every_launch(self, worker: Worker) -> None:
+    def test_what_is_added_to_starts_anew_in_every_launch(self, worker: Worker) -> None:
         before = {name: value.clone() for name, value in worker._tensors.items()}
         for warps in (1, 2, 4, 1):
             measured = worker.measure(Measure(self.config(warps), None, seed=0))
@@ -306,7 +306,7 @@ class TestRoles:
                 worker._draw(0)
                 assert torch.equal(worker._tensors[name], before[name])
 
-    def test_j05_eight_bit_floats_are_compared(self, worker: Worker) -> None:
+    def test_eight_bit_floats_are_compared(self, worker: Worker) -> None:
         evidence = worker.recheck(Recheck(self.config(2), seed=1))
         assert isinstance(evidence, Evidence), evidence
         assert evidence.max_error == 0
@@ -329,7 +329,7 @@ class Scripted(HostClock):
 
 
 @pytest.mark.parametrize(("latency_us", "launches"), [(6.0, 3 + 40), (180.0, 3 + 22), (1000.0, 3 + 10), (200_000.0, 3)])
-def test_d11_a_slow_config_keeps_to_its_time(latency_us: float, launches: int) -> None:
+def test_a_slow_config_keeps_to_its_time(latency_us: float, launches: int) -> None:
     clock = Scripted(latency_us)
     worker = Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
     assert worker.measure(Measure(config(), None, seed=1)).latency_us == latency_us
@@ -355,7 +355,7 @@ def test_every_set_of_operands_is_launched_on() -> None:
     assert all(torch.equal(values["out"], 2 * values["x"]) for values in worker._sets)
 
 
-def test_a01_what_is_written_in_place_is_restored_before_every_launch() -> None:
+def test_what_is_written_in_place_is_restored_before_every_launch() -> None:
     from tuner.measure import tensors
 
     halve = catalog.resolve(toy("halve"))

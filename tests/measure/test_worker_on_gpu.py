@@ -18,7 +18,7 @@ from tuner.records import Evidence
 pytestmark = pytest.mark.gpu
 
 
-def test_a08_a_huge_input_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_input_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 GiB that are only read, and 4 MiB that are written: what is taken beside goes by the latter."""
     halve = catalog.resolve(toy("halve"))
 

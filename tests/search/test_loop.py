@@ -47,7 +47,7 @@ class TestSearch(SearchContract):
         assert configs(1) != configs(2)
 
 
-def test_h01_an_exhausted_space_ends_the_search() -> None:
+def test_an_exhausted_space_ends_the_search() -> None:
     measurer = ScriptedMeasurer()
     result = search(SPACE, DEFAULT, measurer, budget=Budget(trials=1000))
     assert result.stopped == "exhausted"
@@ -71,7 +71,7 @@ def test_a_search_that_expects_nothing_better_ends() -> None:
     )
 
 
-def test_h02_an_infeasible_config_is_tried_once() -> None:
+def test_an_infeasible_config_is_tried_once() -> None:
     measurer = ScriptedMeasurer(outcome=lambda config: Outcome.INFEASIBLE if config["A"] > 4 else Outcome.OK)
     result = search(SPACE, DEFAULT, measurer, budget=Budget(trials=50))
     assert len(set(measurer.submitted)) == len(measurer.submitted) == 50
@@ -80,7 +80,7 @@ def test_h02_an_infeasible_config_is_tried_once() -> None:
     assert result.verdict.config["A"] == 4
 
 
-def test_h03_a_failure_is_never_the_best() -> None:
+def test_a_failure_is_never_the_best() -> None:
     """The fastest config of all computes nothing."""
     measurer = ScriptedMeasurer(outcome=only(BEST, Outcome.WRONG_RESULT))
     result = search(SPACE, DEFAULT, measurer)
@@ -90,7 +90,7 @@ def test_h03_a_failure_is_never_the_best() -> None:
     assert result.best.config != BEST
 
 
-def test_a09_a_finalist_that_is_wrong_on_other_inputs_is_out() -> None:
+def test_a_finalist_that_is_wrong_on_other_inputs_is_out() -> None:
     told: list[Measurement] = []
     result = search(SPACE, DEFAULT, ScriptedMeasurer(wrong_again=[BEST]), on_trial=told.append)
     assert result.verdict is not None
@@ -110,14 +110,14 @@ def test_a_finalist_that_fails_in_the_duel_is_out() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.WRONG_RESULT, Outcome.TIMEOUT])
-def test_c09_h05_when_all_fail_there_is_no_verdict(outcome: Outcome) -> None:
+def test_when_all_fail_there_is_no_verdict(outcome: Outcome) -> None:
     result = search(SPACE, DEFAULT, ScriptedMeasurer(outcome=lambda config: outcome), budget=Budget(trials=20))
     assert result.verdict is None
     assert result.best is None
     assert result.failures == {str(outcome): 20}
 
 
-def test_a10_a_wrong_default_does_not_throw_out_the_others() -> None:
+def test_a_wrong_default_does_not_throw_out_the_others() -> None:
     result = search(SPACE, DEFAULT, ScriptedMeasurer(outcome=only(DEFAULT, Outcome.WRONG_RESULT)))
     assert result.verdict is not None
     assert result.verdict.config == BEST
@@ -137,7 +137,7 @@ def test_configs_are_kept_on_their_way() -> None:
     assert measurer.most_on_the_way == 7
 
 
-def test_k01_an_interrupted_search_keeps_what_it_found() -> None:
+def test_an_interrupted_search_keeps_what_it_found() -> None:
     measurer = ScriptedMeasurer()
     result = search(SPACE, DEFAULT, measurer, sampler="random", stop=lambda: measurer.measured >= 10)
     assert result.stopped == "interrupted"
@@ -146,7 +146,7 @@ def test_k01_an_interrupted_search_keeps_what_it_found() -> None:
     assert result.best is not None
 
 
-def test_k02_a_resumed_search_repeats_nothing() -> None:
+def test_a_resumed_search_repeats_nothing() -> None:
     first = ScriptedMeasurer()
     known = search(SPACE, DEFAULT, first, budget=Budget(trials=50), stop=lambda: first.measured >= 37).measurements
     second = ScriptedMeasurer()
@@ -157,7 +157,7 @@ def test_k02_a_resumed_search_repeats_nothing() -> None:
     assert len(result.measurements) == 50
 
 
-def test_h11_measurements_outside_todays_choices_are_no_obstacle() -> None:
+def test_measurements_outside_todays_choices_are_no_obstacle() -> None:
     narrow = [config for config in SPACE if config["B"] < 4]
     known = search(SPACE, DEFAULT, ScriptedMeasurer(), sampler="grid", budget=Budget(trials=20)).measurements
     result = search(narrow, DEFAULT, ScriptedMeasurer(), known=[m for m in known if m.config in set(narrow)])
@@ -283,7 +283,7 @@ def test_guided_samplers_find_the_best_of_a_bowl_sooner_than_random() -> None:
     assert gp < 0.5 * chance
 
 
-def test_d09_on_a_flat_top_two_runs_name_the_same() -> None:
+def test_on_a_flat_top_two_runs_name_the_same() -> None:
     """300 configs within 1 % of the best: whoever is lucky in one measurement, the rule decides among them."""
     knobs = tuple(Knob(name, tuple(range(1, 1 + count))) for name, count in (("A", 10), ("B", 10), ("C", 4)))
     flat = Signature("flat", (Dim("N"),), ("fp32",), (*knobs, Knob("num_warps", (1,)), Knob("num_stages", (1,))))
@@ -355,7 +355,7 @@ def test_what_a_config_lost_is_told_round_by_round_where_it_met_the_answer() -> 
     assert result.slowdown(TOY.config({**BEST, "A": 32})) is None
 
 
-def test_c10_a_config_that_spills_may_win() -> None:
+def test_a_config_that_spills_may_win() -> None:
     class Spilling(ScriptedMeasurer):
         def next(self, timeout_s: float) -> Measurement | None:
             measurement = super().next(timeout_s)
@@ -366,7 +366,7 @@ def test_c10_a_config_that_spills_may_win() -> None:
     assert result.verdict.config == BEST
 
 
-def test_c06_exceptions_that_nobody_foresaw_are_counted_by_type() -> None:
+def test_exceptions_that_nobody_foresaw_are_counted_by_type() -> None:
     measurements = (
         Measurement(BEST, Outcome.ERROR, stage="launch", error="ZeroDivisionError: division by zero"),
         Measurement(DEFAULT, Outcome.ERROR, stage="launch", error="ZeroDivisionError: a bug"),

@@ -217,7 +217,7 @@ def test_the_fastest_wins_and_the_numbers_are_the_rounds() -> None:
 
 
 @pytest.mark.parametrize(("default_us", "kind"), [(100.9, "default"), (101.1, "tuned"), (99.0, "default")])
-def test_d13_the_default_wins_unless_beaten_by_more_than_one_percent(default_us: float, kind: str) -> None:
+def test_the_default_wins_unless_beaten_by_more_than_one_percent(default_us: float, kind: str) -> None:
     verdict = verdict_of({BEST: 100.0, DEFAULT: default_us})
     assert verdict.kind == kind
     if kind == "default":
@@ -233,7 +233,7 @@ def test_without_a_default_the_fastest_wins() -> None:
     assert verdict.default_latency_us is None
 
 
-def test_d09_among_equivalents_a_fixed_rule_decides() -> None:
+def test_among_equivalents_a_fixed_rule_decides() -> None:
     """0.3 % apart: the one with less shared memory, then the first by text, whoever was measured faster."""
     latencies = {BEST: 100.0, OTHER: 100.3, DEFAULT: 150.0}
     less = decide(rounds(latencies), list(latencies), DEFAULT, {BEST: 4096, OTHER: 1024})
@@ -351,7 +351,7 @@ class TestRoundsWanted:
 
 
 @pytest.mark.parametrize("drift", [wave, ramp])
-def test_d05_drift_meets_all_alike(drift: Callable[[float], float]) -> None:
+def test_drift_meets_all_alike(drift: Callable[[float], float]) -> None:
     """The true best, or one within 1 % of it, in at least 95 of 100 seeds, though the rule would like the slower.
 
     In a long simulation it is 100, and 89 with the wave if the contenders' own medians said who leads.
@@ -362,7 +362,7 @@ def test_d05_drift_meets_all_alike(drift: Callable[[float], float]) -> None:
     assert sum(true[winner] <= 101 for winner in winners) >= 95
 
 
-def test_d05_clocks_that_only_drift_change_no_ratio() -> None:
+def test_clocks_that_only_drift_change_no_ratio() -> None:
     true = {BEST: 100.0, OTHER: 102.0, DEFAULT: 110.0}
     comparison = Comparison(
         tuple(config.text for config in true),
@@ -382,7 +382,7 @@ def test_launches_that_take_half_or_half_as_much_again_win_nothing(times: float)
     assert winners.count(BEST) >= 99
 
 
-def test_d03_the_first_visit_costs_nobody_the_race() -> None:
+def test_the_first_visit_costs_nobody_the_race() -> None:
     """Thrice the time for whoever stands first in the list: the same winner for every order of it."""
     true = {BEST: 100.0, OTHER: 100.4, SPACE[11]: 103.0, SPACE[23]: 110.0, DEFAULT: 125.0}
     shared = dict.fromkeys(true, 1024) | {BEST: 512}
@@ -395,7 +395,7 @@ def test_d03_the_first_visit_costs_nobody_the_race() -> None:
     assert winners == {BEST}
 
 
-def test_d03_a_first_round_that_is_always_slow_does_not_enter_the_estimate() -> None:
+def test_a_first_round_that_is_always_slow_does_not_enter_the_estimate() -> None:
     true = {BEST: 100.0, OTHER: 102.0, DEFAULT: 110.0}
     slow, plain = (compared(Card(0, noise=0.003, first_round=first), true)[0] for first in (3.0, 1.0))
     assert slow.config == plain.config == BEST
@@ -403,7 +403,7 @@ def test_d03_a_first_round_that_is_always_slow_does_not_enter_the_estimate() -> 
     assert slow.speedup == pytest.approx(plain.speedup)
 
 
-def test_d09_near_ties_are_reported_and_two_seeds_agree() -> None:
+def test_near_ties_are_reported_and_two_seeds_agree() -> None:
     """Five within 0.5 %: which was fastest is noise, and the rule names one."""
     true = {config: 100 + number / 10 for number, config in enumerate(FIVE, 1)} | {DEFAULT: 110.0}
     shared = {config: 1024 * (5 - number) for number, config in enumerate(FIVE)} | {DEFAULT: 0}
@@ -412,7 +412,7 @@ def test_d09_near_ties_are_reported_and_two_seeds_agree() -> None:
     assert all({tie.config for tie in verdict.ties} == set(FIVE[:4]) for verdict in verdicts)
 
 
-def test_d09_what_is_lost_and_how_often_two_runs_agree() -> None:
+def test_what_is_lost_and_how_often_two_runs_agree() -> None:
     """Five finalists within 2 %, 1 % noise. In a long simulation 0.20 % are lost, all agree, 99 % are covered."""
     losses, agreed, covered = [], [], []
     for seed in range(40):
@@ -440,7 +440,7 @@ def test_looking_again_and_again_leaves_an_honest_interval() -> None:
 
 
 @pytest.mark.parametrize(("gain", "changes"), [(0.005, 0), (0.03, 1)])
-def test_d10_ten_nights_change_the_incumbent_once_or_never(gain: float, changes: int) -> None:
+def test_ten_nights_change_the_incumbent_once_or_never(gain: float, changes: int) -> None:
     """The config in service stands in the default's place: only a gain of more than 1 % replaces it, for good."""
     true = {BEST: 100.0, OTHER: 100 * (1 + gain)}
     service = [OTHER]

@@ -53,7 +53,7 @@ def searched(store: Store, measurer: type[ScriptedMeasurer]) -> tuple[str, ...]:
     return found.answer.marks
 
 
-def test_d07_a_contended_answer_does_not_replace_a_clean_one(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_contended_answer_does_not_replace_a_clean_one(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert searched(store, ScriptedMeasurer) == ()
     assert searched(store, Beside) == ()
     assert "there is an answer from when nobody did: it stays" in capsys.readouterr().err
@@ -61,7 +61,7 @@ def test_d07_a_contended_answer_does_not_replace_a_clean_one(store: Store, capsy
     assert len(store.answers()) == 1
 
 
-def test_d07_it_is_kept_where_there_is_no_better_and_a_clean_one_replaces_it(store: Store) -> None:
+def test_it_is_kept_where_there_is_no_better_and_a_clean_one_replaces_it(store: Store) -> None:
     assert searched(store, Beside) == ("contended",)
     assert searched(store, Beside) == ("contended",)
     assert len(store.answers()) == 2
@@ -82,7 +82,7 @@ def anew(store: Store, size: int, measurer: ScriptedMeasurer, *, warm_start: boo
     )
 
 
-def test_g08_winners_of_near_problems_go_first_and_what_they_lost_is_written_down(store: Store) -> None:
+def test_winners_of_near_problems_go_first_and_what_they_lost_is_written_down(store: Store) -> None:
     """At N=64 the best is `BEST`; at N=96 it is the one with the next lower `B`."""
 
     def elsewhere(config: Config) -> float:

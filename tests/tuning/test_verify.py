@@ -62,7 +62,7 @@ class TestJudge:
             f"and is {default / 100:.3f} ({default / 100:.3f} - {default / 100:.3f})",
         )
 
-    def test_d13_slower_than_the_default_is_a_change(self) -> None:
+    def test_slower_than_the_default_is_a_change(self) -> None:
         check = judged(100.0, 97.0, 100.1)
         assert check.changes == ("it is slower than the default: 0.970 (0.970 - 0.970) times as fast",)
 
@@ -100,7 +100,7 @@ def _with_a_tie(config: Config) -> float:
 
 class TestVerify:
     @pytest.mark.parametrize("seed", range(5))
-    def test_j07_what_a_search_answers_holds_the_next_day(self, seed: int) -> None:
+    def test_what_a_search_answers_holds_the_next_day(self, seed: int) -> None:
         found = _found(ScriptedMeasurer(noise=0.01, seed=seed))
         check = verify(found, DEFAULT, ScriptedMeasurer(noise=0.01, seed=100 + seed))
         assert check.outcome == "holds", check.changes
