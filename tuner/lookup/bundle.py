@@ -10,10 +10,7 @@ where its name ends in .gz, and takes its name only when it is whole and was rea
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
-import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,7 +19,7 @@ from typing import Any
 
 from tuner.errors import BadBundle, UsageError
 from tuner.kernels.spec import Signature
-from tuner.records import Device, StoredAnswer, Transfer
+from tuner.records import Device, StoredAnswer, Transfer, files
 from tuner.records.codec import (
     answer_from_json,
     answer_to_json,
@@ -38,8 +35,9 @@ MOST_BYTES = 256 << 20
 BEGINS = b'{"sha256":'
 """The first bytes of a document, which no other format has."""
 _HEAD = BEGINS + b'"%b",'
+_COMPRESSION = 6
+"""Level of gzip."""
 _HEAD_BYTES = len(_HEAD % (b"0" * 64))
-_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -88,9 +86,7 @@ def unpacked(data: bytes, origin: str) -> Bundle:
     Raises:
         BadBundle: it is too large, cut off, altered, of a newer format, or none of ours.
     """
-    data = _inflated(data, origin) if data.startswith(_GZIP) else data
-    if len(data) > MOST_BYTES:
-        raise _too_large(origin)
+    data = _uncompressed(data, origin)
     document = _parsed(data, origin)
     _check_hash(data, origin)
     try:
@@ -128,31 +124,24 @@ def write(
     """
     data = packed(snapshot, signatures, answers, transfers)
     if file.suffix == ".gz":
-        data = gzip.compress(data, 6, mtime=0)
+        data = files.compress(data, _COMPRESSION)
     held = unpacked(data, str(file))
-    beside = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(beside, file)
+        files.write_atomically(file, data)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise UsageError(f"{file} cannot be written: {error.strerror}; name one in a folder that takes it") from error
     return held
 
 
-def _inflated(data: bytes, origin: str) -> bytes:
-    """No more than may be is ever unpacked: a small file can hold a very large one."""
-    inflater = zlib.decompressobj(wbits=31)
+def _uncompressed(data: bytes, origin: str) -> bytes:
     try:
-        plain = inflater.decompress(data, MOST_BYTES + 1)
-    except zlib.error as error:
+        return files.uncompress(data, MOST_BYTES)
+    except files.TooLarge as error:
+        raise _too_large(origin) from error
+    except files.CutOff as error:
+        raise _cut_off(origin) from error
+    except files.Damaged as error:
         raise BadBundle(f"{origin} is damaged: {error}; export it again") from error
-    if len(plain) <= MOST_BYTES and not inflater.eof:
-        raise _cut_off(origin)
-    return plain
 
 
 def _parsed(data: bytes, origin: str) -> dict[str, Any]:
