@@ -35,7 +35,7 @@ class AtOnce:
     """Measures in no time; one config in fifty fails."""
 
     capacity = 20
-    in_line = False
+    waits_for_device = False
 
     def __init__(self) -> None:
         self._waiting: deque[Config] = deque()

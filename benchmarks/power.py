@@ -32,7 +32,7 @@ BATCH = 16
 """Launches between two looks at the card; as many are queued behind them, so that it never waits."""
 
 
-def run_for(seconds: float, launch: Callable[[], object], seen: card.Card) -> dict[str, float]:
+def run_for(seconds: float, launch: Callable[[], object], seen: card.CardMonitor) -> dict[str, float]:
     """Launches without a pause; what the second half took and drew, once clock and heat have settled."""
     batches: list[tuple[torch.cuda.Event, float, float]] = []
     settled = 0
@@ -56,7 +56,7 @@ def run_for(seconds: float, launch: Callable[[], object], seen: card.Card) -> di
     return {"us": median(between), "w": median(watts), "mhz": median(clocks)}
 
 
-def measured(problem: Problem, seconds: float, repeats: int, seen: card.Card) -> dict[str, dict[str, float]]:
+def measured(problem: Problem, seconds: float, repeats: int, seen: card.CardMonitor) -> dict[str, dict[str, float]]:
     """Medians of the repeats, in which the default and torch take turns."""
     kernel, limits = catalog.load(problem.op), device.describe(0).limits
     operands = kernel.operands(problem)
@@ -83,7 +83,7 @@ def main() -> None:
     options.add_argument("--repeats", type=int, default=2)
     options.add_argument("--out", type=Path, help="write what was measured as JSON")
     given = options.parse_args()
-    seen = card.look(device.bus_id(0))
+    seen = card.open_monitor(device.bus_id(0))
     signature = catalog.load("gemm").signature
     report = {
         problem.text: measured(problem, given.seconds, given.repeats, seen) for problem in map(signature.problem, SIZES)

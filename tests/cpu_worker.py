@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
-from tuner.measure.card import Card
+from tuner.measure.card import CardMonitor
 from tuner.measure.clock import Clock, Run, Timer
 from tuner.measure.messages import Task
 from tuner.measure.processes import connect, die_with, parent
@@ -41,7 +41,7 @@ class HostClock(Clock):
         pass
 
 
-def on_cpu(task: Task, tell: Callable[[Any], None], card: Card | None = None) -> Worker:
+def on_cpu(task: Task, tell: Callable[[Any], None], card: CardMonitor | None = None) -> Worker:
     """A worker on the CPU."""
     return Worker(task, tell, card=card, device="cpu", clock=HostClock())
 

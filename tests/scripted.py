@@ -50,16 +50,16 @@ class ScriptedMeasurer:
         noise: float = 0.0,
         seed: int = 0,
         outcome: Callable[[Config], Outcome] = lambda config: Outcome.OK,
-        wrong_again: Sequence[Config] = (),
-        dies_in_duel: Sequence[Config] = (),
+        fails_recheck: Sequence[Config] = (),
+        fails_in_comparison: Sequence[Config] = (),
         luck: Callable[[Config], float] = lambda config: 1.0,
         vendor_us: float = 120.0,
         capacity: int = 4,
     ) -> None:
         self._latency, self._noise, self._random = latency_us, noise, random.Random(seed)
         self._outcome, self._luck = outcome, luck
-        self._dies_in_duel = set(dies_in_duel)
-        self._wrong_again, self._vendor_us, self._capacity = set(wrong_again), vendor_us, capacity
+        self._fails_in_comparison = set(fails_in_comparison)
+        self._fails_recheck, self._vendor_us, self._capacity = set(fails_recheck), vendor_us, capacity
         self._waiting: deque[Config] = deque()
         self.submitted: list[Config] = []
         self.most_on_the_way = 0
@@ -71,7 +71,7 @@ class ScriptedMeasurer:
         return self._capacity
 
     @property
-    def in_line(self) -> bool:
+    def waits_for_device(self) -> bool:
         return False
 
     @property
@@ -101,14 +101,14 @@ class ScriptedMeasurer:
     def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
         return [
             Measurement(config, Outcome.WRONG_RESULT, stage="check", error="wrong on other inputs")
-            if config in self._wrong_again
+            if config in self._fails_recheck
             else Evidence(0.05, 0.1, ("normal", "special"), 34)
             for config in configs
         ]
 
     def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
         for config in configs:
-            if config in self._dies_in_duel:
+            if config in self._fails_in_comparison:
                 return Measurement(config, Outcome.CRASHED, stage="comparison", error="as scripted")
         names = (*(config.text for config in configs), VENDOR)
         return Comparison(

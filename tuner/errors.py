@@ -6,6 +6,7 @@
     |   `-- BadBundle       answers from elsewhere that are damaged, altered, too many or of a newer format
     |-- NoDevice            no GPU, and nothing recorded that could stand in for one
     |-- NothingFound        asked in full, and there is no answer
+    |-- Interrupted         a search was stopped; its measurements are kept
     |-- MeasureError        the machinery around the configs broke, not a config
     `-- StoreError          the database cannot be read or written
         `-- ReadOnly        it can be read, and not written
@@ -50,6 +51,12 @@ class NothingFound(TunerError):
     """The request was understood and has no answer."""
 
     http_status = 404
+
+
+class Interrupted(TunerError):
+    """A search was stopped before it had an answer; its measurements are kept, and the next search goes on from them."""
+
+    exit_code = 130
 
 
 class MeasureError(TunerError):

@@ -19,7 +19,7 @@ from helpers import H200, toy
 from tuner import catalog
 from tuner.cli import cli
 from tuner.db.store import Store
-from tuner.measure.card import Unseen
+from tuner.measure.card import NoMonitor
 from tuner.measure.processes import Child
 from tuner.records import CardState, Environment, RooflineLimits
 
@@ -28,7 +28,7 @@ SLOW = RooflineLimits(0.001, {}, {"cold-events-1": 1e-3, "cold-graph-1": 1e-4, "
 PROBLEM = ("--N", "4096")
 
 
-class Busy(Unseen):
+class Busy(NoMonitor):
     """A card that somebody uses, for as many looks as told."""
 
     def __init__(self, looks: float = inf) -> None:
@@ -59,10 +59,10 @@ class Machine:
         )
         patch.setattr("tuner.measure.device.bus_id", lambda index: "0000:1b:00.0")
         patch.setattr("tuner.tuning.target.lock_path", lambda address: folder / "card.lock")
-        patch.setattr("tuner.tuning.target.look", lambda address: Unseen())
+        patch.setattr("tuner.tuning.target.open_monitor", lambda address: NoMonitor())
         patch.setattr("tuner.measure.gpu.start_worker", self._start)
-        patch.setattr("tuner.measure.compilers.Child", self._pool)
-        patch.setattr("tuner.tuning.target.survey", self._survey)
+        patch.setattr("tuner.measure.compile_pool.Child", self._pool)
+        patch.setattr("tuner.tuning.target.measure_roofline_limits", self._survey)
 
     def _start(self, gpu: int, module: str = "") -> Child:
         self.started.append(gpu)
@@ -84,7 +84,7 @@ class Machine:
         self._patch.setattr("tuner.tuning.target.lock_path", lambda address: folder / f"{address}.lock")
 
     def card(self, look: Callable[[str], Any]) -> None:
-        self._patch.setattr("tuner.tuning.target.look", look)
+        self._patch.setattr("tuner.tuning.target.open_monitor", look)
 
     def __call__(self, command: str, *options: str) -> Result:
         return CliRunner().invoke(cli, [command, toy("on_torch"), *PROBLEM, *options], standalone_mode=False)
@@ -130,7 +130,7 @@ def test_what_got_ready_early_is_gone_where_nothing_can_be_searched(
     monkeypatch.setattr("tuner.tuning.target.feasible", lambda *asked: iter(()))
     done = machine("search")
     assert "no config of" in str(done.exception)
-    assert len(machine.children) == 2  # the worker that was to survey the card, and the pool
+    assert len(machine.children) == 2  # the worker that was to measure_roofline_limits the card, and the pool
     assert not any(child.runs for child in machine.children)
 
 
@@ -353,7 +353,7 @@ class TestBench:
 
     def test_a_card_that_others_use_is_not_measured_on(self, machine: Machine, suite: str, tmp_path: Path) -> None:
         machine.cards(tmp_path, 2)
-        machine.card(lambda address: Busy() if "01" in address else Unseen())
+        machine.card(lambda address: Busy() if "01" in address else NoMonitor())
         done = self.bench("--suite", suite, "--gpu", "0,1")
         assert str(done.exception).startswith("GPU 1 is in use by process 4711")
         assert machine.surveys == 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from tuner.measure.card import NvmlCard, Unseen, look
+from tuner.measure.card import NoMonitor, NvmlMonitor, open_monitor
 from tuner.records import CardState
 
 
@@ -57,8 +57,8 @@ class Nvml:
         ]
 
 
-def card(nvml: Nvml) -> NvmlCard:
-    return NvmlCard(nvml, "handle", now=lambda: 1000.0)
+def card(nvml: Nvml) -> NvmlMonitor:
+    return NvmlMonitor(nvml, "handle", now=lambda: 1000.0)
 
 
 def test_a_quiet_card() -> None:
@@ -112,11 +112,11 @@ def test_a_card_that_does_not_say_who_computes_is_taken_at_its_list() -> None:
 
 
 def test_a_card_that_tells_nothing_has_an_empty_state() -> None:
-    assert NvmlCard(SimpleNamespace(NVMLError=NVMLError, NVMLError_NotFound=NVMLError_NotFound), None).state() == (
+    assert NvmlMonitor(SimpleNamespace(NVMLError=NVMLError, NVMLError_NotFound=NVMLError_NotFound), None).state() == (
         CardState()
     )
 
 
 def test_without_a_driver_nothing_is_seen() -> None:
-    assert isinstance(look("0000:1b:00.0"), Unseen)
-    assert look("0000:1b:00.0").state() is None
+    assert isinstance(open_monitor("0000:1b:00.0"), NoMonitor)
+    assert open_monitor("0000:1b:00.0").state() is None

@@ -1,4 +1,4 @@
-"""The clocks on a real card: what they can and cannot make a kernel look like."""
+"""The clocks on a real card: what they can and cannot make a kernel open_monitor like."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tuner import catalog
 from tuner.kernels.spec import Problem
 from tuner.measure.device import bus_id, describe
-from tuner.measure.gpu import GpuMeasurer, start_worker, survey
+from tuner.measure.gpu import GpuMeasurer, measure_roofline_limits, start_worker
 from tuner.records import POLICIES, Measurement, RooflineLimits
 
 pytestmark = pytest.mark.gpu
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 def roofline_limits() -> RooflineLimits:
     worker = start_worker(0)
     try:
-        return survey(worker)
+        return measure_roofline_limits(worker)
     finally:
         worker.kill()
 
@@ -65,10 +65,10 @@ def test_a_warm_cache_shows(roofline_limits: RooflineLimits) -> None:
 
 
 def test_the_state_of_the_card_is_seen() -> None:
-    from tuner.measure.card import NvmlCard, look
+    from tuner.measure.card import NvmlMonitor, open_monitor
 
-    card = look(bus_id(0))
-    assert isinstance(card, NvmlCard)
+    card = open_monitor(bus_id(0))
+    assert isinstance(card, NvmlMonitor)
     state = card.state()
     assert state.sm_mhz is not None
     assert state.temperature_c is not None

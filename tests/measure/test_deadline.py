@@ -12,14 +12,14 @@ from helpers import H200, toy
 from tuner import catalog
 from tuner.kernels.spec import Config
 from tuner.measure import recorded
-from tuner.measure.deadline import Adaptive, Deadline
+from tuner.measure.deadline import AdaptiveDeadline, Deadline
 from tuner.measure.messages import Compiled, Pool
 from tuner.measure.processes import Child
 from tuner.records import Outcome
 
 
 def test_a_deadline_follows_what_nine_of_ten_take() -> None:
-    deadline = Deadline(30.0, Adaptive(times=4.0, least_s=5.0, after=20))
+    deadline = Deadline(30.0, AdaptiveDeadline(times=4.0, least_s=5.0, after=20))
     for _ in range(19):
         deadline.learn(2.0)
     assert deadline.seconds == 30.0  # too few to tell
@@ -45,7 +45,7 @@ def test_nothing_fast_is_given_up_on_a_recorded_space() -> None:
     space = recorded.load("gemm-256x4096x14336-bf16-nt-nvidia-h200")
     best = min(measurement.latency_us for measurement in space.measurements if measurement.ok)
     for seed in range(3):
-        deadline = Deadline(30.0, Adaptive())
+        deadline = Deadline(30.0, AdaptiveDeadline())
         given_up = []
         for measurement in random.Random(seed).sample(space.measurements, len(space.measurements)):
             if (measurement.compile_s or 0.0) > deadline.seconds:
@@ -68,7 +68,7 @@ def test_the_pool_gives_up_a_compile_that_takes_much_longer_than_others(
         return signature.config({"BLOCK": block, "FAULT": fault, "num_warps": 1, "num_stages": 1})
 
     pool = Child("tuner.measure.compile")
-    adaptive = Adaptive(times=3.0, least_s=1.0, after=2)
+    adaptive = AdaptiveDeadline(times=3.0, least_s=1.0, after=2)
     pool.send(Pool(toy("faulty"), signature.problem({"N": 1000}), H200.limits, 2, 600.0, adaptive))
     for config in (faulty("sleeps", 256), faulty("none", 256), faulty("none", 512)):
         pool.send(config)

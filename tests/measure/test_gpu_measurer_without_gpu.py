@@ -20,9 +20,9 @@ from scripted_worker import latency_us
 from tuner import catalog
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
-from tuner.measure.compilers import Compilers
-from tuner.measure.gpu import GpuMeasurer, Workers
-from tuner.measure.lock import Lock
+from tuner.measure.compile_pool import CompilePool
+from tuner.measure.gpu import GpuMeasurer, WorkerPool
+from tuner.measure.lock import GpuLock
 from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome
 
 SIGNATURE = catalog.resolve(toy("faulty")).signature
@@ -255,8 +255,8 @@ def test_one_search_at_a_time_on_a_card(tmp_path: Path) -> None:
     story = f"""
 import sys, time
 from pathlib import Path
-from tuner.measure.lock import Lock
-lock = Lock(Path({str(path)!r}), "gemm M=1", lambda line: print(line, flush=True))
+from tuner.measure.lock import GpuLock
+lock = GpuLock(Path({str(path)!r}), "gemm M=1", lambda line: print(line, flush=True))
 print("in", flush=True)
 time.sleep(600)
 """
@@ -275,14 +275,14 @@ time.sleep(600)
             running.kill()
             running.communicate()
     said: list[str] = []
-    Lock(path, "gemm M=1", said.append).release()
-    Lock(path, "gemm M=1", said.append).release()
+    GpuLock(path, "gemm M=1", said.append).release()
+    GpuLock(path, "gemm M=1", said.append).release()
     assert said == []
 
 
 def test_a_worker_that_did_nothing_wrong_serves_the_next_problem() -> None:
     """So a suite of problems does not wait for a new one each time."""
-    workers = Workers(0, "scripted_worker")
+    workers = WorkerPool(0, "scripted_worker")
     served = []
     for fault in ("none", "wild", "none"):
         with measurer(workers=workers, spare=False) as gpu:
@@ -297,7 +297,7 @@ def test_a_worker_that_did_nothing_wrong_serves_the_next_problem() -> None:
 
 
 def test_a_fresh_worker_is_kept_rather_than_one_that_served() -> None:
-    workers = Workers(0, "scripted_worker")
+    workers = WorkerPool(0, "scripted_worker")
     with measurer(workers=workers) as gpu:
         measured(gpu, [config("none")])
         fresh = workers.waiting
@@ -326,7 +326,7 @@ def test_the_child_sees_one_card_of_those_the_caller_sees(monkeypatch: pytest.Mo
 
 def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
     """They have the pool and the worker one after the other, and neither is started again."""
-    compilers, workers = Compilers(jobs=2), Workers(0, "scripted_worker")
+    compilers, workers = CompilePool(jobs=2), WorkerPool(0, "scripted_worker")
 
     def search(N: int) -> GpuMeasurer:
         problem = SIGNATURE.problem({"N": N})
@@ -338,8 +338,8 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
     ours.settle(timeout_s=5.0)
     other = search(2000)
     assert other._pool is pool
-    assert other.in_line
-    assert not ours.in_line
+    assert other.waits_for_device
+    assert not ours.waits_for_device
     other.submit(config("refused"))
     other.submit(config("none", block=512))
     until(lambda: pool.pipe.poll())  # it compiles, and has no worker yet
@@ -349,7 +349,7 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
     assert found[config("refused")].outcome is Outcome.COMPILE_ERROR
     assert found[config("none", block=512)].ok
     assert other._worker is worker
-    assert not other.in_line
+    assert not other.waits_for_device
     other.close()
     compilers.close()
     workers.close()
@@ -359,7 +359,7 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
 
 def test_a_worker_that_cannot_be_started_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    compilers, workers, refused = Compilers(jobs=1), Workers(1, "scripted_worker"), list[IndexError]()
+    compilers, workers, refused = CompilePool(jobs=1), WorkerPool(1, "scripted_worker"), list[IndexError]()
 
     def start() -> None:
         try:

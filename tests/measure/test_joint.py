@@ -10,7 +10,7 @@ from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
-from tuner.measure.joint import OBJECTIVES, JointComparison, JointMeasurer, Part
+from tuner.measure.joint import OBJECTIVES, JointComparison, JointMeasurer, JointProblem
 from tuner.records import VENDOR, Evidence, Measurement, Outcome, median
 from tuner.search.loop import Budget, Result, search
 
@@ -49,8 +49,8 @@ class Problems:
         self.turns: list[int] = []
         self.told: list[tuple[int, Measurement]] = []
         parts = [
-            Part(SMALL, self._turn(0, self.small), DEFAULT),
-            Part(LARGE, self._turn(1, self.large), default, own, known),
+            JointProblem(SMALL, self._turn(0, self.small), DEFAULT),
+            JointProblem(LARGE, self._turn(1, self.large), default, own, known),
         ]
         self.joint = JointMeasurer(parts, OBJECTIVES[objective], lambda *measured: self.told.append(measured))
 
@@ -182,14 +182,14 @@ def test_the_own_answer_meets_the_others_and_is_missed_by_nobody_where_it_fails(
     assert with_it.comparison.companions == ((DEFAULT.text,), (THERE.text, BEST_THERE.text))
     assert median(with_it.comparison.parts[1].of(BEST_THERE.text)) == pytest.approx(1000.0)
     assert BEST_THERE.text not in with_it.comparison.contenders
-    problems = Problems(ScriptedMeasurer(), ScriptedMeasurer(large, dies_in_duel=[BEST_THERE]), own=BEST_THERE)
+    problems = Problems(ScriptedMeasurer(), ScriptedMeasurer(large, fails_in_comparison=[BEST_THERE]), own=BEST_THERE)
     without = problems.search(trials=8)
     assert isinstance(without.comparison, JointComparison)
     assert without.comparison.companions == ((DEFAULT.text,), (THERE.text,))
     assert problems.told[-1][1].outcome is Outcome.CRASHED
 
 
-@pytest.mark.parametrize("fault", ["dies_in_duel", "wrong_again"])
+@pytest.mark.parametrize("fault", ["fails_in_comparison", "fails_recheck"])
 def test_a_finalist_that_fails_on_one_problem_is_out(fault: str) -> None:
     winner = min(SPACE, key=brute_force("geomean").__getitem__)
     problems = Problems(ScriptedMeasurer(), ScriptedMeasurer(large, **{fault: [winner]}))  # type: ignore[arg-type]

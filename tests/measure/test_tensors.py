@@ -38,40 +38,40 @@ def test_shapes_strides_and_dtypes_are_as_stated(values: dict[str, torch.Tensor]
 @pytest.mark.parametrize("place", [-1, 43])
 def test_a_write_on_either_side_is_noticed(values: dict[str, torch.Tensor], place: int) -> None:
     """43 elements lie from the first of `out` to its last."""
-    assert tensors.intact(OPERANDS, values)
+    assert tensors.guards_intact(OPERANDS, values)
     out = values["out"]
     out.as_strided((1,), (1,), out.storage_offset() + place)[0] = 0.0
-    assert not tensors.intact(OPERANDS, values)
+    assert not tensors.guards_intact(OPERANDS, values)
 
 
 def test_all_of_an_output_is_its_own(values: dict[str, torch.Tensor]) -> None:
     tensors.poison(OPERANDS, values)
     values["state"].fill_(0)
-    assert tensors.intact(OPERANDS, values)
+    assert tensors.guards_intact(OPERANDS, values)
 
 
 def test_elsewhere_is_another_place_with_the_alignment_asked_for(values: dict[str, torch.Tensor]) -> None:
-    moved = tensors.elsewhere(OPERANDS, values, alignment=16)
+    moved = tensors.relocate(OPERANDS, values, alignment=16)
     assert moved["x"] is values["x"]
     assert {moved[name].data_ptr() % 32 for name in ("state", "out")} == {16}
     assert torch.equal(moved["state"], values["state"])
     assert moved["out"].stride() == (9, 1)
-    assert tensors.intact(OPERANDS, moved)
+    assert tensors.guards_intact(OPERANDS, moved)
 
 
 def test_copies_hold_the_same_elsewhere(values: dict[str, torch.Tensor]) -> None:
-    copies = tensors.copied(OPERANDS, values)
+    copies = tensors.copy(OPERANDS, values)
     assert copies["x"].data_ptr() != values["x"].data_ptr()
     assert torch.equal(copies["x"], values["x"])
 
 
 def test_a_change_of_what_is_only_read_is_noticed(values: dict[str, torch.Tensor]) -> None:
-    before = tensors.sums(OPERANDS, values)
+    before = tensors.checksums(OPERANDS, values)
     assert set(before) == {"x"}
     values["state"].zero_()
-    assert tensors.sums(OPERANDS, values) == before
+    assert tensors.checksums(OPERANDS, values) == before
     values["x"][4, 6] = -values["x"][4, 6]
-    assert tensors.sums(OPERANDS, values) != before
+    assert tensors.checksums(OPERANDS, values) != before
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
@@ -80,12 +80,12 @@ def test_a_change_of_any_one_element_changes_the_sum(strides: tuple[int, int], d
     operands = {"x": Operand((5, 7), dtype, strides=strides)}
     x = tensors.allocate(operands, "cpu")["x"]
     x.fill_(100)
-    before = tensors.sums(operands, {"x": x})
+    before = tensors.checksums(operands, {"x": x})
     for place in product(range(5), range(7)):
         x[place] += 1
-        assert tensors.sums(operands, {"x": x}) != before, place
+        assert tensors.checksums(operands, {"x": x}) != before, place
         x[place] -= 1
-    assert tensors.sums(operands, {"x": x}) == before
+    assert tensors.checksums(operands, {"x": x}) == before
 
 
 def test_a_workspace_is_zero_where_it_counts_and_nothing_where_it_does_not() -> None:

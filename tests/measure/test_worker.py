@@ -22,7 +22,7 @@ from tuner import catalog
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.clock import Run, Timer
-from tuner.measure.gpu import GpuMeasurer, Workers
+from tuner.measure.gpu import GpuMeasurer, WorkerPool
 from tuner.measure.messages import Measure, Recheck, Rounds, Stage, Task
 from tuner.measure.worker import Worker, serve
 from tuner.records import VENDOR, CardState, Comparison, Evidence, Measurement, Outcome
@@ -248,7 +248,7 @@ class InProcess:
         return 4
 
     @property
-    def in_line(self) -> bool:
+    def waits_for_device(self) -> bool:
         return False
 
     def submit(self, config: Config) -> None:
@@ -369,9 +369,9 @@ def test_what_is_written_in_place_is_restored_before_every_launch() -> None:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
+def workers() -> Iterator[WorkerPool]:
     """One serves all searches: to start it takes longer than they do."""
-    made = Workers(0, "cpu_worker")
+    made = WorkerPool(0, "cpu_worker")
     yield made
     made.close()
 
@@ -380,7 +380,7 @@ class TestSearchOnCpu(SearchContract):
     """The whole way of a search on a GPU, with real processes: pool, worker, pipes, recheck, duel."""
 
     @pytest.fixture
-    def subject(self, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
+    def subject(self, workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
         monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
         space = [c for c in feasible(KERNEL, PROBLEM, H200.limits) if c["FAULT"] in ("none", "wrong", "raises")]

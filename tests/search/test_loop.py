@@ -15,7 +15,7 @@ from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Dim, Knob, Signature
 from tuner.measure import recorded
-from tuner.measure.joint import OBJECTIVES, JointMeasurer, Part
+from tuner.measure.joint import OBJECTIVES, JointMeasurer, JointProblem
 from tuner.measure.recorded import RecordedMeasurer
 from tuner.records import Comparison, Evidence, Measurement, Outcome
 from tuner.search.loop import Budget, Result, close_to_best, search
@@ -26,7 +26,7 @@ def _subject(name: str) -> Subject:
     if name == "scripted":
         return Subject(SPACE, DEFAULT, ScriptedMeasurer)
     if name == "joint":
-        parts = [Part(TOY.problem({"N": size}), ScriptedMeasurer, DEFAULT) for size in (64, 4096)]
+        parts = [JointProblem(TOY.problem({"N": size}), ScriptedMeasurer, DEFAULT) for size in (64, 4096)]
         return Subject(SPACE, DEFAULT, lambda: JointMeasurer(parts, OBJECTIVES["geomean"]))
     space = recorded.load(name)
     configs = [measurement.config for measurement in space.measurements]
@@ -92,7 +92,7 @@ def test_a_failure_is_never_the_best() -> None:
 
 def test_a_finalist_that_is_wrong_on_other_inputs_is_out() -> None:
     told: list[Measurement] = []
-    result = search(SPACE, DEFAULT, ScriptedMeasurer(wrong_again=[BEST]), on_trial=told.append)
+    result = search(SPACE, DEFAULT, ScriptedMeasurer(fails_recheck=[BEST]), on_trial=told.append)
     assert result.verdict is not None
     assert result.verdict.config != BEST
     assert told[-1].config == BEST
@@ -102,7 +102,7 @@ def test_a_finalist_that_is_wrong_on_other_inputs_is_out() -> None:
 
 def test_a_finalist_that_fails_in_the_duel_is_out() -> None:
     told: list[Measurement] = []
-    result = search(SPACE, DEFAULT, ScriptedMeasurer(dies_in_duel=[BEST]), on_trial=told.append)
+    result = search(SPACE, DEFAULT, ScriptedMeasurer(fails_in_comparison=[BEST]), on_trial=told.append)
     assert result.verdict is not None
     assert result.verdict.config != BEST
     assert told[-1].config == BEST
@@ -410,7 +410,7 @@ def test_compilers_run_ahead_while_another_search_has_the_device(trials: int | N
 
     class InLine(ScriptedMeasurer):
         @property
-        def in_line(self) -> bool:
+        def waits_for_device(self) -> bool:
             return self.measured == 0
 
     knobs = (Knob("A", tuple(range(1, 401))), Knob("num_warps", (1,)), Knob("num_stages", (1,)))

@@ -72,7 +72,7 @@ def test_rounds_go_on_until_the_ratios_are_known() -> None:
 def test_a_config_that_is_wrong_is_a_failed_row() -> None:
     row = benched(measurer=ScriptedMeasurer(outcome=only(BEST, Outcome.WRONG_RESULT)))
     assert (row.kind, row.error, row.tflops, row.share) == ("failed", "wrong_result: as scripted", None, None)
-    assert benched(measurer=ScriptedMeasurer(dies_in_duel=[BEST])).error == "crashed: as scripted"
+    assert benched(measurer=ScriptedMeasurer(fails_in_comparison=[BEST])).error == "crashed: as scripted"
 
 
 def test_a_default_that_fails_is_left_out() -> None:
@@ -105,7 +105,7 @@ def test_a_kept_row_stands_while_it_would_be_measured_alike() -> None:
     assert not still_stands(row, replace(SUBJECT, provenance=other))
     assert not still_stands(row, replace(SUBJECT, answer=None))
     assert not still_stands(row, replace(SUBJECT, problem=TOY.problem({"N": 65})))
-    assert not still_stands(benched(measurer=ScriptedMeasurer(dies_in_duel=[BEST])), SUBJECT)
+    assert not still_stands(benched(measurer=ScriptedMeasurer(fails_in_comparison=[BEST])), SUBJECT)
 
 
 def test_a_suite_in_a_few_numbers() -> None:

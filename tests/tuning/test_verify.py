@@ -112,8 +112,8 @@ class TestVerify:
     @pytest.mark.parametrize(
         ("measurer", "outcome"),
         [
-            (lambda: ScriptedMeasurer(wrong_again=[BEST]), Outcome.WRONG_RESULT),
-            (lambda: ScriptedMeasurer(dies_in_duel=[BEST]), Outcome.CRASHED),
+            (lambda: ScriptedMeasurer(fails_recheck=[BEST]), Outcome.WRONG_RESULT),
+            (lambda: ScriptedMeasurer(fails_in_comparison=[BEST]), Outcome.CRASHED),
             (lambda: ScriptedMeasurer(outcome=lambda config: Outcome.TIMEOUT), Outcome.TIMEOUT),
         ],
     )
@@ -125,7 +125,7 @@ class TestVerify:
         assert check.as_json()["error"].startswith(f"{outcome}: ")
 
     def test_a_default_that_fails_leaves_the_answer_alone(self) -> None:
-        measurer = ScriptedMeasurer(_with_a_tie, wrong_again=[DEFAULT])
+        measurer = ScriptedMeasurer(_with_a_tie, fails_recheck=[DEFAULT])
         check = verify(answer(), DEFAULT, measurer)
         assert (check.outcome, check.speedup) == ("holds", None)
 

@@ -1,5 +1,4 @@
-"""Files of others: what their configs mean here, and answers of ours written as they have them.
+"""Files of other tools: their configs as answers of this store, and our measurements in their formats.
 
-A reader of a format turns a file into claims (`claim.Claim`), `adopt` into answers of this store. Nothing that a file
-holds is evaluated, and no path is made from it.
+One module a format reads and writes it. Nothing in a file is evaluated, and no path is made from it unchecked.
 """

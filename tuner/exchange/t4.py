@@ -1,6 +1,7 @@
-"""Results in the auto-tuning community's T4 schema, as Kernel Tuner has them: every config of one problem, timed.
+"""The T4 results schema of the auto-tuning community: every config of one problem with its times.
 
-The schema has no words for the kernel, the problem or the card, so the user says what they are.
+The schema has no fields for the kernel, the problem or the card. What Triton's configs need beyond it, such as the
+stage a config failed in, stands under the key `tuner` of a result.
 """
 
 from __future__ import annotations
@@ -11,64 +12,146 @@ from math import inf, isfinite
 from typing import Any
 
 from tuner.errors import UsageError, reason
-from tuner.exchange.claim import NOT_KNOWN, Claim, Given, TunedFile
-from tuner.measure import foreign
-from tuner.measure.recorded import T4_HEAD, t4_result
-from tuner.records import Measurement
+from tuner.exchange.imported import UNKNOWN_FORMAT, ImportedConfig, ImportFile, ImportOptions
+from tuner.kernels.spec import Config, Signature
+from tuner.records import Measurement, Outcome
 
+HEAD: Mapping[str, Any] = {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}}
+"""First fields of a T4 document that is written here."""
 _POLICY = "t4"
 _UNITS = ("milliseconds", "miliseconds", "ms")
-"""As the schema, as some published files, and as measurements of it spell the one unit."""
+"""Spellings of the unit in the schema, in published files, and in their measurements."""
+_INVALIDITY = {
+    Outcome.OK: "correct",
+    Outcome.INFEASIBLE: "constraints",
+    Outcome.COMPILE_ERROR: "compile",
+    Outcome.TIMEOUT: "timeout",
+    Outcome.WRONG_RESULT: "correctness",
+}
+"""The schema's word for an outcome; `runtime` for the others."""
+_OUTCOMES = {word: outcome for outcome, word in _INVALIDITY.items()}
 
 
-def claim(file: TunedFile, given: Given) -> Claim | None:
-    """The fastest config of such a file; None if it is none.
+def imported_config(file: ImportFile, options: ImportOptions) -> ImportedConfig | None:
+    """Return the fastest config of a T4 file, or None if the file is not T4.
 
     Raises:
-        UsageError: it is not in milliseconds, no config ran, or the user does not say what it is about.
+        UsageError: The times are not in milliseconds, no config ran, or the options do not state the problem.
     """
-    results = file.document
-    if not isinstance(results, dict) or not isinstance(results.get("results"), list):
+    document = file.document
+    if not isinstance(document, dict) or not isinstance(document.get("results"), list):
         return None
-    if "tuner" in results:
-        raise UsageError("a recorded space is searched, not imported: tuner search OP --replay FILE")
-    told = {name: value for name, value in given.problem.items() if value is not None}
-    if given.op is None or given.device is None or len(told) < 2 or "dtype" not in told:
-        raise UsageError("T4 does not say what was tuned, and where; give --op, --device, --problem M=SIZE,dtype=DTYPE")
-    config, milliseconds = _fastest(results)
-    sizes = {name: int(value) for name, value in told.items() if re.fullmatch("[0-9]{1,10}", value)}
-    return Claim(
+    if "tuner" in document:
+        raise UsageError("a recorded space is searched, not imported; run tuner search OP --replay FILE")
+    values = {name: value for name, value in options.problem.items() if value is not None}
+    if options.op is None or options.device is None or len(values) < 2 or "dtype" not in values:
+        raise UsageError("T4 names no kernel, problem or card; give --op, --device, --problem M=SIZE,dtype=DTYPE")
+    config, milliseconds = _fastest(document)
+    sizes = {name: int(value) for name, value in values.items() if re.fullmatch("[0-9]{1,10}", value)}
+    return ImportedConfig(
         file=file.name,
-        op=given.op,
+        op=options.op,
         dims=sizes,
         config=config,
-        device=given.device,
-        dtype=told["dtype"],
-        attributes={name: value for name, value in told.items() if name != "dtype" and name not in sizes},
-        triton=given.triton,
+        device=options.device,
+        dtype=values["dtype"],
+        attributes={name: value for name, value in values.items() if name != "dtype" and name not in sizes},
+        triton=options.triton,
         policy=_POLICY,
         latency_us=1000 * milliseconds,
     )
 
 
-def document(measurements: Iterable[Measurement]) -> dict[str, Any]:
-    """What was measured of one problem, as others read it."""
-    results = [t4_result(measurement) for measurement in measurements]
+def read_results(document: Mapping[str, Any]) -> tuple[Measurement, ...]:
+    """Return the measurements of a T4 document of any tool, in the document's unit and order.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: The document is not T4.
+    """
+    return tuple(map(_measurement, document["results"]))
+
+
+def read_own_result(signature: Signature, result: Mapping[str, Any]) -> Measurement:
+    """Return the measurement that `to_result` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: The result has other fields.
+    """
+    facts = {item["name"]: item["value"] for item in result["measurements"] if item["name"] != "time"}
+    own = result["tuner"]
+    return Measurement(
+        config=signature.config(result["configuration"]),
+        samples=tuple(round(runtime * 1000, 4) for runtime in result["times"]["runtimes"]),
+        **own | {"outcome": Outcome(own["outcome"])},
+        **facts,
+    )
+
+
+def to_document(measurements: Iterable[Measurement]) -> dict[str, Any]:
+    """Return the T4 document of one problem's measurements. Values that are not finite are left out."""
+    results = [to_result(measurement) for measurement in measurements]
     for result in results:
         result["measurements"] = [one for one in result["measurements"] if isfinite(one["value"])]
-    return {**T4_HEAD, "results": results}
+    return {**HEAD, "results": results}
 
 
-def _fastest(given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    """The config with the least median, and that, in milliseconds."""
+def to_result(measurement: Measurement) -> dict[str, Any]:
+    """Return one result of a T4 document, times in milliseconds, with our further fields under `tuner`."""
+    facts = {
+        "registers": measurement.registers,
+        "spills": measurement.spills,
+        "shared_bytes": measurement.shared_bytes,
+        "max_error": measurement.max_error,
+        "tolerance": measurement.tolerance,
+    }
+    units = {"spills": "bytes", "shared_bytes": "bytes"}
+    time = [{"name": "time", "value": measurement.latency_us / 1000, "unit": "ms"}] if measurement.ok else []
+    return {
+        "configuration": dict(measurement.config),
+        "objectives": ["time"],
+        "times": {
+            "compilation_time": 1000 * (measurement.compile_s or 0.0),
+            "runtimes": [round(sample / 1000, 7) for sample in measurement.samples],
+        },
+        "invalidity": _INVALIDITY.get(measurement.outcome, "runtime"),
+        "correctness": int(measurement.outcome is not Outcome.WRONG_RESULT),
+        "measurements": time
+        + [
+            {"name": name, "value": value, "unit": units.get(name, "")}
+            for name, value in facts.items()
+            if value is not None
+        ],
+        "tuner": {
+            "outcome": str(measurement.outcome),
+            "stage": measurement.stage,
+            "error": measurement.error,
+            "compile_s": measurement.compile_s,
+            "compiled_by": measurement.compiled_by,
+        },
+    }
+
+
+def _measurement(result: Mapping[str, Any]) -> Measurement:
+    """Return the measurement of one result. A correct result without times is an error."""
+    config = Config.of(result["configuration"])
+    if result["invalidity"] != "correct":
+        return Measurement(config, _OUTCOMES.get(result["invalidity"], Outcome.ERROR))
+    if not result.get("correctness", 1):
+        return Measurement(config, Outcome.WRONG_RESULT)
+    times = result["times"].get("runtimes") or [m["value"] for m in result["measurements"] if m["name"] == "time"]
+    return Measurement(config, Outcome.OK if times else Outcome.ERROR, tuple(map(float, times)))
+
+
+def _fastest(document: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """Return the config with the lowest median latency, and that latency in milliseconds."""
     try:
-        unit = given.get("metadata", {}).get("timeunit", _UNITS[0])
+        unit = document.get("metadata", {}).get("timeunit", _UNITS[0])
         if unit not in _UNITS:
-            raise UsageError(f"{NOT_KNOWN}: its times are in {str(unit)[:40]!r}, not in {_UNITS[0]}")
-        measurements = [foreign.of_t4(result) for result in given["results"]]
+            raise UsageError(f"{UNKNOWN_FORMAT}: T4 times are in {_UNITS[0]}, not in {str(unit)[:40]!r}")
+        measurements = read_results(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{NOT_KNOWN}: {reason(error)}") from error
-    ran = [(one.latency_us, one.config) for one in measurements if 0 < one.latency_us < inf]  # the unit is the file's
+        raise UsageError(f"{UNKNOWN_FORMAT}: {reason(error)}") from error
+    ran = [(one.latency_us, one.config) for one in measurements if 0 < one.latency_us < inf]
     if not ran:
         raise UsageError("no config of it ran")
     milliseconds, config = min(ran, key=lambda one: one[0])

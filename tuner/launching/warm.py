@@ -126,7 +126,7 @@ def _compile(op: str, wanted: Sequence[Compile], limits: Limits, jobs: int, comp
             if number >= jobs + _AHEAD:  # never so many on their way that both ends wait to be read
                 yield pool.receive()
     except EOFError:
-        raise MeasureError(f"the compile pool died: {pool.last_words()}") from None
+        raise MeasureError(f"the compile pool died: {pool.exit_text()}") from None
     finally:
         pool.kill(grace_s=2.0)
 
@@ -135,13 +135,13 @@ def _loaded(result: Compiled, index: int) -> Compiled:
     """Takes a config from Triton's cache into this process and onto the card; how that failed, if it did."""
     import torch
 
-    from tuner.measure.compile import compiled_launches, describe_error, is_compile_error
+    from tuner.measure.compile import compile_launches, describe_error, is_compile_error
 
     assert result.problem is not None
     try:
         with torch.cuda.device(index):
             limits, kernel = cards.describe(index).limits, catalog.load(result.problem.op)
-            for code in compiled_launches(kernel, result.problem, result.config, limits):
+            for code in compile_launches(kernel, result.problem, result.config, limits):
                 code.run  # noqa: B018  loads it
     except Exception as error:
         if not is_compile_error(error):

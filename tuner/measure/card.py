@@ -26,7 +26,7 @@ _RECENT_S = 1.0
 """How far back a process' use of the card counts: NVML samples it a few times a second."""
 
 
-class Card(Protocol):
+class CardMonitor(Protocol):
     """What can be asked of a card while it measures."""
 
     def claim(self) -> None:
@@ -36,8 +36,8 @@ class Card(Protocol):
         """How it is now; None where nobody can tell."""
 
 
-class Unseen:
-    """A card nobody can look at: NVML is not installed, or does not answer."""
+class NoMonitor:
+    """A card nobody can open_monitor at: NVML is not installed, or does not answer."""
 
     def claim(self) -> None:
         pass
@@ -46,7 +46,7 @@ class Unseen:
         return None
 
 
-class NvmlCard:
+class NvmlMonitor:
     """A card seen by NVML.
 
     Args:
@@ -99,14 +99,14 @@ class NvmlCard:
         return busy & self._processes()  # those that ended are still among the samples for a while
 
 
-def look(bus_id: str) -> Card:
+def open_monitor(bus_id: str) -> CardMonitor:
     """The card at this bus address, 0000:1b:00.0; to be called before this process has a context on it."""
     try:
         import pynvml
     except ImportError:
-        return Unseen()
+        return NoMonitor()
     try:
         pynvml.nvmlInit()
-        return NvmlCard(pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode()))
+        return NvmlMonitor(pynvml, pynvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode()))
     except pynvml.NVMLError:
-        return Unseen()
+        return NoMonitor()

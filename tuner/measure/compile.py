@@ -32,7 +32,7 @@ from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
 
 _NICE = 5
-"""Compilers come after the search and the GPU worker, which share the cores with them and need them for moments only:
+"""CompilePool come after the search and the GPU worker, which share the cores with them and need them for moments only:
 beside two compilers a core 200 proposals take 1.0 s, and 0.5 s so (2 cores, 2026-11-28). No more than that, for a
 compiler's deadline is of wall time, and others may use the machine too. Forks stay in the pool's session, since where
 Linux groups processes by session (autogroup) niceness counts within one alone."""
@@ -75,7 +75,7 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
     triton.knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
     started = monotonic()
     try:
-        shared = [code.metadata.shared for code in compiled_launches(kernel, problem, config, limits)]
+        shared = [code.metadata.shared for code in compile_launches(kernel, problem, config, limits)]
     except Exception as error:  # noqa: BLE001  a compiler may raise anything
         outcome = Outcome.COMPILE_ERROR if is_compile_error(error) else Outcome.ERROR
         return Compiled(config, outcome, describe_error(error), monotonic() - started)
@@ -87,7 +87,7 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
     return Compiled(config, Outcome.OK, "", None if all(hits) else seconds, most)
 
 
-def compiled_launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
+def compile_launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
     """What Triton makes, or has in its cache, of each launch of a config on tensors as the problem describes them."""
     stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
     return [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Adaptive:
+class AdaptiveDeadline:
     """Gives up a compile that takes `times` as long as nine of ten others, `least_s` at least, once so many have ended.
 
     A tile that spills its accumulators compiles for minutes, is slow, and without this holds one core up to the last
@@ -20,13 +20,13 @@ class Adaptive:
     after: int = 20
 
 
-USUAL = Adaptive()
+ADAPTIVE_DEADLINE = AdaptiveDeadline()
 
 
 class Deadline:
     """Of the compiles of one pool: `most_s` each, less where that is adaptive."""
 
-    def __init__(self, most_s: float, adaptive: Adaptive | None) -> None:
+    def __init__(self, most_s: float, adaptive: AdaptiveDeadline | None) -> None:
         self.seconds = self._most_s = most_s
         self._adaptive = adaptive
         self._took: list[float] = []

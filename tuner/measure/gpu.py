@@ -21,18 +21,18 @@ from typing import Any
 
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Limits, Problem
-from tuner.measure.compilers import Compilers
+from tuner.measure.compile_pool import CompilePool
 from tuner.measure.device import bus_id
 from tuner.measure.messages import (
     Compile,
     Compiled,
     Drop,
     Measure,
+    MeasureRooflineLimits,
     Ready,
     Recheck,
     Rounds,
     Stage,
-    Survey,
     Task,
     Unable,
 )
@@ -96,8 +96,8 @@ class GpuMeasurer:
         measure_s: float = 10.0,
         policy: Policy = COLD,
         stop_beaten: bool = True,
-        compilers: Compilers | None = None,
-        workers: Workers | None = None,
+        compilers: CompilePool | None = None,
+        workers: WorkerPool | None = None,
         spare: bool = True,
         on_close: Callable[[], None] | None = None,
         worker: str = _WORKER,
@@ -105,8 +105,8 @@ class GpuMeasurer:
         self._task = Task(kernel, problem, limits, policy)
         self._measure_s = measure_s
         self._stop_beaten = stop_beaten
-        self._compilers = compilers or Compilers(jobs, compile_s)
-        self._workers = workers or Workers(gpu, worker)
+        self._compilers = compilers or CompilePool(jobs, compile_s)
+        self._workers = workers or WorkerPool(gpu, worker)
         self._spare = spare
         self._on_close = [self._compilers.close] * (compilers is None) + [self._workers.close] * (workers is None)
         if on_close is not None:
@@ -135,7 +135,7 @@ class GpuMeasurer:
         return self._compilers.jobs + _AHEAD
 
     @property
-    def in_line(self) -> bool:
+    def waits_for_device(self) -> bool:
         return self._stage is _WAITING
 
     def submit(self, config: Config) -> None:
@@ -304,7 +304,7 @@ class GpuMeasurer:
         try:
             message = self._worker.receive()
         except EOFError:
-            words = self._worker.last_words()
+            words = self._worker.exit_text()
             killed = self._worker.killed
             raise _WorkerLost(Outcome.CRASHED, self._stage, f"the worker died: {words}", by_others=killed) from None
         if isinstance(message, Unable):
@@ -323,7 +323,7 @@ class GpuMeasurer:
         try:
             message = self._pool.receive()
         except EOFError:
-            raise MeasureError(f"the compile pool died: {self._pool.last_words()}") from None
+            raise MeasureError(f"the compile pool died: {self._pool.exit_text()}") from None
         if isinstance(message, Drop):
             self._dropping = False
             self._compiling = 0
@@ -369,7 +369,7 @@ class GpuMeasurer:
         self._in_hand = None
 
 
-class Workers:
+class WorkerPool:
     """The workers of one GPU: at most one is in use, and at most one waits for a task.
 
     `turn` is held by the measurer that has one in use.
@@ -412,17 +412,17 @@ def start_worker(gpu: int, module: str = _WORKER) -> Child:
     return Child(module, {"CUDA_VISIBLE_DEVICES": _visible(gpu), CARD: bus_id(gpu)})
 
 
-def survey(worker: Child) -> RooflineLimits:
+def measure_roofline_limits(worker: Child) -> RooflineLimits:
     """What the card reaches at best, measured by a worker that has no task yet.
 
     Raises:
         MeasureError: the worker died, or the card has not the memory for it.
     """
-    worker.send(Survey())
+    worker.send(MeasureRooflineLimits())
     try:
         answer = worker.receive()
     except EOFError:
-        raise MeasureError(f"the GPU worker did not start: {worker.last_words()}") from None
+        raise MeasureError(f"the GPU worker did not start: {worker.exit_text()}") from None
     if isinstance(answer, Unable):
         raise MeasureError(answer.why)
     assert isinstance(answer, RooflineLimits)

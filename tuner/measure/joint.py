@@ -33,7 +33,7 @@ _LEAST_ROUNDS_S = 0.25
 
 
 @dataclass(frozen=True)
-class Part:
+class JointProblem:
     """One of the problems."""
 
     problem: Problem
@@ -85,7 +85,7 @@ class JointMeasurer:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[JointProblem],
         join: Join,
         on_measured: Callable[[int, Measurement], None] = lambda place, measurement: None,
     ) -> None:
@@ -110,15 +110,15 @@ class JointMeasurer:
         return self._at(self._place).capacity
 
     @property
-    def in_line(self) -> bool:
-        return self._at(self._place).in_line
+    def waits_for_device(self) -> bool:
+        return self._at(self._place).waits_for_device
 
     @property
     def round_us(self) -> float:
         """What the yardsticks take together: a launch on every problem."""
         return sum(latency_us for _, latency_us in self._yardsticks.values())
 
-    def knows(self, config: Config) -> bool:
+    def is_measured(self, config: Config) -> bool:
         """Whether it was measured on every problem: one that was far behind early is reported all the same."""
         return all(config in found for found in self._found)
 

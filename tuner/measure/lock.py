@@ -15,7 +15,7 @@ def lock_path(card: str) -> Path:
     return Path(tempfile.gettempdir()) / f"triton-tuner-gpu-{card.replace(':', '-')}.lock"
 
 
-class Lock:
+class GpuLock:
     """Held from construction to `release`, or to the end of the process, however that comes.
 
     `what` tells others what it is held for.

@@ -21,7 +21,7 @@ class Measurer(Protocol):
         """Configs worth having on their way at once."""
 
     @property
-    def in_line(self) -> bool:
+    def waits_for_device(self) -> bool:
         """Whether another measurer has the device, before which nothing is measured here; what compiles, does."""
 
     def submit(self, config: Config) -> None:

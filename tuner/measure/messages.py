@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.kernels.spec import Config, Limits, Problem
-from tuner.measure.deadline import Adaptive
+from tuner.measure.deadline import AdaptiveDeadline
 from tuner.records import COLD, Outcome, Policy
 
 
@@ -21,7 +21,7 @@ class Pool:
     limits: Limits
     jobs: int
     deadline_s: float
-    adaptive: Adaptive | None = None
+    adaptive: AdaptiveDeadline | None = None
     """Where a compile may take less than that, once it is known what they take."""
 
 
@@ -53,7 +53,7 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Survey:
+class MeasureRooflineLimits:
     """Asks a worker that has no task yet for the card's `Ceilings`."""
 
 

@@ -1,7 +1,7 @@
 """Helper processes: started as modules, spoken to over a pipe of their own, gone when we are.
 
 They are started with `subprocess` and `-m`, not with `multiprocessing`, whose "spawn" runs the caller's main script
-again. Compilers print on stdout and stderr, so neither carries messages; both go to a file whose end is quoted when
+again. CompilePool print on stdout and stderr, so neither carries messages; both go to a file whose end is quoted when
 the process dies.
 """
 
@@ -72,7 +72,7 @@ class Child:
         except ConnectionResetError as error:
             raise EOFError from error
 
-    def last_words(self) -> str:
+    def exit_text(self) -> str:
         """How it ended, and the end of what it printed."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1)  # its pipe closes a moment before it is gone

@@ -298,7 +298,7 @@ class RecordedMeasurer:
         return 8
 
     @property
-    def in_line(self) -> bool:
+    def waits_for_device(self) -> bool:
         return False
 
     def submit(self, config: Config) -> None:

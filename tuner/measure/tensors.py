@@ -56,7 +56,7 @@ def blank(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tenso
     return made
 
 
-def elsewhere(
+def relocate(
     operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor], alignment: int
 ) -> dict[str, torch.Tensor]:
     """The same tensors, but what is written is in another place, aligned to so many bytes and no more."""
@@ -70,7 +70,7 @@ def elsewhere(
     return {**tensors, **moved}
 
 
-def copied(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def copy(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The same contents in a place of its own."""
     copies = allocate(operands, str(next(iter(tensors.values())).device))
     for name, copy in copies.items():
@@ -78,13 +78,13 @@ def copied(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor])
     return copies
 
 
-def intact(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> bool:
+def guards_intact(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> bool:
     """Whether nothing was written beside the operands."""
     bands = [band for name, operand in operands.items() if operand.role != "in" for band in _bands(tensors[name])]
     return all(bool((band == _BAND).all()) for band in bands)
 
 
-def sums(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+def checksums(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     """A number for each tensor that is only read, by which a change of its contents is noticed."""
     return {name: _sum(bits(tensors[name])) for name, operand in operands.items() if operand.role == "in"}
 

@@ -27,17 +27,17 @@ from tuner import catalog
 from tuner.errors import MeasureError, TunerError
 from tuner.kernels.spec import Config, Kernel, Launch
 from tuner.measure import check, roofline_limits, tensors
-from tuner.measure.card import Card, Unseen, look
+from tuner.measure.card import CardMonitor, NoMonitor, open_monitor
 from tuner.measure.clock import Clock, Run, Timer, clock_of
 from tuner.measure.compile import describe_error, is_compile_error
-from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Survey, Task, Unable
+from tuner.measure.messages import Measure, MeasureRooflineLimits, Ready, Recheck, Rounds, Stage, Task, Unable
 from tuner.measure.processes import CARD, connect, die_with, parent
 from tuner.records import FEWEST_SAMPLES, SLOW_US, VENDOR, CardState, Comparison, Evidence, Measurement, Outcome, median
 
 _LOOK = 3
-"""Launches of the first look."""
+"""Launches of the first open_monitor."""
 _BEATEN, _BEHIND = 2.0, 1.25
-"""Over the time of the best: beyond the one a config gets no more than the look, beyond the other `FEWEST_SAMPLES`."""
+"""Over the time of the best: beyond the one a config gets no more than the open_monitor, beyond the other `FEWEST_SAMPLES`."""
 _FULL_MS = 4.0
 """Device time, flushes excluded, that a config's samples may take beyond `FEWEST_SAMPLES` launches."""
 _MOST = 40
@@ -55,7 +55,7 @@ _LOOK_EVERY_S = 0.1
 """How often rounds ask for the card's state. That takes 1.5 ms, at times 6 (H200, 2026-11-28), a visit of a short
 kernel 1 ms; and what NVML knows of who uses the card is not newer than that."""
 _PATIENCE, _PAUSE_S = 10, 0.2
-"""How often a request's rounds since the last look may be thrown away because something disturbed the card, and the
+"""How often a request's rounds since the last open_monitor may be thrown away because something disturbed the card, and the
 pause after that."""
 
 
@@ -73,14 +73,14 @@ class Worker:
         task: Task,
         tell: Callable[[Any], None],
         *,
-        card: Card | None = None,
+        card: CardMonitor | None = None,
         device: str = "cuda:0",
         clock: Clock | None = None,
     ) -> None:
         self._kernel: Kernel = catalog.resolve(task.kernel)
         self._problem, self._limits = task.problem, task.limits
         self._tell = tell
-        self._card = card or Unseen()
+        self._card = card or NoMonitor()
         self._operands = self._kernel.operands(task.problem)
         self._device = device
         self._clock = clock or clock_of(task.policy, device)
@@ -96,7 +96,7 @@ class Worker:
             )
         self._allowed = check.tolerance(self._kernel, self._problem, vendors_own)
         copies = self._clock.copies(sum(operand.bytes for operand in self._operands.values()))
-        self._sets = [self._tensors, *(tensors.copied(self._operands, self._tensors) for _ in range(copies - 1))]
+        self._sets = [self._tensors, *(tensors.copy(self._operands, self._tensors) for _ in range(copies - 1))]
 
     def measure(self, request: Measure) -> Measurement:
         """Launches, checks, then times one config. Whatever it raises becomes its outcome."""
@@ -213,8 +213,8 @@ class Worker:
         self._draw(seed, kind)
         values: Mapping[str, torch.Tensor] = self._tensors
         if elsewhere:
-            values = tensors.elsewhere(self._operands, self._tensors, _ALIGNMENT)
-        before = tensors.sums(self._operands, values)
+            values = tensors.relocate(self._operands, self._tensors, _ALIGNMENT)
+        before = tensors.checksums(self._operands, values)
         run = _run(*self._launches(config, values))
         error, outputs = self._checked(run, values)
         self._refuse_changed(values, before)
@@ -234,7 +234,7 @@ class Worker:
 
     def _refuse_changed(self, values: Mapping[str, torch.Tensor], before: Mapping[str, int]) -> None:
         """What is only read must be as it was."""
-        changed = [name for name, total in tensors.sums(self._operands, values).items() if total != before[name]]
+        changed = [name for name, total in tensors.checksums(self._operands, values).items() if total != before[name]]
         if changed:
             raise _WrongResult(f"it writes to {', '.join(changed)}, which it may only read", inf, self._allowed)
 
@@ -243,7 +243,7 @@ class Worker:
         if not error <= self._allowed:
             text = f"deviates from the reference by {error:.3g} of its largest value; {self._allowed:.3g} is allowed"
             raise _WrongResult(text, error, self._allowed)
-        if not tensors.intact(self._operands, values):
+        if not tensors.guards_intact(self._operands, values):
             raise _WrongResult("it writes beside its outputs", inf, self._allowed)
         return error, outputs
 
@@ -313,15 +313,17 @@ def serve(pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None
     """Answers requests until the pipe closes or the context is lost. A task takes the place of the one before."""
     worker: Worker | None = None
     while True:
-        request: Survey | Task | Measure | Recheck | Rounds = pipe.recv()
-        if isinstance(request, Survey | Task):
+        request: MeasureRooflineLimits | Task | Measure | Recheck | Rounds = pipe.recv()
+        if isinstance(request, MeasureRooflineLimits | Task):
             worker = None
             _make_room()
             try:
                 worker = _begun(request, pipe, make)
             except torch.cuda.OutOfMemoryError:
                 what = (
-                    "two tensors of 1 GB" if isinstance(request, Survey) else f"the tensors of {request.problem.text}"
+                    "two tensors of 1 GB"
+                    if isinstance(request, MeasureRooflineLimits)
+                    else f"the tensors of {request.problem.text}"
                 )
                 pipe.send(Unable(f"{what} do not fit the memory of the card"))
                 return
@@ -344,10 +346,12 @@ def _make_room() -> None:
 
 
 def _begun(
-    request: Survey | Task, pipe: Connection[Any, Any], make: Callable[[Task, Callable[[Any], None]], Worker]
+    request: MeasureRooflineLimits | Task,
+    pipe: Connection[Any, Any],
+    make: Callable[[Task, Callable[[Any], None]], Worker],
 ) -> Worker | None:
-    """Answers a survey, or makes the worker of a task."""
-    if isinstance(request, Survey):
+    """Answers a measure_roofline_limits, or makes the worker of a task."""
+    if isinstance(request, MeasureRooflineLimits):
         pipe.send(roofline_limits.measure("cuda:0"))
         return None
     worker = _made(request, pipe.send, make)
@@ -374,7 +378,7 @@ def _made(task: Task, tell: Callable[[Any], None], make: Callable[[Task, Callabl
 def main() -> None:
     """Serves the parent process until it goes. All that takes long and needs no task is done before there is one."""
     die_with(parent())
-    card = look(os.environ.get(CARD, ""))
+    card = open_monitor(os.environ.get(CARD, ""))
     if torch.cuda.is_available():
         torch.ones(2, device="cuda:0").normal_().sum().item()
     triton_key()  # hashes Triton's own files, 0.5 s

@@ -250,7 +250,7 @@ class _Run:
     @property
     def _room(self) -> int:
         """Configs that may be on their way: more where compilers would idle until another search is through."""
-        blind = min(_MOST_BLIND, int(_BLIND_SHARE * self._trials)) if self._measurer.in_line else 0
+        blind = min(_MOST_BLIND, int(_BLIND_SHARE * self._trials)) if self._measurer.waits_for_device else 0
         return max(self._measurer.capacity, blind)
 
     @property

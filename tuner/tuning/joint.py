@@ -23,7 +23,7 @@ from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config
 from tuner.lookup.neighbours import today
 from tuner.measure import recorded
-from tuner.measure.joint import OBJECTIVES, JointComparison, JointMeasurer, Part
+from tuner.measure.joint import OBJECTIVES, JointComparison, JointMeasurer, JointProblem
 from tuner.records import Comparison, Measurement
 from tuner.search.loop import COMPARISON_S, Result, close_to_best, search
 from tuner.search.space import common
@@ -189,17 +189,19 @@ class _JointSearch:
 
     def _finalists(self, ranked: Sequence[Measurement], measurer: JointMeasurer) -> list[Measurement]:
         """The usual ones, and the problems' defaults, however they did; of those that were measured everywhere."""
-        whole = [measurement for measurement in ranked if measurer.knows(measurement.config)]
+        whole = [measurement for measurement in ranked if measurer.is_measured(measurement.config)]
         defaults = [measurement for measurement in whole if measurement.config in self._defaults]
         return list({m.config: m for m in [*defaults, *close_to_best(whole, measurer.round_us)]}.values())
 
-    def _part(self, entry: Entry, source: Target) -> Part:
+    def _part(self, entry: Entry, source: Target) -> JointProblem:
         known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, source.provenance)
         stored = stored_answer(self._store, source, entry.problem).stored
         own = None if stored is None else today(entry.signature, stored.answer.config)
-        return Part(entry.problem, source.measurer, source.default, own if own in set(source.space) else None, known)
+        return JointProblem(
+            entry.problem, source.measurer, source.default, own if own in set(source.space) else None, known
+        )
 
-    def _settings(self, objective: str, source: Target, part: Part) -> dict[str, Any]:
+    def _settings(self, objective: str, source: Target, part: JointProblem) -> dict[str, Any]:
         """What the run of one problem was asked for."""
         budget = self._effort.budget
         return {

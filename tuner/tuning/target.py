@@ -15,11 +15,11 @@ from tuner.errors import MeasureError, NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup.table import Query
 from tuner.measure import device, recorded
-from tuner.measure.card import Card, look
-from tuner.measure.compilers import Compilers
-from tuner.measure.deadline import USUAL, Adaptive
-from tuner.measure.gpu import GpuMeasurer, Workers, survey
-from tuner.measure.lock import Lock, lock_path
+from tuner.measure.card import CardMonitor, open_monitor
+from tuner.measure.compile_pool import CompilePool
+from tuner.measure.deadline import ADAPTIVE_DEADLINE, AdaptiveDeadline
+from tuner.measure.gpu import GpuMeasurer, WorkerPool, measure_roofline_limits
+from tuner.measure.lock import GpuLock, lock_path
 from tuner.measure.measurer import Measurer
 from tuner.records import POLICIES, Comparison, Policy, Provenance, RooflineLimits
 from tuner.search.space import feasible
@@ -123,7 +123,9 @@ def gpu_target(
         NoDevice: others compute on the card, and it was not said that it may be `shared`.
     """
     held = (
-        gpu if isinstance(gpu, HeldGpu) else HeldGpu(gpu, problem.text, shared, adaptive=USUAL if stop_beaten else None)
+        gpu
+        if isinstance(gpu, HeldGpu)
+        else HeldGpu(gpu, problem.text, shared, adaptive=ADAPTIVE_DEADLINE if stop_beaten else None)
     )
     with ExitStack() as undo:  # what got ready early, where something is wrong
         if held is not gpu:
@@ -175,7 +177,7 @@ def _automatic(roofline_us: float) -> str:
     return "graph" if roofline_us < _SHORT_US else "cold"
 
 
-def _foreign(card: Card) -> tuple[int, ...]:
+def _foreign(card: CardMonitor) -> tuple[int, ...]:
     """Who keeps computing on it. A worker that another search leaves, or that waits its turn as ours does, is there for
     a moment: it makes its context and is still."""
     until = monotonic() + _MOMENT_S
@@ -195,19 +197,24 @@ class HeldGpu:
     """
 
     def __init__(
-        self, index: int, what: str, shared: bool, jobs: int | None = None, adaptive: Adaptive | None = USUAL
+        self,
+        index: int,
+        what: str,
+        shared: bool,
+        jobs: int | None = None,
+        adaptive: AdaptiveDeadline | None = ADAPTIVE_DEADLINE,
     ) -> None:
         self.index = index
-        self.compilers = Compilers(jobs, adaptive=adaptive)
-        self.workers = Workers(index)
+        self.compilers = CompilePool(jobs, adaptive=adaptive)
+        self.workers = WorkerPool(index)
         self._what, self._shared = what, shared
-        self._lock: Lock | None = None
-        self._card: Card | None = None
+        self._lock: GpuLock | None = None
+        self._card: CardMonitor | None = None
 
-    def prepare(self) -> Card:
+    def prepare(self) -> CardMonitor:
         """Lets a worker get ready; the card as it was before, where that is none of the others."""
         if self._card is None:
-            self._card = look(device.bus_id(self.index))
+            self._card = open_monitor(device.bus_id(self.index))
             self.workers.prepare()
         return self._card
 
@@ -220,7 +227,7 @@ class HeldGpu:
         if self._lock is not None:
             return
         card = self.prepare()  # a worker gets ready while we wait
-        self._lock = Lock(lock_path(device.bus_id(self.index)), self._what, on_wait=say)
+        self._lock = GpuLock(lock_path(device.bus_id(self.index)), self._what, on_wait=say)
         foreign = () if self._shared else _foreign(card)
         if foreign:
             self.close()
@@ -239,7 +246,7 @@ class HeldGpu:
         say("Measuring what this card reaches at best, once.")
         worker = self.workers.take()
         try:
-            measured = survey(worker)
+            measured = measure_roofline_limits(worker)
         except MeasureError:
             worker.kill()
             self.close()

@@ -1,4 +1,4 @@
-"""What won near problems, out of the store for a search to try first; and what each of those configs lost there."""
+"""Warm start: winners of near problems, which a search measures first, and what each of these configs loses here."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from tuner.tuning.target import Target
 from tuner.tuning.winners import Winner, promising
 
 
-def near_winners(store: Store, source: Target, signature: Signature, problem: Problem) -> dict[Config, Winner]:
-    """What won near problems and can be tried here. Measured and replayed answers stay apart."""
-    recorded = source.provenance.recorded is not None
+def near_winners(store: Store, target: Target, signature: Signature, problem: Problem) -> dict[Config, Winner]:
+    """Return feasible configs that won near problems, the most promising first; measured and replayed ones stay apart."""
+    recorded = target.provenance.recorded is not None
     answers = [
         stored for stored in store.answers(op=problem.op) if (stored.provenance.recorded is not None) == recorded
     ]
-    return promising(map(Winner.of, answers), signature, problem, source.provenance, set(source.space))
+    return promising(map(Winner.of, answers), signature, problem, target.provenance, set(target.space))
 
 
-def lost_by(won: Mapping[Config, Winner], problem: Problem, result: Result) -> Iterator[tuple[int, float, float]]:
-    """Of every winner that was measured: its answer, how far off that is, and how many times as long it takes here."""
-    for config, winner in won.items():
+def transfer_losses(
+    winners: Mapping[Config, Winner], problem: Problem, result: Result
+) -> Iterator[tuple[int, float, float]]:
+    """Yield for each measured winner the id of its answer, its distance in octaves, and its slowdown on this problem."""
+    for config, winner in winners.items():
         slowdown = result.slowdown(config)
         if winner.answer is not None and slowdown is not None:
             yield winner.answer, distance(winner.problem, problem), slowdown

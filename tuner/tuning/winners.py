@@ -1,4 +1,4 @@
-"""Whose winners a search tries first: those of near problems, other dtypes and cards, older compilers and sources."""
+"""The choice of winners that a search measures first: of near problems, other dtypes and cards, older compilers and sources."""
 
 from __future__ import annotations
 
@@ -9,25 +9,43 @@ from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup.neighbours import distance, today
 from tuner.records import Provenance, StoredAnswer
 
-MOST_WINNERS = 4
-_OTHER_DTYPE, _OTHER_DEVICE, _OTHER_ATTRIBUTE, _OTHER_SOURCE, _OTHER_COMPILER = 1.0, 1.0, 0.5, 0.25, 0.125
-"""Octaves that a winner is farther off for being another's: what it says of this problem is worth that much less."""
-_FARTHEST = 4.0
-"""Winners farther off than this are no better than what a sampler takes."""
+
+@dataclass(frozen=True)
+class WinnerSettings:
+    """Limits and penalties of the choice; distances are octaves, summed over the dims of a problem."""
+
+    most: int = 4
+    """Winners that a search measures first."""
+    farthest: float = 4.0
+    """Distance beyond which a winner is no better than a config that the sampler proposes."""
+    other_dtype: float = 1.0
+    """Distance added for another dtype."""
+    other_device: float = 1.0
+    """Distance added for another device."""
+    other_attribute: float = 0.5
+    """Distance added for each attribute of another value."""
+    other_source: float = 0.25
+    """Distance added for another version of the kernel's source."""
+    other_compiler: float = 0.125
+    """Distance added for another Triton or ptxas."""
+
+
+SETTINGS = WinnerSettings()
 
 
 @dataclass(frozen=True)
 class Winner:
-    """A config that won a search, and where. `answer` is the id it is stored under, if it is."""
+    """A config that won a search, with the problem and provenance of that search."""
 
     problem: Problem
     provenance: Provenance
     config: Config
     answer: int | None = None
+    """Id of the stored answer; None if it is not stored."""
 
     @staticmethod
     def of(stored: StoredAnswer) -> Winner:
-        """That of a stored answer."""
+        """Return the winner of a stored answer."""
         return Winner(stored.answer.problem, stored.provenance, stored.answer.config, stored.id)
 
 
@@ -37,21 +55,21 @@ def promising(
     problem: Problem,
     provenance: Provenance,
     space: Collection[Config],
-    most: int = MOST_WINNERS,
+    settings: WinnerSettings = SETTINGS,
 ) -> dict[Config, Winner]:
-    """Different configs of `space` that won near problems, the most promising first, and where each of them won.
+    """Return different configs of `space` that won near problems, the most promising first, each with its winner.
 
-    The same problem with an older compiler or source is as near as can be; another dtype or card is an octave off.
+    The same problem with an older compiler or source is the nearest; another dtype or card adds an octave.
     """
     ranked = sorted(
         (
-            (_remoteness(winner, problem, provenance), -(winner.answer or 0), number, winner)
+            (_remoteness(winner, problem, provenance, settings), -(winner.answer or 0), number, winner)
             for number, winner in enumerate(winners)
         ),
     )
     found: dict[Config, Winner] = {}
     for remoteness, _, _, winner in ranked:
-        if remoteness > _FARTHEST or len(found) == most:
+        if remoteness > settings.farthest or len(found) == settings.most:
             break
         config = today(signature, winner.config)
         if config is not None and config in space:
@@ -59,16 +77,16 @@ def promising(
     return found
 
 
-def _remoteness(winner: Winner, problem: Problem, provenance: Provenance) -> float:
+def _remoteness(winner: Winner, problem: Problem, provenance: Provenance, settings: WinnerSettings) -> float:
     there, here = winner.provenance, provenance
-    asked, had = dict(problem.attributes), dict(winner.problem.attributes)
-    others = sum(asked.get(name) != had.get(name) for name in {**asked, **had})
+    wanted, had = dict(problem.attributes), dict(winner.problem.attributes)
+    others = sum(wanted.get(name) != had.get(name) for name in {**wanted, **had})
     compilers = (there.environment.triton, there.environment.ptxas), (here.environment.triton, here.environment.ptxas)
     return (
         distance(winner.problem, problem)
-        + _OTHER_DTYPE * (winner.problem.dtype != problem.dtype)
-        + _OTHER_ATTRIBUTE * others
-        + _OTHER_DEVICE * (there.device.id != here.device.id)
-        + _OTHER_SOURCE * (there.source != here.source)
-        + _OTHER_COMPILER * (compilers[0] != compilers[1])
+        + settings.other_dtype * (winner.problem.dtype != problem.dtype)
+        + settings.other_attribute * others
+        + settings.other_device * (there.device.id != here.device.id)
+        + settings.other_source * (there.source != here.source)
+        + settings.other_compiler * (compilers[0] != compilers[1])
     )

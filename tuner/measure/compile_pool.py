@@ -6,7 +6,7 @@ from threading import Lock
 
 from tuner.kernels.spec import Limits, Problem
 from tuner.measure import cores
-from tuner.measure.deadline import USUAL, Adaptive
+from tuner.measure.deadline import ADAPTIVE_DEADLINE, AdaptiveDeadline
 from tuner.measure.messages import Pool
 from tuner.measure.processes import Child
 
@@ -14,7 +14,7 @@ _GRACE_S = 2.0
 """It ends its compilers, which are in groups of their own."""
 
 
-class Compilers:
+class CompilePool:
     """One search has them at a time; the next one waits until that has given them back.
 
     Args:
@@ -23,7 +23,9 @@ class Compilers:
         adaptive: where it may take less.
     """
 
-    def __init__(self, jobs: int | None = None, deadline_s: float = 30.0, adaptive: Adaptive | None = USUAL) -> None:
+    def __init__(
+        self, jobs: int | None = None, deadline_s: float = 30.0, adaptive: AdaptiveDeadline | None = ADAPTIVE_DEADLINE
+    ) -> None:
         self.jobs = jobs or cores.usable()
         self._deadline_s, self._adaptive = deadline_s, adaptive
         self._turn = Lock()
