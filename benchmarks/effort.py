@@ -9,10 +9,10 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tuner import recorded
 from tuner.cli.effort import EFFORTS
-from tuner.measure import recorded
-from tuner.measure.recorded import RecordedMeasurer
-from tuner.search.loop import Budget, search
+from tuner.recorded import RecordedMeasurer
+from tuner.search import Budget, search
 
 
 def ended(space: recorded.RecordedSpace, default: bool, budget: Budget, seeds: int) -> Iterator[tuple[int, float]]:

@@ -28,9 +28,10 @@ import numpy as np
 from kernel_tuner import tune_kernel, util
 from samplers import gap_table, judged, ours
 
-from tuner.measure import foreign, recorded
+from tuner import recorded
+from tuner.exchange import kernel_tuner, measurements
+from tuner.search import SAMPLERS
 from tuner.search.replay import AT, ReplaySpace, Score
-from tuner.search.sampler import SAMPLERS
 
 STRATEGIES = (
     "bayes_opt",
@@ -87,7 +88,7 @@ def _tuned(file: Path, strategy: str, seed: int) -> list[dict[str, Any]]:
 def judge(space: ReplaySpace, name: str, *, seeds: int, folder: Path) -> Score:
     """A sampler of ours or a strategy of theirs, on the cache of the space that `write` made."""
     if name in SAMPLERS:
-        return ours(ReplaySpace(space.name, foreign.load(folder / f"{space.name}.json")), name, seeds=seeds)
+        return ours(ReplaySpace(space.name, measurements.load(folder / f"{space.name}.json")), name, seeds=seeds)
     return theirs(space, name, seeds=seeds, folder=folder)
 
 
@@ -96,14 +97,14 @@ def _spaces(files: list[Path]) -> list[ReplaySpace]:
         ReplaySpace(name.rpartition("-nvidia")[0], recorded.load(name).measurements) for name in recorded.names()
     ]
     return shipped + [
-        ReplaySpace(f"{file.parent.name}-{file.name.partition('.')[0]}", foreign.load(file)) for file in files
+        ReplaySpace(f"{file.parent.name}-{file.name.partition('.')[0]}", measurements.load(file)) for file in files
     ]
 
 
 def write(space: ReplaySpace, folder: Path) -> None:
     """Medians alone, so that both sides mean the same by the time of a config."""
     medians = [m if not m.ok else replace(m, samples=(m.latency_us,)) for m in space.measurements]
-    (folder / f"{space.name}.json").write_text(foreign.as_cache(medians, "kernel", (1,), "a card"))
+    (folder / f"{space.name}.json").write_text(kernel_tuner.to_cache(medians, "kernel", (1,), "a card"))
 
 
 def main() -> None:

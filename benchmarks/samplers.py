@@ -1,7 +1,7 @@
-"""Our samplers beside a rival that learns in another way, on the recorded spaces: the tables of docs/search.md.
+"""Samplers compared by replaying the recorded spaces: the tables of docs/search.md.
 
-The rival, `forest`, tells the fastest tenth from the rest over the same enumerated set (scikit-learn, which nothing
-else here needs). Run again, it goes on from what `--out` holds.
+Beside the package's samplers there is `forest`, a random forest that separates the fastest tenth from the rest. It
+needs scikit-learn. A second run continues from the scores in `--out`.
 
     python benchmarks/samplers.py --seeds 50 --out samplers.json
     python benchmarks/samplers.py --seeds 50 --out samplers.json --default-first --samplers gp,random
@@ -24,49 +24,53 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from sklearn.ensemble import RandomForestClassifier
 
+from tuner import recorded
 from tuner.kernels.spec import Config
-from tuner.measure import recorded
 from tuner.search.replay import AT, ReplaySpace, Score, geometric_gap, replay
-from tuner.search.sampler import Feasible, Maker, Proposer
+from tuner.search.samplers.base import FeasibleSet, SamplerFactory
+from tuner.search.samplers.uniform import RandomSampler
 
-_RANDOM_FIRST, _AT_ONCE = 10, 7
+_RANDOM_FIRST, _BATCH = 10, 7
+"""Random configs before the first forest, and configs taken from each forest."""
 
 
-class Forest(Feasible):
-    """Ten at random; then by eights the seven that a forest holds likeliest to be fast, and one at random."""
+class ForestSampler(RandomSampler):
+    """Takes ten random configs, then by turns seven that a forest finds likeliest to be fast, and a random one."""
 
-    def __init__(self, proposer: Proposer, seed: int) -> None:
-        super().__init__(proposer, seed)
+    def __init__(self, feasible: FeasibleSet, seed: int) -> None:
+        super().__init__(feasible, seed)
         self._seed = seed
-        self._space = list(self._unseen)
-        self._number = {config: number for number, config in enumerate(self._space)}
-        columns = ([config[name] for config in self._space] for name in self._knobs)
+        self._space = list(feasible.unseen)
+        self._index = {config: index for index, config in enumerate(self._space)}
+        columns = ([config[name] for config in self._space] for name in feasible.distributions)
         self._points = np.column_stack([np.unique(column, return_inverse=True)[1] for column in columns])
         self._queue: list[Config | None] = []
 
-    def _next(self, study: Study, trial: FrozenTrial) -> Config:
-        told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))
-        if len(told) >= _RANDOM_FIRST and not self._queue:
-            self._queue = [None, *self._likeliest(told)]
+    def choose(self, study: Study, trial: FrozenTrial) -> Config:
+        """Return the next queued config; fit the forest again if none is queued."""
+        finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))
+        if len(finished) >= _RANDOM_FIRST and not self._queue:
+            self._queue = [None, *self._likeliest(finished)]
         config = self._queue.pop() if self._queue else None
-        return super()._next(study, trial) if config is None or config not in self._unseen else config
+        return super().choose(study, trial) if config is None or config not in self.feasible.unseen else config
 
-    def _likeliest(self, told: Sequence[FrozenTrial]) -> list[Config]:
-        values = np.array([inf if trial.value is None else trial.value for trial in told])
+    def _likeliest(self, finished: Sequence[FrozenTrial]) -> list[Config]:
+        values = np.array([inf if trial.value is None else trial.value for trial in finished])
         fast = values.argsort().argsort() < max(1, len(values) // 10)
-        known = [self._number[Config(trial.params, "")] for trial in told]
+        known = [self._index[Config(trial.params, "")] for trial in finished]
         forest = RandomForestClassifier(random_state=self._seed).fit(self._points[known], fast)
-        unseen = [self._number[config] for config in self._unseen]
-        chances = forest.predict_proba(self._points[unseen])[:, 1]
-        return [self._space[unseen[place]] for place in np.argsort(chances, kind="stable")[-_AT_ONCE:]]
+        unseen = [self._index[config] for config in self.feasible.unseen]
+        probabilities = forest.predict_proba(self._points[unseen])[:, 1]
+        return [self._space[unseen[place]] for place in np.argsort(probabilities, kind="stable")[-_BATCH:]]
 
 
-RIVALS: dict[str, Maker] = {"forest": Forest}
+OTHERS: dict[str, SamplerFactory] = {"forest": ForestSampler}
+"""Samplers beside those of the package."""
 
 
 def ours(space: ReplaySpace, sampler: str, *, seeds: int, default_first: bool = False) -> Score:
-    """What `tuner replay` does, for a sampler of ours or a rival."""
-    score = replay(space, RIVALS.get(sampler, sampler), seeds=seeds, default_first=default_first)
+    """Replay a space with a sampler of the package or of `OTHERS`."""
+    score = replay(space, OTHERS.get(sampler, sampler), seeds=seeds, default_first=default_first)
     return Score(space.name, sampler, score.shares)
 
 
@@ -78,7 +82,7 @@ def judged(
     setting: str,
     jobs: int,
 ) -> list[Score]:
-    """The score of everything named on every space; what `out` holds of the same setting is not run again."""
+    """Return the score of each name on each space. Scores of the same setting that `out` holds are not run again."""
     known: dict[str, list[list[float]]] = json.loads(out.read_text()) if out.is_file() else {}
     pairs = {f"{space.name}, {name}, {setting}": (space, name) for name, space in product(names, spaces)}
     with ProcessPoolExecutor(jobs) as pool:
@@ -91,7 +95,7 @@ def judged(
 
 
 def gap_table(scores: Sequence[Score], budgets: Sequence[int]) -> str:
-    """Gaps by sampler: the geometric mean over all spaces, then every space."""
+    """Return the gaps of each sampler as Markdown: the geometric mean over all spaces, then each space."""
     spaces, names = (list(dict.fromkeys(of)) for of in zip(*((s.space, s.sampler) for s in scores), strict=True))
     lines = [_row("space", "sampler", *map(str, budgets)), _row(*["---"] * (2 + len(budgets)))]
     for name in names:
@@ -104,7 +108,7 @@ def gap_table(scores: Sequence[Score], budgets: Sequence[int]) -> str:
 
 
 def share_table(scores: Sequence[Score], budgets: Sequence[int]) -> str:
-    """Shares of the optimum's speed, mean / 10th percentile."""
+    """Return shares of the optimum's speed as Markdown: mean / 10th percentile."""
     lines = [_row("space", "sampler", *map(str, budgets)), _row(*["---"] * (2 + len(budgets)))]
     for score in sorted(scores, key=lambda score: score.space):
         shares = (f"{score.share(budget):.3f} / {score.tenth(budget):.3f}" for budget in budgets)
@@ -124,10 +128,11 @@ def _recorded() -> list[ReplaySpace]:
 
 
 def main() -> None:
+    """Print the tables."""
     parser = argparse.ArgumentParser(description="Samplers on the recorded spaces, as Markdown.")
     parser.add_argument("--samplers", default="gp,forest,tpe,random")
     parser.add_argument("--seeds", type=int, default=50)
-    parser.add_argument("--default-first", action="store_true", help="as in a search; else the sampler is on its own")
+    parser.add_argument("--default-first", action="store_true", help="measure the default first, as a search does")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--out", type=Path, required=True, help="keeps the scores")
     given = parser.parse_args()

@@ -10,8 +10,7 @@ import pytest
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Measurement
-from tuner.search.loop import Budget, search
-from tuner.search.sampler import SAMPLERS
+from tuner.search import SAMPLERS, Budget, search
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ def test_importing_the_package_is_light() -> None:
 
 def test_replaying_needs_neither_torch_nor_triton() -> None:
     code = """
-from tuner.measure import recorded
-from tuner.measure.recorded import RecordedMeasurer
-from tuner.search.loop import Budget, search
+from tuner import recorded
+from tuner.recorded import RecordedMeasurer
+from tuner.search import Budget, search
 space = recorded.load(recorded.names()[0])
 configs = [measurement.config for measurement in space.measurements]
 assert search(configs, space.default, RecordedMeasurer(space), budget=Budget(trials=15)).verdict

@@ -12,13 +12,13 @@ import pytest
 from contracts import SearchContract, Subject
 from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 
+from tuner import recorded
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Dim, Knob, Signature
-from tuner.measure import recorded
 from tuner.measure.joint import OBJECTIVES, JointMeasurer, JointProblem
-from tuner.measure.recorded import RecordedMeasurer
+from tuner.recorded import RecordedMeasurer
 from tuner.records import Comparison, Evidence, Measurement, Outcome
-from tuner.search.loop import Budget, Result, close_to_best, search
+from tuner.search import Budget, ComparisonSettings, Result, close_to_best, search
 
 
 @cache
@@ -250,7 +250,9 @@ def test_a_race_that_cannot_be_told_ends_after_a_while(elimination_s: float | No
             return super().compare(configs, rounds, seconds, seed)
 
     measurer = Slow(lambda config: 100.0, noise=0.05)
-    result = search(SPACE, DEFAULT, measurer, budget=Budget(trials=12), elimination_s=elimination_s)
+    result = search(
+        SPACE, DEFAULT, measurer, budget=Budget(trials=12), comparison=ComparisonSettings(elimination_s=elimination_s)
+    )
     assert result.verdict is not None
     assert fewest <= result.verdict.rounds <= most
 
@@ -268,7 +270,9 @@ def test_a_duel_ends_with_the_rounds_that_there_are() -> None:
     assert result.verdict.unresolved
     assert result.verdict.rounds == len(space.comparison.rounds) == 20
     without = RecordedMeasurer(replace(space, comparison=replace(space.comparison, rounds=(), states=())))
-    with pytest.raises(MeasureError, match="a duel has at least one round, and this measurer gave none"):
+    with pytest.raises(
+        MeasureError, match="an interleaved comparison needs at least one round, and the measurer gave none"
+    ):
         search(configs, space.default, without, sampler="grid")
 
 

@@ -9,12 +9,12 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 from scripted import BEST, DEFAULT, SPACE, bowl
 
+from tuner import recorded
 from tuner.kernels.spec import Config
-from tuner.measure import recorded
 from tuner.records import Measurement, Outcome
+from tuner.search import DEFAULT_SAMPLER
 from tuner.search.replay import ReplaySpace, Score, geometric_gap, replay
-from tuner.search.sampler import DEFAULT as SAMPLER
-from tuner.search.sampler import Feasible
+from tuner.search.samplers.uniform import RandomSampler
 
 TOY = ReplaySpace("toy", tuple(Measurement(config, Outcome.OK, (bowl(config),)) for config in SPACE), DEFAULT)
 
@@ -47,9 +47,9 @@ def test_what_won_near_problems_may_go_next() -> None:
 
 
 def test_a_sampler_of_ones_own() -> None:
-    class Backwards(Feasible):
-        def _next(self, study: Study, trial: FrozenTrial) -> Config:
-            return [*self._unseen][-1]
+    class Backwards(RandomSampler):
+        def choose(self, study: Study, trial: FrozenTrial) -> Config:
+            return [*self.feasible.unseen][-1]
 
     score = replay(TOY, Backwards, seeds=1, trials=60)
     assert score.sampler == "Backwards"
@@ -98,7 +98,7 @@ def test_the_bar() -> None:
         spaces = [ReplaySpace(name, recorded.load(name).measurements) for name in THE_BARS]
         return [replay(space, sampler, seeds=10, trials=100) for space in spaces]
 
-    ours, by_chance = scores(SAMPLER), scores("random")
+    ours, by_chance = scores(DEFAULT_SAMPLER), scores("random")
     assert geometric_gap(ours, 50) < min(0.0055, 0.2 * geometric_gap(by_chance, 50))
     assert geometric_gap(ours, 100) < min(0.004, 0.3 * geometric_gap(by_chance, 100))
     assert ours[-1].gap(100) < 0.012

@@ -7,7 +7,8 @@ from scripted import BEST, DEFAULT, SPACE, bowl
 
 from tuner.kernels.spec import Config
 from tuner.records import Measurement, Outcome
-from tuner.search.sampler import SAMPLERS, Proposer
+from tuner.search import SAMPLERS
+from tuner.search.proposer import Proposer
 
 SPARSE = [config for config in SPACE if (config["A"] * config["B"]) % 3 != 1 and config["num_warps"] != 2]
 """A third of the combinations, in no pattern that a knob could tell."""

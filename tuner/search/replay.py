@@ -1,6 +1,6 @@
-"""How good a sampler is, told by replaying spaces of which every config was measured.
+"""Scores of samplers, from replaying recorded spaces.
 
-A look-up is free of noise: it gives the median. As on a card, a batch is on its way before the first result comes.
+A replay has no noise: each config's latency is its median. As on a card, several configs run at once.
 """
 
 from __future__ import annotations
@@ -14,52 +14,56 @@ from statistics import geometric_mean
 
 from tuner.kernels.spec import Config
 from tuner.records import Measurement
-from tuner.search.sampler import Maker, Proposer
+from tuner.search.proposer import Proposer
+from tuner.search.samplers.base import SamplerFactory
 
 AT = (10, 25, 50, 100, 200)
-"""Evaluations after which a sampler is judged."""
-FLOOR = 1e-3
-"""A smaller gap counts as this one in a geometric mean, which zero would end."""
+"""Numbers of evaluations after which a sampler is scored."""
+MIN_GAP = 1e-3
+"""Lower limit of a gap in a geometric mean, which a gap of zero would make zero."""
 
 
 @dataclass(frozen=True)
 class ReplaySpace:
-    """What is replayed. The default, if any, and what won near problems go first where that is asked for."""
+    """A space of measured configs, with the configs that a search measures first."""
 
     name: str
     measurements: tuple[Measurement, ...]
     default: Config | None = None
+    """The kernel's default, if it ran."""
     winners: tuple[Config, ...] = ()
+    """Winners of near problems."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How a sampler did on a space: of every seed, the share of the optimum's speed after each evaluation."""
+    """The score of a sampler on a space."""
 
     space: str
     sampler: str
     shares: tuple[tuple[float, ...], ...]
+    """Share of the optimum's speed after each evaluation, for each seed."""
 
     def at(self, evaluations: int) -> list[float]:
-        """Of every seed, after so many; after the last one where the space has fewer."""
+        """Return each seed's share after a number of evaluations; after the last one if the space has fewer."""
         return [shares[min(evaluations, len(shares)) - 1] for shares in self.shares]
 
     def share(self, evaluations: int) -> float:
-        """Mean share of the optimum's speed."""
+        """Return the mean share of the optimum's speed."""
         return sum(self.at(evaluations)) / len(self.shares)
 
     def tenth(self, evaluations: int) -> float:
-        """10th percentile of that share: one seed in ten does worse."""
+        """Return the 10th percentile of the share: one seed in ten is worse."""
         return sorted(self.at(evaluations))[(len(self.shares) - 1) // 10]
 
     def gap(self, evaluations: int) -> float:
-        """Mean of latency / optimum - 1; infinite if some seed had nothing that ran by then."""
+        """Return the mean of latency / optimum - 1; infinite if no config had run for some seed."""
         return sum(1 / share - 1 if share else inf for share in self.at(evaluations)) / len(self.shares)
 
 
 def replay(
     space: ReplaySpace,
-    sampler: str | Maker,
+    sampler: str | SamplerFactory,
     *,
     seeds: int,
     trials: int = AT[-1],
@@ -67,7 +71,17 @@ def replay(
     default_first: bool = False,
     warm_start: bool = False,
 ) -> Score:
-    """Runs a sampler, by name or of one's own making, on a space, once a seed."""
+    """Run a sampler on a space, once for each seed.
+
+    Args:
+        space: what is replayed.
+        sampler: one of `SAMPLERS`, or a factory such as a subclass of `FeasibleSampler`.
+        seeds: number of runs.
+        trials: number of configs in a run.
+        batch: number of configs that run at once.
+        default_first: whether the default is taken first.
+        warm_start: whether the winners of near problems are taken next.
+    """
     latencies = {measurement.config: measurement.latency_us for measurement in space.measurements}
     known = {measurement.config: measurement for measurement in space.measurements}
     optimum = min(latencies.values())
@@ -85,7 +99,7 @@ def replay(
 def _run(
     known: dict[Config, Measurement], proposer: Proposer, first: Sequence[Config], trials: int, batch: int
 ) -> list[Config]:
-    """The configs in the order in which their results came."""
+    """Return the configs in the order of their results."""
     found: list[Config] = []
     waiting = deque(proposer.take(config) for config in first)
     while len(found) < trials:
@@ -99,5 +113,5 @@ def _run(
 
 
 def geometric_gap(scores: Sequence[Score], evaluations: int) -> float:
-    """Over spaces, of the mean gaps."""
-    return geometric_mean(max(score.gap(evaluations), FLOOR) for score in scores)
+    """Return the geometric mean of the spaces' gaps."""
+    return geometric_mean(max(score.gap(evaluations), MIN_GAP) for score in scores)

@@ -1,4 +1,4 @@
-"""The feasible set: every config that a kernel's rules allow for a problem on a card."""
+"""The feasible configs of a problem on a card."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.kernels.spec import Config, Kernel, Limits, Problem
 
 
 def feasible(kernel: Kernel, problem: Problem, limits: Limits) -> Iterator[Config]:
-    """Configs part by part, in the order of the choices, constraints checked one by one."""
+    """Yield the configs that the kernel's rules allow, part by part and in the order of the choices."""
     for part in kernel.parts:
         choices = {knob.name: part.get(knob.name, knob.choices) for knob in kernel.signature.knobs}
         for choice in product(*choices.values()):
@@ -19,6 +19,6 @@ def feasible(kernel: Kernel, problem: Problem, limits: Limits) -> Iterator[Confi
 
 
 def common(spaces: Sequence[Sequence[Config]]) -> list[Config]:
-    """The configs that are in all of these sets, in the order of the first."""
+    """Return the configs that are in all of these spaces, in the order of the first."""
     others = [set(space) for space in spaces[1:]]
     return [config for config in spaces[0] if all(config in other for other in others)]

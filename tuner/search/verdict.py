@@ -1,20 +1,12 @@
-"""From a duel's rounds to an answer: pure statistics, no clock and no device.
+"""The verdict on a comparison's rounds. Pure statistics, no clock and no device.
 
-Two contenders are compared by their ratio within each round, where drift of the clocks meets both. The estimate is
-Hodges and Lehmann's, the median of all pairwise means of the log ratios; its interval holds the ratios that Wilcoxon's
-signed-rank test does not reject (Hollander, Wolfe and Chicken, "Nonparametric Statistical Methods", ch. 3). It asks
-only that the noise of the two be alike, and a launch that took half or twice its time leaves it alone. In simulation
-an order-statistic interval of the median needs 1.5 to 1.8 times the rounds to be as narrow; a bootstrap of the median
-1.2 to 1.5 times, and it covers 94 % where it says 95.
+Two contenders are compared by their ratio within each round, so that drift of the clocks cancels. The estimate is the
+Hodges-Lehmann estimator, the median of all pairwise means of the log ratios; its interval holds the ratios that
+Wilcoxon's signed-rank test does not reject (Hollander, Wolfe and Chicken, "Nonparametric Statistical Methods", ch. 3).
+It assumes only that both contenders have noise of the same distribution, and tolerates outliers.
 
-Looking at the rounds again and again until they agree makes any interval err more often, most of all for a contender
-that is truly 1 % slower: of intervals that said 95 %, 80 % covered it. So each look asks for 99 %, and of those that
-are left when the duel ends 99 % cover, and 95 % of that contender's.
-
-With five finalists within 2 % and 1 % noise: mean loss 0.20 %, two runs agree 99.9 % (each's winner is the other's or
-among its ties), and name the same winner 93 %. Where the default is one of the five, it is kept until it is shown to
-lose more than 1 %: mean loss 0.43 %, and 95 % agree. `tests/test_verdict.py` simulates this in small. To go on until
-every contender is shown to be within 1 % or not, whoever it is, takes twice the rounds and changes none of these.
+Repeated looks at the rounds make an interval err more often. Each look therefore uses 99 % intervals; of those at the
+last look, at least 95 % cover. `tests/search/test_verdict.py` simulates this.
 """
 
 from __future__ import annotations
@@ -28,58 +20,69 @@ from statistics import NormalDist
 from tuner.kernels.spec import Config
 from tuner.records import VENDOR, Comparison, Interval, Tie, median
 
-CONFIDENCE = 0.95
-_CONFIDENCE_OF_A_LOOK = 0.99
-EQUIVALENT = 1.01
-"""Configs within this of the leader, by the upper bound, are one and the same for a user."""
-FEWEST_ROUNDS, _MOST_ROUNDS = 20, 200
-"""Twenty tell a ratio to 0.9 % at 1 % noise, two hundred to 0.26 %; they last 0.1 s and 1 s with kernels of 150 us."""
-_GROWTH = 0.5
-"""New rounds between two looks, by those there are: few looks, and few rounds more than it took."""
-FIRST_LOOK = 8
-"""With fewer rounds not even the whole range is a 99 % interval, and nothing is shown: the default wins. So the first
-look is after these."""
+
+@dataclass(frozen=True)
+class VerdictSettings:
+    """Limits of the verdict. docs/studies/notes/search.md has their simulations."""
+
+    equivalent: float = 1.01
+    """Highest slowdown of a config that is as good as the leader, and of a default that is kept."""
+    median_confidence: float = 0.95
+    """Confidence of the interval of a median latency."""
+    ratio_confidence: float = 0.99
+    """Confidence of the interval of a ratio, higher since rounds are looked at repeatedly."""
+    first_look: int = 8
+    """Number of rounds before the first look; with fewer, the whole range is no 99 % interval."""
+    min_rounds: int = 20
+    """Minimum number of rounds; at 1 % noise they give a ratio to 0.9 %."""
+    max_rounds: int = 200
+    """Maximum number of rounds; at 1 % noise they give a ratio to 0.26 %."""
+    growth: float = 0.5
+    """New rounds between two looks, as a share of those there are."""
+
+
+VERDICT = VerdictSettings()
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the rounds say. Ratios are of latencies, round by round, with their interval."""
+    """The winner of an interleaved comparison and its evidence. Ratios are of latencies within rounds."""
 
     config: Config
     kind: str
-    """`tuned`, or `default`: nothing beat the default by more than 1 % with confidence."""
+    """`tuned`, or `default` if nothing beat the default by more than 1 % with confidence."""
     latency_us: float
     interval_us: Interval
     speedup: float | None
-    """Default's latency over the winner's; None where the default did not run."""
+    """Default's latency over the winner's; None if the default did not run."""
     speedup_interval: Interval | None
     default_latency_us: float | None
     vendor_latency_us: float | None
     ties: tuple[Tie, ...]
-    """All that were not shown to be more than 1 % slower than the leader, but for the winner; the fastest first."""
+    """Other configs that were not shown to be more than 1 % slower than the leader, fastest first."""
     unresolved: bool
-    """Somebody was shown to be neither within 1 % of the leader nor beyond."""
+    """Whether some contender was shown to be neither within 1 % of the leader nor beyond."""
     open: bool
-    """More rounds might change the answer: somebody may beat it by over 1 %, or be within 1 % and win by the rule."""
+    """Whether more rounds might change the answer."""
     rounds: int
-    """How many it rests on."""
+    """Number of rounds that it rests on."""
 
 
 def decide(
     comparison: Comparison, configs: Sequence[Config], default: Config | None, shared_bytes: Mapping[Config, int]
 ) -> Verdict:
-    """Who won, by how much, and who is as good.
+    """Return the winner, its speedup and its ties.
 
-    The leader is the fastest once each round's common level is taken out. The default wins unless the leader beats it
-    by more than 1 %, by the lower bound. Else, among those within 1 % of the leader by the upper bound of their
-    slowdown, the one with the least shared memory wins, then the first by canonical text: a rule, so that two runs
-    agree. Ties are wider than that: all whose lower bound is within 1 %, so that two runs with different winners find
-    each other's among them.
+    The leader is the fastest after each round's common level is subtracted. The default wins unless the leader beats it
+    by more than 1 %, by the lower bound. Else, among the configs within 1 % of the leader by the upper bound of their
+    slowdown, the one with the least shared memory wins, then the first by canonical text, so that two runs agree. Ties
+    are all configs whose lower bound is within 1 %, so that two runs with different winners are in each other's ties.
 
     Args:
-        duel: at least one round; its contenders are the texts of `configs`, and perhaps the vendor's kernel.
+        comparison: at least one round; its contenders are the texts of `configs`, and perhaps the vendor.
         configs: the contenders that can win, the default among them if it ran.
-        shared_bytes: of each config, for the rule.
+        default: the kernel's default; None if the card cannot run it.
+        shared_bytes: shared memory of each config, in bytes.
     """
 
     @cache
@@ -90,13 +93,13 @@ def decide(
         return preference(config, shared_bytes.get(config, 0))
 
     leader = _leader(comparison, configs)
-    shown = len(comparison.rounds) >= FIRST_LOOK
+    shown = len(comparison.rounds) >= VERDICT.first_look
     as_good, equivalents = [], []
     for config in configs:
         _, (lower, upper) = slowdown(config, leader)
-        if lower <= EQUIVALENT or not shown:
+        if lower <= VERDICT.equivalent or not shown:
             as_good.append(config)
-        if config == leader or (shown and upper <= EQUIVALENT):
+        if config == leader or (shown and upper <= VERDICT.equivalent):
             equivalents.append(config)
     if default in as_good:
         winner, kind = default, "default"
@@ -104,7 +107,7 @@ def decide(
         winner, kind = min(equivalents, key=rank), "tuned"
     ties = [Tie(config, *slowdown(config, winner)) for config in as_good if config != winner]
     undecided = [config for config in as_good if config not in equivalents]
-    may_be_faster = [config for config in as_good if slowdown(winner, config)[1][1] > EQUIVALENT]
+    may_be_faster = [config for config in as_good if slowdown(winner, config)[1][1] > VERDICT.equivalent]
     may_be_preferred = [config for config in undecided if kind == "tuned" and rank(config) < rank(winner)]
     ran = default is not None and default in configs
     speedup, speedup_interval = slowdown(default, winner) if ran else (None, None)
@@ -126,48 +129,48 @@ def decide(
 
 
 def preference(config: Config, shared_bytes: int) -> tuple[int, str]:
-    """The order among configs that are as good: least shared memory, then by text."""
+    """Return the sort key among equivalent configs: shared memory, then canonical text."""
     return shared_bytes, config.text
 
 
 def rounds_wanted(verdict: Verdict | None) -> int:
-    """How many more rounds are worth having before the next look; 0 when more would hardly change the answer.
+    """Return the number of rounds until the next look; 0 if more rounds would hardly change the answer.
 
     Args:
-        verdict: of the rounds so far; None before the first.
+        verdict: on the rounds so far; None before the first.
     """
     done = 0 if verdict is None else verdict.rounds
-    if verdict is not None and done >= FEWEST_ROUNDS and not verdict.open:
+    if verdict is not None and done >= VERDICT.min_rounds and not verdict.open:
         return 0
     return until_next_look(done)
 
 
 def until_next_look(done: int) -> int:
-    """Rounds until the next look at a duel that has had so many; 0 when it has had enough."""
-    if done < FIRST_LOOK:
-        return FIRST_LOOK - done
-    return max(0, min(max(FEWEST_ROUNDS - done, int(_GROWTH * done)), _MOST_ROUNDS - done))
+    """Return the number of rounds from `done` to the next look; 0 at the maximum."""
+    if done < VERDICT.first_look:
+        return VERDICT.first_look - done
+    return max(0, min(max(VERDICT.min_rounds - done, int(VERDICT.growth * done)), VERDICT.max_rounds - done))
 
 
 def ratio(comparison: Comparison, contender: str, other: str) -> tuple[float, Interval]:
-    """The latency of one contender over another's, and its interval; the whole range where there are few rounds."""
+    """Return the latency of one contender over another's, and its interval: the whole range if rounds are few."""
     if contender == other:
         return 1.0, (1.0, 1.0)
     logs = sorted(log(a / b) for a, b in zip(comparison.of(contender), comparison.of(other), strict=True))
     sums = sorted([a + b for first, a in enumerate(logs) for b in logs[first:]])  # sorting merges runs: 2 ms of 200
-    # How many of the pairwise means are below the true ratio is the statistic of Wilcoxon's test. For 9 rounds and more
-    # its normal approximation lies on the safe side of the table.
+    # The number of pairwise means below the true ratio is the statistic of Wilcoxon's test. From 9 rounds on, its
+    # normal approximation is on the safe side of the table.
     n = len(logs)
-    z = NormalDist().inv_cdf((1 + _CONFIDENCE_OF_A_LOOK) / 2)
+    z = NormalDist().inv_cdf((1 + VERDICT.ratio_confidence) / 2)
     cut = max(0, int(n * (n + 1) / 4 - z * sqrt(n * (n + 1) * (2 * n + 1) / 24)))
     return exp(median(sums) / 2), (exp(sums[cut] / 2), exp(sums[-1 - cut] / 2))
 
 
 def interval_of_median(values: Sequence[float]) -> Interval:
-    """Encloses the true median with `CONFIDENCE` or more, whatever the values' distribution.
+    """Return the 95 % interval of the median, for values of any distribution: the whole range if they are few.
 
-    How many values fall below the true median is binomial with p = 1/2, so two order statistics enclose it with known
-    confidence (Conover, "Practical Nonparametric Statistics", ch. 3). The whole range where there are few values.
+    The number of values below the true median is binomial with p = 1/2, so two order statistics enclose it with known
+    confidence (Conover, "Practical Nonparametric Statistics", ch. 3).
     """
     ordered = sorted(values)
     n = len(ordered)
@@ -175,7 +178,7 @@ def interval_of_median(values: Sequence[float]) -> Interval:
     cut = 0
     while cut < n // 2:
         outside += 2 * comb(n, cut) / 2**n
-        if outside > 1 - CONFIDENCE:
+        if outside > 1 - VERDICT.median_confidence:
             break
         cut += 1
     cut = max(0, cut - 1)
@@ -183,9 +186,9 @@ def interval_of_median(values: Sequence[float]) -> Interval:
 
 
 def _leader(comparison: Comparison, configs: Sequence[Config]) -> Config:
-    """Lowest interquartile mean, over the rounds, of log latency less the round's median.
+    """Return the config with the lowest interquartile mean of log latency minus the round's median.
 
-    The median of the latencies themselves names one that is 0.2 % slower when clocks drift by 15 % (here 0.01 %).
+    Medians of the latencies themselves err more when clocks drift.
     """
     logs = {config: [log(latency) for latency in comparison.of(config.text)] for config in configs}
     levels = [median(latencies) for latencies in zip(*logs.values(), strict=True)]

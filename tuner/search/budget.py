@@ -1,0 +1,23 @@
+"""The limits of a search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a search stops measuring. None is no limit."""
+
+    trials: int | None = None
+    """Maximum number of configs, known ones included."""
+    seconds: float | None = None
+    """Time limit of the search, the interleaved comparison included."""
+    min_improvement_probability: float | None = None
+    """Stop when no untried config has a higher probability than this of beating the best by 1 %.
+
+    A sampler that estimates this probability first tries every choice of a knob. Other samplers never stop for it.
+    """
+
+
+UNLIMITED = Budget()
