@@ -1,4 +1,4 @@
-"""What docs/serving.md says is run: its commands against a service, its lists against the page and the numbers."""
+"""Run what docs/serving.md and docs/jobs.md say: their commands against a service, their lists against the code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tuner.api.app import create_app
 from tuner.cli import export, serve, work
 from tuner.db.store import Store
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "serving.md").read_text() + (DOCS / "jobs.md").read_text()
 COMMANDS = [
     line.removeprefix("$ ")
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)

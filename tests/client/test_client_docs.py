@@ -1,4 +1,4 @@
-"""The recipes for model code in docs/serving.md are run, as they stand."""
+"""Run the recipes of docs/lookup.md as they stand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from served import GEMM, answer, problem
 from tuner.cli import cli
 from tuner.db.store import Store
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "lookup.md").read_text()
 BY_SIZE, BY_RANKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

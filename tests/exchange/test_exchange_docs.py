@@ -1,4 +1,4 @@
-"""What docs/exchange.md says is run, in its order, where such files lie."""
+"""Run the commands of docs/exchange.md in their order, in a folder with the files that they read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from others import put, rung, taken
+from others import imported, put, table_config
 from stored import answered, measured
 
 from tuner.cli import cli
@@ -25,11 +25,11 @@ def test_the_commands_of_the_page_run(tmp_path: Path, migrated: Path, monkeypatc
     store = Store.open(tmp_path / "tuner.db")
     answered(store)
     store.add_trial(1, measured())
-    put(tmp_path, f"configs/triton_3_5_1/E=8,N=7168,device_name=NVIDIA_H200,{BLOCK}.json", {"64": rung()})
+    put(tmp_path, f"configs/triton_3_5_1/E=8,N=7168,device_name=NVIDIA_H200,{BLOCK}.json", {"64": table_config()})
     config = {"kwargs": {"BLOCK": 128}, "num_warps": 4, "num_stages": 2}
     cached = {"key": [64, 128, "torch.float16"], "configs_timings": [[config, [0.1, 0.1, 0.1]]]}
     put(tmp_path, "softmax_kernel.autotune.json", cached)
-    put(tmp_path, "results.json", t4.document([measured()]))
+    put(tmp_path, "results.json", t4.to_document([measured()]))
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
         for line in block.splitlines():
             assert cli.main(shlex.split(line)[2:], standalone_mode=False) == 0, line
@@ -37,12 +37,12 @@ def test_the_commands_of_the_page_run(tmp_path: Path, migrated: Path, monkeypatc
     store.close()
 
 
-def test_every_name_of_the_table_is_read_as_it_says(tmp_path: Path) -> None:
+def test_each_file_name_of_the_table_is_read_as_its_row_says(tmp_path: Path) -> None:
     rows = re.findall(r"^\| `([^`]+\.json)` \| `(\w+)` \| ([\w, ]+) \|$", PAGE, re.MULTILINE)
     assert len(rows) == 4
     for name, op, parameters in rows:
-        table = {"1": rung()}
+        table = {"1": table_config()}
         put(tmp_path, f"{op}/{name}", {"8-4096-bfloat16": table} if op == "moe_sum_reduce" else table)
-        (arrival,), _ = taken(tmp_path / op)
-        assert arrival.answer.problem.op == op
-        assert set(parameters.split(", ")) <= set(arrival.answer.problem.values)
+        (one,), _ = imported(tmp_path / op)
+        assert one.answer.problem.op == op
+        assert set(parameters.split(", ")) <= set(one.answer.problem.values)
