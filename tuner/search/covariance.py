@@ -1,0 +1,130 @@
+"""The covariance function of the Gaussian process: Matern 5/2 with a weight for each block of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.kernels.spec import Value
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class CovarianceSettings:
+    """Prior of the weights and the noise, and how they are fitted. Latency changes over an int knob's whole range."""
+
+    log_weight: float = 0.0
+    """Prior mean of the log weight of a knob."""
+    log_choice_weight: float = -3.0
+    """Prior mean of the log weight by which single choices of an int knob differ from their neighbours."""
+    log_noise: float = log(1e-3)
+    """Prior mean of the log noise."""
+    deviation: float = 2.0
+    """Prior standard deviation of each of these logarithms."""
+    steps: int = 15
+    """Number of gradient steps of a fit."""
+
+
+COVARIANCE = CovarianceSettings()
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """The fitted covariance function of log latency between points."""
+
+    log_weights: Floats
+    """Log weight of each block of columns."""
+    log_noise: float
+
+    @property
+    def noise(self) -> float:
+        """Variance of a result over that of the function; it includes the configs' own peculiarities."""
+        return float(np.exp(self.log_noise))
+
+    def scaled(self, points: Floats, starts: Indices) -> Floats:
+        """Return points whose Euclidean distance is the covariance's.
+
+        Args:
+            points: a row for each config.
+            starts: first column of each block.
+        """
+        widths = np.diff([*starts, points.shape[1]])
+        return np.asarray(points * np.repeat(np.exp(self.log_weights / 2), widths))
+
+
+def coded(values: Sequence[Value]) -> tuple[Codes, list[Value]]:
+    """Return a knob's values as indices of its choices, and the choices."""
+    choices = sorted(set(values), key=lambda value: (str(type(value)), value))
+    indices = {choice: index for index, choice in enumerate(choices)}
+    return np.fromiter(map(indices.__getitem__, values), np.int16, len(values)), choices
+
+
+def blocks(choices: Sequence[Value], settings: CovarianceSettings = COVARIANCE) -> Iterator[tuple[Floats, float]]:
+    """Yield blocks of columns that separate a knob's choices, each with the prior of its log weight.
+
+    Two choices of a block differ by at most 1. An int knob has a block with the ranks, and one with a column for each
+    choice, since single choices may be fast between slow ones: a padding of 2, but not of 0 or 8.
+    """
+    ordered = not any(isinstance(choice, bool | str) for choice in choices)
+    if ordered:
+        yield np.linspace(0, 1, len(choices))[:, None], settings.log_weight
+    if not ordered or len(choices) > 2:
+        yield np.eye(len(choices)) / np.sqrt(2), settings.log_choice_weight if ordered else settings.log_weight
+
+
+def covariances(some: Floats, others: Floats) -> Floats:
+    """Return the covariance of each of some scaled points with each of others: (some, others)."""
+    squares = (some**2).sum(1)[:, None] + (others**2).sum(1) - 2 * some @ others.T
+    return _matern(np.maximum(squares, 0))[0]
+
+
+def fitted(
+    start: Covariance, prior: Covariance, distances: Floats, values: Floats, settings: CovarianceSettings = COVARIANCE
+) -> Covariance:
+    """Return the covariance of the highest posterior density, by gradient steps (RPROP, Riedmiller and Braun).
+
+    Args:
+        start: where the steps begin.
+        prior: means of the prior.
+        distances: squared distances by block: (blocks, configs, configs).
+        values: standardised result of each config.
+        settings: deviation of the prior and number of steps.
+    """
+    n, middle = len(values), np.append(prior.log_weights, prior.log_noise)
+    logs = np.append(start.log_weights, start.log_noise)
+    steps, before = np.full(len(logs), 0.3), np.zeros(len(logs))
+    least, best = np.inf, logs
+    for _ in range(settings.steps if values.any() else 0):
+        weights, noise = np.exp(logs[:-1]), np.exp(logs[-1])
+        covariance, slope = _matern(np.tensordot(weights, distances, 1))
+        covariance += noise * np.eye(n)
+        inverse = np.linalg.inv(covariance)
+        solved = inverse @ values
+        scale = values @ solved / n
+        penalty = (((logs - middle) / settings.deviation) ** 2).sum()
+        loss = (n * np.log(scale) + np.linalg.slogdet(covariance)[1] + penalty) / 2
+        if loss < least:
+            least, best = loss, logs
+        inner = (inverse - np.outer(solved, solved) / scale) / 2
+        gradient = (logs - middle) / settings.deviation**2
+        gradient[:-1] += weights * np.einsum("ij,kij->k", inner * slope, distances)
+        gradient[-1] += noise * np.trace(inner)
+        same = gradient * before
+        steps = np.clip(np.where(same > 0, 1.3 * steps, np.where(same < 0, 0.5 * steps, steps)), 1e-3, 1.0)
+        before = np.where(same < 0, 0, gradient)
+        logs = np.clip(logs - steps * np.sign(gradient), -8, 8)
+    return Covariance(best[:-1], float(best[-1]))
+
+
+def _matern(squares: Floats) -> tuple[Floats, Floats]:
+    """Return Matern 5/2 of squared distances, and its derivative."""
+    distance = np.sqrt(5 * squares)
+    decay = np.exp(-distance)
+    return (1 + distance + distance**2 / 3) * decay, -5 / 6 * (1 + distance) * decay
