@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 
-from tuner import catalog
+from tuner import catalog, recorded
 from tuner.kernels.spec import Config, Kernel, Problem
-from tuner.measure import device, recorded, tensors
+from tuner.measure import device, tensors
 from tuner.measure.clock import EventClock
 from tuner.records import median
 

@@ -1,4 +1,4 @@
-"""Small files in the shapes that other projects have, and what importing them comes to."""
+"""Small files in the formats of other tools, and the answers that importing them gives."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tuner.db.intake import Arrival
-from tuner.exchange.adopt import adopt
-from tuner.exchange.claim import Given, Refused
-from tuner.exchange.files import read
+from tuner.db.import_rules import ImportedAnswer
+from tuner.exchange.convert import to_answers
+from tuner.exchange.imported import ImportOptions
+from tuner.exchange.reader import read
 from tuner.kernels.spec import Signature
 
 CONFIG = {
@@ -22,7 +22,8 @@ CONFIG = {
 }
 
 
-def rung(block: int = 16, **others: Any) -> dict[str, Any]:
+def table_config(block: int = 16, **others: Any) -> dict[str, Any]:
+    """Return one config of a table of vLLM's or SGLang's."""
     return {**CONFIG, "BLOCK_SIZE_M": block, **others}
 
 
@@ -33,19 +34,18 @@ def put(folder: Path, name: str, document: Any) -> Path:
     return file
 
 
-def taken(
-    *paths: Path, known: Signature | None = None, given: Given | None = None
-) -> tuple[list[Arrival], dict[str, list[str]]]:
-    """What files come to: the answers, and by file why something was not taken."""
-    reading = read(paths, given or Given())
-    arrivals, refused = adopt(reading.claims, lambda op: known, lambda id: None)
+def imported(
+    *paths: Path, known: Signature | None = None, options: ImportOptions | None = None
+) -> tuple[list[ImportedAnswer], dict[str, list[str]]]:
+    """Return the answers of files, and the reasons of what is skipped by file."""
+    content = read(paths, options or ImportOptions())
+    answers, skipped = to_answers(content.configs, lambda op: known, lambda id: None)
     reasons: dict[str, list[str]] = {}
-    for one in (*reading.refused, *reading.not_understood, *refused):
-        assert isinstance(one, Refused)
+    for one in (*content.skipped, *content.not_understood, *skipped):
         reasons.setdefault(one.file, []).append(one.reason)
-    return arrivals, reasons
+    return answers, reasons
 
 
-def questions(arrivals: list[Arrival]) -> list[str]:
-    """What each answers, and on which card."""
-    return [f"{arrival.answer.problem.text} on {arrival.provenance.device.id}" for arrival in arrivals]
+def keys(answers: list[ImportedAnswer]) -> list[str]:
+    """Return the problem and the card of each answer."""
+    return [f"{one.answer.problem.text} on {one.provenance.device.id}" for one in answers]

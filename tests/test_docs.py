@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.measure import device, recorded
+from tuner import recorded
+from tuner.measure import device
 from tuner.records import VENDOR, median
 
 ROOT = Path(__file__).parents[1]

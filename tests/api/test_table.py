@@ -10,10 +10,10 @@ import pytest
 from helpers import A100, until
 from served import GEMM, answer, problem, serving
 
+from tuner import recorded
 from tuner.api.app import create_app
 from tuner.db.store import Store
 from tuner.lookup import bundle
-from tuner.measure import recorded
 
 TABLE = "/table?op=gemm&device=nvidia-h200"
 

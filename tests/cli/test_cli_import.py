@@ -1,4 +1,4 @@
-"""`tuner import` and `tuner export --format`: from the files of others to answers, and back."""
+"""`tuner import` and `tuner export --format`: from files of other tools to answers, and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from others import put, rung
+from others import put, table_config
 from served import TOKEN, serving
 from stored import FULL, SCALE, answer, answered, measured, started
 
@@ -22,6 +22,7 @@ from tuner.errors import UsageError
 
 MOE = "E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3.json"
 BLOCK = "E=8,N=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
+REASON = "BLOCK is an integer, a boolean or a short text, not '[1]'"
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def other(tmp_path: Path, migrated: Path) -> Path:
 
 @pytest.fixture
 def run(path: Path, migrated: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs one of the two commands; its exit code and what it printed."""
+    """A function that runs one of the two commands and returns its exit code and output."""
     monkeypatch.setenv("TUNER_DB", str(shutil.copy(migrated, path)))
 
     def ran(command: Any, *arguments: str | Path) -> tuple[int, str]:
@@ -44,24 +45,24 @@ def run(path: Path, migrated: Path, capsys: pytest.CaptureFixture[str], monkeypa
 
 @pytest.fixture
 def configs(tmp_path: Path) -> Path:
-    """A folder as two projects would leave it."""
+    """A folder with files of vLLM and SGLang."""
     folder = tmp_path / "configs"
-    put(folder, MOE, {"1": rung(), "64": rung(32)})
-    put(folder, f"triton_3_5_1/{BLOCK}", {"64": rung(64, SPLIT_K=1), "128": {"BLOCK": [1]}})
+    put(folder, MOE, {"1": table_config(), "64": table_config(32)})
+    put(folder, f"triton_3_5_1/{BLOCK}", {"64": table_config(64, SPLIT_K=1), "128": {"BLOCK": [1]}})
     put(folder, "README.json", {})
     return folder
 
 
-def test_every_import_ends_with_counts(run: Any, configs: Path) -> None:
+def test_an_import_ends_with_counts(run: Any, configs: Path) -> None:
     code, printed = run(import_command, configs)
     assert code == 0
     assert printed.splitlines() == [
-        f"  {BLOCK}: BLOCK is no number, yes or no, or short text",
-        "  README.json: schema not known",
+        f"  {BLOCK}: {REASON}",
+        "  README.json: unknown format",
         "3 files, 1 of them not understood: 4 read, 3 stored, 1 skipped",
     ]
     code, printed = run(import_command, configs, "--json")
-    assert code == 0  # it is all there already
+    assert code == 0  # all of it is stored already
     assert json.loads(printed) == {
         "files": 3,
         "read": 4,
@@ -69,11 +70,11 @@ def test_every_import_ends_with_counts(run: Any, configs: Path) -> None:
         "replaced": 0,
         "skipped": 4,
         "reasons": [
-            {"file": BLOCK, "reason": "BLOCK is no number, yes or no, or short text", "count": 1},
-            {"file": MOE, "reason": "there already", "count": 2},
-            {"file": BLOCK, "reason": "there already", "count": 1},
+            {"file": BLOCK, "reason": REASON, "count": 1},
+            {"file": MOE, "reason": "already stored", "count": 2},
+            {"file": BLOCK, "reason": "already stored", "count": 1},
         ],
-        "not_understood": [{"file": "README.json", "reason": "schema not known"}],
+        "not_understood": [{"file": "README.json", "reason": "unknown format"}],
     }
     code, printed = run(import_command, configs / "README.json")
     assert (code, printed.splitlines()[-1]) == (1, "1 file, 1 of them not understood: 0 read, 0 stored, 0 skipped")
@@ -87,25 +88,25 @@ def test_a_folder_of_vllms_answers_over_http_and_in_process(run: Any, configs: P
     with serving(create_app(store, signatures={}, token=TOKEN)) as client:
         asked: dict[str, Any] = {"op": "fused_moe", "E": 8, "N": 7168, "M": 64, "device": "nvidia-h100-80gb-hbm3"}
         found = client.get("/best-config", params=asked).json()
-        assert (found["config"], found["match"], found["kind"]) == (rung(32), "stale", "imported")
+        assert (found["config"], found["match"], found["kind"]) == (table_config(32), "stale", "imported")
         assert (found["latency_us"], found["imported"]) == (None, MOE)
         assert found["stale"] == [f"imported: taken from {MOE}, not measured here"]
         quantised = asked | {"quant": "fp8_w8a8", "block_shape": "128x128", "device": "nvidia-h200"}
         assert client.get("/best-config", params=quantised).json()["tuned_with"]["triton"] == "3.5.1"
         assert client.get("/best-config", params=quantised | {"quant": "fp4"}).status_code == 422
         ladder = client.get("/table", params={name: asked[name] for name in ("op", "E", "N", "device")}).json()
-        assert ladder["configs"] == {"1": rung(), "64": rung(32)}
+        assert ladder["configs"] == {"1": table_config(), "64": table_config(32)}
         missed = client.get("/best-config", params=asked | {"M": 65}).json()
         assert missed["nearest"][0].startswith("fused_moe M=64 ")
         job = client.post("/jobs", json=asked, headers={"authorization": f"Bearer {TOKEN}"})
-        refused = "fused_moe came with answers of others and has no kernel here; /best-config has them"
-        assert (job.status_code, job.json()["error"]) == (422, refused)
+        skipped = "fused_moe came with answers of others and has no kernel here; /best-config has them"
+        assert (job.status_code, job.json()["error"]) == (422, skipped)
         page = client.get("/openapi.json").json()["paths"]["/best-config"]["get"]
         assert {"E", "quant", "block_shape"} <= {parameter["name"] for parameter in page["parameters"]}
     store.close()
     refresh()
     best = best_config("fused_moe", device="nvidia-h100-80gb-hbm3", M=64, E=8, N=7168)
-    assert (dict(best.config or {}), best.match) == (rung(32), "stale")
+    assert (dict(best.config or {}), best.match) == (table_config(32), "stale")
     assert best.answer is not None
     assert best.answer.latency_us is None
     refresh()
@@ -118,9 +119,9 @@ def test_from_vllm_to_sglang_and_by_bundle_to_another_store(run: Any, configs: P
     told = json.loads(printed)
     assert (code, told["files"]) == (0, [f"triton_3_5_1/{BLOCK}"])
     assert [one["reason"] for one in told["left_out"]] == [
-        "SGLang keeps tables by Triton version, and its is not known"
+        "SGLang keeps tables by Triton version, and the version of this answer is unknown"
     ] * 2
-    assert json.loads((tmp_path / "out" / told["files"][0]).read_text()) == {"64": rung(64, SPLIT_K=1)}
+    assert json.loads((tmp_path / "out" / told["files"][0]).read_text()) == {"64": table_config(64, SPLIT_K=1)}
     assert run(export_command, tmp_path / "out", "--format", "sglang")[0] == 1  # left as it is
     run(export_command, tmp_path / "all.json.gz")
     assert run(import_command, tmp_path / "all.json.gz", "--db", other)[1] == "1 file: 3 read, 3 stored, 0 skipped\n"
@@ -129,7 +130,7 @@ def test_from_vllm_to_sglang_and_by_bundle_to_another_store(run: Any, configs: P
         assert came == [(stored.answer, stored.taken_from, stored.created_at) for stored in first.answers()]
 
 
-def test_a_bundle_brings_what_was_measured_with_all_its_evidence(run: Any, path: Path, other: Path) -> None:
+def test_a_bundle_is_imported_with_all_evidence(run: Any, path: Path, other: Path) -> None:
     store = Store.open(path)
     answered(store)
     bundle = path.with_name("answers.json")
@@ -144,12 +145,10 @@ def test_a_bundle_brings_what_was_measured_with_all_its_evidence(run: Any, path:
     answered(store, answer(latency_us=4.0))
     bundle.unlink()
     run(export_command, bundle)
-    reason = "another was measured here; --replace takes this one instead"
+    reason = "an answer measured here is stored; --replace imports this one in its place"
     code, printed = run(import_command, bundle, "--db", other)
     assert (code, printed.splitlines()[1]) == (0, f"  answers.json: {reason}")
-    assert (
-        "1 stored in place of one that was measured here" in run(import_command, bundle, "--db", other, "--replace")[1]
-    )
+    assert "1 stored in place of an answer measured here" in run(import_command, bundle, "--db", other, "--replace")[1]
     bundle.write_bytes(bundle.read_bytes().replace(b'"latency_us":4.0', b'"latency_us":3.0'))
     code, printed = run(import_command, bundle, "--db", other)
     assert (code, "was altered" in printed) == (1, True)
@@ -157,7 +156,7 @@ def test_a_bundle_brings_what_was_measured_with_all_its_evidence(run: Any, path:
     there.close()
 
 
-def test_t4_has_all_that_a_search_measured(run: Any, path: Path, tmp_path: Path) -> None:
+def test_exported_t4_has_each_measurement_of_a_search(run: Any, path: Path, tmp_path: Path) -> None:
     store = Store.open(path)
     answered(store)
     for measurement in (FULL, measured(12.0, 64)):
@@ -173,9 +172,9 @@ def test_t4_has_all_that_a_search_measured(run: Any, path: Path, tmp_path: Path)
     store.close()
 
 
-def test_a_problem_is_told_by_names_and_values(run: Any, tmp_path: Path) -> None:
+def test_a_problem_option_is_names_and_values(run: Any, tmp_path: Path) -> None:
     import click
 
     for text in ("M=", "M==1", "M,M", "", "../x=1"):
-        with pytest.raises(click.BadParameter, match="a problem is M=4096,dtype=bf16, or names alone"):
+        with pytest.raises(click.BadParameter, match="a problem is M=4096,dtype=bf16, or names alone such as M,N"):
             run(import_command, tmp_path, "--problem", text)

@@ -14,9 +14,9 @@ import pytest
 from helpers import until
 from invoked import Invoked
 
+from tuner import recorded
 from tuner.db.store import Store
 from tuner.errors import TunerError
-from tuner.measure import recorded
 from tuner.records import StoredRun
 
 TWO = ("gemm", "--shapes", "two.csv")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tuner.measure import recorded
+from tuner import recorded
 
 SOFTMAX, TRANSPOSE = "softmax-8192x8192-fp32-nvidia-h200", "transpose-8192x8192-fp32-nvidia-h200"
 
@@ -48,4 +48,4 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert "cannot be written: Not a directory" in refused.stderr
     unknown = _tuner("nowhere")
     assert unknown.returncode == 2
-    assert "no recorded space is called 'nowhere'; tuner spaces lists what there is" in unknown.stderr
+    assert "no recorded space is called 'nowhere'; tuner spaces lists all" in unknown.stderr

@@ -1,4 +1,4 @@
-"""`tuner import FILE...`: answers and configs that were found elsewhere."""
+"""`tuner import FILE...`: store answers and configs of other stores and tools."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from tuner import catalog
+from tuner import catalog, recorded
 from tuner.cli.ops import db_option, json_option
 from tuner.cli.text import print_json
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import NoDevice, UnknownName
-from tuner.exchange.adopt import adopt, unpacked
-from tuner.exchange.claim import Given, Refused
-from tuner.exchange.files import Reading, read
-from tuner.exchange.report import ImportReport
+from tuner.exchange.convert import answers_of_bundle, to_answers
+from tuner.exchange.import_report import ImportReport
+from tuner.exchange.imported import ImportOptions, Skipped
+from tuner.exchange.reader import ReadFiles, read
 from tuner.kernels.spec import Signature
-from tuner.measure import device, recorded
+from tuner.measure import device
 from tuner.records import Device
 
-_SHOWN = 20
-"""Lines about what was skipped."""
+_MAX_REASONS = 20
+"""Lines printed about what was skipped."""
 
 
 def _import(
@@ -41,44 +41,51 @@ def _import(
     db: Database | None,
     as_json: bool,
 ) -> int:
-    reading = read(paths, Given(op, device_id, triton, problem))
+    content = read(paths, ImportOptions(op, device_id, triton, problem))
     with closing(Store.open(db or default_database())) as store:
-        report = _let_in(store, reading, replace=replace)
+        report = _store(store, content, replace=replace)
     if as_json:
         print_json(report.as_json())
     else:
         _print(report)
-    return 1 if report.in_vain else 0
+    return 1 if report.is_empty else 0
 
 
-def _let_in(store: Store, reading: Reading, *, replace: bool) -> ImportReport:
+def _store(store: Store, content: ReadFiles, *, replace: bool) -> ImportReport:
+    """Store the answers of the files, and return the report."""
     stored = store.signatures()
-    adopted, refused = adopt(reading.claims, lambda op: _known(op, stored), lambda id: _described(store, id))
-    arrivals = [(arrival.origin, arrival) for arrival in adopted]
-    arrivals += [(file, arrival) for file, held in reading.bundles for arrival in unpacked(held)]
-    fates = store.take_in([arrival for _, arrival in arrivals], replace=replace)
-    kept_out = (Refused(file, str(fate)) for (file, _), fate in zip(arrivals, fates, strict=True) if not fate.stored)
+    converted, skipped = to_answers(
+        content.configs, lambda op: _known_signature(op, stored), lambda id: _known_device(store, id)
+    )
+    answers = [(answer.origin, answer) for answer in converted]
+    answers += [(file, answer) for file, bundle in content.bundles for answer in answers_of_bundle(bundle)]
+    outcomes = store.import_answers([answer for _, answer in answers], replace=replace)
+    not_stored = (
+        Skipped(file, str(outcome))
+        for (file, _), outcome in zip(answers, outcomes, strict=True)
+        if not outcome.is_stored
+    )
     return ImportReport(
-        files=reading.files,
-        read=reading.count,
-        fates=Counter(fates),
-        skipped=(*reading.refused, *refused, *kept_out),
-        not_understood=reading.not_understood,
+        files=content.files,
+        read=content.count,
+        outcomes=Counter(outcomes),
+        skipped=(*content.skipped, *skipped, *not_stored),
+        not_understood=content.not_understood,
     )
 
 
-def _known(op: str, stored: Mapping[str, Signature]) -> Signature | None:
-    """What an op is asked by: its kernel, where there is one."""
+def _known_signature(op: str, stored: Mapping[str, Signature]) -> Signature | None:
+    """Return the signature of an op's kernel, else the stored one, or None."""
     try:
         return catalog.load(op).signature
-    except NoDevice:  # there is one, and its code cannot be loaded here
+    except NoDevice:  # the kernel exists, and its code cannot be loaded here
         return recorded.signatures().get(op, stored.get(op))
     except UnknownName:
         return stored.get(op)
 
 
-def _described(store: Store, id: str) -> Device | None:
-    """The card of that id as it is here, or as the store knows it."""
+def _known_device(store: Store, id: str) -> Device | None:
+    """Return the card with an id as this machine or the store describes it, or None."""
     here = device.choose("auto")
     own = None if here is None else device.describe(here)
     return own if own is not None and own.id == id else store.device(id)
@@ -87,41 +94,43 @@ def _described(store: Store, id: str) -> Device | None:
 def _print(report: ImportReport) -> None:
     console = Console(highlight=False, soft_wrap=True)
     reasons = list(report.reasons())
-    for line in reasons[:_SHOWN]:
+    for line in reasons[:_MAX_REASONS]:
         console.print(f"  {escape(line)}")
-    if len(reasons) > _SHOWN:
-        console.print(f"  and {len(reasons) - _SHOWN:,} lines more; --json has them all")
+    if len(reasons) > _MAX_REASONS:
+        console.print(f"  and {len(reasons) - _MAX_REASONS:,} more lines; --json prints all of them")
     for line in report.summary():
         console.print(line)
 
 
 def _problem(text: str) -> dict[str, str | None]:
-    """`M=4096,dtype=bf16`, or `M,N` where a file has the values."""
-    found = [re.fullmatch(r"(\w{1,64})(?:=([\w.+-]{1,64}))?", part) for part in text.split(",")]
-    told = {part[1]: part[2] for part in found if part}
-    if len(told) != len(found):
-        raise click.BadParameter(f"a problem is M=4096,dtype=bf16, or names alone; not {text[:80]!r}")
-    return told
+    """Return the values of `M=4096,dtype=bf16` by name, or None for each name of `M,N`."""
+    parts = [re.fullmatch(r"(\w{1,64})(?:=([\w.+-]{1,64}))?", part) for part in text.split(",")]
+    values = {part[1]: part[2] for part in parts if part}
+    if len(values) != len(parts):
+        raise click.BadParameter(f"a problem is M=4096,dtype=bf16, or names alone such as M,N; not {text[:80]!r}")
+    return values
 
 
 command = click.Command(
     "import",
-    callback=lambda *, problem, **given: _import(problem=problem or {}, **given),
+    callback=lambda *, problem, **options: _import(problem=problem or {}, **options),
     params=[
         click.Argument(["paths"], nargs=-1, required=True, type=click.Path(path_type=Path)),
-        click.Option(["--op"], metavar="NAME", help="What the kernel is called, where the file does not say."),
-        click.Option(["--device", "device_id"], metavar="ID", help="The card, where the file does not say."),
-        click.Option(["--triton"], metavar="VERSION", default="", help="The compiler, where the file does not say."),
+        click.Option(["--op"], metavar="NAME", help="Op of the kernel, if the file does not state it."),
+        click.Option(["--device", "device_id"], metavar="ID", help="The card, if the file does not state it."),
+        click.Option(
+            ["--triton"], metavar="VERSION", default="", help="Triton's version, if the file does not state it."
+        ),
         click.Option(
             ["--problem"],
             type=_problem,
             metavar="NAME=VALUE,...",
-            help="What was tuned, M=4096,dtype=bf16; or the names alone of what the file has the values of: M,N,K.",
+            help="The problem, M=4096,dtype=bf16; or names alone, M,N,K, if the file has the values without names.",
         ),
-        click.Option(["--replace"], is_flag=True, help="Also in place of answers that were measured here."),
+        click.Option(["--replace"], is_flag=True, help="Replace answers that were measured here, too."),
         db_option,
         json_option,
     ],
-    help="Take in answers and configs that were found elsewhere: bundles of tuner export, tables of vLLM and SGLang, "
+    help="Import answers and configs of other stores and tools: bundles of tuner export, tables of vLLM and SGLang, "
     "caches of triton.autotune, T4 results. A path may be a folder of them.",
 )

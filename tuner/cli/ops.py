@@ -8,13 +8,12 @@ from typing import Any
 
 import click
 
-from tuner import catalog
+from tuner import catalog, recorded
 from tuner.db.database import Database
 from tuner.db.sqlite import IN_MEMORY
 from tuner.db.store import Store, database_at, default_database, is_named
 from tuner.errors import ReadOnly
 from tuner.kernels.spec import Signature
-from tuner.measure import recorded
 from tuner.records import POLICIES
 
 EMPTY = "nothing is stored yet; tuner search OP finds something to store"

@@ -11,11 +11,12 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 
+from tuner import recorded
 from tuner.cli.grid import print_table
 from tuner.cli.ops import json_option
 from tuner.cli.text import print_json
 from tuner.errors import UsageError
-from tuner.measure import foreign, recorded
+from tuner.exchange import kernel_tuner
 
 
 def _t4(space: recorded.RecordedSpace) -> tuple[str, bytes]:
@@ -23,7 +24,7 @@ def _t4(space: recorded.RecordedSpace) -> tuple[str, bytes]:
 
 
 def _kernel_tuner(space: recorded.RecordedSpace) -> tuple[str, bytes]:
-    cache = foreign.as_cache(space.measurements, space.problem.op, space.problem.sizes, space.device.name)
+    cache = kernel_tuner.to_cache(space.measurements, space.problem.op, space.problem.sizes, space.device.name)
     return f"{space.name}.json", cache.encode()
 
 

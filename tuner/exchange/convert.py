@@ -1,4 +1,4 @@
-"""From what files of others say to answers of this store: checked like anybody's words, and marked as imported."""
+"""From the configs of files and bundles to imported answers, each value checked."""
 
 from __future__ import annotations
 
@@ -6,148 +6,165 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from tuner.db.intake import Arrival
+from tuner.db.import_rules import ImportedAnswer
 from tuner.errors import UsageError
-from tuner.exchange.claim import Claim, Refused
+from tuner.exchange.imported import LIMITS, ImportedConfig, ImportLimits, Skipped
 from tuner.kernels.spec import Attribute, Dim, Knob, Signature, Value
 from tuner.lookup.bundle import Bundle
 from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
-from tuner.records.codec import is_drawn, is_name, is_value, knobs_of
+from tuner.records.signatures import is_name, is_value, lacks_choices, without_choices
 
-_WORD = r"[A-Za-z0-9_.,+-]{1,60}"
-_LAUNCH = {"num_warps": (1, 64), "num_stages": (0, 64)}
-"""What every Triton config says, from the least to the most that makes sense."""
-_MOST_KNOBS, _LONGEST = 32, 100
-_SUMMARY = "as files of others have it; there is no kernel to it here"
+_ATTRIBUTE = r"[A-Za-z0-9_.,+-]{1,60}"
+_SUMMARY = "configs imported from files of other tools; no kernel of this op is here"
 _DTYPES = ("bf16", "fp16", "fp32")
-"""Which is the default of an op where several are claimed, the first that is."""
+"""Preferred default dtypes of an op that has no kernel, the most preferred first."""
 
 
-def adopt(
-    claims: Iterable[Claim], known: Callable[[str], Signature | None], described: Callable[[str], Device | None]
-) -> tuple[list[Arrival], list[Refused]]:
-    """The answers that claims come to, and what is wrong with the others.
+def to_answers(
+    configs: Iterable[ImportedConfig],
+    known_signature: Callable[[str], Signature | None],
+    known_device: Callable[[str], Device | None],
+    limits: ImportLimits = LIMITS,
+) -> tuple[list[ImportedAnswer], list[Skipped]]:
+    """Return the answers of imported configs, and the configs that are skipped.
 
-    An op whose kernel is known is asked by that kernel's signature, and its config must have that kernel's knobs. For
-    others a signature is drawn from the claims; it has no choices, so nobody can search by it. Of two claims about the
-    same the first counts.
+    A config of an op with a kernel must fit the kernel's signature. For another op a signature is drawn from the
+    configs; its knobs have no choices, so no search can use it. The first of several configs with one key counts.
 
     Args:
-        known: the signature of an op: of a kernel, or as it was drawn from claims before.
-        described: the card of an id, where more is known of it than a name.
+        known_signature: Returns the signature of an op, of its kernel or of an earlier import, or None.
+        known_device: Returns the full description of the card with an id, or None.
+        limits: Bounds on a config.
     """
-    refused = list[Refused]()
-    by_op: dict[str, list[Claim]] = {}
-    for claim in claims:
-        if fault := _fault(claim):
-            refused.append(Refused(claim.file, fault))
+    skipped = list[Skipped]()
+    by_op: dict[str, list[ImportedConfig]] = {}
+    for config in configs:
+        if fault := _fault(config, limits):
+            skipped.append(Skipped(config.file, fault))
         else:
-            by_op.setdefault(claim.op, []).append(claim)
-    arrivals = dict[tuple[str, ...], Arrival]()
-    described = cache(described)
+            by_op.setdefault(config.op, []).append(config)
+    answers = dict[tuple[str, ...], ImportedAnswer]()
+    known_device = cache(known_device)
     for op, several in by_op.items():
-        signatures = _signatures(op, several, known(op))
-        for claim in several:
+        signatures = _signatures(op, several, known_signature(op))
+        for config in several:
             try:
-                arrival = _arrival(claim, signatures[frozenset(claim.config)], described)
+                answer = _answer(config, signatures[frozenset(config.config)], known_device)
             except UsageError as error:
-                refused.append(Refused(claim.file, str(error)))
+                skipped.append(Skipped(config.file, str(error)))
                 continue
-            first = arrivals.setdefault(_question(arrival), arrival)
-            if first is not arrival:
-                refused.append(_said_before(first, arrival))
-    return list(arrivals.values()), refused
+            first = answers.setdefault(_key(answer), answer)
+            if first is not answer:
+                skipped.append(_duplicate(first, answer))
+    return list(answers.values()), skipped
 
 
-def unpacked(bundle: Bundle) -> list[Arrival]:
-    """The answers of a bundle, as they were where it was made: of the same key they are exact here too.
-
-    What had been imported there goes on saying from where.
-    """
+def answers_of_bundle(bundle: Bundle) -> list[ImportedAnswer]:
+    """Return the answers of a bundle with their keys and evidence; an answer that was imported keeps its origin."""
     signatures = dict[tuple[str, frozenset[str]], Signature]()
-    arrivals = []
+    answers = []
     for stored in bundle.answers:
         answer = stored.answer
         signature = bundle.signatures[answer.problem.op]
         if answer.kind == IMPORTED:
             key = (signature.op, frozenset(answer.config))
-            signature = signatures.setdefault(key, knobs_of(signature, answer.config))
+            signature = signatures.setdefault(key, without_choices(signature, answer.config))
         origin = stored.taken_from or f"bundle {bundle.sha256[:12]} of store {bundle.snapshot}"
-        arrivals.append(Arrival(signature, answer, stored.provenance, origin, stored.created_at))
-    return arrivals
+        answers.append(ImportedAnswer(signature, answer, stored.provenance, origin, stored.created_at))
+    return answers
 
 
-def _fault(claim: Claim) -> str:
-    """What is wrong with a claim as such; empty where nothing is."""
-    config = claim.config
-    named = [*claim.dims, *claim.attributes, *config]
-    if not all(is_name(str(name)) for name in named) or len(config) > _MOST_KNOBS:
-        return "a name in it is none, or there are too many"
-    if not re.fullmatch("[a-z][a-z0-9_]{0,63}", claim.op):
-        return f"{claim.op[:40]!r} names no op; an op is lower-case letters, digits and _; give --op"
-    if not all(isinstance(word, bool) or re.fullmatch(_WORD, str(word)) for word in claim.attributes.values()):
-        return "a word of its problem has characters that no answer can be asked by"
-    for name, value in config.items():
+def _fault(config: ImportedConfig, limits: ImportLimits) -> str:
+    """Return what is wrong with a config whatever its op, or an empty text."""
+    if not re.fullmatch("[a-z][a-z0-9_]{0,63}", config.op):
+        return f"an op is lower-case letters, digits and _, not {config.op[:40]!r}; give --op NAME"
+    for name in (*config.dims, *config.attributes, *config.config):
+        if not is_name(str(name)):
+            return f"a name is letters, digits and _, not {str(name)[:40]!r}"
+    for name, value in config.attributes.items():
+        if not isinstance(value, bool) and not re.fullmatch(_ATTRIBUTE, str(value)):
+            return f"{name} is 1 to 60 letters, digits or _.,+-, not {str(value)[:60]!r}"
+    if len(config.device) > limits.max_device_name or not Device.called(config.device).id:
+        return f"a device name has 1 to {limits.max_device_name} characters, not {config.device[:40]!r}"
+    if not re.fullmatch(r"[\w.+-]{0,40}", config.triton):
+        return f"a Triton version is up to 40 letters, digits or _.+-, not {config.triton[:40]!r}"
+    return _fault_of_knobs(config, limits)
+
+
+def _fault_of_knobs(config: ImportedConfig, limits: ImportLimits) -> str:
+    knobs = config.config
+    if len(knobs) > limits.max_knobs:
+        return f"a config has up to {limits.max_knobs} knobs, not {len(knobs)}"
+    for name, value in knobs.items():
         if not is_value(value):
-            return f"{name} is no number, yes or no, or short text"
-    for name, (least, most) in _LAUNCH.items():
-        if type(config.get(name)) is not int or not least <= config[name] <= most:
-            return f"no Triton config: its {name} is no number from {least} to {most}"
-    if len(claim.device) > _LONGEST or not Device.called(claim.device).id:
-        return "it names no device"
-    if not re.fullmatch(r"[\w.+-]{0,40}", claim.triton):
-        return "its Triton version is none"
+            return f"{name} is an integer, a boolean or a short text, not {str(value)[:40]!r}"
+    for name, least, most in (("num_warps", 1, limits.max_num_warps), ("num_stages", 0, limits.max_num_stages)):
+        if type(knobs.get(name)) is not int or not least <= knobs[name] <= most:
+            stated = f"not {str(knobs[name])[:40]!r}" if name in knobs else "and this one has none"
+            return f"a Triton config has {name} from {least} to {most}, {stated}"
     return ""
 
 
-def _signatures(op: str, claims: Sequence[Claim], known: Signature | None) -> dict[frozenset[str], Signature]:
-    """By the names of a config's knobs, what describes such claims."""
-    configs = {frozenset(claim.config): claim.config for claim in claims}
-    if known is not None and not is_drawn(known):
-        return dict.fromkeys(configs, known)
-    was = known or Signature(
-        op, tuple(map(Dim, claims[0].dims)), (), tuple(Knob(name, ()) for name in claims[0].config)
+def _signatures(op: str, configs: Sequence[ImportedConfig], known: Signature | None) -> dict[frozenset[str], Signature]:
+    """Return the signature for each set of knob names."""
+    by_knobs = {frozenset(config.config): config.config for config in configs}
+    if known is not None and not lacks_choices(known):
+        return dict.fromkeys(by_knobs, known)
+    base = known or Signature(
+        op, tuple(map(Dim, configs[0].dims)), (), tuple(Knob(name, ()) for name in configs[0].config)
     )
-    found = {claim.dtype for claim in claims} - set(was.dtypes)
-    dtypes = (*was.dtypes, *sorted(found, key=lambda dtype: (dtype not in _DTYPES, dtype != "bf16", dtype)))
-    attributes = _attributes(claims, was.attributes)
-    drawn = Signature(op, was.dims, dtypes, was.knobs, attributes, _SUMMARY)
-    return {names: knobs_of(drawn, config) for names, config in configs.items()}
+    new = {config.dtype for config in configs} - set(base.dtypes)
+    dtypes = (*base.dtypes, *sorted(new, key=lambda dtype: (dtype not in _DTYPES, dtype != "bf16", dtype)))
+    attributes = _attributes(configs, base.attributes)
+    drawn = Signature(op, base.dims, dtypes, base.knobs, attributes, _SUMMARY)
+    return {names: without_choices(drawn, config) for names, config in by_knobs.items()}
 
 
-def _attributes(claims: Sequence[Claim], was: Sequence[Attribute]) -> tuple[Attribute, ...]:
-    """All that were ever claimed; what a claim leaves out is `none`, or no."""
-    choices: dict[str, dict[Value, None]] = {attribute.name: dict.fromkeys(attribute.choices) for attribute in was}
-    for claim in claims:
-        for name, value in claim.attributes.items():
+def _attributes(configs: Sequence[ImportedConfig], known: Sequence[Attribute]) -> tuple[Attribute, ...]:
+    """Return the known attributes with the choices of these configs; the default of a new one is `none` or False."""
+    choices: dict[str, dict[Value, None]] = {attribute.name: dict.fromkeys(attribute.choices) for attribute in known}
+    for config in configs:
+        for name, value in config.attributes.items():
             default = False if isinstance(value, bool) else "none"
             choices.setdefault(name, {default: None})[value] = None
     return tuple(Attribute(name, tuple(values), next(iter(values))) for name, values in choices.items())
 
 
-def _arrival(claim: Claim, signature: Signature, described: Callable[[str], Device | None]) -> Arrival:
-    named = Device.called(claim.device)
+def _answer(
+    config: ImportedConfig, signature: Signature, known_device: Callable[[str], Device | None]
+) -> ImportedAnswer:
+    """Return the answer of a config.
+
+    Raises:
+        UsageError: The problem or the config does not fit the signature.
+    """
+    named = Device.called(config.device)
     answer = Answer(
-        problem=signature.problem({**claim.dims, "dtype": claim.dtype, **claim.attributes}),
+        problem=signature.problem({**config.dims, "dtype": config.dtype, **config.attributes}),
         kind=IMPORTED,
-        config=signature.config(claim.config),
-        latency_us=claim.latency_us,
+        config=signature.config(config.config),
+        latency_us=config.latency_us,
         interval_us=None,
         speedup=None,
         speedup_interval=None,
         default_latency_us=None,
         vendor_latency_us=None,
     )
-    provenance = Provenance(described(named.id) or named, Environment(claim.triton), "", claim.policy)
-    return Arrival(signature, answer, provenance, claim.file)
+    provenance = Provenance(known_device(named.id) or named, Environment(config.triton), "", config.policy)
+    return ImportedAnswer(signature, answer, provenance, config.file)
 
 
-def _question(arrival: Arrival) -> tuple[str, ...]:
-    """What an arrival answers, and for whom."""
-    its = arrival.provenance
-    return arrival.answer.problem.text, its.device.id, its.environment.triton, its.policy
+def _key(imported: ImportedAnswer) -> tuple[str, ...]:
+    """Return the fields in which two imported configs of one key agree."""
+    provenance = imported.provenance
+    return (
+        imported.answer.problem.text,
+        provenance.device.id,
+        provenance.environment.triton,
+        provenance.policy,
+    )
 
 
-def _said_before(first: Arrival, arrival: Arrival) -> Refused:
-    same = first.answer.config == arrival.answer.config
-    return Refused(arrival.origin, f"{first.origin} says {'the same' if same else 'otherwise'}")
+def _duplicate(first: ImportedAnswer, imported: ImportedAnswer) -> Skipped:
+    same = first.answer.config == imported.answer.config
+    return Skipped(imported.origin, f"{first.origin} has {'the same config' if same else 'another config'} for it")

@@ -1,4 +1,4 @@
-"""A folder of JSON files that others will read. Names come from problems and cards, so they are checked."""
+"""A folder of JSON files for other tools, with names made from problems and cards."""
 
 from __future__ import annotations
 
@@ -10,40 +10,42 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.exchange.claim import Refused
+from tuner.exchange.imported import Skipped
+from tuner.records import files
 
 
-def path_of(*parts: str) -> str:
-    """The relative path of these parts, none of which leads elsewhere.
+def relative_path(*parts: str) -> str:
+    """Return the relative path of these parts.
 
     Raises:
-        UsageError: one is no name for a file.
+        UsageError: A part could lead out of the folder or is not a portable file name.
     """
     for part in parts:
         if not re.fullmatch(r"[A-Za-z0-9][\w,=()\[\] .+-]{0,200}", part):
-            raise UsageError(f"{part[:80]!r} is no name for a file")
+            raise UsageError(f"a file's name is letters, digits and _,=()[] .+-, not {part[:80]!r}")
     return "/".join(parts)
 
 
-def write(folder: Path, documents: Mapping[str, Any]) -> tuple[list[str], list[Refused]]:
-    """Writes documents by path; which were written, and which not: what is there already is left as it is.
+def write(folder: Path, documents: Mapping[str, Any]) -> tuple[list[str], list[Skipped]]:
+    """Write JSON documents by relative path, and return the written paths and the skipped ones.
+
+    A file that exists is skipped.
 
     Raises:
-        UsageError: the folder cannot be written.
+        UsageError: The folder cannot be written.
     """
-    written, kept = list[str](), list[Refused]()
+    written, skipped = list[str](), list[Skipped]()
     for path, document in documents.items():
         file = folder / path
-        text = f"{json.dumps(document, indent=4)}\n"
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             if os.path.lexists(file):
-                kept.append(Refused(path, "there already; import it to keep what it has, and export to a new folder"))
+                skipped.append(
+                    Skipped(path, "the file exists; import it to keep its configs, and export to a new folder")
+                )
                 continue
-            beside = file.with_name(f".{os.getpid()}.part")
-            beside.write_text(text, encoding="utf-8")
-            os.replace(beside, file)
+            files.write_atomically(file, f"{json.dumps(document, indent=4)}\n")
         except OSError as error:
             raise UsageError(f"{file} cannot be written: {error.strerror}; name a folder that can") from error
         written.append(path)
-    return written, kept
+    return written, skipped

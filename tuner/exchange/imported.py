@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.kernels.spec import Value
+from tuner.kernels.spec import Config, Value
 
 UNKNOWN_FORMAT = "unknown format"
 """First words of the reason if a file does not follow any format that is read."""
@@ -83,3 +83,8 @@ class Skipped:
 
     file: str
     reason: str
+
+
+def unchecked_config(values: Mapping[str, Any]) -> Config:
+    """Return the config of a file whose knobs no signature describes. Its text names all of them, sorted."""
+    return Config(values, " ".join(f"{name}={values[name]}" for name in sorted(values)))

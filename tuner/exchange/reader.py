@@ -1,110 +1,124 @@
-"""Finding the files that are to be imported, and reading them within bounds."""
+"""Finding the files of an import, and reading each in its format."""
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import UsageError, reason
-from tuner.exchange import autotune, ladder, t4
-from tuner.exchange.claim import NOT_KNOWN, Claim, Given, Refused, TunedFile
+from tuner.exchange import config_tables, t4, triton_autotune
+from tuner.exchange.imported import (
+    LIMITS,
+    UNKNOWN_FORMAT,
+    ImportedConfig,
+    ImportFile,
+    ImportLimits,
+    ImportOptions,
+    Skipped,
+)
 from tuner.lookup import bundle
 from tuner.lookup.bundle import Bundle
+from tuner.records import files
 
-MOST_BYTES = 64_000_000
-"""Of a file, unpacked."""
-_ENDINGS = (".json", ".json.gz")
+_SUFFIXES = (".json", ".json.gz")
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What files say."""
+class ReadFiles:
+    """Content of the files of one import."""
 
     files: int
-    claims: tuple[Claim, ...]
+    """Number of files."""
+    configs: tuple[ImportedConfig, ...]
     bundles: tuple[tuple[str, Bundle], ...]
-    """With the names of their files."""
-    refused: tuple[Refused, ...]
-    """Of files that are understood."""
-    not_understood: tuple[Refused, ...]
-    """Files that gave nothing at all."""
+    """Each with the name of its file."""
+    skipped: tuple[Skipped, ...]
+    """Parts of files in a known format."""
+    not_understood: tuple[Skipped, ...]
+    """Files of which nothing could be read."""
 
     @property
     def count(self) -> int:
-        """Answers and configs that were met."""
-        held = sum(len(held.answers) for _, held in self.bundles)
-        return len(self.claims) + held + len(self.refused)
+        """Number of answers and configs in the files, with the skipped ones."""
+        in_bundles = sum(len(held.answers) for _, held in self.bundles)
+        return len(self.configs) + in_bundles + len(self.skipped)
 
 
-def read(paths: Sequence[Path], given: Given) -> Reading:
-    """Reads files, and all of folders that end like one.
+def read(paths: Sequence[Path], options: ImportOptions, limits: ImportLimits = LIMITS) -> ReadFiles:
+    """Return the content of files, and of the JSON files in folders.
 
     Raises:
-        UsageError: a path leads nowhere.
+        UsageError: A path does not exist.
     """
-    claims, refused, not_understood = list[Claim](), list[Refused](), list[Refused]()
+    configs, skipped, not_understood = list[ImportedConfig](), list[Skipped](), list[Skipped]()
     bundles = list[tuple[str, Bundle]]()
-    files = list(_found(paths))
-    for path in files:
+    found = list(_found(paths))
+    for path in found:
         try:
-            if _starts(path).startswith(bundle.BEGINS):
+            if _is_bundle(path):
                 held = bundle.read(path)
                 bundles.append((path.name, held))
-                refused += [Refused(path.name, reason) for reason in held.skipped]
+                skipped += [Skipped(path.name, why) for why in held.skipped]
                 continue
-            said = list(_claims(TunedFile(path, _document(path)), given))
+            content = list(_configs(ImportFile(path, _document(path, limits.max_bytes)), options))
         except UsageError as error:
-            not_understood.append(Refused(path.name, str(error)))
+            not_understood.append(Skipped(path.name, str(error)))
             continue
-        claims += [one for one in said if isinstance(one, Claim)]
-        refused += [one for one in said if isinstance(one, Refused)]
-    return Reading(len(files), tuple(claims), tuple(bundles), tuple(refused), tuple(not_understood))
+        configs += [one for one in content if isinstance(one, ImportedConfig)]
+        skipped += [one for one in content if isinstance(one, Skipped)]
+    return ReadFiles(len(found), tuple(configs), tuple(bundles), tuple(skipped), tuple(not_understood))
 
 
 def _found(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files of an import; in a folder vLLM's spelling `[128,128]` first, since the first config counts."""
     for path in paths:
         if path.is_dir():
-            inside = (file for file in path.rglob("*") if file.name.endswith(_ENDINGS) and file.is_file())
-            yield from sorted(inside, key=lambda file: (", " in file.name, str(file)))  # `[128,128]` is vLLM's own
+            inside = (file for file in path.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file())
+            yield from sorted(inside, key=lambda file: (", " in file.name, str(file)))
         elif path.exists():
             yield path
         else:
             raise UsageError(f"there is no file or folder {path}")
 
 
-def _claims(file: TunedFile, given: Given) -> Iterator[Claim | Refused]:
-    said = ladder.claims(file)
-    if said is not None:
-        yield from said
+def _configs(file: ImportFile, options: ImportOptions) -> Iterator[ImportedConfig | Skipped]:
+    """Yield the configs of a file in whichever format it has.
+
+    Raises:
+        UsageError: It has none that is known, or one that lacks something.
+    """
+    table = config_tables.imported_configs(file)
+    if table is not None:
+        yield from table
         return
-    claim = autotune.claim(file, given) or t4.claim(file, given)
-    if claim is None:
-        raise UsageError(NOT_KNOWN)
-    yield claim
+    config = triton_autotune.imported_config(file, options) or t4.imported_config(file, options)
+    if config is None:
+        raise UsageError(UNKNOWN_FORMAT)
+    yield config
 
 
-def _document(path: Path) -> object:
-    data = _starts(path, MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"it is larger than {MOST_BYTES:,} bytes")
+def _is_bundle(path: Path) -> bool:
     try:
-        return json.loads(data)
+        return files.read_start(path, len(bundle.BEGINS)) == bundle.BEGINS
+    except (OSError, files.Damaged) as error:
+        raise _unreadable(error) from error
+
+
+def _document(path: Path, max_bytes: int) -> object:
+    try:
+        return json.loads(files.read(path, max_bytes))
+    except (OSError, files.TooLarge, files.Damaged) as error:
+        raise _unreadable(error) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"no JSON: {reason(error)}") from error
+        raise UsageError(f"it is not JSON: {reason(error)}") from error
 
 
-def _starts(path: Path, size: int = 100) -> bytes:
-    """The first bytes of a file, unpacked."""
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as file:
-            return file.read(size)
-    except (EOFError, zlib.error) as error:
-        raise UsageError(f"it is damaged: {error}") from error
-    except OSError as error:
-        raise UsageError(f"it cannot be read: {error.strerror or error}") from error
+def _unreadable(error: OSError | ValueError) -> UsageError:
+    match error:
+        case files.TooLarge():
+            return UsageError(str(error))
+        case files.Damaged():
+            return UsageError(f"it is damaged: {error}")
+    return UsageError(f"it cannot be read: {reason(error)}")

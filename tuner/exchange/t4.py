@@ -12,8 +12,8 @@ from math import inf, isfinite
 from typing import Any
 
 from tuner.errors import UsageError, reason
-from tuner.exchange.imported import UNKNOWN_FORMAT, ImportedConfig, ImportFile, ImportOptions
-from tuner.kernels.spec import Config, Signature
+from tuner.exchange.imported import UNKNOWN_FORMAT, ImportedConfig, ImportFile, ImportOptions, unchecked_config
+from tuner.kernels.spec import Signature
 from tuner.records import Measurement, Outcome
 
 HEAD: Mapping[str, Any] = {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}}
@@ -133,7 +133,7 @@ def to_result(measurement: Measurement) -> dict[str, Any]:
 
 def _measurement(result: Mapping[str, Any]) -> Measurement:
     """Return the measurement of one result. A correct result without times is an error."""
-    config = Config.of(result["configuration"])
+    config = unchecked_config(result["configuration"])
     if result["invalidity"] != "correct":
         return Measurement(config, _OUTCOMES.get(result["invalidity"], Outcome.ERROR))
     if not result.get("correctness", 1):

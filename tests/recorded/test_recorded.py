@@ -1,4 +1,4 @@
-"""Recorded spaces: the files that ship, their format, and replaying them."""
+"""Recorded spaces: the files that ship, their format, and the measurer that replays them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner import catalog
+from tuner import catalog, recorded
 from tuner.errors import UnknownName, UsageError
-from tuner.measure import recorded
-from tuner.measure.recorded import RecordedMeasurer, RecordedSpace
 from tuner.records import VENDOR, Outcome, median
 
 RECORDED = {"gemm", "softmax", "transpose"}
@@ -26,38 +24,38 @@ T4_INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", 
 
 
 @pytest.fixture(scope="module", params=recorded.names())
-def space(request: pytest.FixtureRequest) -> RecordedSpace:
+def space(request: pytest.FixtureRequest) -> recorded.RecordedSpace:
     return recorded.load(request.param)
 
 
 class TestShippedSpaces:
-    def test_there_are_spaces_of_every_kernel(self) -> None:
+    def test_each_recorded_kernel_has_spaces(self) -> None:
         assert {name.partition("-")[0] for name in recorded.names()} == RECORDED
 
-    def test_a_space_is_named_by_what_it_records(self, space: RecordedSpace) -> None:
+    def test_a_space_has_the_name_of_its_file(self, space: recorded.RecordedSpace) -> None:
         assert space.name in recorded.names()
 
-    def test_its_signature_is_known_without_reading_its_results(self, space: RecordedSpace) -> None:
+    def test_its_signature_and_card_are_read_from_the_head(self, space: recorded.RecordedSpace) -> None:
         assert recorded.signatures()[space.problem.op] == space.signature
         assert recorded.devices()[space.device.id].is_same_card(space.device)
 
-    def test_it_was_recorded_from_todays_source(self, space: RecordedSpace) -> None:
+    def test_its_source_hash_is_that_of_the_kernel(self, space: recorded.RecordedSpace) -> None:
         assert space.source == catalog.load(space.problem.op).source
 
-    def test_it_holds_the_whole_feasible_set_in_order(self, space: RecordedSpace) -> None:
+    def test_it_holds_the_whole_feasible_set_in_order(self, space: recorded.RecordedSpace) -> None:
         from tuner.search.space import feasible
 
         kernel = catalog.load(space.problem.op)
         expected = list(feasible(kernel, space.problem, space.device.limits))
         assert [measurement.config for measurement in space.measurements] == expected
-        assert space.default in set(expected)  # of the day: the kernel's may have learnt from the space since
+        assert space.default in set(expected)  # that of the day, which may have changed since
 
-    def test_no_config_was_wrong_and_most_ran(self, space: RecordedSpace) -> None:
+    def test_no_config_was_wrong_and_most_ran(self, space: recorded.RecordedSpace) -> None:
         outcomes = {measurement.outcome for measurement in space.measurements}
         assert outcomes <= {Outcome.OK, Outcome.INFEASIBLE}
         assert sum(measurement.ok for measurement in space.measurements) > 0.9 * len(space.measurements)
 
-    def test_measurements_are_complete(self, space: RecordedSpace) -> None:
+    def test_measurements_are_complete(self, space: recorded.RecordedSpace) -> None:
         for measurement in space.measurements:
             if measurement.ok:
                 assert len(measurement.samples) >= 10
@@ -68,7 +66,7 @@ class TestShippedSpaces:
                 assert measurement.max_error <= measurement.tolerance
                 assert measurement.compiled_by == "pool"
 
-    def test_the_duel_knows_the_best_the_default_and_the_vendor(self, space: RecordedSpace) -> None:
+    def test_the_comparison_has_the_best_the_default_and_the_vendor(self, space: recorded.RecordedSpace) -> None:
         assert space.default is not None
         assert {space.best.text, space.default.text, VENDOR} <= set(space.comparison.contenders)
         assert len(space.comparison.contenders) >= 33
@@ -77,10 +75,10 @@ class TestShippedSpaces:
         ranked = sorted((m for m in space.measurements if m.ok), key=lambda m: m.latency_us)
         assert best == pytest.approx(ranked[0].latency_us, rel=0.05)
 
-    def test_writing_it_again_gives_the_same_space(self, space: RecordedSpace) -> None:
+    def test_a_written_space_is_read_back_unchanged(self, space: recorded.RecordedSpace) -> None:
         assert recorded.loads(recorded.dumps(space), space.name) == space
 
-    def test_the_file_is_t4(self, space: RecordedSpace) -> None:
+    def test_the_file_is_t4(self, space: recorded.RecordedSpace) -> None:
         document = json.loads(gzip.decompress(recorded.dumps(space)))
         assert document["schema_version"] == "1.0.0"
         assert document["metadata"] == {"timeunit": "milliseconds"}
@@ -90,18 +88,18 @@ class TestShippedSpaces:
             assert all({"name", "value", "unit"} == item.keys() for item in result["measurements"])
 
 
-def _some(name: str) -> RecordedSpace:
+def _some(name: str) -> recorded.RecordedSpace:
     return recorded.load(next(found for found in recorded.names() if found.startswith(name)))
 
 
-def test_a_problem_finds_its_spaces() -> None:
+def test_the_spaces_of_a_problem_are_found() -> None:
     space = _some("gemm-4096")
     assert space in recorded.of_problem(space.problem)
     other = space.signature.problem({"M": 4096, "layout": "nt"})
     assert recorded.of_problem(other) == []
 
 
-def test_the_card_with_the_most_spaces_comes_first_whichever_was_recorded_last() -> None:
+def test_the_card_with_the_most_spaces_comes_first() -> None:
     """Of the 14 that ship, 12 are the H200's."""
     for name in ("softmax-8192x8192-fp32", "transpose-8192x8192-fp32"):
         found = recorded.of_problem(_some(name).problem)
@@ -109,11 +107,11 @@ def test_the_card_with_the_most_spaces_comes_first_whichever_was_recorded_last()
         assert found[0].recorded_at < found[1].recorded_at
 
 
-def test_several_problems_are_taken_from_the_first_card_that_has_them_all() -> None:
+def test_several_problems_are_replayed_on_the_first_card_that_has_them_all() -> None:
     both, other = (recorded.of_problem(_some(name).problem) for name in ("softmax-8192", "transpose-8192x8192-fp32"))
-    assert recorded.of_one_card([both, other]) == [both[0], other[0]]
-    assert recorded.of_one_card([both, other[1:]]) == [both[1], other[1]]
-    assert recorded.of_one_card([both[:1], other[1:]]) == []
+    assert recorded.on_one_card([both, other]) == [both[0], other[0]]
+    assert recorded.on_one_card([both, other[1:]]) == [both[1], other[1]]
+    assert recorded.on_one_card([both[:1], other[1:]]) == []
 
 
 def test_signatures_need_no_kernel_code() -> None:
@@ -123,8 +121,8 @@ def test_signatures_need_no_kernel_code() -> None:
 @pytest.mark.parametrize(
     ("name", "op", "says"),
     [
-        ("../x", None, "tuner spaces lists what there is"),
-        ("", None, "tuner spaces lists what there is"),
+        ("../x", None, "tuner spaces lists all"),
+        ("", None, "tuner spaces lists all"),
         ("transpose-8192x8192-fp32", None, f"did you mean {H100} or transpose-8192x8192-fp32-nvidia-h200?"),
         ("transpose-8192x8192-f32-nvidia-h100-80gb-hbm3", None, f"did you mean {H100}?"),
         ("gemm-16x4096x4096-bf16-nvidia-h100", "softmax", f"there are {', '.join(SOFTMAX)}"),
@@ -132,7 +130,7 @@ def test_signatures_need_no_kernel_code() -> None:
         ("softmax-1x1", "double", "there are none of double"),
     ],
 )
-def test_an_unknown_space_is_refused_with_what_may_have_been_meant(name: str, op: str | None, says: str) -> None:
+def test_an_unknown_name_is_refused_with_a_suggestion(name: str, op: str | None, says: str) -> None:
     with pytest.raises(UnknownName) as refused:
         recorded.load(name, op)
     assert str(refused.value) == f"no recorded space is called {name!r}; {says}"
@@ -149,17 +147,17 @@ def test_an_unknown_space_is_refused_with_what_may_have_been_meant(name: str, op
         (gzip.compress(b"{}" * 100, mtime=0)[:-20] + b"x" * 20, "is not a recorded search space"),
     ],
 )
-def test_a_file_that_is_no_space_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "space.json.gz"
     file.write_bytes(content)
     with pytest.raises(UsageError, match=message):
         recorded.load(str(file))
 
 
-class TestRecordedDuel:
-    def test_rounds_are_handed_out_in_order_and_once(self) -> None:
+class TestRecordedMeasurer:
+    def test_rounds_are_returned_in_order_and_once(self) -> None:
         space = _some("softmax")
-        measurer = RecordedMeasurer(space)
+        measurer = recorded.RecordedMeasurer(space)
         first = measurer.compare([space.best], 5, 1.0, seed=0)
         second = measurer.compare([space.best], 5, 1.0, seed=0)
         assert first.contenders == (space.best.text, VENDOR)
@@ -167,9 +165,9 @@ class TestRecordedDuel:
         assert measurer.compare([space.best], 1000, 1.0, seed=0).of(VENDOR) == space.comparison.of(VENDOR)[10:]
         assert measurer.compare([space.best], 5, 1.0, seed=0).rounds == ()
 
-    def test_a_config_outside_brings_its_own_samples(self) -> None:
+    def test_a_config_outside_the_comparison_contributes_its_own_samples(self) -> None:
         space = _some("transpose")
         outside = max((m for m in space.measurements if m.ok), key=lambda m: m.latency_us)
         assert outside.config.text not in space.comparison.contenders
-        comparison = RecordedMeasurer(space).compare([space.best, outside.config], 5, 1.0, seed=0)
+        comparison = recorded.RecordedMeasurer(space).compare([space.best, outside.config], 5, 1.0, seed=0)
         assert comparison.of(outside.config.text) == outside.samples[:5]

@@ -1,4 +1,4 @@
-"""Answers as vLLM and SGLang read them, by M; and back."""
+"""Answers written as tables of vLLM and SGLang, and read back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from helpers import H200
-from others import questions, taken
+from others import imported, keys
 from stored import HERE
 
 from tuner.errors import UsageError
 from tuner.exchange import folder
-from tuner.exchange.tables import tables
+from tuner.exchange.config_tables import to_tables
 from tuner.kernels.spec import Attribute, Dim, Knob, Signature
 from tuner.records import Answer, Environment, StoredAnswer
 
@@ -45,30 +45,30 @@ def answered(
     return StoredAnswer(id, answer, replace(HERE, environment=Environment(triton)), "2026-11-28T00:00:00+00:00", id)
 
 
-def test_a_ladder_of_answers_is_a_table_of_vllms() -> None:
+def test_answers_by_m_are_one_table_for_vllm() -> None:
     quantised: dict[str, Any] = {"quant": "fp8_w8a8", "block_shape": "128x128"}
     ladder = [answered(1, M=64, **quantised), answered(2, M=8, **quantised), answered(3, M=64, block=64, **quantised)]
-    documents, refused = tables(ladder, "vllm")
+    documents, skipped = to_tables(ladder, "vllm")
     name = "E=8,N=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
     assert documents == {name: {"triton_version": "3.6.0", "8": THEIRS, "64": {**THEIRS, "BLOCK_SIZE_M": 64}}}
     assert [*documents[name]] == ["triton_version", "8", "64"]
-    assert refused == []
+    assert skipped == []
 
 
-def test_sglang_has_a_folder_for_a_version_and_a_space_in_its_names() -> None:
+def test_sglang_has_a_folder_for_each_version_and_a_space_in_its_names() -> None:
     several = [answered(1, M=64, quant="fp8_w8a8", block_shape="128x128", down=True), answered(2, M=64, triton="3.7.1")]
-    documents, refused = tables([*several, answered(3, M=1, triton="")], "sglang")
+    documents, skipped = to_tables([*several, answered(3, M=1, triton="")], "sglang")
     block = "E=8,N=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
     assert documents == {
         f"triton_3_6_0/{block}": {"64": THEIRS},
         "triton_3_7_1/E=8,N=4096,device_name=NVIDIA_H200.json": {"64": THEIRS},
     }
-    (unversioned,) = refused
-    assert unversioned.reason == "SGLang keeps tables by Triton version, and its is not known"
+    (unversioned,) = skipped
+    assert unversioned.reason == "SGLang keeps tables by Triton version, and the version of this answer is unknown"
 
 
-def test_an_op_of_our_own_does_not_get_among_theirs_nor_one_dtype_among_another() -> None:
-    documents, _ = tables(
+def test_another_op_has_a_folder_of_its_own_and_each_dtype_a_file() -> None:
+    documents, _ = to_tables(
         [answered(1, MATMUL, M=8, N=64, K=32), answered(2, MATMUL, M=8, N=64, K=32, dtype="fp16")], "vllm"
     )
     own = {"BLOCK_M": 16, "num_warps": 4, "num_stages": 2}
@@ -78,47 +78,47 @@ def test_an_op_of_our_own_does_not_get_among_theirs_nor_one_dtype_among_another(
     }
 
 
-def test_what_a_table_cannot_say_is_left_out_with_the_reason() -> None:
+def test_answers_that_a_table_cannot_hold_are_left_out_with_the_reason() -> None:
     replayed = replace(answered(1, M=1), provenance=replace(HERE, recorded="some-space"))
     softmax = Signature("softmax", (Dim("R"),), ("bf16",), (Knob("BLOCK_M", (16,)), *LAUNCH))
-    documents, refused = tables([replayed, answered(2, softmax, R=1), answered(3, M=1, act="../../x")], "vllm")
+    documents, skipped = to_tables([replayed, answered(2, softmax, R=1), answered(3, M=1, act="../../x")], "vllm")
     assert documents == {}
-    assert [one.reason for one in refused] == [
-        "replayed from some-space, and a table has no room to say so",
-        "a table goes by M, and it has no such dim",
-        "'E=8,N=4096,device_name=NVIDIA_H200,act=../../x.json' is no name for a file",
+    assert [one.reason for one in skipped] == [
+        "a table cannot mark an answer as replayed, and this one is from some-space",
+        "a table has a config for each M, and softmax has no dim M",
+        "a file's name is letters, digits and _,=()[] .+-, not 'E=8,N=4096,device_name=NVIDIA_H200,act=../../x.json'",
     ]
 
 
-def test_tables_of_different_versions_do_not_claim_one() -> None:
-    documents, _ = tables([answered(1, M=1), answered(2, M=2, triton="3.7.1")], "vllm")
+def test_a_table_of_several_versions_states_none() -> None:
+    documents, _ = to_tables([answered(1, M=1), answered(2, M=2, triton="3.7.1")], "vllm")
     assert [*documents["E=8,N=4096,device_name=NVIDIA_H200.json"]] == ["1", "2"]
 
 
 @pytest.mark.parametrize("style", ["vllm", "sglang"])
-def test_what_is_written_comes_back_as_the_same_questions(tmp_path: Path, style: str) -> None:
+def test_written_tables_are_read_back_as_the_same_problems(tmp_path: Path, style: str) -> None:
     given = [
         answered(1, M=64, quant="fp8_w8a8", block_shape="128x128"),
         answered(2, M=1),
         answered(3, M=1, dtype="fp16"),
     ]
-    documents, _ = tables(given, style)
+    documents, _ = to_tables(given, style)
     assert sorted(folder.write(tmp_path, documents)[0]) == sorted(documents)
-    arrivals, reasons = taken(tmp_path)
+    answers, reasons = imported(tmp_path)
     assert reasons == {}
-    assert sorted(questions(arrivals)) == sorted(f"{one.answer.problem.text} on {H200.id}" for one in given)
-    assert {arrival.provenance.environment.triton for arrival in arrivals} == {"3.6.0"}
+    assert sorted(keys(answers)) == sorted(f"{one.answer.problem.text} on {H200.id}" for one in given)
+    assert {one.provenance.environment.triton for one in answers} == {"3.6.0"}
 
 
-def test_nothing_is_written_outside_the_folder_or_over_what_is_there(tmp_path: Path) -> None:
+def test_no_file_is_written_outside_the_folder_or_overwritten(tmp_path: Path) -> None:
     for name in ("../x", "/etc/x", "a/b", "a\\b", "a\x00b", "x" * 10_000, ".hidden", ""):
-        with pytest.raises(UsageError, match="is no name for a file"):
-            folder.path_of(name)
+        with pytest.raises(UsageError, match="a file's name is letters, digits"):
+            folder.relative_path(name)
     device = replace(H200, name="../../NVIDIA/H200")
     stored = replace(answered(1, M=1), provenance=replace(HERE, device=device))
-    documents, (refused,) = tables([stored], "vllm")
+    documents, (skipped,) = to_tables([stored], "vllm")
     assert documents == {}
-    assert refused.reason.endswith("is no name for a file")
+    assert skipped.reason.startswith("a file's name is letters, digits")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.json").write_text("mine")
     written, (kept,) = folder.write(tmp_path / "out", {"a.json": {}, "sub/b.json": {"1": {}}})

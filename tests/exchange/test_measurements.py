@@ -1,4 +1,4 @@
-"""Files as others write them."""
+"""Measured spaces of other tools, read for a replay, and ours written for Kernel Tuner."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tuner import recorded
 from tuner.errors import UsageError
-from tuner.measure import foreign, recorded
+from tuner.exchange import kernel_tuner, measurements
 from tuner.records import Outcome
 
 CACHE: dict[str, Any] = {  # cut from benchmark_hub's cachefiles/convolution_milo/A100.json.gz
@@ -31,7 +32,7 @@ CACHE: dict[str, Any] = {  # cut from benchmark_hub's cachefiles/convolution_mil
 def test_a_kernel_tuner_cache(tmp_path: Path) -> None:
     file = tmp_path / "A100.json.gz"
     file.write_bytes(gzip.compress(json.dumps(CACHE).encode()))
-    read = foreign.load(file)
+    read = measurements.load(file)
     assert [dict(m.config) for m in read[:2]] == [
         {"block_size_x": 16, "tile_size_x": 1},
         {"block_size_x": 16, "tile_size_x": 2},
@@ -40,11 +41,11 @@ def test_a_kernel_tuner_cache(tmp_path: Path) -> None:
     assert [m.latency_us for m in read if m.ok] == [3.88, 2.5]
 
 
-def test_a_cache_that_was_left_open(tmp_path: Path) -> None:
-    """Kernel Tuner closes the braces when a search ends, which an interrupted one never does."""
+def test_a_cache_of_an_interrupted_search(tmp_path: Path) -> None:
+    """Kernel Tuner closes the braces only when a search ends."""
     file = tmp_path / "cache.json"
     file.write_text(json.dumps(CACHE)[:-2] + ",\n")
-    assert len(foreign.load(file)) == 4
+    assert len(measurements.load(file)) == 4
 
 
 def test_our_own_files_are_t4(tmp_path: Path) -> None:
@@ -52,27 +53,27 @@ def test_our_own_files_are_t4(tmp_path: Path) -> None:
     file = tmp_path / "ours.json.gz"
     file.write_bytes((files("tuner") / "recorded" / f"{name}.json.gz").read_bytes())
     ours = recorded.load(name).measurements
-    read = foreign.load(file)
+    read = measurements.load(file)
     assert [dict(m.config) for m in read] == [dict(m.config) for m in ours]
     assert [m.ok for m in read] == [m.ok for m in ours]
     assert [m.latency_us for m in read if m.ok] == pytest.approx([m.latency_us / 1000 for m in ours if m.ok])
 
 
-def test_what_a_t4_file_calls_correct_without_a_time_or_without_being_so_did_not_run_right(tmp_path: Path) -> None:
+def test_a_correct_t4_result_without_times_is_an_error(tmp_path: Path) -> None:
     def result(block: int, correctness: int, *runtimes: float) -> dict[str, Any]:
         ran = {"invalidity": "correct", "correctness": correctness, "measurements": []}
         return {"configuration": {"block_size_x": block}, "times": {"runtimes": list(runtimes)}, **ran}
 
     file = tmp_path / "t4.json"
     file.write_text(json.dumps({"results": [result(1, 1, 0.2), result(2, 1), result(3, 0, 0.1)]}))
-    assert [m.outcome for m in foreign.load(file)] == [Outcome.OK, Outcome.ERROR, Outcome.WRONG_RESULT]
+    assert [m.outcome for m in measurements.load(file)] == [Outcome.OK, Outcome.ERROR, Outcome.WRONG_RESULT]
 
 
-def test_a_cache_of_ours_reads_back(tmp_path: Path) -> None:
+def test_a_written_cache_is_read_back(tmp_path: Path) -> None:
     space = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
     file = tmp_path / "softmax.json"
-    file.write_text(foreign.as_cache(space.measurements, "softmax", space.problem.sizes, space.device.name))
-    read = foreign.load(file)
+    file.write_text(kernel_tuner.to_cache(space.measurements, "softmax", space.problem.sizes, space.device.name))
+    read = measurements.load(file)
     assert [dict(m.config) for m in read] == [dict(m.config) for m in space.measurements]
     assert [m.outcome for m in read] == [m.outcome for m in space.measurements]
     assert {m.outcome for m in read} == {Outcome.OK, Outcome.INFEASIBLE}
@@ -81,11 +82,11 @@ def test_a_cache_of_ours_reads_back(tmp_path: Path) -> None:
     )
 
 
-def test_kernel_tuner_finds_the_optimum_in_a_cache_of_ours(tmp_path: Path) -> None:
+def test_kernel_tuner_finds_the_optimum_in_a_written_cache(tmp_path: Path) -> None:
     kernel_tuner = pytest.importorskip("kernel_tuner", reason="kernel-tuner is not installed")
-    space = recorded.load("gemm-16x4096x4096-bf16-nvidia-h200")  # a knob of words, too
+    space = recorded.load("gemm-16x4096x4096-bf16-nvidia-h200")  # with a knob of text values
     file = tmp_path / "gemm.json"
-    file.write_text(foreign.as_cache(space.measurements, "gemm", space.problem.sizes, space.device.name))
+    file.write_text(kernel_tuner.to_cache(space.measurements, "gemm", space.problem.sizes, space.device.name))
     with warnings.catch_warnings(action="ignore"):
         results, environment = kernel_tuner.tune_cache(str(file), strategy="brute_force", quiet=True)
     assert len(results) == len(space.measurements)
@@ -102,11 +103,11 @@ def test_kernel_tuner_finds_the_optimum_in_a_cache_of_ours(tmp_path: Path) -> No
         ("", "x.json is neither a Kernel Tuner cache nor a T4 file: Expecting value in line 1"),
         ('{"a": 1}', "x.json is neither a Kernel Tuner cache nor a T4 file: it has no 'results'"),
         ("[]", "x.json is neither a Kernel Tuner cache nor a T4 file: Extra data in line 1"),
-        ('{"results": []}', "x.json has no config that ran right, so there is nothing to find"),
+        ('{"results": []}', "x.json has no config that ran, so it has no best config to search for"),
     ],
 )
-def test_what_is_no_space_is_refused(tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(text)
     with pytest.raises(UsageError, match=why):
-        foreign.load(file)
+        measurements.load(file)

@@ -1,0 +1,213 @@
+"""Tables of vLLM and SGLang: each spelling of a name is the same problem, and missing fields stay unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from others import CONFIG, imported, keys, put, table_config
+
+from tuner.exchange.imported import LIMITS
+from tuner.records import IMPORTED
+
+H100 = "NVIDIA_H100_80GB_HBM3"
+
+
+def test_a_table_gives_an_answer_for_each_m(tmp_path: Path) -> None:
+    put(tmp_path, f"E=8,N=7168,device_name={H100}.json", {"1": table_config(), "4096": table_config(128, num_warps=8)})
+    answers, reasons = imported(tmp_path)
+    assert keys(answers) == [
+        "fused_moe M=1 E=8 N=7168 dtype=bf16 on nvidia-h100-80gb-hbm3",
+        "fused_moe M=4096 E=8 N=7168 dtype=bf16 on nvidia-h100-80gb-hbm3",
+    ]
+    assert dict(answers[1].answer.config) == table_config(128, num_warps=8)
+    assert answers[0].provenance.device.name == "NVIDIA H100 80GB HBM3"
+    assert reasons == {}
+
+
+def test_latency_and_version_stay_unknown_if_the_file_lacks_them(tmp_path: Path) -> None:
+    put(tmp_path, f"E=8,N=7168,device_name={H100}.json", {"1": table_config()})
+    (one,), _ = imported(tmp_path)
+    answer, provenance = one.answer, one.provenance
+    assert answer.kind == IMPORTED
+    assert (answer.latency_us, answer.interval_us, answer.speedup, answer.tflops, answer.gb_per_s) == (None,) * 5
+    assert (provenance.environment.triton, provenance.source, provenance.policy) == ("", "", "unknown")
+    assert (provenance.device.sm_count, provenance.device.memory_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("E=8,N=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8", "fused_moe M=2 E=8 N=4096 dtype=bf16 quant=fp8_w8a8"),
+        ("E=8,N=4096,device_name=NVIDIA_H200,dtype=float32", "fused_moe M=2 E=8 N=4096 dtype=fp32"),
+        (
+            "E=8,N=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128]",
+            "fused_moe M=2 E=8 N=4096 dtype=bf16 block_shape=128x128 quant=fp8_w8a8",
+        ),
+        (
+            "E=161,N=192,device_name=NVIDIA_H200,dtype=fp8_w8a8,per_channel_quant=True",
+            "fused_moe M=2 E=161 N=192 dtype=bf16 per_channel_quant=True quant=fp8_w8a8",
+        ),
+        (
+            "E=8,N=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128]_down",
+            "fused_moe M=2 E=8 N=4096 dtype=bf16 block_shape=128x128 down=True quant=fp8_w8a8",
+        ),
+        (
+            "N=1536,K=7168,device_name=NVIDIA_H200,dtype=int8_w8a8,block_shape=[64, 64]",
+            "block_scaled_mm M=2 N=1536 K=7168 dtype=bf16 block_shape=64x64 quant=int8_w8a8",
+        ),
+        (
+            "headdim=64,dstate=128,device_name=NVIDIA_H200,cache_dtype=float16",
+            "selective_state_update M=2 headdim=64 dstate=128 dtype=bf16 cache_dtype=float16",
+        ),
+    ],
+)
+def test_each_form_of_a_file_name(tmp_path: Path, name: str, key: str) -> None:
+    put(tmp_path, f"{name}.json", {"2": table_config()})
+    answers, reasons = imported(tmp_path)
+    assert keys(answers) == [f"{key} on nvidia-h200"]
+    assert reasons == {}
+
+
+def test_a_table_by_topk_and_hidden_size_holds_tables_by_m(tmp_path: Path) -> None:
+    config = {"BLOCK_M": 1, "BLOCK_DIM": 512, "NUM_STAGE": 1, "num_warps": 4, "evict_policy": "evict_last"}
+    name = "triton_3_4_0/moe_sum_reduce_NVIDIA-H200_t8_h4096_bfloat16.json"
+    put(tmp_path, name, {"8-4096-bfloat16": {"16": config}, "eight": {}})
+    (one,), reasons = imported(tmp_path)
+    assert keys([one]) == ["moe_sum_reduce M=16 topk=8 hidden=4096 dtype=bf16 on nvidia-h200"]
+    assert dict(one.answer.config) == {**config, "num_stages": 3}  # Triton's default
+    assert one.provenance.environment.triton == "3.4.0"
+    (reason,) = reasons[Path(name).name]
+    assert reason == "unknown format: a key is TOPK-HIDDEN-DTYPE with a table, not 'eight'"
+
+
+def test_the_triton_version_is_in_the_table_or_in_its_folder(tmp_path: Path) -> None:
+    name = "E=8,N=4096,device_name=NVIDIA_H200.json"
+    put(tmp_path, name, {"triton_version": "3.6.0", "1": table_config()})
+    put(tmp_path, f"triton_3_5_1/{name}", {"1": table_config(32)})
+    answers, reasons = imported(tmp_path)
+    versions = {one.provenance.environment.triton: one.answer.config["BLOCK_SIZE_M"] for one in answers}
+    assert versions == {"3.6.0": 16, "3.5.1": 32}
+    assert reasons == {}
+
+
+def test_both_spellings_are_one_problem_and_vllms_spelling_counts(tmp_path: Path) -> None:
+    own, other = (
+        f"N=1536,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,{space}128].json" for space in ("", " ")
+    )
+    put(tmp_path, own, {"1": table_config(), "2": table_config()})
+    put(tmp_path, other, {"1": table_config(), "2": table_config(64), "4": table_config()})
+    answers, reasons = imported(tmp_path)
+    assert [(one.origin, one.answer.problem["M"]) for one in answers] == [(own, 1), (own, 2), (other, 4)]
+    assert reasons == {other: [f"{own} has the same config for it", f"{own} has another config for it"]}
+
+
+def test_cards_with_similar_names_stay_apart(tmp_path: Path) -> None:
+    names = ["NVIDIA_H100", H100, "NVIDIA_H100_PCIe", "NVIDIA_H20", "NVIDIA_H20-3e"]
+    for name in names:
+        put(tmp_path, f"E=8,N=4096,device_name={name}.json", {"1": table_config()})
+    answers, _ = imported(tmp_path)
+    assert {one.provenance.device.id for one in answers} == {
+        "nvidia-h100",
+        "nvidia-h100-80gb-hbm3",
+        "nvidia-h100-pcie",
+        "nvidia-h20",
+        "nvidia-h20-3e",
+    }
+
+
+def test_unknown_content_is_reported_file_by_file(tmp_path: Path) -> None:
+    put(tmp_path, "README.json", ["not a table"])
+    put(tmp_path, "E=8,device_name=NVIDIA_H200.json", {"1": table_config()})
+    put(tmp_path, "E=8,N=2,device_name=,dtype=int4_w4a16.json", {"1": table_config()})
+    put(
+        tmp_path,
+        "E=8,N=2,device_name=NVIDIA_H200.json",
+        {"0": table_config(), "1": table_config(), "default": table_config(), "2": [16]},
+    )
+    put(tmp_path, "cut.json", '{"1": {"BLOCK')
+    put(tmp_path, "deep.json", "[" * 100_000)
+    answers, reasons = imported(tmp_path)
+    assert keys(answers) == ["fused_moe M=1 E=8 N=2 dtype=bf16 on nvidia-h200"]
+    assert reasons.pop("deep.json")[0].startswith("it is not JSON: ")
+    assert reasons.pop("cut.json")[0].startswith("it is not JSON: Unterminated string starting at in line 1")
+    assert reasons == {
+        "README.json": ["unknown format"],
+        "E=8,device_name=NVIDIA_H200.json": ["unknown format: tables are by E, N; N, K; headdim, dstate, not by E"],
+        "E=8,N=2,device_name=,dtype=int4_w4a16.json": ["a device name has 1 to 100 characters, not ''"],
+        "E=8,N=2,device_name=NVIDIA_H200.json": [
+            "unknown format: a key is an M with a config, not 'default'",
+            "unknown format: a key is an M with a config, not '2'",
+            "fused_moe: M is a whole number from 1 to 2147483647, not 0",
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"block_sizes": [2, 512]}, "block_sizes is an integer, a boolean or a short text, not '[2, 512]'"),
+        ({"BLOCK": "x" * 300}, f"BLOCK is an integer, a boolean or a short text, not {'x' * 40!r}"),
+        ({"BLOCK": 10**30}, f"BLOCK is an integer, a boolean or a short text, not '1{'0' * 30}'"),
+        ({"BLOCK": 1.5}, "BLOCK is an integer, a boolean or a short text, not '1.5'"),
+        ({"../../x": 1}, "a name is letters, digits and _, not '../../x'"),
+        ({f"KNOB_{number}": 1 for number in range(40)}, "a config has up to 32 knobs, not 42"),
+        (
+            {"num_warps": "__import__('os').abort()"},
+            "a Triton config has num_warps from 1 to 64, not \"__import__('os').abort()\"",
+        ),
+        ({"num_stages": 10**6}, "a Triton config has num_stages from 0 to 64, not '1000000'"),
+    ],
+)
+def test_a_config_that_is_not_data_of_bounded_size_is_skipped(tmp_path: Path, config: object, reason: str) -> None:
+    name = "E=8,N=2,device_name=NVIDIA_H200.json"
+    put(tmp_path, name, {"1": config})
+    assert imported(tmp_path) == ([], {name: [reason]})
+
+
+def test_no_expression_is_evaluated_and_no_pickle_is_loaded(tmp_path: Path) -> None:
+    harm = tmp_path / "harm"
+    expression = f"__import__('pathlib').Path({str(harm)!r}).touch()"
+    put(tmp_path, "silu_sm_90.json", {"useful_configs": {"0": expression}, "hash_configs": {expression: 0}})
+    put(tmp_path, "E=8,N=2,device_name=NVIDIA_H200.json", {"1": table_config(EVICT=expression), "2": expression})
+    (tmp_path / "E=8,N=3,device_name=NVIDIA_H200.json").write_bytes(b"cos\nabort\n(tR.")
+    (one,), reasons = imported(tmp_path)
+    assert dict(one.answer.config) == {**CONFIG, "EVICT": expression}  # text stays text
+    assert len(reasons) == 3
+    assert not harm.exists()
+
+
+def test_a_file_above_the_size_limit_is_skipped(tmp_path: Path) -> None:
+    import gzip
+
+    file = tmp_path / "E=8,N=2,device_name=NVIDIA_H200.json.gz"
+    file.write_bytes(gzip.compress(b'{"1":' + b" " * LIMITS.max_bytes + b"{}}", 1))
+    assert imported(file) == ([], {file.name: ["it is larger than 64,000,000 bytes"]})
+
+
+def test_an_op_with_a_kernel_uses_its_signature(tmp_path: Path) -> None:
+    from tuner.kernels.spec import Dim, Knob, Signature
+
+    names = ["BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"]
+    dims = (Dim("E"), Dim("N"), Dim("M"))
+    own = Signature("fused_moe", dims, ("fp16", "bf16"), tuple(Knob(name, (1, 2)) for name in names))
+    put(tmp_path, "E=8,N=2,device_name=NVIDIA_H200.json", {"1": table_config(), "2": table_config(SPLIT_K=1)})
+    put(tmp_path, "E=8,N=2,device_name=NVIDIA_H200,dtype=int8_w8a16.json", {"1": table_config()})
+    answers, reasons = imported(tmp_path, known=own)
+    assert keys(answers) == ["fused_moe E=8 N=2 M=1 dtype=bf16 on nvidia-h200"]
+    assert answers[0].signature == own
+    assert {name: reason[0].partition(",")[0] for name, reason in reasons.items()} == {
+        "E=8,N=2,device_name=NVIDIA_H200.json": "a fused_moe config has the knobs BLOCK_SIZE_M",
+        "E=8,N=2,device_name=NVIDIA_H200,dtype=int8_w8a16.json": "fused_moe is described by E",
+    }
+
+
+def test_a_second_import_extends_the_signature_of_the_first(tmp_path: Path) -> None:
+    put(tmp_path, "a/E=8,N=2,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", {"1": table_config()})
+    (first,), _ = imported(tmp_path / "a")
+    put(tmp_path, "b/E=8,N=2,device_name=NVIDIA_H200,block_shape=[64,64].json", {"1": table_config(SPLIT_K=1)})
+    (second,), reasons = imported(tmp_path / "b", known=first.signature)
+    attributes = {attribute.name: attribute.choices for attribute in second.signature.attributes}
+    assert attributes == {"quant": ("none", "fp8_w8a8"), "block_shape": ("none", "64x64")}
+    assert second.signature.problem(first.answer.problem.values) == first.answer.problem
+    assert reasons == {}
