@@ -1,4 +1,4 @@
-"""The application, made by a function that takes the store."""
+"""The application factory: `create_app(store)`."""
 
 from __future__ import annotations
 
@@ -20,24 +20,18 @@ import tuner
 from tuner.api.describe import described
 from tuner.api.guard import Guard
 from tuner.api.lists import lists
-from tuner.api.lookups import Answering, BestConfigRoute, TableRoute, best_configs
+from tuner.api.lookups import BestConfigRoute, Lookups, TableRoute, best_configs
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
 from tuner.api.reply import refusal
 from tuner.api.schemas import Health, ReadyDocument, Refusal
+from tuner.api.settings import SETTINGS, ServiceSettings
 from tuner.api.view import Watcher
 from tuner.db.store import Store
 from tuner.errors import StoreError, TunerError
 from tuner.kernels.spec import Signature
 
 _log = logging.getLogger("tuner.api")
-
-POLL_S = 0.5
-"""How often every worker asks the store for news; what is new is served within 2 s."""
-FLUSH_S = 5.0
-"""How often misses are written down."""
-OLD_S = 5.0
-"""A view that was not seen to be the newest for so long is not ready."""
 
 
 def create_app(
@@ -47,64 +41,65 @@ def create_app(
     signatures: Mapping[str, Signature] | None = None,
     token: str | None = None,
     log: Callable[[str], object] | None = None,
-    flush_s: float = FLUSH_S,
+    settings: ServiceSettings = SETTINGS,
 ) -> FastAPI:
-    """The service over `store`.
+    """Return the app that serves a store.
 
     Args:
-        store: is read all the time; what was missed and what is asked to be tuned is written to it.
-        device: id of the card that questions without a device are about: the server's own.
-        signatures: ops that are known without having been searched; the store's are added.
-        token: what writers must send; without one nobody writes.
-        log: takes a line of JSON for every request; None: none are written.
-        flush_s: how often misses are written down.
+        store: read at an interval; counts of missed queries and jobs are written to it.
+        device: id of the device of queries that name none.
+        signatures: signatures of ops that need no search to be known; the store's are added.
+        token: bearer token that a write needs; None refuses every write.
+        log: called with a line of JSON for each request; None logs none.
     """
     metrics = Metrics()
-    watcher = Watcher(store, dict(signatures or {}), lambda error: metrics.store_errors.inc())
-    misses = Misses(store, metrics.unlisted.inc)
-    answering = Answering(watcher, metrics, misses, device)
+    watcher = Watcher(store, dict(signatures or {}), lambda error: metrics.store_errors.inc(), device)
+    misses = Misses(store, metrics.unlisted.inc, settings.max_misses)
+    lookups = Lookups(watcher, metrics, misses, settings)
     watcher.poll()
 
     @asynccontextmanager
-    async def living(app: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(_watch(watcher, misses, metrics, flush_s))
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(_watch(watcher, misses, metrics, settings))
         yield
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
         _flush(misses, metrics)
 
-    app = FastAPI(title="triton-tuner", version=tuner.__version__, lifespan=living)
-    _refuse_in_sentences(app, metrics)
-    listed = lists(store, answering)
+    app = FastAPI(title="triton-tuner", version=tuner.__version__, lifespan=lifespan)
+    _add_error_handlers(app, metrics)
+    listed = lists(store, lookups)
     app.include_router(listed)
-    _add_health(app, watcher, metrics)
+    _add_health(app, watcher, metrics, settings.max_age_s)
 
     async def many(request: Request) -> Response:
-        return await best_configs(request, answering)  # type: ignore[return-value]
+        return await best_configs(request, lookups)  # type: ignore[return-value]
 
-    app.router.routes[:0] = [  # the ones that must be fast are matched first
-        Route("/best-config", BestConfigRoute(answering), methods=["GET"]),
+    app.router.routes[:0] = [  # first, since they are matched in order
+        Route("/best-config", BestConfigRoute(lookups), methods=["GET"]),
         Route("/best-configs", many, methods=["POST"]),
-        Route("/table", TableRoute(answering), methods=["GET"]),
+        Route("/table", TableRoute(lookups), methods=["GET"]),
     ]
     _describe(app, watcher)
     paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes))
-    app.add_middleware(Guard, token=token, metrics=metrics, paths=paths, log=log)
+    app.add_middleware(
+        Guard, token=token, metrics=metrics, paths=paths, log=log, max_body_bytes=settings.max_body_bytes
+    )
     return app
 
 
-async def _watch(watcher: Watcher, misses: Misses, metrics: Metrics, flush_s: float) -> None:
+async def _watch(watcher: Watcher, misses: Misses, metrics: Metrics, settings: ServiceSettings) -> None:
     flushed = monotonic()
     while True:
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(settings.poll_s)
         try:
             await to_thread.run_sync(watcher.poll)
-            if monotonic() - flushed >= flush_s:
+            if monotonic() - flushed >= settings.flush_s:
                 flushed = monotonic()
                 await to_thread.run_sync(_flush, misses, metrics)
-        except Exception:  # noqa: BLE001  a fault of ours: /readyz tells that the view grows old, and the log why
-            _log.exception("the store could not be followed")
+        except Exception:  # noqa: BLE001  a bug; /readyz reports the age of the view, and the log the traceback
+            _log.exception("polling the store failed")
 
 
 def _flush(misses: Misses, metrics: Metrics) -> None:
@@ -112,10 +107,10 @@ def _flush(misses: Misses, metrics: Metrics) -> None:
         misses.flush()
     except StoreError as error:
         metrics.store_errors.inc()
-        _log.warning("what was missed is not written down yet: %s", error)
+        _log.warning("the counts of missed queries are not written yet: %s", error)
 
 
-def _refuse_in_sentences(app: FastAPI, metrics: Metrics) -> None:
+def _add_error_handlers(app: FastAPI, metrics: Metrics) -> None:
     @app.exception_handler(TunerError)
     async def refuse(request: Request, error: TunerError) -> Any:
         if isinstance(error, StoreError):
@@ -134,7 +129,7 @@ def _refuse_in_sentences(app: FastAPI, metrics: Metrics) -> None:
 
 
 def _describe(app: FastAPI, watcher: Watcher) -> None:
-    """The OpenAPI page is made when it is first asked for, and again once other ops are known."""
+    """Build the OpenAPI document on the first request, and again when the known ops have changed."""
     page: dict[str, Any] = {}
     of: Mapping[str, Signature] | None = None
 
@@ -148,17 +143,17 @@ def _describe(app: FastAPI, watcher: Watcher) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics) -> None:
+def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics, max_age_s: float) -> None:
     @app.get("/healthz", response_model=Health)
     async def healthz() -> Any:
-        """Whether the process is up. It says nothing about the store."""
+        """Report that the process is up, whatever the state of the store."""
         return {"status": "ok", "version": tuner.__version__}
 
     @app.get("/readyz", response_model=ReadyDocument, responses={503: {"model": Refusal}})
     async def readyz() -> Any:
-        """Whether questions are answered from what the store holds now."""
+        """Report whether lookups are answered from the current state of the store."""
         age_s = watcher.age_s
-        if age_s is None or age_s > OLD_S:
+        if age_s is None or age_s > max_age_s:
             since = "ever" if age_s is None else f"for {age_s:.0f} s"
             raise StoreError(f"the store could not be read {since}; what was read before is served")
         view = watcher.view
@@ -166,6 +161,6 @@ def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics) -> None:
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics_text() -> Response:
-        """Counts, latencies and how far the view has come, for Prometheus."""
+        """Return counts, latencies and the state of the view, for Prometheus."""
         metrics.watch(watcher)
         return Response(metrics.text(), media_type="text/plain; version=0.0.4")

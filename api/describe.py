@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 
 from tuner.api import schemas
-from tuner.api.guard import MOST_BYTES
+from tuner.api.settings import SETTINGS
 from tuner.kernels.spec import Signature
 
 _WORDS = f"""
@@ -18,8 +18,8 @@ Which launch configuration of a Triton kernel is the fastest, with the evidence.
 
 `GET /best-config` is what model code asks before it launches; it and `/table` answer from memory, and tell by an ETag
 whether an answer still holds. Names that are not listed are refused, not ignored. An error is `{{"error": sentence}}`.
-Writing needs `Authorization: Bearer TOKEN`. A body has at most {MOST_BYTES:,} bytes. Every answer carries the
-`X-Request-ID` that it came with, or a new one.
+Writing needs `Authorization: Bearer TOKEN`. A body has at most {SETTINGS.max_body_bytes:,} bytes. Every
+answer carries the `X-Request-ID` that it came with, or a new one.
 """
 _REFUSED: dict[int | str, dict[str, Any]] = {
     404: {"model": schemas.Refusal, "description": "No op or device is called so."},

@@ -1,4 +1,4 @@
-"""The gate that every request passes: who may write, how much may come in, what is logged, what an error looks like."""
+"""Middleware for every request: write tokens, size limits, counts, the access log and replies to failures."""
 
 from __future__ import annotations
 
@@ -20,30 +20,29 @@ from tuner.errors import UsageError
 
 _log = logging.getLogger("tuner.api")
 
-MOST_BYTES = 1_000_000
-"""Of a request's body."""
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = (("POST", "/best-configs"),)
-"""What is no write although its method says so."""
+"""Requests that write nothing although their method says so."""
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
 class BodyTooLarge(UsageError):
-    """The request's body is longer than any that makes sense."""
+    """A request's body is over the size limit."""
 
     http_status = 413
 
-    def __init__(self) -> None:
-        super().__init__(f"a body has at most {MOST_BYTES:,} bytes")
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"a body has at most {limit:,} bytes")
 
 
 class Guard:
     """Pure ASGI middleware around the whole app.
 
     Args:
-        token: what writers must send; None: nobody writes.
-        paths: those that are counted by their own name.
-        log: takes one line of JSON for every request; None: nothing is logged.
+        token: bearer token that a write needs; None refuses every write.
+        paths: paths that are counted by their own name; others are counted together.
+        log: called with a line of JSON for each request; None logs none.
+        max_body_bytes: size limit of a body.
     """
 
     def __init__(
@@ -54,7 +53,9 @@ class Guard:
         metrics: Metrics,
         paths: frozenset[str],
         log: Callable[[str], object] | None,
+        max_body_bytes: int,
     ) -> None:
+        self._max_body_bytes = max_body_bytes
         self._app, self._metrics, self._paths, self._write = app, metrics, paths, log
         self._token = None if token is None else token.encode()
 
@@ -66,7 +67,7 @@ class Guard:
         headers = dict(scope["headers"])
         request_id = _request_id(headers)
 
-        async def answering(message: Message) -> None:
+        async def respond(message: Message) -> None:
             nonlocal status, size
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -77,27 +78,27 @@ class Guard:
 
         try:
             refused = self._refusal(scope, headers)
-            await (refused or self._app)(scope, _bounded(receive), answering)
+            await (refused or self._app)(scope, _bounded(receive, self._max_body_bytes), respond)
         except Exception:
             _log.exception("request %s failed", request_id.decode())
             if status:
                 raise
-            await refusal("the service failed; its log says why", 500)(scope, receive, answering)
+            await refusal("the service failed; its log says why", 500)(scope, receive, respond)
         finally:
             self._count(scope, status, size, perf_counter() - began, request_id)
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Reply | None:
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or len(length) > 9 or int(length) > MOST_BYTES:
-            too_large = BodyTooLarge()
+        if not length.isdigit() or len(length) > 9 or int(length) > self._max_body_bytes:
+            too_large = BodyTooLarge(self._max_body_bytes)
             return refusal(str(too_large), too_large.http_status, {"connection": "close"})
         method = scope["method"]
         if method in _SAFE or (method, scope["path"]) in _OPEN:
             return None
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
-            who = {"www-authenticate": "Bearer"}
-            return refusal("writing needs a token: send it as Authorization: Bearer TOKEN", 401, who)
+            challenge = {"www-authenticate": "Bearer"}
+            return refusal("writing needs a token: send it as Authorization: Bearer TOKEN", 401, challenge)
         if self._token is None:
             return refusal("nothing can be written here: the service was started without TUNER_TOKEN", 403)
         if not hmac.compare_digest(given.strip(), self._token):
@@ -122,16 +123,16 @@ class Guard:
         self._write(f"{json.dumps(line)}\n")
 
 
-def _bounded(receive: Receive) -> Receive:
-    """Counts what comes in where no length was announced."""
+def _bounded(receive: Receive, limit: int) -> Receive:
+    """Return `receive` with a size limit, for bodies without a content length."""
     read = 0
 
     async def bounded() -> Message:
         nonlocal read
         message = await receive()
         read += len(message.get("body", b""))
-        if read > MOST_BYTES:
-            raise BodyTooLarge
+        if read > limit:
+            raise BodyTooLarge(limit)
         return message
 
     return bounded

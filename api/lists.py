@@ -12,15 +12,16 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.api import schemas
-from tuner.api.lookups import Answering, json_object
-from tuner.api.question import device_of, problem_of, signature_of
+from tuner.api.lookups import Lookups
+from tuner.api.query import parse_object, parse_problem, parse_signature
 from tuner.api.reply import to_json
 from tuner.db import schema
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
-from tuner.lookup.table import COMPARED, answer_json
+from tuner.lookup.query import COMPARED
 from tuner.records import StoredRun
-from tuner.records.codec import is_drawn
+from tuner.records.document import answer_document
+from tuner.records.signatures import lacks_choices
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ _Asked = Annotated[_Part, Query()]
 _REFUSED: dict[int | str, dict[str, Any]] = {422: {"model": schemas.Refusal}, 503: {"model": schemas.Refusal}}
 
 
-def lists(store: Store, answering: Answering) -> APIRouter:
+def lists(store: Store, lookups: Lookups) -> APIRouter:
     """The routes that read or write the database."""
     router = APIRouter(responses=_REFUSED)
     limiter = CapacityLimiter(_AT_ONCE)
@@ -76,7 +77,7 @@ def lists(store: Store, answering: Answering) -> APIRouter:
             {
                 "id": answer.id,
                 "problem": answer.answer.problem.values,
-                **answer_json(answer),
+                **answer_document(answer),
                 "tuned_at": answer.created_at,
             }
             for answer in answers
@@ -128,7 +129,7 @@ def lists(store: Store, answering: Answering) -> APIRouter:
     )
     async def ask(request: Request, _: Annotated[_Nothing, Query()]) -> Response:
         """Asks for a problem to be tuned. One that is not finished is the same job, which may become more urgent."""
-        given, view = json_object(await request.body()), answering.view
+        given, view = parse_object(await request.body()), lookups.view
         for name in (*COMPARED, "strict"):
             if name in given:
                 raise UsageError(f"a job is a problem, a device and a priority, not {name!r}")
@@ -137,15 +138,15 @@ def lists(store: Store, answering: Answering) -> APIRouter:
             raise UsageError(f"priority is a whole number from -{_URGENT} to {_URGENT}")
         device = given.pop("device", None)
         if device is None:
-            device = device_of({}, answering.own, view)
+            device = view.lookup.resolve_device()
         elif not isinstance(device, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", device):
             raise UsageError("device is the id of a card, like nvidia-h200")  # it may be one that nobody searched on
-        signature = signature_of(given, view)
-        if is_drawn(signature):
+        signature = parse_signature(given, view)
+        if lacks_choices(signature):
             raise UsageError(
                 f"{signature.op} came with answers of others and has no kernel here; /best-config has them"
             )
-        problem = problem_of(given, signature)
+        problem = parse_problem(given, signature)
         job, new = await done(store.queue.ask_for, problem, device, priority)
         return _json(asdict(job), 201 if new else 200)
 

@@ -1,4 +1,4 @@
-"""What the service counts, as Prometheus reads it."""
+"""Metrics of the service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from tuner.api.view import Watcher
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
-"""prometheus_client's variable: the folder where the workers of one service add up their numbers."""
+"""Environment variable of prometheus_client: the folder in which worker processes share their counts."""
 _BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
 class Metrics:
-    """The numbers of one app, in a registry of their own."""
+    """Metrics of one app, in a registry of their own."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._lookups = Counter(
-            "tuner_lookups", "Questions answered, by how well.", ("op", "match"), registry=self._registry
-        )
+        self._lookups = Counter("tuner_lookups", "Lookups, by op and match.", ("op", "match"), registry=self._registry)
         self._latency = Histogram(
             "tuner_request_seconds",
-            "From the request's head to the answer's last byte, by path.",
+            "Seconds from the request's head to the reply's last byte, by path.",
             ("path",),
             buckets=_BUCKETS_S,
             registry=self._registry,
@@ -36,17 +34,19 @@ class Metrics:
             "tuner_store_errors", "Times the store could not be read or written.", registry=self._registry
         )
         self.unlisted = Counter(
-            "tuner_misses_unlisted", "Misses left out of the list, since too many differ.", registry=self._registry
+            "tuner_misses_unlisted",
+            "Missed queries that are not listed, since too many differ.",
+            registry=self._registry,
         )
         self._answers = Gauge(
-            "tuner_answers", "Answers that may serve.", registry=self._registry, multiprocess_mode="livemin"
+            "tuner_answers", "Answers in the view.", registry=self._registry, multiprocess_mode="livemin"
         )
         self._snapshot = Gauge(
             "tuner_snapshot_id", "Highest answer id seen.", registry=self._registry, multiprocess_mode="livemin"
         )
         self._age = Gauge(
             "tuner_view_age_seconds",
-            "Since the store was last seen to have nothing newer; -1: never.",
+            "Seconds since the view was last known to be up to date; -1: never read.",
             registry=self._registry,
             multiprocess_mode="livemax",
         )
@@ -54,14 +54,14 @@ class Metrics:
         self._by_path: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     def lookup(self, op: str, match: str) -> None:
-        """One question about `op` was answered so well."""
+        """Count a lookup of `op` by its match."""
         counter = self._by_match.get((op, match))
         if counter is None:  # labels are slow to look up
             counter = self._by_match[op, match] = self._lookups.labels(op, match)
         counter.inc()
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """One request was answered. `path` is one of few: every new one is kept for ever."""
+        """Count a request. `path` is one of a small set, since each new label is kept."""
         found = self._by_path.get((path, status))
         if found is None:
             found = self._by_path[path, status] = (self._requests.labels(path, status), self._latency.labels(path))
@@ -69,13 +69,13 @@ class Metrics:
         found[1].observe(seconds)
 
     def watch(self, watcher: Watcher) -> None:
-        """Takes over how far the view has come."""
+        """Set the gauges from the state of the view."""
         self._answers.set(watcher.view.answers)
         self._snapshot.set(watcher.view.tip.answer)
         self._age.set(-1 if watcher.age_s is None else watcher.age_s)
 
     def text(self) -> bytes:
-        """All of them, and those of the other workers of this service."""
+        """Return all metrics as text, summed over the worker processes of this service."""
         if os.environ.get(MULTIPROCESS) is None:
             return generate_latest(self._registry)
         together = CollectorRegistry()

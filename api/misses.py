@@ -1,4 +1,4 @@
-"""What was asked and missed, counted in memory and written down now and then."""
+"""Counts of missed queries, kept in memory and written at an interval."""
 
 from __future__ import annotations
 
@@ -9,30 +9,34 @@ from tuner.db.store import Store
 
 Missed = tuple[str, str, str]
 """Op, problem text and device."""
-_MOST = 10_000
 
 
 class Misses:
-    """Counts of what was missed since the last flush; of so many distinct questions at most."""
+    """Counts of missed queries since the last flush.
 
-    def __init__(self, store: Store, unlisted: Callable[[], object]) -> None:
-        self._store, self._unlisted = store, unlisted
+    Args:
+        unlisted: called for each miss that is not counted, since `limit` different ones are.
+        limit: largest number of different missed queries.
+    """
+
+    def __init__(self, store: Store, unlisted: Callable[[], object], limit: int) -> None:
+        self._store, self._unlisted, self._limit = store, unlisted, limit
         self._counts: dict[Missed, int] = {}
         self._lock = Lock()
 
     def add(self, missed: Missed, count: int = 1) -> None:
-        """Somebody asked, and there was no answer."""
+        """Count a missed query."""
         with self._lock:
-            if missed in self._counts or len(self._counts) < _MOST:
+            if missed in self._counts or len(self._counts) < self._limit:
                 self._counts[missed] = self._counts.get(missed, 0) + count
                 return
         self._unlisted()
 
     def flush(self) -> None:
-        """Adds the counts to the store's.
+        """Add the counts to the store's.
 
         Raises:
-            StoreError: it cannot be written; the counts are kept for the next time.
+            StoreError: the store cannot be written; the counts are kept for the next flush.
         """
         with self._lock:
             counts, self._counts = self._counts, {}

@@ -1,4 +1,4 @@
-"""A whole answer to one request: bytes that are ready to be sent."""
+"""Replies as bytes that are ready to be sent."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from starlette.types import Receive, Scope, Send
 
 
 class Reply:
-    """An ASGI app that sends the same bytes to whoever asks.
+    """An ASGI app that sends the same bytes for every request.
 
     Args:
-        headers: besides length and type.
-        etag: names the body; who already has it gets 304 without one.
+        headers: headers besides length and type.
+        etag: entity tag of the body; a request that has it gets 304 without a body.
     """
 
     __slots__ = ("_body", "_etag", "_not_modified", "_start", "status")
@@ -41,7 +41,7 @@ class Reply:
 
 
 def has_already(scope: Scope, etag: str) -> bool:
-    """Whether the asker has the body of that name."""
+    """Return whether the request has the body with this entity tag."""
     return _has(scope, _bare(etag.encode()))
 
 
@@ -53,7 +53,7 @@ def _has(scope: Scope, etag: bytes) -> bool:
 
 
 def _bare(etag: bytes) -> bytes:
-    """A validator without what is no matter when two are compared: weakness, and how the body was compressed."""
+    """Return an entity tag without its weakness mark and compression suffix, which do not matter in a comparison."""
     return etag.strip().removeprefix(b"W/").strip(b'"').removesuffix(b"-gzip")
 
 
@@ -61,10 +61,10 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def to_json(document: Any) -> bytes:
-    """One compact line, ASCII only: a name that is no text must not break the answer about it."""
+    """Return compact JSON in ASCII, which can encode every name, lone surrogates too."""
     return _encode(document).encode()
 
 
 def refusal(message: str, status: int, headers: Mapping[str, str] | None = None) -> Reply:
-    """Why a request is not answered."""
+    """Return the reply that refuses a request."""
     return Reply(to_json({"error": message}), status, headers)

@@ -1,70 +1,93 @@
-"""What the service answers from: everything the store has answered, in memory, and what keeps it young."""
+"""The service's tables of answers in memory, and the watcher that keeps them up to date with the store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from time import monotonic
 
 from tuner.api.reply import Reply
 from tuner.db.store import Store, Tip
 from tuner.errors import StoreError
 from tuner.kernels.spec import Signature
-from tuner.lookup.aliases import aliases
+from tuner.lookup.service import LookupService
 from tuner.lookup.table import Table
-from tuner.records import StoredAnswer, Transfer
+from tuner.records import Device, StoredAnswer, Transfer
 
 Tables = Mapping[tuple[str, str], Table]
 
 
 @dataclass(frozen=True)
 class View:
-    """The store as it was at one snapshot. A newer one takes its place; itself it never changes."""
+    """The store's answers as of one snapshot. A view never changes; a newer one replaces it."""
 
     tip: Tip
     signatures: Mapping[str, Signature]
     tables: Tables
-    """By op and device."""
+    """Tables by op and device."""
     answers: int
+    """Number of answers."""
+    known_cards: Sequence[Device] = ()
+    """Descriptions of the store's devices, with answers or without."""
+    own_device: str | None = None
+    """Id of the device of queries that name none."""
     replies: dict[bytes, Reply] = field(default_factory=dict)
-    """What was answered from it, by query string."""
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names of the devices that answers are stored for."""
+    """Replies already made from this view, by query string."""
     packed: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    """Its tables as they are sent, compressed."""
+    """Compressed documents of whole tables already made, by op and device."""
 
     @property
     def snapshot(self) -> str:
+        """Id of the snapshot."""
         return self.tip.snapshot
 
-    @property
+    @cached_property
+    def lookup(self) -> LookupService:
+        """The lookup over these tables."""
+        return LookupService(self, device=self.own_device)
+
     def devices(self) -> list[str]:
-        """Those that answers are stored for."""
+        """Return the ids of the devices with answers, sorted."""
         return sorted({device for _, device in self.tables})
 
+    def cards(self) -> Sequence[Device]:
+        """Return the descriptions of the store's devices, with answers or without."""
+        return self.known_cards
+
     def table(self, op: str, device: str) -> Table:
-        """The answers of one op on one device; there may be none."""
+        """Return the answers of an op on a device; the table may be empty."""
         found = self.tables.get((op, device))
         return Table(device, ()) if found is None else found
 
 
 class Watcher:
-    """Holds the newest view. `poll` is called by one thread at a time; readers take `view` whenever they like."""
+    """The newest view of a store. One thread at a time calls `poll`; any thread may read `view`.
+
+    Args:
+        signatures: signatures of ops that need no search to be known; the store's are added.
+        failed: called with the error of each poll that could not read the store.
+        device: id of the device of queries that name none.
+    """
 
     def __init__(
-        self, store: Store, signatures: Mapping[str, Signature], failed: Callable[[StoreError], object]
+        self,
+        store: Store,
+        signatures: Mapping[str, Signature],
+        failed: Callable[[StoreError], object],
+        device: str | None = None,
     ) -> None:
-        self._store, self._known, self._failed = store, signatures, failed
-        self.view = View(Tip("", 0, 0), signatures, {}, 0)
+        self._store, self._known, self._failed, self._device = store, signatures, failed, device
+        self.view = self._empty("")
         self._read_at: float | None = None
 
     @property
     def age_s(self) -> float | None:
-        """Time since the store was last seen to have nothing newer; None: it never was read."""
+        """Seconds since the view was last known to be up to date; None if the store was never read."""
         return None if self._read_at is None else monotonic() - self._read_at
 
     def poll(self) -> None:
-        """Brings the view up to the store. A store that cannot be read leaves the view as it is."""
+        """Replace the view if the store has changed. The view stays as it is if the store cannot be read."""
         began = monotonic()
         try:
             tip = self._store.tip()
@@ -75,34 +98,36 @@ class Watcher:
         else:
             self._read_at = began
 
+    def _empty(self, uuid: str) -> View:
+        return View(Tip(uuid, 0, 0), self._known, {}, 0, own_device=self._device)
+
     def _newer(self, tip: Tip) -> View:
         old = self.view
         if tip.uuid != old.tip.uuid or tip.answer < old.tip.answer:
-            old = View(Tip(tip.uuid, 0, 0), self._known, {}, 0)
+            old = self._empty(tip.uuid)
         signatures = old.signatures
         if tip.kernel != old.tip.kernel:
             signatures = {**self._known, **self._store.signatures()}
-        answers, out = self._store.answers_between(old.tip.answer, tip.answer)
+        answers = self._store.answers_between(old.tip.answer, tip.answer)
         transfers = self._store.transfers(after=old.tip.transfer, upto=tip.transfer)
-        tables = _extended(old.tables, answers, out, transfers)
-        count = sum(map(len, tables.values())) if out else old.answers + len(answers)
-        return View(tip, signatures, tables, count, aliases=aliases({key[1] for key in tables}, self._store.cards()))
+        tables, count = _extended(old.tables, answers, transfers), old.answers + len(answers)
+        return View(tip, signatures, tables, count, self._store.cards(), self._device)
 
 
 def _extended(
     tables: Tables,
     answers: list[StoredAnswer],
-    out: frozenset[int],
     transfers: Mapping[tuple[str, str], list[Transfer]],
 ) -> Tables:
+    """Return the tables with further answers and transfer losses; a table that gets none is the same object."""
     added: dict[tuple[str, str], list[StoredAnswer]] = {}
     for stored in answers:
         added.setdefault((stored.answer.problem.op, stored.provenance.device.id), []).append(stored)
     found = {}
     for key in {**tables, **added}:
         table = tables.get(key, Table(key[1], ()))
-        if out or key in added or key in transfers:
-            table = table.extended(added.get(key, ()), out, transfers.get(key, ()))
+        if key in added or key in transfers:
+            table = table.extended(added.get(key, ()), transfers.get(key, ()))
         if len(table):
             found[key] = table
     return found

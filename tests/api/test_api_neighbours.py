@@ -13,10 +13,12 @@ from served import answer, problem, serving
 
 from tuner.api.app import create_app
 from tuner.api.schemas import BestConfig, Miss, WholeTable
+from tuner.api.settings import ServiceSettings
 from tuner.cli.best import command as best
 from tuner.db.store import Store
 from tuner.lookup.neighbours import distance
-from tuner.lookup.table import Query, Table
+from tuner.lookup.query import Query
+from tuner.lookup.table import Table
 from tuner.records import Transfer
 
 ASKED = "/best-config?op=gemm&device=nvidia-h200&M=300&N=4096&K=4096"
@@ -40,7 +42,7 @@ def tried(store: Store, slowdown: float) -> None:
 
 
 def test_a_neighbour_is_served_once_it_was_tried_elsewhere(store: Store) -> None:
-    with serving(create_app(store, flush_s=0.1)) as client:
+    with serving(create_app(store, settings=ServiceSettings(flush_s=0.1))) as client:
         missed = client.get(ASKED)
         Miss.model_validate(missed.json())
         table = client.get("/table?op=gemm&device=nvidia-h200")
@@ -78,7 +80,7 @@ def test_tuner_best_says_whose_it_is_and_what_it_should_cost(
     words += ["--db", str(tmp_path / "tuner.db")]
     assert best.main(words, standalone_mode=False) == 0
     said = capsys.readouterr().out
-    assert "neighbour: that of gemm M=256 N=4096 K=4096 dtype=bf16, which should be 1.3 % slower" in said
+    assert "neighbour: that of gemm M=256 N=4096 K=4096 dtype=bf16, expected to be 1.3 % slower" in said
     assert "tuner search gemm --M 300 --N 4096 --K 4096 --dtype bf16" in said
     assert " us" not in said
     assert best.main([*words, "--json"], standalone_mode=False) == 0

@@ -13,9 +13,10 @@ from helpers import A100, H200, until
 from served import GEMM, TOKEN, answer, problem, serving
 
 import tuner
+from tuner import recorded
 from tuner.api.app import create_app
+from tuner.api.settings import ServiceSettings
 from tuner.db.store import Store
-from tuner.measure import recorded
 
 HUGE = "9" * 5000
 
@@ -33,7 +34,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def client(store: Store) -> Iterator[httpx.Client]:
-    with serving(create_app(store, signatures=recorded.signatures(), token=TOKEN, flush_s=0.5)) as made:
+    with serving(
+        create_app(store, signatures=recorded.signatures(), token=TOKEN, settings=ServiceSettings(flush_s=0.5))
+    ) as made:
         yield made
 
 
@@ -229,13 +232,13 @@ class TestMany:
     @pytest.mark.parametrize(
         ("body", "message"),
         [
-            (b"", "cannot be read as one"),
-            (b"[]", "the body is one JSON object, not list"),
-            (b"[" * 100_000, "cannot be read as one"),
-            (b'{"problems": %s}' % (b"9" * 5000), "cannot be read as one"),
+            (b"", "cannot be parsed"),
+            (b"[]", "the body must be one JSON object, not list"),
+            (b"[" * 100_000, "cannot be parsed"),
+            (b'{"problems": %s}' % (b"9" * 5000), "cannot be parsed"),
             (b'{"problems": []}', "problems is a list of 1 to 1000 objects"),
             (b'{"problems": [{}], "kernel": "import os"}', "the body has problems, not 'kernel'"),
-            (b'\xff\xfe{"problems": [{}]}', "cannot be read as one"),
+            (b'\xff\xfe{"problems": [{}]}', "cannot be parsed"),
         ],
         ids=lambda value: str(value)[:30],
     )

@@ -11,9 +11,10 @@ import pytest
 from helpers import A100, until
 from served import GEMM, TOKEN, answer, problem, serving
 
+from tuner import recorded
 from tuner.api.app import create_app
+from tuner.api.settings import ServiceSettings
 from tuner.db.store import Store
-from tuner.measure import recorded
 
 WRITER = {"authorization": f"Bearer {TOKEN}"}
 
@@ -27,7 +28,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def client(store: Store) -> Iterator[httpx.Client]:
-    with serving(create_app(store, signatures=recorded.signatures(), token=TOKEN, flush_s=0.5)) as made:
+    with serving(
+        create_app(store, signatures=recorded.signatures(), token=TOKEN, settings=ServiceSettings(flush_s=0.5))
+    ) as made:
         yield made
 
 
@@ -109,7 +112,7 @@ def test_misses_outlive_a_store_that_is_away(tmp_path: Path) -> None:
     answer(store, problem(M=64))
     store.close()
     kept = {file: file.read_bytes() for file in tmp_path.iterdir()}
-    with serving(create_app(store, flush_s=0.1)) as client:
+    with serving(create_app(store, settings=ServiceSettings(flush_s=0.1))) as client:
         client.get("/readyz")
         store.close()
         for file in kept:

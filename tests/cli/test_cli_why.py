@@ -89,7 +89,7 @@ def test_without_an_answer_the_nearest_problems_are_and_what_was_missed(
     assert [(one["device"], one["count"]) for one in told["missed"]] == [(H200.id, 1234)]
     assert why(tmp_path, "--M", "4096") == 1
     said = capsys.readouterr().out
-    assert "nothing serves: layout: tuned nt, asked nn" in said
+    assert "no answer serves: layout: tuned nt, asked nn" in said
     assert "missed 1,234 times on nvidia-h200" in said
     assert "tuner search scale --M 4096" in said
 
@@ -100,7 +100,7 @@ def test_of_a_card_without_answers_it_says_that_they_are_another_cards(
     answered(store, provenance=replace(HERE, device=replace(H200, name="NVIDIA H20-3e")))
     store.count_requests({("scale", PROBLEM.text, "nvidia-h20"): 1})
     assert why(tmp_path, "--M", "4096", "--device", "nvidia-h20") == 1
-    assert "nothing serves: device: tuned on nvidia-h20-3e, asked for nvidia-h20" in capsys.readouterr().out
+    assert "no answer serves: device: tuned on nvidia-h20-3e, asked for nvidia-h20" in capsys.readouterr().out
 
 
 def test_a_device_that_nobody_has_heard_of_is_refused(store: Store, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tuner.api.app import create_app
 from tuner.api.schemas import BestConfig
 from tuner.cli.best import command as best
 from tuner.db.store import Store
-from tuner.lookup.aliases import aliases, known_as
+from tuner.lookup.devices import aliases, stored_as
 from tuner.records import Device, RooflineLimits
 
 GB = 1_000_000_000
@@ -40,7 +40,7 @@ def test_no_product_or_slice_answers_for_another() -> None:
     assert len({card.id for card in PRODUCTS}) == len(PRODUCTS)
     for one, other in permutations(PRODUCTS, 2):
         assert not one.is_same_card(other)
-        assert known_as(one, [other.id], [other]) == one.id
+        assert stored_as(one, [other.id], [other]) == one.id
     assert aliases([card.id for card in PRODUCTS], PRODUCTS) == {}
 
 
@@ -48,22 +48,22 @@ def test_no_product_or_slice_answers_for_another() -> None:
 def test_and_h20_3e_are_told_apart_by_memory_too(pci_id: str) -> None:
     h20, h20_3e = (replace(card, pci_id=pci_id) for card in PRODUCTS[3:5])
     assert (h20.name, h20_3e.name) == ("NVIDIA H20", "NVIDIA H20-3e")
-    assert known_as(h20, [h20_3e.id], [h20_3e]) == "nvidia-h20"
-    assert known_as(h20_3e, [h20.id], [h20]) == "nvidia-h20-3e"
+    assert stored_as(h20, [h20_3e.id], [h20_3e]) == "nvidia-h20"
+    assert stored_as(h20_3e, [h20.id], [h20]) == "nvidia-h20-3e"
 
 
 def test_a_bare_name_is_resolved_by_what_the_card_is() -> None:
     stored = [card.id for card in PRODUCTS]
     for card in PRODUCTS[:3]:
-        assert known_as(replace(card, name="NVIDIA H100"), stored, PRODUCTS) == card.id
+        assert stored_as(replace(card, name="NVIDIA H100"), stored, PRODUCTS) == card.id
     unknown = replace(SXM, name="NVIDIA H100", pci_id="")  # NVML is not installed: nobody can tell
-    assert known_as(unknown, stored, PRODUCTS) == "nvidia-h100"
+    assert stored_as(unknown, stored, PRODUCTS) == "nvidia-h100"
 
 
 def test_a_card_under_another_name_is_the_same_card() -> None:
     assert SXM.is_same_card(RENAMED)
-    assert known_as(RENAMED, [SXM.id], PRODUCTS) == SXM.id
-    assert known_as(RENAMED, [SXM.id, RENAMED.id], [*PRODUCTS, RENAMED]) == RENAMED.id
+    assert stored_as(RENAMED, [SXM.id], PRODUCTS) == SXM.id
+    assert stored_as(RENAMED, [SXM.id, RENAMED.id], [*PRODUCTS, RENAMED]) == RENAMED.id
     assert aliases([SXM.id], [SXM, RENAMED, H200]) == {"h100-sxm5-80gb": SXM.id}
 
 

@@ -19,9 +19,10 @@ from stored import HERE, NASTY, PROBLEM, SCALE, SETTINGS, answer, config
 
 from tuner.errors import BadBundle, UsageError
 from tuner.lookup import bundle
-from tuner.lookup.table import Query, Table
+from tuner.lookup.query import Query
+from tuner.lookup.table import Table
 from tuner.records import Device, Environment, Evidence, Provenance, StoredAnswer, Tie
-from tuner.records.codec import checked_config
+from tuner.records.signatures import checked_config
 
 PLAIN = StoredAnswer(7, answer(), HERE, "2026-11-28T08:00:00.000+00:00", 3, 40, SETTINGS)
 FULL = StoredAnswer(

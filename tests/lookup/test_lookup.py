@@ -15,7 +15,9 @@ from helpers import H200, OURS, problems
 from tuner import catalog
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Attribute, Dim, Knob, Problem, Signature
-from tuner.lookup.table import LookupResult, Query, Table, device_asked
+from tuner.lookup.devices import resolve_device
+from tuner.lookup.query import Query
+from tuner.lookup.table import LookupResult, Table
 from tuner.records import Answer, Environment, Evidence, Provenance, StoredAnswer, Tie
 
 MATMUL = Signature(
@@ -311,24 +313,24 @@ class TestDeviceAsked:
     STORED = ("nvidia-a100-sxm4-80gb", "nvidia-h200")
 
     def test_the_one_that_is_named_goes_first(self) -> None:
-        assert device_asked("nvidia-a100-sxm4-80gb", "nvidia-h200", self.STORED) == "nvidia-a100-sxm4-80gb"
+        assert resolve_device("nvidia-a100-sxm4-80gb", "nvidia-h200", self.STORED) == "nvidia-a100-sxm4-80gb"
 
     def test_else_the_askers_own_though_nothing_is_stored_for_it(self) -> None:
-        assert device_asked(None, "nvidia-l4", self.STORED) == "nvidia-l4"
-        assert device_asked("nvidia-l4", "nvidia-l4", self.STORED) == "nvidia-l4"
+        assert resolve_device(None, "nvidia-l4", self.STORED) == "nvidia-l4"
+        assert resolve_device("nvidia-l4", "nvidia-l4", self.STORED) == "nvidia-l4"
 
     def test_else_the_only_one_with_answers(self) -> None:
-        assert device_asked(None, None, ["nvidia-h200"]) == "nvidia-h200"
+        assert resolve_device(None, None, ["nvidia-h200"]) == "nvidia-h200"
 
     def test_a_name_that_only_resembles_one_is_refused(self) -> None:
         with pytest.raises(UnknownName) as refused:
-            device_asked("nvidia-h20", None, ["nvidia-h20-3e"])
+            resolve_device("nvidia-h20", None, ["nvidia-h20-3e"])
         assert str(refused.value) == "no device is called 'nvidia-h20'; there are nvidia-h20-3e"
 
     @pytest.mark.parametrize(("stored", "shown"), [(STORED, "nvidia-a100-sxm4-80gb, nvidia-h200"), ((), "none")])
     def test_where_there_is_not_just_one_it_must_be_named(self, stored: tuple[str, ...], shown: str) -> None:
         with pytest.raises(UsageError) as refused:
-            device_asked(None, None, stored)
+            resolve_device(None, None, stored)
         assert str(refused.value) == f"device is missing; answers are stored for {shown}"
 
 

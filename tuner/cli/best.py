@@ -1,8 +1,7 @@
-"""`tuner best OP`: what is stored for a problem."""
+"""`tuner best OP`: the stored answer for a problem."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import click
@@ -13,12 +12,12 @@ from tuner.cli.text import give, print_partial
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UnknownName, UsageError
-from tuner.kernels.spec import Problem, Signature
-from tuner.lookup.aliases import aliases
+from tuner.kernels.spec import Kernel, Problem, Signature
 from tuner.lookup.neighbours import fits
-from tuner.lookup.table import LookupResult, Query, Table, device_asked
+from tuner.lookup.service import LookupService, StoredTables
+from tuner.lookup.table import LookupResult
 from tuner.measure import device
-from tuner.records import POLICIES, Device, Provenance, StoredAnswer
+from tuner.records import POLICIES, Provenance, StoredAnswer
 
 
 def _best(
@@ -38,116 +37,97 @@ def _best(
         return _print_partial(store, reference, signature, problem, as_json)
     here = device.choose("auto")
     if strict and triton is None and (here is None or device_id is not None):
-        raise UsageError("--strict compares versions, so it needs --triton, or a GPU here that the question is about")
-    found = find(
-        *(store, reference, problem), here=here, device_id=device_id, triton=triton, strict=strict, neighbours=True
-    )
+        raise UsageError("--strict compares versions, so it needs --triton, or a GPU here and no --device")
+    lookup = lookup_service(store, reference, here)
+    found = _find(store, lookup, reference, problem, device_id=device_id, triton=triton, strict=strict)
     give(found, store, as_json)
     return 0 if found.stored is not None else 1
 
 
-def find(
+def find(store: Store, reference: str, problem: Problem, *, here: int | None, device_id: str | None) -> LookupResult:
+    """Return the stored answer for a problem itself, never a neighbour's.
+
+    Args:
+        here: index of the caller's GPU, whose software the answer is compared with.
+        device_id: id or alias of the device; None is GPU `here`, else the only device stored.
+
+    Raises:
+        NothingFound: the store has no answers.
+    """
+    lookup = lookup_service(store, reference, here)
+    return _find(store, lookup, reference, problem, device_id=device_id, neighbours=False)
+
+
+def lookup_service(store: Store, reference: str, here: int | None) -> LookupService:
+    """Return the lookup in a store for a kernel on GPU `here`.
+
+    A neighbour's config is taken for valid if the kernel's code cannot be loaded.
+    """
+
+    def is_valid(problem: Problem, stored: StoredAnswer) -> bool:
+        kernel = _kernel(reference)
+        return kernel is None or fits(kernel, problem, stored)
+
+    if here is None:
+        return LookupService(StoredTables(store), fits=is_valid)
+    card, environment = device.describe(here), device.environment(here)
+    return LookupService(StoredTables(store), card=card, environment=environment, fits=is_valid)
+
+
+def source_of(reference: str) -> str | None:
+    """Return the source hash of a kernel, or None if its code cannot be loaded."""
+    kernel = _kernel(reference)
+    return None if kernel is None else kernel.source
+
+
+def _find(
     store: Store,
+    lookup: LookupService,
     reference: str,
     problem: Problem,
     *,
-    here: int | None,
     device_id: str | None,
     triton: str | None = None,
     strict: bool = False,
-    neighbours: bool = False,
+    neighbours: bool = True,
 ) -> LookupResult:
-    """What the store has for a problem on the device of that id, else on GPU `here`, else on the only one stored.
-
-    Args:
-        neighbours: whether the answer may be another problem's.
-
-    Raises:
-        NothingFound: nothing at all is stored.
-    """
-    asked = question(reference, problem, here=here, device_id=device_id, triton=triton, strict=strict)
-    stored = store.devices()
-    if not stored:
+    if not lookup.devices:
         raise NothingFound(EMPTY)
-    card = None if here is None else device.describe(here)
-    own = None if card is None else card.id
-    about = device_asked(device_id, own, stored, other_names(store, card))
-    table = (
-        table_of(store, problem.op, about) if neighbours else Table(about, store.answers(op=problem.op, device=about))
-    )
-    found = replace(table.find(asked, fitting(reference, problem)), reference=reference)
-    called = device_id or own
-    return found if called in (None, about) else replace(found, alias=called)
+    query = lookup.query(problem, device=device_id, triton=triton, source=lambda: source_of(reference), strict=strict)
+    return replace(lookup.find(query, device_id, neighbours=neighbours), reference=reference)
 
 
-def other_names(store: Store, card: Device | None) -> Mapping[str, str]:
-    """Names of cards, the one here among them, under which no answers are stored, and where the same card's are."""
-    return aliases(store.devices(), [*store.cards(), *([] if card is None else [card])])
-
-
-def question(
-    reference: str,
-    problem: Problem,
-    *,
-    here: int | None,
-    device_id: str | None,
-    triton: str | None,
-    policy: str | None = None,
-    strict: bool = False,
-) -> Query:
-    """What is asked: with all that GPU `here` would run with, unless another card or version is named."""
-    if device_id is None and triton is None and here is not None:
-        source = _source(reference)
-        return Query.here(problem, device.environment(here), source, policy=policy, strict=strict)
-    return Query(problem, triton=triton, policy=policy, strict=strict)
-
-
-def table_of(store: Store, op: str, device_id: str) -> Table:
-    """All that questions about an op on a device are answered from, neighbours' answers too."""
-    transfers = store.transfers(op=op, device=device_id).get((op, device_id), ())
-    return Table(device_id, store.answers(op=op, device=device_id), transfers)
-
-
-def _source(reference: str) -> str | None:
-    """Of the kernel's code, where that can be loaded."""
+def _kernel(reference: str) -> Kernel | None:
     try:
-        return catalog.resolve(reference).source
-    except (NoDevice, UnknownName):  # of a name that the database alone knows
+        return catalog.resolve(reference)
+    except (NoDevice, UnknownName):  # an op that is known by its stored signature only
         return None
 
 
-def fitting(reference: str, problem: Problem) -> Callable[[StoredAnswer], bool]:
-    """Whether another problem's config is valid for this one, as far as the kernel's code can be loaded: when asked."""
-
-    def is_valid(stored: StoredAnswer) -> bool:
-        try:
-            return fits(catalog.resolve(reference), problem, stored)
-        except (NoDevice, UnknownName):
-            return True
-
-    return is_valid
-
-
 def _print_partial(store: Store, reference: str, signature: Signature, problem: Problem, as_json: bool) -> int:
-    """The fastest single measurement on the card here, of whatever run."""
+    """Print the fastest single measurement on GPU 0, of any run."""
     if not device.count():
-        raise NoDevice("--partial is about searches on the GPU of this machine, and there is none")
+        raise NoDevice("--partial needs a GPU here, since it reads the searches on this machine's GPU")
     for policy in POLICIES.values():
         here = Provenance(device.describe(0), device.environment(0), catalog.resolve(reference).source, policy.text)
         measured = store.partial(signature, problem, here)
         if measured is not None:
             print_partial(measured, as_json)
             return 0
-    raise NothingFound(f"nothing is measured yet of {problem.text}; tuner search measures it")
+    raise NothingFound(f"nothing is measured yet for {problem.text}; tuner search measures it")
 
 
 command = OpCommands(
     _best,
     [
-        click.Option(["--device", "device_id"], metavar="ID", help="Device id; else the GPU here, else the only one."),
+        click.Option(
+            ["--device", "device_id"],
+            metavar="ID",
+            help="Device id.  [default: the GPU here, else the only device stored]",
+        ),
         click.Option(["--triton"], metavar="VERSION", help="Triton version to compare with."),
-        click.Option(["--strict"], is_flag=True, help="Take nothing that is stale or another problem's."),
-        click.Option(["--partial"], is_flag=True, help="The best so far of a search that was interrupted."),
+        click.Option(["--strict"], is_flag=True, help="Refuse stale answers and those of other problems."),
+        click.Option(["--partial"], is_flag=True, help="Show the fastest measurement of an interrupted search."),
         db_option,
         json_option,
     ],

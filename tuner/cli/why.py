@@ -1,4 +1,4 @@
-"""`tuner why OP`: why what is stored for a problem is not, or is, exactly what is asked for here."""
+"""`tuner why OP`: the fields in which the stored answers differ from a query."""
 
 from __future__ import annotations
 
@@ -10,40 +10,44 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from tuner.cli.best import fitting, other_names, question, table_of
+from tuner.cli.best import lookup_service, source_of
 from tuner.cli.ops import EMPTY, OpCommands, db_option, json_option, open_to_read
-from tuner.cli.text import print_json, problem_text
+from tuner.cli.text import print_json
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.kernels.spec import Problem, Signature
-from tuner.lookup.table import COMPARED, LookupResult, Query, device_asked, differences, replayed_from
+from tuner.lookup.query import COMPARED, Query
+from tuner.lookup.ranking import differences, replayed_from
+from tuner.lookup.service import LookupService
+from tuner.lookup.table import LookupResult
 from tuner.measure import device
 from tuner.records import StoredAnswer
+from tuner.report.text import problem_text
 
 
 @dataclass(frozen=True)
 class Why:
-    """All that is stored about a problem, held against a question."""
+    """Everything stored about a problem, compared with a query."""
 
-    asked: Query
+    query: Query
     found: LookupResult
-    """What serves."""
+    """Result of the lookup."""
     answers: tuple[tuple[StoredAnswer, tuple[str, ...]], ...]
-    """To this very problem, on whatever card: each with the fields of its key that differ, the fewest first."""
+    """Answers to the problem on any device, each with its differences from the query, the fewest first."""
     near: tuple[tuple[Problem, tuple[str, ...]], ...]
-    """Problems that are tuned on this card, the nearest first, each with what differs."""
+    """Problems with an answer on this device, the nearest first, each with its differences."""
     missed: tuple[dict[str, Any], ...]
-    """How often it was asked for and missed, by card."""
+    """Counts of missed queries for the problem, by device."""
 
     def as_json(self, snapshot: str) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values for JSON."""
         serves = self.found.stored
         return {
             "op": self.found.problem.op,
             "problem": self.found.problem.values,
             "device": self.found.device,
-            "asked": {name: getattr(self.asked, name) for name in COMPARED},
+            "asked": {name: getattr(self.query, name) for name in COMPARED},
             "match": self.found.match,
             "serves": None if serves is None else serves.id,
             "answers": [
@@ -79,84 +83,82 @@ def _why(
 ) -> int:
     store = open_to_read(db)
     here = device.choose("auto")
-    card = None if here is None else device.describe(here)
-    names = other_names(store, card)
-    own = None if card is None else card.id
-    known = store.devices() if device_id is None else _heard_of(store, problem)
-    if own is None and not known:
+    lookup = lookup_service(store, reference, here)
+    known = () if device_id is None else _known_devices(store, problem)
+    if here is None and not (lookup.devices or known):
         raise NothingFound(EMPTY)
-    about = device_asked(device_id, own, known, names)
-    asked = question(reference, problem, here=here, device_id=device_id, triton=triton, policy=policy)
-    told = why(store, reference, asked, about)
+    resolved = lookup.resolve_device(device_id, known=known)
+    query = lookup.query(problem, device=device_id, triton=triton, source=lambda: source_of(reference), policy=policy)
+    report = why(store, lookup, reference, query, resolved)
     if as_json:
-        print_json(told.as_json(store.snapshot))
+        print_json(report.as_json(store.snapshot))
     else:
         console = Console(highlight=False, soft_wrap=True)
-        for line in _lines(told):
+        for line in _lines(report):
             console.print(line)
-    return 0 if told.found.match == "exact" else 1
+    return 0 if report.found.match == "exact" else 1
 
 
-def _heard_of(store: Store, problem: Problem) -> list[str]:
-    """Ids of the devices that were searched on, and of those that asked for this problem in vain."""
-    missed = {request["device"] for request in store.missed(problem)}
-    return sorted({card.id for card in store.cards()} | missed)
+def _known_devices(store: Store, problem: Problem) -> set[str]:
+    """Return the ids of the devices that were searched on, and of those in missed queries for this problem."""
+    return {card.id for card in store.cards()} | {request["device"] for request in store.missed(problem)}
 
 
-def why(store: Store, reference: str, asked: Query, about: str) -> Why:
-    """Holds all that is stored against a question about a device, of a kernel called so."""
-    table = table_of(store, asked.problem.op, about)
-    everywhere = [stored for stored in store.answers(op=asked.problem.op) if stored.answer.problem == asked.problem]
-    answers = [(stored, _differs(stored, asked, about)) for stored in everywhere]
+def why(store: Store, lookup: LookupService, reference: str, query: Query, device_id: str) -> Why:
+    """Compare everything stored with a query for a kernel on a device."""
+    table = lookup.table(query.problem.op, device_id)
+    everywhere = [stored for stored in store.answers(op=query.problem.op) if stored.answer.problem == query.problem]
+    answers = [(stored, _differs(stored, query, device_id)) for stored in everywhere]
     tuned = {stored.answer.problem.text: stored.answer.problem for stored in table}
     return Why(
-        asked,
-        replace(table.find(asked, fitting(reference, asked.problem)), reference=reference),
+        query,
+        replace(lookup.find_on(device_id, query), reference=reference),
         tuple(sorted(answers, key=lambda pair: (len(pair[1]), -pair[0].id))),
-        tuple((tuned[text], _apart(tuned[text], asked.problem)) for text in table.nearest(asked.problem)),
-        tuple(store.missed(asked.problem)),
+        tuple((tuned[text], _apart(tuned[text], query.problem)) for text in table.nearest(query.problem)),
+        tuple(store.missed(query.problem)),
     )
 
 
-def _differs(stored: StoredAnswer, asked: Query, about: str) -> tuple[str, ...]:
+def _differs(stored: StoredAnswer, query: Query, device_id: str) -> tuple[str, ...]:
+    """Return a sentence for each field, device and recorded space included, in which an answer differs."""
     card, recorded = stored.provenance.device.id, stored.provenance.recorded
     return (
-        *([] if card == about else [f"device: tuned on {card}, asked for {about}"]),
-        *differences(stored, asked),
+        *([] if card == device_id else [f"device: tuned on {card}, asked for {device_id}"]),
+        *differences(stored, query),
         *([] if recorded is None else [replayed_from(recorded)]),
     )
 
 
-def _apart(tuned: Problem, asked: Problem) -> tuple[str, ...]:
-    """The dims, dtype and attributes in which two problems differ."""
-    names = dict.fromkeys([*asked.values, *tuned.values])
-    pairs = {name: (tuned.values.get(name), asked.values.get(name)) for name in names}
+def _apart(tuned: Problem, problem: Problem) -> tuple[str, ...]:
+    """Return a sentence for each dim, dtype and attribute in which two problems differ."""
+    names = dict.fromkeys([*problem.values, *tuned.values])
+    pairs = {name: (tuned.values.get(name), problem.values.get(name)) for name in names}
     return tuple(f"{name}: tuned {has}, asked {wants}" for name, (has, wants) in pairs.items() if has != wants)
 
 
-def _lines(told: Why) -> Iterator[str]:
-    found, asked = told.found, told.asked
+def _lines(report: Why) -> Iterator[str]:
+    found, query = report.found, report.query
     yield f"[bold]{problem_text(found.problem)}[/]  on {found.device}"
-    versions = {name: getattr(asked, name) for name in COMPARED}
+    versions = {name: getattr(query, name) for name in COMPARED}
     compared = ", ".join(f"{name} {escape(value)}" for name, value in versions.items() if value is not None)
-    yield f"  asked with {compared or 'nothing to compare: any version will do'}"
-    yield f"  {_conclusion(told)}"
-    for stored, differs in told.answers:
+    yield f"  compared with {compared or 'no version: an answer of any version serves'}"
+    yield f"  {_conclusion(report)}"
+    for stored, differs in report.answers:
         of = f"answer {stored.id}, {stored.provenance.device.id}, {stored.created_at[:16].replace('T', ' ')} UTC"
-        yield f"  {of}: {escape('; '.join(differs)) or 'all the same'}"
-    for problem, differs in told.near:
+        yield f"  {of}: {escape('; '.join(differs)) or 'no difference'}"
+    for problem, differs in report.near:
         yield f"  near: {problem.text}: {'; '.join(differs)}"
-    for request in told.missed:
+    for request in report.missed:
         yield f"  missed {request['count']:,} times on {request['device']}, last {request['last_at'][:16]}"
     if found.match != "exact":
         yield f"  to tune it:  [bold]{found.command}[/]"
 
 
-def _conclusion(told: Why) -> str:
-    found, stored = told.found, told.found.stored
+def _conclusion(report: Why) -> str:
+    found, stored = report.found, report.found.stored
     if stored is None:
-        nearest = told.answers[0][1] if told.answers else told.near[0][1] if told.near else ()
-        return f"nothing serves: {escape('; '.join(nearest)) or 'nothing is tuned on this device'}"
+        nearest = report.answers[0][1] if report.answers else report.near[0][1] if report.near else ()
+        return f"no answer serves: {escape('; '.join(nearest)) or 'no problem is tuned on this device'}"
     if found.neighbour is not None:
         return f"a neighbour's answer serves: {escape(found.neighbour.text)}"
     if found.match == "exact":
@@ -167,12 +169,16 @@ def _conclusion(told: Why) -> str:
 command = OpCommands(
     _why,
     [
-        click.Option(["--device", "device_id"], metavar="ID", help="Device id; else the GPU here, else the only one."),
+        click.Option(
+            ["--device", "device_id"],
+            metavar="ID",
+            help="Device id.  [default: the GPU here, else the only device stored]",
+        ),
         click.Option(["--triton"], metavar="VERSION", help="Triton version to compare with."),
-        click.Option(["--policy"], metavar="POLICY", help="How it is to be timed, such as cold-events-1."),
+        click.Option(["--policy"], metavar="POLICY", help="Measuring policy to compare with, such as cold-events-1."),
         db_option,
         json_option,
     ],
     name="why",
-    help="Show in which fields the stored answers differ from what is asked for here.",
+    help="Show the fields in which the stored answers differ from a query made here.",
 )

@@ -25,9 +25,9 @@ from tuner.records.codec import (
     answer_to_json,
     device_from_json,
     device_to_json,
-    signature_from_json,
     transfer_from_json,
 )
+from tuner.records.signatures import signature_from_json
 
 FORMAT = 1
 MOST_BYTES = 256 << 20

@@ -1,6 +1,6 @@
-"""When the answer of a tuned problem may serve another one near it: where it was seen to lose little on others.
+"""Neighbour answers: when the config of one tuned problem serves another one near it, by measured transfer losses.
 
-Distances are in octaves: the length, over all dims, of the log2 of how many times one is the other's.
+Distances are in octaves: the Euclidean length, over all dims, of the log2 ratios of two problems' dims.
 """
 
 from __future__ import annotations
@@ -15,20 +15,36 @@ from typing import Any
 from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature, cdiv
 from tuner.records import StoredAnswer, Transfer
-from tuner.records.codec import checked_config
+from tuner.records.signatures import checked_config
 
-_FEWEST_OWN, _FEWEST, _MOST = 3, 10, 200
-"""Measurements that tell what an answer loses elsewhere: of its own config; of all alike, the newest."""
-_LOOKED_AT = 2000
-"""Of all transfers, the newest: so many take a few milliseconds, and a question does not wait for more."""
-_MOST_LOST, _SLOWER, _SLOWER_SHARE = 1.03, 1.01, 0.02
-"""What may be lost on average; from where on a config counts as slower; and how many may be, of all that were tried."""
-_LEAST_GAIN = 1.05
-"""Where tuning gained less over the default, the default risks nothing."""
+
+@dataclass(frozen=True)
+class NeighbourSettings:
+    """Evidence that a neighbour's answer needs."""
+
+    min_own_transfers: int = 3
+    """Number of transfer losses of the answer's own config that decide alone."""
+    min_transfers: int = 10
+    """Number of transfer losses of similar answers that decide otherwise."""
+    max_transfers: int = 200
+    """Largest number of transfer losses that are averaged, the newest first."""
+    max_scanned: int = 2000
+    """Largest number of transfer losses that one lookup reads, the newest first; they take a few milliseconds."""
+    max_loss: float = 1.03
+    """Largest geometric mean of the slowdowns."""
+    slower: float = 1.01
+    """Slowdown over the default from which on a config counts as slower than the default."""
+    max_slower_share: float = 0.02
+    """Largest share of transfer losses in which the config is slower than the default."""
+    min_gain: float = 1.05
+    """Smallest speedup over the default, at the lower bound of its interval, of an answer that serves others."""
+
+
+_SETTINGS = NeighbourSettings()
 
 
 def distance(problem: Problem, other: Problem) -> float:
-    """Octaves between the dims of two problems; infinite where they do not have the same dims."""
+    """Return the distance between the dims of two problems, in octaves; infinite if they do not have the same dims."""
     if [name for name, _ in problem.dims] != [name for name, _ in other.dims]:
         return inf
     return hypot(*(log2(a / b) for a, b in zip(problem.sizes, other.sizes, strict=True)))
@@ -36,27 +52,26 @@ def distance(problem: Problem, other: Problem) -> float:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """That an answer is another problem's, and what that should cost."""
+    """The problem that a served answer was tuned for, with the expected loss."""
 
     problem: Problem
-    """Which it was tuned for."""
     distance: float
-    """Octaves to it."""
+    """Distance between the two problems, in octaves."""
     expected_loss: float
-    """How much longer than the asked problem's own best it should take: 0.02 is 2 %."""
+    """Expected slowdown over the query's own best config, less one: 0.02 is 2 %."""
     transfers: int
-    """How many measurements say so."""
+    """Number of transfer losses that the expected loss is averaged over."""
 
     @property
     def text(self) -> str:
-        """In words."""
+        """A description that continues "the config is"."""
         return (
-            f"that of {self.problem.text}, which should be {100 * self.expected_loss:.1f} % slower than this problem's "
-            f"own best, as {self.transfers} measurements on near problems say"
+            f"that of {self.problem.text}, expected to be {100 * self.expected_loss:.1f} % slower than this problem's "
+            f"own best by {self.transfers} measurements on near problems"
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values for JSON."""
         return {
             "problem": self.problem.values,
             "distance": round(self.distance, 4),
@@ -66,20 +81,21 @@ class Neighbour:
 
 
 class TransferLosses:
-    """What tuned configs were seen to lose on each other's problems.
+    """Measured losses of tuned configs on each other's problems.
 
-    Only like is compared with like: one dtype, the same attributes, source, compiler and policy, both measured here.
+    Only similar answers are compared: same dtype, attributes, source, compiler and policy, both measured here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: NeighbourSettings = _SETTINGS) -> None:
         self.transfers: tuple[Transfer, ...] = ()
+        self._settings = settings
         self._answers: dict[int, StoredAnswer] = {}
         self._of: dict[int, tuple[Transfer, ...]] = {}
-        """By the answer whose config was tried."""
+        """Transfer losses by the answer whose config was measured."""
 
     def extended(self, answers: Iterable[StoredAnswer], transfers: Collection[Transfer]) -> TransferLosses:
-        """This evidence and some more, what is newer last. This one stays as it is."""
-        more = TransferLosses()
+        """Return these losses with further ones, the newest last. This object does not change."""
+        more = TransferLosses(self._settings)
         more.transfers = (*self.transfers, *transfers)
         more._answers = self._answers | {stored.id: stored for stored in answers}
         more._of = self._of.copy()
@@ -87,59 +103,61 @@ class TransferLosses:
             more._of[transfer.from_answer] = (*more._of.get(transfer.from_answer, ()), transfer)
         return more
 
-    def neighbour(self, stored: StoredAnswer, asked: Problem) -> Neighbour | None:
-        """An answer as one for a problem near its own; None unless it was shown to be nearly as good as an own one.
+    def neighbour(self, stored: StoredAnswer, problem: Problem) -> Neighbour | None:
+        """Return an answer as a neighbour of a problem, or None unless its config is known to be nearly as good there.
 
-        Its own record tells, where it was tried on three problems within reach or more; else that of all answers alike,
-        at such distances, where there are ten. On average it must have lost at most 3 % there, and less than tuning
-        gains over the default; and not more than one in fifty may have been slower than the default. Where its config
-        cuts the asked problem into as many tiles as its own, that is the record on such problems; else on the others.
+        The transfer losses of the answer's own config decide if there are at least three within reach; else those of
+        all similar answers at such distances, if there are at least ten. Their geometric mean must be at most 3 % and
+        less than tuning gains over the default, and at most one in fifty may be slower than the default. Losses count
+        only between problems that the config cuts into an equal number of tiles, if that holds of the two problems,
+        else only between others.
         """
-        if _gain(stored) < _LEAST_GAIN:
+        limits = self._settings
+        if _gain(stored) < limits.min_gain:
             return None
-        away = distance(stored.answer.problem, asked)
-        as_many = _as_many_tiles(stored, asked)
-        seen = own = list(self._losses(self._of.get(stored.id, ()), as_many))
-        if len(own) < _FEWEST_OWN:
-            newest = islice(reversed(self.transfers), _LOOKED_AT)
-            alike = (one for one in newest if one.distance >= away / 2 and self._tried_alike(one, stored))
-            seen = list(islice(self._losses(alike, as_many), _MOST))
-            if len(seen) < _FEWEST or any(loss.slower_than_default for loss in own):
+        octaves = distance(stored.answer.problem, problem)
+        same_tiles = _has_same_tiles(stored, problem)
+        seen = own = list(self._losses(self._of.get(stored.id, ()), same_tiles))
+        if len(own) < limits.min_own_transfers:
+            newest = islice(reversed(self.transfers), limits.max_scanned)
+            similar = (one for one in newest if one.distance >= octaves / 2 and self._is_similar(one, stored))
+            seen = list(islice(self._losses(similar, same_tiles), limits.max_transfers))
+            if len(seen) < limits.min_transfers or any(loss.is_slower(limits.slower) for loss in own):
                 return None
         lost = geometric_mean(loss.slowdown for loss in seen)
         gained = min(geometric_mean(loss.gain for loss in seen), _gain(stored))
-        slower = sum(loss.slower_than_default for loss in seen)
-        if lost > _MOST_LOST or lost >= gained or slower > _SLOWER_SHARE * len(seen):
+        slower = sum(loss.is_slower(limits.slower) for loss in seen)
+        if lost > limits.max_loss or lost >= gained or slower > limits.max_slower_share * len(seen):
             return None
-        return Neighbour(stored.answer.problem, away, max(0.0, lost - 1), len(seen))
+        return Neighbour(stored.answer.problem, octaves, max(0.0, lost - 1), len(seen))
 
-    def _tried_alike(self, transfer: Transfer, stored: StoredAnswer) -> bool:
-        came = self._answers.get(transfer.from_answer)
-        return came is not None and _family(came) == _family(stored)
+    def _is_similar(self, transfer: Transfer, stored: StoredAnswer) -> bool:
+        origin = self._answers.get(transfer.from_answer)
+        return origin is not None and _family(origin) == _family(stored)
 
-    def _losses(self, transfers: Iterable[Transfer], as_many: bool) -> Iterator[_Loss]:
-        """Those between answers that are here and can be compared, where there were `as_many` tiles or were not."""
+    def _losses(self, transfers: Iterable[Transfer], same_tiles: bool) -> Iterator[_Loss]:
+        """Yield the losses between comparable answers that are known, with or without the same number of tiles."""
         for transfer in transfers:
-            came, went = self._answers.get(transfer.from_answer), self._answers.get(transfer.to_answer)
+            origin, target = self._answers.get(transfer.from_answer), self._answers.get(transfer.to_answer)
             if (
-                came is not None
-                and went is not None
-                and came.answer.kind == "tuned"
-                and _gain(came) >= _LEAST_GAIN
-                and _comparable(came, went)
-                and _as_many_tiles(came, went.answer.problem) == as_many
+                origin is not None
+                and target is not None
+                and origin.answer.kind == "tuned"
+                and _gain(origin) >= self._settings.min_gain
+                and _are_comparable(origin, target)
+                and _has_same_tiles(origin, target.answer.problem) == same_tiles
             ):
-                yield _Loss(transfer.slowdown, went.answer.speedup or inf)
+                yield _Loss(transfer.slowdown, target.answer.speedup or inf)
 
 
 def fits(kernel: Kernel, problem: Problem, stored: StoredAnswer) -> bool:
-    """Whether another problem's answer has a config that is valid for this one, on its card, by the kernel's code."""
+    """Return whether the config of another problem's answer is valid for this problem on its card, by the kernel."""
     config = today(kernel.signature, stored.answer.config)
     return config is not None and kernel.valid(problem, config, stored.provenance.device.limits)
 
 
 def in_reach(problem: Problem, other: Problem) -> bool:
-    """Whether all else than the dims is equal, and no dim is more than twice the other's."""
+    """Return whether two problems agree in all but their dims, and no dim is more than twice the other's."""
     return (
         (problem.dtype, problem.attributes) == (other.dtype, other.attributes)
         and len(problem.sizes) == len(other.sizes)
@@ -150,50 +168,47 @@ def in_reach(problem: Problem, other: Problem) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Loss:
     slowdown: float
-    """Of a near problem's config, over the best."""
+    """Latency of another problem's config over that of the best one."""
     gain: float
-    """Of tuning there: the default's latency over the best's; infinite where the default does not run."""
+    """Latency of the default over that of the best config; infinite if the default does not run."""
 
-    @property
-    def slower_than_default(self) -> bool:
-        return self.slowdown > _SLOWER * self.gain
+    def is_slower(self, than: float) -> bool:
+        """Return whether the config is slower than the default by more than this ratio."""
+        return self.slowdown > than * self.gain
 
 
 def _gain(stored: StoredAnswer) -> float:
-    """The default's latency over an answer's, at least; infinite where the default does not run."""
+    """Return the lower bound of the speedup over the default; infinite if the default does not run."""
     return (stored.answer.speedup_interval or (inf, inf))[0]
 
 
-def _as_many_tiles(stored: StoredAnswer, asked: Problem) -> bool:
-    """Whether an answer's config cuts every dim of another problem into as many pieces as of its own.
+def _has_same_tiles(stored: StoredAnswer, problem: Problem) -> bool:
+    """Return whether an answer's config cuts each dim of a problem into the number of tiles of the answer's own.
 
-    By the knobs that are called after what they tile: BLOCK_M or TILE_M for M. One more row of tiles costs a decode
-    GEMM 14 to 60 %; as many of them, 1 % at most (H200, 2026-11-28).
+    By the knobs named after the dim that they tile: BLOCK_M or TILE_M for M. One more row of tiles makes a small GEMM
+    14 to 60 % slower; an equal number, 1 % at most.
     """
-    config, problem = stored.answer.config, stored.answer.problem
-    tiled = [(dim, config.get(f"{word}_{dim}")) for dim, _ in problem.dims for word in ("BLOCK", "TILE")]
+    config, own = stored.answer.config, stored.answer.problem
+    tiled = [(dim, config.get(f"{word}_{dim}")) for dim, _ in own.dims for word in ("BLOCK", "TILE")]
     return all(
-        cdiv(problem[dim], tile) == cdiv(asked[dim], tile) for dim, tile in tiled if type(tile) is int and tile > 0
+        cdiv(own[dim], tile) == cdiv(problem[dim], tile) for dim, tile in tiled if type(tile) is int and tile > 0
     )
 
 
-_Family = tuple[object, ...]
-
-
-def _family(stored: StoredAnswer) -> _Family:
-    """Answers that agree in this can be compared."""
+def _family(stored: StoredAnswer) -> tuple[object, ...]:
+    """Return the fields in which answers must agree to be compared."""
     problem, made = stored.answer.problem, stored.provenance
     compiler = (made.environment.triton, made.environment.ptxas)
     return (problem.dtype, problem.attributes, made.source, made.policy, made.recorded, *compiler)
 
 
-def _comparable(one: StoredAnswer, other: StoredAnswer) -> bool:
+def _are_comparable(one: StoredAnswer, other: StoredAnswer) -> bool:
     problem, others = one.answer.problem, other.answer.problem
     return problem != others and in_reach(problem, others) and _family(one) == _family(other)
 
 
 def today(signature: Signature, config: Config) -> Config | None:
-    """The config with today's knobs; None where it had others, or values of other types."""
+    """Return the config with the signature's knobs, or None if it has others or values of other types."""
     try:
         return checked_config(signature, config)
     except UsageError:

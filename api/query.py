@@ -1,0 +1,110 @@
+"""Parsing of requests: the query, its problem and its device, from names and values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from tuner.api.view import View
+from tuner.errors import UnknownName, UsageError
+from tuner.kernels.spec import Problem, Signature
+from tuner.lookup.query import COMPARED, Query
+
+_RESERVED = ("op", "device", "strict", *COMPARED)
+"""Names of a request that do not describe the problem."""
+_STRICT = {"0": False, "1": True, "True": True, "False": False}
+
+
+def parse_values(query: bytes) -> dict[str, str]:
+    """Return the names and values of a query string.
+
+    Raises:
+        UsageError: a name is given more than once.
+    """
+    text = query.decode("latin-1")
+    if "%" in text or "+" in text:
+        return _unique(parse_qsl(text, keep_blank_values=True))
+    pairs = (pair.partition("=") for pair in text.split("&") if pair)  # nothing to decode: a tenth of the time
+    return _unique((name, value) for name, _, value in pairs)
+
+
+def _unique(items: Iterable[tuple[str, str]]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for name, value in items:
+        if name in given:
+            raise UsageError(f"{name[:40]} is given more than once")
+        given[name] = value
+    return given
+
+
+def parse_object(body: bytes, names: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """Return the JSON object of a body.
+
+    Args:
+        names: the names it may have; None accepts any.
+
+    Raises:
+        UsageError: the body is not one JSON object, or has another name.
+    """
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the body must be one JSON object, and cannot be parsed: {str(error)[:100]}") from error
+    if not isinstance(given, dict):
+        raise UsageError(f"the body must be one JSON object, not {type(given).__name__}")
+    for name in given:
+        if names is not None and name not in names:
+            raise UsageError(f"the body has {', '.join(names)}, not {name[:40]!r}")
+    return given
+
+
+def parse_signature(given: Mapping[str, object], view: View) -> Signature:
+    """Return the signature of the request's op.
+
+    Raises:
+        UsageError: op is missing or no text.
+        UnknownName: no op has the name.
+    """
+    op, known = given.get("op"), ", ".join(sorted(view.signatures)) or "none yet"
+    if op is None:
+        raise UsageError(f"op is missing; it is one of {known}")
+    if not isinstance(op, str):
+        raise UsageError(f"op is text, not {type(op).__name__}")
+    if op not in view.signatures:
+        raise UnknownName(f"no op is called {op[:80]!r}; known are {known}")
+    return view.signatures[op]
+
+
+def parse_device(given: Mapping[str, object]) -> str | None:
+    """Return the device that the request names, or None."""
+    return _text(given, "device")
+
+
+def parse_problem(given: Mapping[str, object], signature: Signature) -> Problem:
+    """Return the problem that the request describes by all names that are not reserved."""
+    return signature.problem({name: value for name, value in given.items() if name not in _RESERVED})
+
+
+def parse_query(given: Mapping[str, object], view: View) -> Query:
+    """Return the query of a request.
+
+    Raises:
+        UsageError: a value is missing or not understood; the message names the field.
+        UnknownName: no op has the name.
+    """
+    problem = parse_problem(given, parse_signature(given, view))
+    strict = _STRICT.get(str(given.get("strict", "0")))
+    if strict is None:
+        raise UsageError(f"strict is 0 or 1, not {str(given['strict'])[:40]!r}")
+    if strict and "triton" not in given:
+        raise UsageError("strict=1 compares versions, so it needs triton")
+    return Query(problem, strict=strict, **{name: _text(given, name) for name in COMPARED})
+
+
+def _text(given: Mapping[str, object], name: str) -> str | None:
+    value = given.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise UsageError(f"{name} is text, not {type(value).__name__}")

@@ -1,0 +1,84 @@
+"""Comparison of an answer with a query, and the order in which answers to one problem are preferred."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tuner.lookup.query import Query
+from tuner.records import IMPORTED, StoredAnswer
+
+
+def serving(several: Sequence[StoredAnswer]) -> StoredAnswer:
+    """Return the answer, of those to one problem on one device, that serves a query which compares no field."""
+    return max(several, key=lambda stored: preference(stored, Query(stored.answer.problem)))
+
+
+def differences(stored: StoredAnswer, query: Query) -> tuple[str, ...]:
+    """Return a sentence for each field of the query in which the answer differs."""
+    provenance = stored.provenance
+    fields = {
+        "source": (provenance.source, query.source),
+        "triton": (provenance.environment.triton, query.triton),
+        "driver": (provenance.environment.driver, query.driver),
+        "ptxas": (provenance.environment.ptxas, query.ptxas),
+        "policy": (provenance.policy, query.policy),
+    }
+    found = [
+        f"{name}: tuned with {has or 'none'}, asked for {wants}"
+        for name, (has, wants) in fields.items()
+        if wants not in (None, has)
+    ]
+    if stored.answer.kind == IMPORTED:  # differs from every query, since nothing was measured here
+        found.append(f"imported: taken from {stored.taken_from}, not measured here")
+    return tuple(found)
+
+
+def replayed_from(space: str) -> str:
+    """Return the difference of an answer that was found in a recorded space."""
+    return f"recorded: replayed from {space}, not measured here"
+
+
+def is_exact(stored: StoredAnswer, query: Query) -> bool:
+    """Return whether the answer was measured on a card and agrees with the query in every compared field."""
+    return not differences(stored, query) and stored.provenance.recorded is None
+
+
+def same_policy(stored: StoredAnswer, query: Query) -> bool:
+    """Return whether the answer was measured with the query's policy: latencies of two policies are not comparable."""
+    return query.policy in (None, stored.provenance.policy)
+
+
+def preference(stored: StoredAnswer, query: Query) -> tuple[Any, ...]:
+    """Return the sort key of an answer; the largest serves.
+
+    In order: exact; measured before recorded before imported; same source; nearest Triton not newer than the query's;
+    newest.
+    """
+    provenance = stored.provenance
+    return (
+        same_policy(stored, query),
+        is_exact(stored, query),
+        stored.answer.kind != IMPORTED,
+        provenance.recorded is None,
+        query.source in (None, provenance.source),
+        _triton_preference(provenance.environment.triton, query.triton),
+        stored.id,
+    )
+
+
+def _triton_preference(has: str, wants: str | None) -> tuple[bool, tuple[int, ...]]:
+    """Rank versions up to the wanted one first, the highest best; then newer ones, the lowest best."""
+    if wants is None:
+        return True, ()
+    version = _version(has)
+    if version <= _version(wants):
+        return True, version
+    return False, tuple(-part for part in version)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Return the numbers of the release: `3.7.0rc1` and `3.7.0+git` are (3, 7, 0)."""
+    release = re.match(r"[0-9.]*", text)
+    return tuple(int(part) for part in re.findall(r"[0-9]+", release[0] if release else ""))
