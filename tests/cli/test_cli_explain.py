@@ -33,7 +33,8 @@ from tuner.records import (
     Provenance,
     RooflineLimits,
 )
-from tuner.report.explain import Explanation, explain
+from tuner.report.explain import explain
+from tuner.report.explanation import Explanation
 
 FOUND = {
     "op", "problem", "device", "config", "match", "kind", "latency_us", "interval_us", "speedup", "speedup_interval",
@@ -225,7 +226,7 @@ class TestExplain:
         ("arguments", "code", "message"),
         [
             (["--device", "gpu9"], 2, "no device is called 'gpu9'; there are nvidia-h200"),
-            (["--gpu", "first"], 2, "a GPU is chosen as auto or by its number, not as 'first'"),
+            (["--gpu", "first"], 2, "a GPU is auto or a number, not 'first'"),
             (["--plot", "/nowhere/out.html"], 2, "the page /nowhere/out.html cannot be written: No such file"),
         ],
     )
@@ -412,4 +413,4 @@ class TestShow:
         _, head, _, newest, *_ = lines
         assert head.split() == ["run", "answer,", "us", "problem"]
         assert newest.rstrip().endswith("gemm M=4096 N=4096 K=4096 dtype=bf16")
-        assert "left out for want of room: begun, UTC, on, tried, status" in lines
+        assert "left out, since the terminal is narrow: begun, UTC, on, tried, status" in lines

@@ -48,7 +48,7 @@ def test_a_plot_opens_offline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nowhere"], "no file and no recorded space is 'nowhere'; tuner spaces lists what there is"),
+        (["nowhere"], "no file and no recorded space is 'nowhere'; tuner spaces lists all"),
         ([SOFTMAX, "--sampler", "magic"], "samplers are gp, tpe, random, grid, not 'magic'"),
     ],
 )

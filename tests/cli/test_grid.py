@@ -1,4 +1,4 @@
-"""Tables on terminals of every width, and piped elsewhere."""
+"""Tables on terminals of several widths, and without a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _shown(width: int, *, terminal: bool = True) -> str:
     return written.getvalue()
 
 
-def test_what_is_piped_elsewhere_is_whole() -> None:
+def test_a_table_is_complete_without_a_terminal() -> None:
     shown = _shown(20, terminal=False)
     assert "left out" not in shown
     (row,) = (line.split() for line in shown.splitlines() if "4096" in line)
@@ -36,11 +36,11 @@ def test_what_is_piped_elsewhere_is_whole() -> None:
     ("width", "numbers", "said"),
     [
         (80, ["179.94", "0.2", "1.003", "0.3", "559"], ""),
-        (66, ["179.94", "0.2", "1.003", "0.3"], "left out for want of room: GB/s"),
-        (58, ["179.94", "1.003"], "left out for want of room: GB/s, ± %"),
+        (66, ["179.94", "0.2", "1.003", "0.3"], "left out, since the terminal is narrow: GB/s"),
+        (58, ["179.94", "1.003"], "left out, since the terminal is narrow: GB/s, ± %"),
     ],
 )
-def test_a_narrow_terminal_does_without_what_can_be_spared(width: int, numbers: list[str], said: str) -> None:
+def test_columns_are_left_out_of_a_narrow_terminal(width: int, numbers: list[str], said: str) -> None:
     shown = _shown(width)
     assert max(map(len, shown.splitlines())) <= width
     assert f"{NAME}   {'   '.join(numbers[:1])}" in shown
@@ -50,7 +50,7 @@ def test_a_narrow_terminal_does_without_what_can_be_spared(width: int, numbers: 
     assert shown.splitlines()[-1].strip() == said
 
 
-def test_styles_of_rows_stay() -> None:
+def test_rows_keep_their_styles() -> None:
     table = Table("name", Column("spared"), box=SIMPLE)
     table.add_row("a" * 30, "b" * 30, style="red")
     written = StringIO()

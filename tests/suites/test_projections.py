@@ -1,4 +1,4 @@
-"""The GEMMs of real models, as their configs describe them."""
+"""The GEMMs of real models, by their configs."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def shapes(model: ModelShape) -> dict[str, tuple[int, int]]:
     return {layer.name: (layer.N, layer.K) for layer in model.projections}
 
 
-def test_a_dense_model_alone_and_shared_by_eight(tmp_path: Path) -> None:
-    """The first five are those of vLLM's benchmark of Llama 3 70B, but for the head, which that leaves out."""
+def test_the_layers_of_a_dense_model_on_one_and_on_eight_cards(tmp_path: Path) -> None:
+    """All but the head are the shapes of vLLM's benchmark of Llama 3 70B."""
     assert shapes(model(tmp_path, LLAMA_3_70B)) == {
         "qkv": (10240, 8192),
         "o": (8192, 8192),
@@ -102,19 +102,19 @@ def test_a_dense_model_alone_and_shared_by_eight(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_more_cards_than_key_value_heads_have_a_copy_each(tmp_path: Path) -> None:
+def test_with_fewer_key_value_heads_than_cards_each_card_has_a_copy(tmp_path: Path) -> None:
     assert shapes(model(tmp_path, LLAMA_3_70B, tp=16))["qkv"] == ((4 + 2 * 1) * 128, 8192)
 
 
-def test_qwen2_adds_a_bias_to_queries_keys_and_values_though_its_config_does_not_say_so(tmp_path: Path) -> None:
+def test_qwen2_has_a_bias_in_qkv_without_a_field_for_it(tmp_path: Path) -> None:
     assert [layer.name for layer in model(tmp_path, QWEN2_7B).projections if layer.bias] == ["qkv"]
 
 
-def test_a_head_has_the_width_that_is_said(tmp_path: Path) -> None:
+def test_head_dim_sets_the_width_of_a_head(tmp_path: Path) -> None:
     assert shapes(model(tmp_path, QWEN3_32B))["o"] == (5120, 64 * 128)
 
 
-def test_a_bias_after_a_sum_over_cards_is_no_part_of_a_cards_gemm(tmp_path: Path) -> None:
+def test_a_bias_after_a_sum_over_cards_is_not_part_of_the_gemm(tmp_path: Path) -> None:
     biased = LLAMA_3_70B | {"attention_bias": True, "mlp_bias": True}
     alone, shared = (model(tmp_path, biased, tp).projections for tp in (1, 8))
     assert [layer.name for layer in alone if layer.bias] == ["qkv", "o", "gate_up", "down"]
@@ -127,7 +127,7 @@ def test_a_bias_after_a_sum_over_cards_is_no_part_of_a_cards_gemm(tmp_path: Path
      (QWEN3_30B_A3B, {"router": (128, 2048), "expert_gate_up": (1536, 2048), "expert_down": (2048, 768)}, (1, 4))],
     ids=["mixtral", "qwen3_moe"],
 )  # fmt: skip
-def test_an_expert_sees_its_share_of_the_tokens(
+def test_an_expert_has_its_average_share_of_the_tokens(
     tmp_path: Path, config: dict[str, Any], experts: dict[str, tuple[int, int]], tokens: tuple[int, int]
 ) -> None:
     found = model(tmp_path, config)
@@ -137,7 +137,7 @@ def test_an_expert_sees_its_share_of_the_tokens(
     assert [gemm["M"] for gemm in found.gemms(64)][:3] == [64, 64, 64]
 
 
-def test_what_also_sees_has_a_config_for_its_words(tmp_path: Path) -> None:
+def test_a_multimodal_model_has_its_language_part_in_text_config(tmp_path: Path) -> None:
     words = {**MIXTRAL_8X7B, "model_type": "mistral"}
     dtype = words.pop("torch_dtype")
     outer = {"model_type": "mistral3", "torch_dtype": dtype, "text_config": words}
@@ -149,18 +149,22 @@ def test_what_also_sees_has_a_config_for_its_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "tp", "says"),
     [
-        ("{", 1, "is no model's config.json: Expecting property name enclosed in double quotes in line 1"),
-        ([], 1, "is no model's config.json: "),
-        ({"model_type": "llama"}, 1, r"is no model's config.json: it has no 'torch_dtype'"),
+        ("{", 1, "is not a model's config.json: Expecting property name enclosed in double quotes in line 1"),
+        ([], 1, "is not a model's config.json: "),
+        ({"model_type": "llama"}, 1, r"is not a model's config.json: it has no 'torch_dtype'"),
         (
             {"model_type": "t5"},
             1,
-            "GEMMs are known of model_type llama, mistral, mixtral, qwen2, qwen3, .* not of 't5'",
+            "a model has model_type llama, mistral, mixtral, qwen2, qwen3, .* not 't5'",
         ),
-        (LLAMA_3_70B, 3, "num_attention_heads, 64, cannot be shared by 3 cards; give another --tp"),
-        (LLAMA_3_70B | {"quantization_config": {"bits": 4}}, 1, "its weights are quantized, and gemm's are not"),
+        (LLAMA_3_70B, 3, "--tp divides num_attention_heads, 64, and 3 does not; give another --tp"),
+        (
+            LLAMA_3_70B | {"quantization_config": {"bits": 4}},
+            1,
+            "gemm takes no quantized weights; give the config of the original model",
+        ),
     ],
 )
-def test_what_is_no_config_is_refused(tmp_path: Path, config: object, tp: int, says: str) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, config: object, tp: int, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         model(tmp_path, config, tp)

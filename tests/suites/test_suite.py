@@ -1,4 +1,4 @@
-"""Suites: those that ship can be run on the cards they are for, and a user's file is read or refused in a sentence."""
+"""Suites: each that ships runs on its cards, and a user's file is read or refused with a reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def suite(folder: Path, content: object, dtype: str | None = None) -> Suite:
 
 @pytest.mark.parametrize("card", [H100, H200, A100], ids=lambda card: card.id)
 @pytest.mark.parametrize("name", names())
-def test_every_problem_of_a_shipped_suite_has_a_default_on_the_card(name: str, card: Device) -> None:
+def test_each_problem_of_a_shipped_suite_has_a_default_on_the_card(name: str, card: Device) -> None:
     entries = load(name, signature).entries
     assert len(entries) == size(name) > 0
     for entry in entries:
@@ -41,7 +41,7 @@ def test_every_problem_of_a_shipped_suite_has_a_default_on_the_card(name: str, c
         assert kernel.bytes(entry.problem) < card.memory_bytes / 4
 
 
-def test_what_the_shipped_suites_are() -> None:
+def test_problems_of_the_shipped_suites() -> None:
     llama = [entry.problem for entry in load("llama-3-8b", signature).entries]
     assert {(p["N"], p["K"]) for p in llama} == {(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)}
     assert {p["M"] for p in llama} == {1, 16, 64, 256, 1024, 4096}
@@ -57,14 +57,14 @@ def test_what_the_shipped_suites_are() -> None:
     assert squares[-1] == (8192,) * 3
 
 
-def test_a_dtype_is_that_of_all_problems_and_none_comes_twice(tmp_path: Path) -> None:
+def test_a_dtype_replaces_that_of_all_problems_and_no_problem_is_repeated(tmp_path: Path) -> None:
     content = [{"op": "gemm", "M": 64}, {"op": "gemm", "M": 64, "dtype": "fp32"}, {"op": "softmax", "M": 8}]
     assert [entry.problem.dtype for entry in suite(tmp_path, content).entries] == ["bf16", "fp32", "fp32"]
     texts = [entry.problem.text for entry in suite(tmp_path, content, "fp16").entries]
     assert texts == ["gemm M=64 N=64 K=64 dtype=fp16", "softmax M=8 N=8 dtype=fp16"]
 
 
-def test_only_keeps_what_has_all_the_values() -> None:
+def test_only_keeps_problems_with_all_the_values() -> None:
     llama = load("llama-3-8b", signature)
     assert len(llama.only({"op": "gemm", "M": "16", "layout": "nt"}).entries) == 4
     with pytest.raises(UsageError, match=r"^no problem of llama-3-8b has M=17; the first is gemm M=1 N=6144"):
@@ -86,12 +86,12 @@ def test_only_keeps_what_has_all_the_values() -> None:
         ([{"op": "nonsense"}], "no kernel is called 'nonsense'"),
     ],
 )
-def test_a_file_that_is_no_suite_is_refused(tmp_path: Path, content: object, says: str) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, content: object, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         suite(tmp_path, content)
 
 
-def test_an_unknown_suite_names_those_there_are() -> None:
+def test_an_unknown_suite_is_refused_with_the_known_names() -> None:
     with pytest.raises(
         UnknownName, match=r"^no suite is called 'lama'; there are lecture, llama-3-8b, llama-3-8b-fp8, odd, "
     ):

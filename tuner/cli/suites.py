@@ -1,4 +1,4 @@
-"""Options of commands that take a suite in the place of an op, and the suite they name."""
+"""Options of commands that take a suite in place of an op."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from tuner.suites.suite import Suite, load, names, size
 
 
 def suite_options(verb: str) -> list[click.Parameter]:
-    """Those that say which problems of which suite."""
+    """Return the options that select a suite and problems of it."""
     return [
         click.Option(
-            ["--suite"], metavar="NAME|FILE", help=f"{verb} a suite's problems; --list names those that ship."
+            ["--suite"], metavar="NAME|FILE", help=f"{verb} the problems of a suite; --list prints those that ship."
         ),
-        click.Option(["--list", "list_"], is_flag=True, help="Name the suites that ship."),
-        click.Option(["--dtype"], metavar="DTYPE", help="Of all problems, in place of the suite's."),
+        click.Option(["--list", "list_"], is_flag=True, help="Print the suites that ship."),
+        click.Option(["--dtype"], metavar="DTYPE", help="Dtype of all problems, in place of the suite's."),
         click.Option(
             ["--only"],
             multiple=True,
             callback=_value,
             metavar="NAME=VALUE",
-            help="Problems that have this: op=gemm, M=16.",
+            help="Only problems with this value: op=gemm, M=16.",
         ),
     ]
 
 
-def asked_suite(
+def selected_suite(
     ctx: click.Context, suite: str | None, dtype: str | None, only: tuple[str, ...], list_: bool, db: Database | None
 ) -> Suite | None:
-    """The suite that these options name; None where all was said: an op follows, or the list was asked for."""
+    """Return the suite that the options select, or None if an op follows or --list printed the names.
+
+    Raises:
+        UsageError: There is neither an op nor a suite, or options stand before an op.
+    """
     if ctx.invoked_subcommand is not None:
         if any(ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT for name in ctx.params):
             raise UsageError(f"options of {ctx.info_name} come after OP; --suite takes the place of OP")

@@ -1,1 +1,1 @@
-"""Suites of problems: shipped lists, files of shapes, and the GEMMs of a model config."""
+"""Lists of problems: suites that ship, suites in files, and the GEMMs of a language model."""

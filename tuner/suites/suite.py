@@ -1,6 +1,6 @@
-"""Suites: lists of problems that are measured together. Some ship with the package; any JSON file can be one.
+"""Suites: lists of problems that are searched or compared together, shipped with the package or in a JSON file.
 
-A file is a list of objects: `op`, a kernel's name or file, and what describes the problem, as on the command line:
+A file is a list of objects, each with `op`, the name or file of a kernel, and the values of a problem:
 `[{"op": "gemm", "M": 4096, "layout": "nt"}, ...]`.
 """
 
@@ -17,64 +17,73 @@ from tuner.errors import UnknownName, UsageError, reason
 from tuner.kernels.spec import Problem, Signature
 
 _SUFFIX = ".json"
+_MAX_NAME = 120
+"""Characters of an unknown name that an error shows."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One problem of a suite, and what names its kernel to the catalog."""
+    """One problem of a suite."""
 
     reference: str
+    """Name or file of the kernel, as the catalog takes it."""
     signature: Signature
     problem: Problem
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Problems under a name, none of them twice."""
+    """A named list of different problems."""
 
     name: str
     entries: tuple[Entry, ...]
 
     def only(self, wanted: Mapping[str, str]) -> Suite:
-        """Those of its problems that have all these values, `op` being one.
+        """Return the suite of the problems that have all these values.
+
+        Args:
+            wanted: Values by the name of a dim or attribute, `dtype` or `op`.
 
         Raises:
-            UsageError: none has.
+            UsageError: No problem has them.
         """
-        left = [entry for entry in self.entries if _has(entry.problem, wanted)]
-        if not left:
-            told = " ".join(f"{name}={value}" for name, value in wanted.items())
-            raise UsageError(f"no problem of {self.name} has {told[:80]}; the first is {self.entries[0].problem.text}")
-        return Suite(self.name, tuple(left))
+        selected = [entry for entry in self.entries if _has(entry.problem, wanted)]
+        if not selected:
+            values = " ".join(f"{name}={value}" for name, value in wanted.items())
+            raise UsageError(
+                f"no problem of {self.name} has {values[:80]}; the first is {self.entries[0].problem.text}"
+            )
+        return Suite(self.name, tuple(selected))
 
 
 def names() -> list[str]:
-    """The suites that ship with this package."""
+    """Return the names of the suites that ship with the package, sorted."""
     return sorted(
         file.name.removesuffix(_SUFFIX) for file in (files("tuner") / "suites").iterdir() if file.name.endswith(_SUFFIX)
     )
 
 
 def load(name: str, signature: Callable[[str], Signature], dtype: str | None = None) -> Suite:
-    """The shipped suite called `name`, or the one in the file `name`.
+    """Return the shipped suite called `name`, or the one in the file `name`.
 
     Args:
-        signature: of the kernel that a reference names.
-        dtype: of all its problems, in place of what the suite says.
+        signature: Returns the signature of the kernel with a reference.
+        dtype: Replaces the dtype of all problems.
 
     Raises:
-        UnknownName: there is no such suite, or it names no kernel.
-        UsageError: the file is none, or a problem of it does not fit its signature.
+        UnknownName: No suite or no kernel has the name.
+        UsageError: The file is not a suite, or a problem does not fit its signature.
     """
     entries = {entry.problem.text: entry for entry in _entries(name, _items(name), signature, dtype)}
     return Suite(Path(name).name.removesuffix(_SUFFIX), tuple(entries.values()))
 
 
 def size(name: str) -> int:
-    """How many problems a suite has; asks for no kernel's code.
+    """Return the number of problems of a suite, without loading a kernel.
 
     Raises:
-        as `load`, of the file.
+        UnknownName: No suite has the name.
+        UsageError: The file is not a suite.
     """
     return len(_items(name))
 
@@ -85,7 +94,7 @@ def _items(name: str) -> list[dict[str, Any]]:
     except ValueError as error:
         raise UsageError(f"the suite {name} is not JSON: {reason(error)}") from error
     if not (isinstance(items, list) and items and all(isinstance(item, dict) and "op" in item for item in items)):
-        raise UsageError(f'a suite is a list of objects such as {{"op": "gemm", "M": 4096}}, and {name} is not')
+        raise UsageError(f'a suite is a list of objects such as {{"op": "gemm", "M": 4096}}, and {name} is not one')
     return items
 
 
@@ -93,7 +102,9 @@ def _text(name: str) -> str:
     if name in names():
         return (files("tuner") / "suites" / f"{name}{_SUFFIX}").read_text()
     if not name.endswith(_SUFFIX) or not Path(name).is_file():
-        raise UnknownName(f"no suite is called {name[:120]!r}; there are {', '.join(names())}, or give a file.json")
+        raise UnknownName(
+            f"no suite is called {name[:_MAX_NAME]!r}; there are {', '.join(names())}, or give a file.json"
+        )
     try:
         return Path(name).read_text()
     except (OSError, UnicodeDecodeError) as error:
