@@ -38,7 +38,7 @@ BARS = {"Triton": 0.7, "triton.autotune": 0.4}
 
 def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], object]]:
     """The same result by each way, all of them with the same config of the same kernel but for torch."""
-    kernel, problem = catalog.load(op), calls.problem(op, tensors)
+    kernel, problem = catalog.load(op), calls.load(op).problem(tensors)
     config = best_config(op, **problem.values).config
     assert config is not None
     work = workspace(kernel.workspace(problem, config, device.describe(0).limits), "cuda")

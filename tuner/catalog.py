@@ -1,12 +1,14 @@
-"""Kernels, found by name, by entry point or by file. A kernel file is loaded when it is asked for, not before."""
+"""Kernels, found by name, by entry point or by file. A kernel's code is imported when it is asked for, not before."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
@@ -18,33 +20,36 @@ from tuner.errors import NoDevice, TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Kernel, Signature
 
 ENTRY_POINTS = "tuner.kernels"
-"""Group of the entry points that packages offer kernels under: `my_op = "my_package.my_op"`, a kernel file's module."""
+"""Group of the entry points under which packages offer kernels: `my_op = "my_package.my_op"`, a kernel's module."""
 
-_NOT_KERNELS = {"spec", "source", "rules", "device"}
+_STATES_KERNEL = re.compile(r"^(KERNEL\s*[:=]|from \S+ import .*\bKERNEL\b)", re.MULTILINE)
+_MESSAGE_NAME_LENGTH = 80
+"""Characters of an unknown name that an error message repeats."""
 
 
 def names() -> list[str]:
-    """Ops that can be named here without a file: ours and those that installed packages offer."""
+    """Return the ops that can be named without a file: ours and those that installed packages offer."""
     return sorted(_modules())
 
 
 def load(op: str) -> Kernel:
-    """The kernel called `op`.
+    """Return the kernel of an op.
 
     Raises:
-        UnknownName: no kernel is called that.
+        UnknownName: no kernel has that name.
         UsageError: its module does not end in `KERNEL = Kernel(...)`.
-        NoDevice: its code cannot be loaded here, most often for want of triton.
+        NoDevice: its code cannot be imported, usually since triton is missing.
     """
     modules = _modules()
     if op not in modules:
-        raise UnknownName(f"no kernel is called {op[:80]!r}; known are {', '.join(sorted(modules))}, or give a file.py")
+        known = ", ".join(sorted(modules))
+        raise UnknownName(f"no kernel is called {op[:_MESSAGE_NAME_LENGTH]!r}; known are {known}, or give a file.py")
     with _import_errors(op):
         return _kernel_of(importlib.import_module(modules[op]), op)
 
 
 def resolve(reference: str) -> Kernel:
-    """The kernel of a reference from the command line: a name, or a file that ends in .py.
+    """Return the kernel of a reference from the command line: a name, or a file that ends in .py.
 
     Raises:
         as `load`; UnknownName too if there is no such file.
@@ -56,10 +61,10 @@ def resolve(reference: str) -> Kernel:
 
 
 def signature(reference: str, elsewhere: Callable[[], Mapping[str, Signature]]) -> Signature:
-    """The signature of a kernel; where its code cannot be loaded, the one `elsewhere` has under that name.
+    """Return the signature of a kernel, or the one that `elsewhere` has for it if its code cannot be imported.
 
     Raises:
-        UnknownName: neither knows it.
+        UnknownName: neither has that name.
     """
     try:
         return resolve(reference).signature
@@ -70,14 +75,39 @@ def signature(reference: str, elsewhere: Callable[[], Mapping[str, Signature]]) 
         raise
 
 
+def shipped() -> list[str]:
+    """Return our own ops, which are the modules and packages of `tuner.kernels` that state a KERNEL."""
+    return sorted(_shipped())
+
+
+def call_module(op: str) -> str | None:
+    """Return the module that says how an op is called on tensors: `call` in the op's package; None without one."""
+    module = _modules().get(op)
+    if module is None:
+        return None
+    with _import_errors(op):
+        package = importlib.util.find_spec(module)
+        inside = package is not None and package.submodule_search_locations is not None
+        found = importlib.util.find_spec(f"{module}.call") if inside else None
+    return None if found is None else found.name
+
+
 def _modules() -> dict[str, str]:
-    """Importable module of each named op."""
-    ours = {
-        found.name: f"tuner.kernels.{found.name}"
+    """Return the module of each named op; ours win over an entry point of the same name."""
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)} | _shipped()
+
+
+@cache
+def _shipped() -> dict[str, str]:
+    """Read what each module states instead of importing it, since an import needs triton."""
+    prefix = f"{tuner.kernels.__name__}."
+    return {
+        found.name: prefix + found.name
         for found in iter_modules(tuner.kernels.__path__)
-        if found.name not in _NOT_KERNELS
+        if (spec := importlib.util.find_spec(prefix + found.name))
+        and spec.origin
+        and _STATES_KERNEL.search(Path(spec.origin).read_text(encoding="utf-8"))
     }
-    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)} | ours
 
 
 def _kernel_of(module: ModuleType, reference: str) -> Kernel:
@@ -89,6 +119,7 @@ def _kernel_of(module: ModuleType, reference: str) -> Kernel:
 
 @contextmanager
 def _import_errors(reference: str) -> Iterator[None]:
+    """Raise NoDevice, with the package to install, for an import that fails."""
     try:
         yield
     except ImportError as error:
@@ -100,6 +131,7 @@ def _import_errors(reference: str) -> Iterator[None]:
 
 
 def _from_file(path: Path) -> ModuleType:
+    """Import a file once under a name of its own, since Triton looks a jit function's module up by name."""
     path = path.resolve()
     if not path.is_file():
         raise UnknownName(f"there is no kernel file {path}")
@@ -110,7 +142,7 @@ def _from_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # Triton looks a jit function's module up by name
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException as error:

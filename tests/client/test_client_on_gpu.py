@@ -22,6 +22,7 @@ from tuner import best_config, catalog, ops
 from tuner.client import client
 from tuner.db.store import Store
 from tuner.kernels.spec import Value
+from tuner.launching.calls import PREPARED
 from tuner.lookup import bundle
 from tuner.measure import device
 
@@ -119,20 +120,20 @@ def test_a_refreshed_config_is_launched_only_once_it_is_compiled(tmp_path: Path)
 
 def test_a_graph_that_is_captured_after_a_refresh_has_what_is_on_the_card(tmp_path: Path) -> None:
     x = torch.randn(64, 1000, device="cuda")
-    ops._prepared.clear()
+    PREPARED.prepared.clear()
     keep(tmp_path / "tuner.db", "softmax", {"M": 64, "N": 1000}, num_warps=1)
     ops.softmax(x)
-    (before,) = ops._prepared.values()
+    (before,) = PREPARED.prepared.values()
     keep(tmp_path / "tuner.db", "softmax", {"M": 64, "N": 1000}, num_warps=2)
     client._refresh(in_background=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = ops.softmax(x)
-    assert not ops._prepared
-    assert [*ops._replaced.values()] == [before]
+    assert not PREPARED.prepared
+    assert [*PREPARED.replaced.values()] == [before]
     x.normal_()
     graph.replay()
     assert torch.allclose(result, x.softmax(1))
     ops.softmax(x)
-    (after,) = ops._prepared.values()
+    (after,) = PREPARED.prepared.values()
     assert after is not before

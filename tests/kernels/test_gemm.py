@@ -18,10 +18,10 @@ import pytest
 from helpers import A100, B200, H200
 
 from tuner import catalog
-from tuner.kernels.device import gemm_specialized as device
 from tuner.kernels.gemm import KERNEL
-from tuner.kernels.rules.gemm_space import VARIANTS, shared_tiles
-from tuner.kernels.rules.tiling import tile_count
+from tuner.kernels.gemm.space import VARIANTS, shared_tiles
+from tuner.kernels.shared import stream_k
+from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Config, Problem, cdiv
 from tuner.measure import check
 from tuner.search.space import feasible
@@ -68,7 +68,7 @@ def pieces(program: int, programs: int, tiles: int, shared: int, steps: int) -> 
     """Of a program in turn: tile, first step, the one after its last; by the device code, run here."""
     language = SimpleNamespace(program_id=lambda axis: program, num_programs=lambda axis: programs, cdiv=cdiv)
     names: dict[str, Any] = {"gl": language, "min": min, "max": max}
-    for jitted in (device.share_of, device.pieces_of, device.piece_of):
+    for jitted in (stream_k.share_of, stream_k.pieces_of, stream_k.piece_of):
         names[jitted.fn.__name__] = FunctionType(jitted.fn.__code__, names)
     return [
         names["piece_of"](nth, shared, steps, True) for nth in range(names["pieces_of"](tiles, shared, steps, True))

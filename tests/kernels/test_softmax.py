@@ -9,7 +9,9 @@ import torch
 from helpers import H200
 
 from tuner import catalog
-from tuner.kernels import softmax
+from tuner.kernels.softmax.one_pass import softmax_one_pass
+from tuner.kernels.softmax.online import softmax_online
+from tuner.kernels.softmax.shared_rows import softmax_shared
 from tuner.kernels.spec import Config
 from tuner.measure.compile import StandIn
 
@@ -32,12 +34,12 @@ def run(x: torch.Tensor, config: dict[str, Any]) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("N", "config", "path"),
     [
-        (512, ONE_PASS, softmax.softmax_one_pass),
-        (300, ONE_PASS, softmax.softmax_one_pass),
-        (513, ONE_PASS, softmax.softmax_online),
-        (300, ONLINE, softmax.softmax_online),
-        (513, SHARED, softmax.softmax_shared),
-        (300, SHARED | {"BLOCK_N": 512}, softmax.softmax_one_pass),
+        (512, ONE_PASS, softmax_one_pass),
+        (300, ONE_PASS, softmax_one_pass),
+        (513, ONE_PASS, softmax_online),
+        (300, ONLINE, softmax_online),
+        (513, SHARED, softmax_shared),
+        (300, SHARED | {"BLOCK_N": 512}, softmax_one_pass),
     ],
 )
 def test_a_row_that_fits_takes_one_pass_and_any_longer_one_is_online_or_shared(
@@ -119,7 +121,7 @@ def test_a_program_that_shares_a_row_makes_its_part_of_it(first: float, second: 
     total = (x[0, :256] - (0.0 if top == -INF else top)).exp().sum()
     found = torch.tensor([[[top, total], [0.0, 0.0]]])
     work = (started, arrived, found)
-    softmax.softmax_shared[(1,)](x, out, *work, 1, 512, 512, 512, BLOCK_N=256, PARTS=2, num_warps=1)
+    softmax_shared[(1,)](x, out, *work, 1, 512, 512, 512, BLOCK_N=256, PARTS=2, num_warps=1)
     assert torch.allclose(out[0, 256:], x.softmax(1)[0, 256:], rtol=1e-6, atol=0.0, equal_nan=True)
     assert started.item() == 0  # the last to start leaves it as it was
     assert arrived.item() == 3  # both are here, and one has read

@@ -17,7 +17,7 @@ from tuner import catalog
 from tuner.errors import UsageError
 from tuner.kernels.spec import Launch
 from tuner.launching.arguments import TRITON, arranged, make_room
-from tuner.launching.launcher import READ, prepare
+from tuner.launching.launcher import READ, prepare_launch
 
 X, OUT = torch.empty(1000), torch.empty(1000)
 
@@ -83,7 +83,7 @@ def test_an_interpreted_kernel_cannot_be_prepared() -> None:
     kernel = catalog.resolve(toy("double"))
     config = kernel.signature.config({"BLOCK": 256, "num_warps": 4, "num_stages": 1})
     with pytest.raises(UsageError, match="TRITON_INTERPRET=1 makes none; unset it"):
-        prepare(kernel, kernel.signature.problem({"N": 1000}), config, {"x": X, "out": OUT}, H200.limits)
+        prepare_launch(kernel, kernel.signature.problem({"N": 1000}), config, {"x": X, "out": OUT}, H200.limits)
 
 
 def test_at_the_bound_the_oldest_goes() -> None:

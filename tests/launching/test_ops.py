@@ -25,17 +25,17 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: ops.gemm(A, B[0]), "gemm takes matrices, and b has shape (7,)"),
     (lambda: ops.transpose(torch.empty(2, 3, 4)), "transpose takes matrices, and x has shape (2, 3, 4)"),
     (lambda: ops.gemm(A, A), "gemm multiplies a (M, K) by b (K, N), not (3, 5) by (3, 5)"),
-    (lambda: ops.gemm(A, B.half()), "of one dtype, and a is torch.float32 but b torch.float16; convert one of them"),
-    (lambda: ops.gemm(A, B.to("meta")), "on one device, and a is on cpu but b on meta; move one of them"),
+    (lambda: ops.gemm(A, B.half()), "of one dtype, and a is torch.float32 but b is torch.float16; convert one of them"),
+    (lambda: ops.gemm(A, B.to("meta")), "on one device, and a is on cpu but b is on meta; move one of them"),
     (lambda: ops.softmax(X.double()), "softmax takes fp32, fp16, bf16, and x is torch.float64; convert it with .to()"),
     (lambda: ops.gemm(A.int(), B.int()), "gemm takes bf16, fp16, fp32, and a is torch.int32"),
     (
         lambda: ops.transpose(X.to(torch.complex128)),
         "transpose takes elements of 1, 2, 4 or 8 bytes, and x is torch.complex128",
     ),
-    (lambda: ops.softmax(X, out=A.t()), "softmax writes to an out of shape (3, 5) here, not (5, 3); leave out away"),
+    (lambda: ops.softmax(X, out=A.t()), "softmax writes to an out of shape (3, 5) here, not (5, 3); omit out"),
     (lambda: ops.gemm(A, B, out=A), "gemm writes to an out of shape (3, 7) here, not (3, 5)"),
-    (lambda: ops.softmax(X, out=X.half()), "of one dtype, and x is torch.float32 but out torch.float16"),
+    (lambda: ops.softmax(X, out=X.half()), "of one dtype, and x is torch.float32 but out is torch.float16"),
     (lambda: ops.softmax(torch.nn.Parameter(X)), "tuner.ops has no backward pass, and a tensor requires a gradient"),
 ]
 
@@ -128,7 +128,7 @@ class TestCompile:
 class TestProblem:
     def text(self, op: str, *tensors: Tensor) -> str:
         names = {"gemm": ("a", "b", "out")}.get(op, ("x", "out"))
-        return calls.problem(op, calls.operands(op, dict(zip(names, tensors, strict=True)))).text
+        return calls.load(op).problem(dict(zip(names, tensors, strict=True))).text
 
     @pytest.mark.parametrize(
         ("a", "b", "layout"),
@@ -152,14 +152,17 @@ class TestProblem:
 
     def test_bias_and_activation_are_attributes(self) -> None:
         tensors = {"a": A, "b": B, "out": torch.empty(3, 7), "bias": torch.empty(7)}
-        text = calls.problem("gemm", tensors, activation="silu").text
+        text = calls.load("gemm").problem(tensors, activation="silu").text
         assert text == "gemm M=3 N=7 K=5 dtype=fp32 activation=silu bias=True"
 
     @pytest.mark.parametrize(
         ("given", "message"),
         [
-            ({"bias": torch.empty(5)}, r"gemm adds a bias of shape \(7,\) here, not \(5,\)"),
-            ({"bias": torch.empty(7).half()}, "gemm takes tensors of one dtype, and a is torch.float32 but bias"),
+            (
+                {"bias": torch.empty(5)},
+                r"gemm adds a bias with an element for each column, of shape \(7,\) here",
+            ),
+            ({"bias": torch.empty(7).half()}, "gemm takes tensors of one dtype, and a is torch.float32 but bias is"),
             ({"activation": "relu"}, "gemm's activation is one of none, silu, gelu, not 'relu'"),
         ],
     )
@@ -187,7 +190,7 @@ class TestProblem:
         assert self.text("transpose", x, x.t()) == f"transpose M=3 N=5 dtype={moved_as}"
 
     @pytest.mark.parametrize(
-        ("op", "name", "tensor", "fits"),
+        ("op", "name", "tensor", "accepted"),
         [
             ("softmax", "x", torch.empty(3, 10)[:, :5], True),
             ("softmax", "x", torch.empty(3, 10)[:, ::2], False),
@@ -203,15 +206,16 @@ class TestProblem:
         ],
     )
     def test_strides_that_the_kernel_does_not_take_are_known(
-        self, op: str, name: str, tensor: Tensor, fits: bool
+        self, op: str, name: str, tensor: Tensor, accepted: bool
     ) -> None:
-        assert calls.fits(op, name, tensor) == fits
-        assert calls.fits(op, name, tensor.contiguous())
+        call = calls.load(op)
+        assert call.accepts(name, tensor) == accepted
+        assert call.accepts(name, tensor.contiguous())
 
 
 def test_memory_that_cannot_be_written_is_refused_before_it_is_asked_for() -> None:
     with pytest.raises(UsageError, match="runs on a GPU"):
-        calls.check_memory("softmax", {"x": X, "out": torch.empty(1, 5).expand(3, 5)})
+        calls.check_memory(calls.load("softmax"), {"x": X, "out": torch.empty(1, 5).expand(3, 5)})
 
 
 def test_nobody_imports_torch_who_does_not_import_the_ops() -> None:

@@ -22,9 +22,11 @@ from torch.nn.functional import gelu, silu
 
 from tuner import best_config, catalog, ops, precompile
 from tuner.errors import UsageError
-from tuner.kernels.softmax import softmax_one_pass
+from tuner.kernels.calling import PreparedLaunch
+from tuner.kernels.softmax.one_pass import softmax_one_pass
 from tuner.kernels.spec import Value
-from tuner.launching.launcher import Call, prepare
+from tuner.launching.calls import PREPARED, CallSettings
+from tuner.launching.launcher import prepare_launch
 from tuner.measure import device
 
 pytestmark = pytest.mark.gpu
@@ -39,10 +41,10 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A database that is not there yet, and nothing prepared."""
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
     forget()
-    ops._prepared.clear()
+    PREPARED.prepared.clear()
     yield tmp_path / "tuner.db"
     forget()
-    ops._prepared.clear()
+    PREPARED.prepared.clear()
 
 
 def draw(*size: int, dtype: torch.dtype = torch.float32, card: str = "cuda") -> Tensor:
@@ -267,7 +269,7 @@ class TestWhichPath:
         keep(database, "transpose", {"M": 256}, VEC=4, PAD=1)  # a misaligned address, and the end of the process
         x = draw(256, 256)
         assert torch.equal(ops.transpose(x), x.t())
-        assert "since today's rules refuse" in caplog.text
+        assert "no longer feasible" in caplog.text
 
     def test_a_hook_is_called_and_the_same_kernel_runs(self) -> None:
         x, out = draw(64, 100), draw(64, 100)
@@ -320,11 +322,11 @@ class TestWhichPath:
         assert [tensor() for tensor in freed] == [None, None]
 
     def test_at_the_bound_the_oldest_is_prepared_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ops, "_MOST", 3)
+        monkeypatch.setattr(PREPARED, "settings", CallSettings(most_prepared=3))
         tensors = [draw(rows, 64) for rows in (1, 2, 3, 4, 5)]
         for x in (*tensors, *tensors):
             assert right(ops.softmax(x), x.double().softmax(1))
-            assert len(ops._prepared) <= 3
+            assert len(PREPARED.prepared) <= 3
 
 
 class TestWhereModelsCall:
@@ -398,7 +400,7 @@ class TestWhereModelsCall:
                     result = ops.softmax(x)
                 assert result.device == x.device
                 assert right(result, x.double().softmax(1))
-        with pytest.raises(UsageError, match="on one device, and a is on cuda:0 but b on cuda:1"):
+        with pytest.raises(UsageError, match="on one device, and a is on cuda:0 but b is on cuda:1"):
             ops.gemm(first, second.t())
 
     def test_a_child_of_a_parent_with_a_card_is_told_what_torch_tells_it(self) -> None:
@@ -445,23 +447,23 @@ class TestDescriptorsAndWorkspace:
     """A kernel that needs both: each stream has its own count, and what is kept follows the addresses."""
 
     @pytest.fixture
-    def call(self) -> Call:
+    def call(self) -> PreparedLaunch:
         kernel = catalog.resolve(toy("described"))
         problem = kernel.signature.problem({"M": 256, "N": 64})
         x, out = draw(256, 64), draw(64)
         limits = device.describe(0).limits
-        return prepare(kernel, problem, kernel.default_config(problem, limits), {"x": x, "out": out}, limits)
+        return prepare_launch(kernel, problem, kernel.default_config(problem, limits), {"x": x, "out": out}, limits)
 
-    def sums(self, call: Call, x: Tensor) -> bool:
+    def sums(self, call: PreparedLaunch, x: Tensor) -> bool:
         out = torch.zeros(64, device="cuda")
         call((x.data_ptr(), out.data_ptr()))
         return bool(torch.allclose(out, x.sum(0), atol=1e-3))
 
-    def test_other_addresses_have_other_descriptors(self, call: Call) -> None:
+    def test_other_addresses_have_other_descriptors(self, call: PreparedLaunch) -> None:
         several = [draw(256, 64) for _ in range(5)]
         assert all(self.sums(call, x) for _ in range(3) for x in several)
 
-    def test_a_hook_sees_both_launches(self, call: Call) -> None:
+    def test_a_hook_sees_both_launches(self, call: PreparedLaunch) -> None:
         names: list[str] = []
 
         def enter(metadata: Any) -> None:
@@ -474,7 +476,7 @@ class TestDescriptorsAndWorkspace:
             triton.knobs.runtime.launch_enter_hook.remove(enter)
         assert names == ["add_up", "give"]
 
-    def test_streams_at_once_do_not_share_a_workspace(self, call: Call) -> None:
+    def test_streams_at_once_do_not_share_a_workspace(self, call: PreparedLaunch) -> None:
         streams = [torch.cuda.Stream() for _ in range(4)]
         inputs = [draw(256, 64) for _ in streams]
         outs = [torch.zeros(200, 64, device="cuda") for _ in streams]
@@ -487,7 +489,7 @@ class TestDescriptorsAndWorkspace:
         for x, out in zip(inputs, outs, strict=True):
             assert torch.allclose(out, x.sum(0).expand(200, 64), atol=1e-3)
 
-    def test_threads_on_one_stream_do_not_come_between_two_launches(self, call: Call) -> None:
+    def test_threads_on_one_stream_do_not_come_between_two_launches(self, call: PreparedLaunch) -> None:
         inputs = [draw(256, 64) for _ in range(4)]
         outs = [torch.zeros(500, 64, device="cuda") for _ in inputs]
 
@@ -503,7 +505,7 @@ class TestDescriptorsAndWorkspace:
         for x, out in zip(inputs, outs, strict=True):
             assert torch.allclose(out, x.sum(0).expand(500, 64), atol=1e-3)
 
-    def test_graphs_replayed_at_once_do_not_share_one_either(self, call: Call) -> None:
+    def test_graphs_replayed_at_once_do_not_share_one_either(self, call: PreparedLaunch) -> None:
         inputs, graphs = [draw(256, 64) for _ in range(3)], []
         outs = [torch.zeros(50, 64, device="cuda") for _ in inputs]
         for x, out in zip(inputs, outs, strict=True):

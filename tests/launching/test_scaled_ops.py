@@ -28,7 +28,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (multiplied, "scaled_gemm runs on a GPU, and its tensors are on cpu; move them with .cuda()"),
     (lambda: multiplied(A[0]), "scaled_gemm takes matrices, and a has shape (260,)"),
     (lambda: multiplied(b=B.t()), "scaled_gemm multiplies a (M, K) by b (K, N), not (3, 260) by (144, 260)"),
-    (lambda: multiplied(A.half()), "scaled_gemm takes tensors of one dtype, and a is torch.float16 but b torch.float8"),
+    (lambda: multiplied(A.half()), "scaled_gemm takes tensors of one dtype, and a is torch.float16 but b is torch.f"),
     (lambda: multiplied(A.half(), B.half()), "scaled_gemm takes fp8e4m3, and a is torch.float16; convert it"),
     (lambda: multiplied(scale_a=ONE.half()), "scaled_gemm's scale_a is fp32, not torch.float16; convert it"),
     (lambda: multiplied(out_dtype=torch.float32), "scaled_gemm's out is bf16 or fp16, not torch.float32; convert it"),
@@ -36,12 +36,12 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (
         lambda: multiplied(scale_a=BLOCKS[0]),
         "scaled_gemm takes one scale for a and one for b, or those of blocks of 128, "
-        "and scale_b of shape (3, 2) here, not (); it can be turned with .t()",
+        "and scale_b of shape (3, 2) here, not (); it can be transposed with .t()",
     ),
     (lambda: multiplied(scale_a=BLOCKS[0], scale_b=BLOCKS[1].t()), "and scale_b of shape (3, 2) here, not (2, 3)"),
     (
         lambda: multiplied(scale_b=ONE.to("meta")),
-        "on one device, and a is on cpu but scale_b on meta; move one of them",
+        "on one device, and a is on cpu but scale_b is on meta; move one of them",
     ),
     (lambda: multiplied(out=torch.empty(144, 3).half()), "scaled_gemm writes to an out of shape (3, 144) here"),
     (lambda: multiplied(scale_a=ONE.clone().requires_grad_()), "tuner.ops has no backward pass, and a tensor requires"),
@@ -92,16 +92,18 @@ def test_a_model_is_one_graph_with_the_op_in_it() -> None:
 )
 def test_a_call_is_a_problem(scales: tuple[Tensor, Tensor], dtype: torch.dtype, accumulate: str, told: str) -> None:
     tensors = {"a": A, "b": B, "scale_a": scales[0], "scale_b": scales[1], "out": torch.empty(3, 144, dtype=dtype)}
-    calls.check("scaled_gemm", tensors, accumulate=accumulate)
-    text = calls.problem("scaled_gemm", tensors, accumulate=accumulate).text
+    call = calls.load("scaled_gemm")
+    call.check(tensors, accumulate=accumulate)
+    text = call.problem(tensors, accumulate=accumulate).text
     assert text == f"scaled_gemm M=3 N=144 K=260 dtype=fp8e4m3{told}"
 
 
 def test_what_has_gaps_along_k_is_copied_into_the_layout_that_the_kernel_takes() -> None:
-    for name, fit, unfit in (("a", A, A[:, ::2]), ("b", B, B.t().contiguous().t().contiguous())):
-        assert calls.fits("scaled_gemm", name, fit)
-        assert not calls.fits("scaled_gemm", name, unfit)
-        copy = calls.laid_out("scaled_gemm", name, unfit)
-        assert calls.fits("scaled_gemm", name, copy)
-        assert torch.equal(copy.view(torch.int8), unfit.view(torch.int8))
-    assert calls.fits("scaled_gemm", "scale_b", BLOCKS[1].t())
+    call = calls.load("scaled_gemm")
+    for name, accepted, refused in (("a", A, A[:, ::2]), ("b", B, B.t().contiguous().t().contiguous())):
+        assert call.accepts(name, accepted)
+        assert not call.accepts(name, refused)
+        copy = call.laid_out(name, refused)
+        assert call.accepts(name, copy)
+        assert torch.equal(copy.view(torch.int8), refused.view(torch.int8))
+    assert call.accepts("scale_b", BLOCKS[1].t())

@@ -11,6 +11,7 @@ from fresh_client import forget
 from torch import Tensor
 
 from tuner import ops
+from tuner.launching.calls import PREPARED
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,10 +26,10 @@ F8 = torch.float8_e4m3fn
 def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
     forget()
-    ops._prepared.clear()
+    PREPARED.prepared.clear()
     yield
     forget()
-    ops._prepared.clear()
+    PREPARED.prepared.clear()
 
 
 def draw(rows: int, columns: int) -> Tensor:

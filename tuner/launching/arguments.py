@@ -14,9 +14,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.errors import UsageError
+from tuner.kernels.calling import Pointers
 from tuner.kernels.spec import Launch
 
-Pointers = tuple[int, ...]
 Arguments = Callable[[Pointers], tuple[Any, ...]]
 
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))

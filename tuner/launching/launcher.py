@@ -17,12 +17,11 @@ from triton import knobs
 from triton.backends.nvidia.driver import CudaLauncher
 
 from tuner.errors import UsageError
+from tuner.kernels.calling import Pointers, PreparedLaunch
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
-from tuner.launching.arguments import DESCRIPTORS, TRITON, Arguments, Pointers, arranged, expanded, make_room
+from tuner.launching.arguments import DESCRIPTORS, TRITON, Arguments, arranged, expanded, make_room
 from tuner.measure.tensors import blank
 
-Call = Callable[[Pointers], None]
-"""Launches on the current stream, given the operands' addresses in their order."""
 _Step = Callable[[int, Pointers], None]
 """Launches on a stream, given the addresses of operands and workspace."""
 
@@ -32,9 +31,9 @@ READ = (3, 6), (3, 9)
 """The first and the last release of Triton whose launcher was read, and is called from here as it is there."""
 
 
-def prepare(
+def prepare_launch(
     kernel: Kernel, problem: Problem, config: Config, tensors: Mapping[str, torch.Tensor], limits: Limits
-) -> Call:
+) -> PreparedLaunch:
     """Compiles what a config launches and loads it onto the current device; what launches it.
 
     It serves all tensors that are described as these are: shapes, strides, dtypes, and which are aligned to 16 bytes.
@@ -52,7 +51,7 @@ def prepare(
     return _on_device(torch.cuda.current_device(), _with_workspace(work, run) if work else run)
 
 
-def _on_device(index: int, run: _Step) -> Call:
+def _on_device(index: int, run: _Step) -> PreparedLaunch:
     current_device, stream_of = torch._C._cuda_getDevice, triton.runtime.driver.active.get_current_stream
 
     def call(pointers: Pointers) -> None:

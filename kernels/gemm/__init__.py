@@ -1,0 +1,3 @@
+"""Matrix product with bias and activation."""
+
+from tuner.kernels.gemm.definition import KERNEL as KERNEL

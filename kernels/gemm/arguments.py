@@ -1,0 +1,37 @@
+"""Arguments that several variants of gemm are launched with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from tuner.kernels.spec import Problem
+
+
+def compiled_in(problem: Problem, config: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The knobs that every variant is compiled with, and those of these names."""
+    always = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+    return {name: config[name] for name in (*always, *names)} | {"ACTIVATION": problem["activation"]}
+
+
+def strides(tensors: Mapping[str, Any]) -> list[int]:
+    return [tensors[name].stride(dim) for name in ("a", "b", "out") for dim in (0, 1)]
+
+
+def described(
+    matrix: Any, rows: int, columns: int, *, is_t: bool = False, gluon: str | None = None
+) -> TensorDescriptor | GluonDescriptor:
+    """A descriptor of blocks of so many rows and columns, over memory as it lies; with a dtype, one for Gluon."""
+    order = slice(None, None, -1 if is_t else 1)
+    block = [rows, columns][order]
+    lies = (matrix, list(matrix.shape)[order], [matrix.stride(0), matrix.stride(1)][order], block)
+    if gluon is None:
+        return TensorDescriptor(*lies)
+    return GluonDescriptor(*lies, gl.NVMMASharedLayout.get_default_for(block, _GLUON[gluon]))
+
+
+_GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}

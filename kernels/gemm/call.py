@@ -1,0 +1,148 @@
+"""`tuner.ops.gemm`: its tensors, the problem that they are, and the custom op that torch traces."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, silu
+
+from tuner.errors import UsageError
+from tuner.kernels.calling import (
+    PLAIN,
+    OpCall,
+    Pointers,
+    Tensors,
+    is_recording,
+    is_tracing,
+    prepare,
+    prepared,
+    refuse_gradient,
+    shape,
+)
+from tuner.kernels.gemm.definition import KERNEL
+from tuner.kernels.shared.operands import product_shape
+
+_matmul_setting = torch.backends.cuda.matmul.__getattr__
+"""Reads an attribute of `torch.backends.cuda.matmul` in a third of the time of the attribute itself."""
+
+
+def gemm(
+    a: Tensor, b: Tensor, out: Tensor | None = None, *, bias: Tensor | None = None, activation: str = "none"
+) -> Tensor:
+    """Return out (M, N) = activation(a (M, K) @ b (K, N) + bias (N,)), summed in fp32, of tensors with any strides.
+
+    Products of fp32 are computed as `torch.backends.cuda.matmul.fp32_precision` says: in `tf32`, else in `ieee`.
+
+    Args:
+        a, b, out, bias: of one dtype: bf16, fp16 or fp32.
+        activation: `none`, `silu` or `gelu`.
+
+    Raises:
+        UsageError: shapes, dtypes or devices do not fit, the tensors are not on a GPU, or a gradient is asked for.
+    """
+    if out is None:
+        out = torch.empty(a.shape[:1] + b.shape[1:], dtype=a.dtype, device=a.device)
+    gradient = (a.requires_grad or b.requires_grad or out.requires_grad) and is_recording()
+    plain = type(a) in PLAIN and type(b) in PLAIN and type(out) in PLAIN
+    if bias is not None:
+        gradient = gradient or (bias.requires_grad and is_recording())
+        plain = plain and type(bias) in PLAIN
+    if is_tracing() or not plain:
+        refuse_gradient(gradient)
+        _in_torch(a, b, out, bias, activation)
+        return out
+    at: Pointers = (a.data_ptr(), b.data_ptr(), out.data_ptr())
+    key: tuple[object, ...] = (
+        gemm, activation, _matmul_setting("fp32_precision") if a.dtype is torch.float32 else "",
+        gradient, at[0] == at[1], at[2] in at[:2],
+        a.shape, a.stride(), a.dtype, a.get_device(), at[0] & 15,
+        b.shape, b.stride(), b.dtype, b.get_device(), at[1] & 15,
+        out.shape, out.stride(), out.dtype, out.get_device(), at[2] & 15,
+    )  # fmt: skip
+    if bias is not None:
+        at = (*at, bias.data_ptr())
+        key = (
+            *key, at.index(at[3]), bias.shape, bias.stride(), bias.dtype, bias.get_device(), at[3] & 15,
+        )  # fmt: skip
+    launch = prepared.get(key)
+    if launch is None:
+        launch = prepare(CALL, key, _named(a, b, out, bias), gradient, activation=activation)
+    launch(at)
+    return out
+
+
+def _named(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None) -> Tensors:
+    tensors = {"a": a, "b": b, "out": out}
+    return tensors if bias is None else {**tensors, "bias": bias}
+
+
+@torch.library.custom_op("tuner::gemm", mutates_args=("out",))
+def _in_torch(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, activation: str) -> None:
+    added = None if bias is None else bias.as_subclass(Tensor)
+    gemm(a.as_subclass(Tensor), b.as_subclass(Tensor), out.as_subclass(Tensor), bias=added, activation=activation)
+
+
+@_in_torch.register_fake
+def _(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, activation: str) -> None:
+    CALL.check(_named(a, b, out, bias), activation=activation)
+
+
+def out_shape(tensors: Tensors) -> tuple[int, ...]:
+    """Return (M, N). Raises UsageError if a, b and the bias do not fit each other."""
+    M, N = product_shape("gemm", tensors)
+    bias = tensors.get("bias")
+    if bias is not None and shape(bias) != (N,):
+        raise UsageError(
+            f"gemm adds a bias with an element for each column, of shape {(N,)} here, not {shape(bias)}; reshape it"
+        )
+    return (M, N)
+
+
+def values(tensors: Tensors) -> dict[str, object]:
+    """Return dims, dtype and attributes; an input whose columns are contiguous is a `t` in the layout."""
+    a, b = tensors["a"], tensors["b"]
+    letters = "".join("t" if x.stride(0) == 1 and x.stride(1) >= x.shape[0] > 1 else "n" for x in (a, b))
+    found = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1], "dtype": a.dtype}
+    found |= {"layout": letters, "bias": "bias" in tensors}
+    return found | ({"precision": precision()} if a.dtype == torch.float32 else {})
+
+
+def precision() -> str:
+    """Return how fp32 products are computed, as torch is set for its own."""
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
+
+
+def accepts(name: str, tensor: Tensor) -> bool:
+    """Return whether the kernel takes these strides: any, while a step along K is a 32-bit offset."""
+    if tensor.is_contiguous():
+        return True
+    if name == "bias":
+        return False
+    return name == "out" or bool(tensor.stride(1 if name == "a" else 0) < _stride_limit())
+
+
+@cache
+def _stride_limit() -> int:
+    """Return the stride along K from which the deepest step is a 64-bit offset."""
+    (steps,) = (knob.choices for knob in KERNEL.signature.knobs if knob.name == "BLOCK_K")
+    return 2**31 // max(map(int, steps))
+
+
+def write_empty(tensors: Tensors, activation: str = "none") -> None:
+    """Write the product of matrices without elements (K = 0): the activation of the bias."""
+    zero = torch.zeros((), dtype=torch.float32, device=tensors["out"].device)
+    bias = tensors.get("bias", zero).float()
+    tensors["out"].copy_({"none": bias, "silu": silu(bias), "gelu": gelu(bias)}[activation])
+
+
+CALL = OpCall(
+    kernel=KERNEL,
+    function=gemm,
+    out_shape=out_shape,
+    values=values,
+    any_rank=frozenset({"bias"}),
+    accepts=accepts,
+    write_empty=write_empty,
+)

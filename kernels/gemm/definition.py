@@ -1,0 +1,137 @@
+"""Matrix product: out (M, N) = act(a (M, K) @ b (K, N) + bias (N,)), accumulated in fp32.
+
+A GEMM does 2 M N K operations on M K + K N + M N elements, so for large sizes the tensor cores should be the
+limit and memory should not. A program that computes a BLOCK_M x BLOCK_N tile of the output reads
+(BLOCK_M + BLOCK_N) K elements to do 2 BLOCK_M BLOCK_N K operations: larger tiles read less, until the accumulators
+no longer fit the registers, or until there are fewer tiles than multiprocessors. Everything else is about hiding
+the latency of those reads. What may be tried stands in `rules.gemm_space`, what runs untuned in `rules.gemm_default`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.gemm.default import default
+from tuner.kernels.gemm.persistent import persistent
+from tuner.kernels.gemm.reference import reference, rounding, vendor
+from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, sliced_tiles, transposed, valid
+from tuner.kernels.gemm.specialized import specialized
+from tuner.kernels.gemm.streamed import streamed
+from tuner.kernels.gemm.tiles import tiles
+from tuner.kernels.gemm.vectors import vectors
+from tuner.kernels.shared.tiling import describable, flops
+from tuner.kernels.spec import (
+    Attribute,
+    Config,
+    Dim,
+    Kernel,
+    Knob,
+    Launch,
+    Limits,
+    Operand,
+    Problem,
+    Signature,
+)
+
+
+def operands(problem: Problem) -> Mapping[str, Operand]:
+    """a (M, K), b (K, N), out (M, N), bias (N,). A `t` in the layout: that input is the transpose of a contiguous
+    matrix."""
+    M, N, K = problem.sizes
+    a_is_t, b_is_t = transposed(problem)
+    inputs = {
+        "a": Operand((M, K), problem.dtype, strides=(1, M) if a_is_t else (K, 1)),
+        "b": Operand((K, N), problem.dtype, strides=(1, K) if b_is_t else (N, 1)),
+    }
+    bias = {"bias": Operand((N,), problem.dtype)} if problem["bias"] else {}
+    return {**inputs, **bias, "out": Operand((M, N), problem.dtype, role="out")}
+
+
+def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
+    """The sums of slices, and how many of each tile have arrived; of programs that stay, a counter for each."""
+    sliced = sliced_tiles(problem, config, limits.sm_count)
+    counters = limits.sm_count if config["VARIANT"] in DESCRIBED else sliced
+    sums = sliced * config["SPLIT_K"]
+    if config["VARIANT"] == "stream_k":  # at most one unfinished tile of every program, told of in halves
+        counters, sums = 2 * limits.sm_count, limits.sm_count
+    partials = Operand((sums, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
+    return {
+        **({"arrived": Operand((counters,), "int32")} if counters else {}),
+        **({"partials": partials} if sums else {}),
+    }
+
+
+def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
+    """Some variants need rows without gaps, aligned to 16 bytes; other tensors of the same problem go by tiles."""
+    M, N, _ = problem.sizes
+    if M == 0 or N == 0:
+        return ()
+    a_is_t, b_is_t = transposed(problem)
+    if config["VARIANT"] == "vectors":
+        return (vectors(problem, config, tensors),)
+    if config["VARIANT"] == "tiles":
+        return (tiles(problem, config, tensors),)
+    if describable(tensors["a"], a_is_t) and describable(tensors["b"], b_is_t):
+        if config["VARIANT"] == "streamed":
+            return (streamed(problem, config, tensors),)
+        if describable(tensors["out"]):
+            return ((persistent if config["VARIANT"] == "persistent" else specialized)(problem, config, tensors),)
+    return (tiles(problem, through_pointers(config), tensors),)
+
+
+def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What replaces a config that takes no such tensors: the same tile without slices, for which the workspace has no
+    room; for warps with roles, a tile that fits four warps."""
+    if config["VARIANT"] == "persistent":
+        return {**config, "SPLIT_K": 1}
+    if config["VARIANT"] == "streamed":
+        return {**config, "BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 4}
+    return {**config, "BLOCK_M": 128, "BLOCK_N": min(128, config["BLOCK_N"]), "BLOCK_K": 64, "num_stages": 4}
+
+
+KERNEL = Kernel(
+    signature=Signature(
+        op="gemm",
+        summary="matrix product out (M, N) = a (M, K) @ b (K, N), bias and activation if asked",
+        dims=(
+            Dim("M", help="rows of a and out"),
+            Dim("N", default="M", help="columns of b and out"),
+            Dim("K", default="M", help="columns of a, rows of b"),
+        ),
+        dtypes=("bf16", "fp16", "fp32"),
+        attributes=(
+            Attribute("layout", ("nn", "nt", "tn", "tt"), "nn", help="which of a, b is a transposed view (t)"),
+            Attribute("bias", (False, True), False, help="whether bias (N,) is added to every row"),
+            Attribute("activation", ("none", "silu", "gelu"), "none", help="what is applied to the sums"),
+            Attribute("precision", ("ieee", "tf32"), "ieee", help="how fp32 products are made", dtypes=("fp32",)),
+        ),
+        knobs=(
+            Knob("BLOCK_M", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows of the output tile a program computes"),
+            Knob("BLOCK_N", (1, 2, 4, 8, 16, 32, 64, 128, 192, 256), "columns of that tile"),
+            Knob("BLOCK_K", (32, 64, 128, 256, 512, 1024, 2048, 4096), "depth of one step of the loop over K"),
+            Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles walked together, for reuse in L2; not compiled in"),
+            Knob(
+                "VARIANT",
+                tuple(VARIANTS),
+                "a program a tile; one a multiprocessor (Hopper on), also with roles for its warps, or with those and "
+                "the last waves shared evenly; b straight to registers; no tensor cores",
+                "tiles",
+            ),
+            Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K: of all tiles, or of a persistent kernel's last wave", 1),
+            Knob("STORES", (1, 2), "pieces a persistent kernel stores a tile in", 1),
+            Knob("num_warps", (2, 4, 8, 16), "warps that share a tile and its accumulators"),
+            Knob("num_stages", (1, 2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
+        ),
+    ),
+    operands=operands,
+    launch=launch,
+    workspace=workspace,
+    reference=reference,
+    vendor=vendor,
+    valid=valid,
+    parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
+    default=default,
+    flops=flops,
+    rounding=rounding,
+)

@@ -1,0 +1,52 @@
+"""What gemm is compared with: its definition in torch, and the vendor's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.gemm.space import precision
+from tuner.kernels.spec import Problem
+
+
+def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
+    """In fp32 for 16-bit inputs (their products are exact there) and in fp64 for fp32 ones."""
+    a, b = tensors["a"][rows], tensors["b"]
+    out = a.double() @ b.double() if problem.dtype == "fp32" else a.float() @ b.float()
+    if problem["bias"]:
+        out += tensors["bias"]
+    return {"out": activated(problem, out)}
+
+
+def activated(problem: Problem, x: Any) -> Any:
+    import torch
+
+    return {"none": lambda x: x, "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}[
+        problem["activation"]
+    ](x)
+
+
+def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
+    """`torch.matmul` or `torch.addmm`, which are cuBLAS, and torch's activation after it."""
+    import torch
+
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, dict(problem.attributes).get("precision") == "tf32"
+    a, b, out = tensors["a"], tensors["b"], tensors["out"]
+    try:
+        if problem["bias"]:
+            torch.addmm(tensors["bias"], a, b, out=out)
+        else:
+            torch.matmul(a, b, out=out)
+        return out if problem["activation"] == "none" else out.copy_(activated(problem, out))
+    finally:
+        matmul.allow_tf32 = before
+
+
+def rounding(problem: Problem) -> float:
+    """A sum of K products in fp32 strays by a root of K half steps, where each is added to all before it: 9.8e-7 at
+    K = 1032, and cuBLAS, which adds sums of parts, by 1.7e-7 (H200, 2026-11-29). tf32 keeps 10 bits of a product's
+    factors; cuBLAS does not always use it where it may (1 x 1 x 1)."""
+    if problem.dtype != "fp32":
+        return 0.0
+    return 2.0**-10 if precision(problem) == "tf32" else problem["K"] ** 0.5 * 2.0**-24

@@ -1,0 +1,217 @@
+"""What may be tried of gemm: the single statement of which configs are valid, variant by variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.shared.tiling import (
+    accumulators_fit,
+    has_steps,
+    little_left,
+    slices_fill,
+    stage_bytes,
+    suits,
+    threads_can,
+    tile_count,
+)
+from tuner.kernels.spec import Limits, Problem, Value, itemsize
+
+
+def transposed(problem: Problem) -> tuple[bool, bool]:
+    """Whether a is, and whether b is."""
+    a, b = problem["layout"]
+    return a == "t", b == "t"
+
+
+def precision(problem: Problem) -> Value:
+    """How fp32 products are made; of other types there is one way."""
+    return dict(problem.attributes).get("precision", "ieee")
+
+
+def sliced_tiles(problem: Problem, config: Mapping[str, Any], sm_count: int) -> int:
+    """How many tiles are cut along K: all, or of a persistent kernel those after its last full wave."""
+    if config["SPLIT_K"] == 1:
+        return 0
+    tiles = tile_count(problem, config)
+    return tiles % sm_count if config["VARIANT"] == "persistent" else tiles
+
+
+def shared_tiles(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
+    """How many tiles are cut evenly among all programs: a full wave, and what is left of the tiles beside full waves.
+
+    So each program gets more than one tile's worth of steps, and none waits for the sums of more than one other. They
+    are the first in number, and done first.
+    """
+    return programs + tile_count(problem, config) % programs if config["VARIANT"] == "stream_k" else 0
+
+
+DESCRIBED = ("persistent", "specialized", "stream_k")
+"""The variants that go through descriptors, a program a multiprocessor."""
+
+_ROLES: Mapping[str, tuple[Value, ...]] = {
+    "BLOCK_M": (128, 256),  # two groups of 64 rows, or of 128
+    "BLOCK_N": (64, 128, 192, 256),
+    "BLOCK_K": (64, 128),
+    "SPLIT_K": (1,),
+    "num_warps": (4,),
+    "num_stages": (3, 4, 5, 6),
+}
+
+VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
+    "tiles": {
+        "BLOCK_M": (16, 32, 64, 128, 256),
+        "BLOCK_N": (16, 32, 64, 128, 256),
+        "BLOCK_K": (32, 64, 128, 256),
+        "STORES": (1,),
+        "num_stages": (2, 3, 4, 5, 6),
+    },
+    "persistent": {
+        "BLOCK_M": (16, 32, 64, 128, 256),
+        "BLOCK_N": (16, 32, 64, 128, 256),
+        "BLOCK_K": (32, 64, 128, 256),
+        "num_warps": (2, 4, 8),  # more only divide their work
+        "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
+    },
+    "specialized": _ROLES,
+    "stream_k": _ROLES,
+    "streamed": {
+        "BLOCK_M": (16,),
+        "BLOCK_N": (8, 16, 32),
+        "BLOCK_K": (128, 256, 512, 1024),
+        "GROUP_M": (1,),
+        "SPLIT_K": (1,),
+        "STORES": (1,),
+        "num_warps": (2, 4, 8),
+        "num_stages": (3, 4),
+    },
+    "vectors": {
+        "BLOCK_M": (1, 2, 4, 8, 16, 32, 64),
+        "BLOCK_N": (1, 2, 4, 8, 16, 32, 64),
+        "BLOCK_K": (64, 128, 256, 512, 1024, 2048, 4096),
+        "GROUP_M": (1,),
+        "SPLIT_K": (1,),
+        "STORES": (1,),
+        "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
+    },
+}
+"""The choices that each variant has a use for."""
+
+
+def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    M, N, _ = problem.sizes
+    a_is_t, b_is_t = transposed(problem)
+    return (
+        suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
+        # Steps along K are 32-bit offsets, and one down a column crosses whole rows. (Along M and N they are 64-bit.)
+        and config["BLOCK_K"] * max(M if a_is_t else 1, 1 if b_is_t else N) < 2**31
+        and _CAN[config["VARIANT"]](problem, config, limits)
+        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
+        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
+    )
+
+
+def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel that goes through pointers."""
+    # Hopper's wgmma takes its operands from shared memory, so the step in use stays there beside those on their
+    # way; older instructions copy it to registers first and need one buffer less.
+    wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
+    buffers = config["num_stages"] - (0 if wgmma else 1)
+    return accumulators_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+
+
+def descriptors_can(problem: Problem, limits: Limits) -> bool:
+    """The copy engine came with Hopper, and wants every row aligned to 16 bytes."""
+    M, N, K = problem.sizes
+    a_is_t, b_is_t = transposed(problem)
+    rows = (M if a_is_t else K, K if b_is_t else N, N)
+    return limits.capability >= (9, 0) and all(row * itemsize(problem.dtype) % 16 == 0 for row in rows)
+
+
+def on_tensor_cores(problem: Problem) -> bool:
+    """Whether products are: exact fp32 ones are made by threads, which want their operands in registers."""
+    return problem.dtype != "fp32" or precision(problem) == "tf32"
+
+
+def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the persistent kernel."""
+    tile = config["BLOCK_M"] * config["BLOCK_N"]
+    store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
+    return (
+        descriptors_can(problem, limits)
+        and accumulators_fit(problem, config, limits)
+        and on_tensor_cores(problem)
+        # Halves are for tiles that leave no room for another stage.
+        and (config["STORES"] == 1 or tile >= 128 * 128)
+        and config["num_stages"] * stage_bytes(problem, config) + store_bytes <= limits.shared_bytes
+    )
+
+
+def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel whose warps have roles."""
+    tile = config["BLOCK_M"] * config["BLOCK_N"]
+    store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
+    return (
+        descriptors_can(problem, limits)
+        # wgmma is Hopper's alone, and turns operands around only while they have 16 bits.
+        and limits.capability[0] == 9
+        and itemsize(problem.dtype) == 2
+        # Half of the accumulators of each group's threads are its most: the rest is for addresses.
+        and tile <= 2 * 128 * 128
+        and (config["STORES"] == 1 or config["BLOCK_N"] in (128, 256))
+        and config["num_stages"] * stage_bytes(problem, config) + store_bytes + 1024 <= limits.shared_bytes
+    )
+
+
+def vectors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel without tensor cores."""
+    return precision(problem) == "ieee" and threads_can(problem, config, limits)
+
+
+def streamed_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel whose threads load b themselves."""
+    threads = config["num_warps"] * limits.warp_size
+    return (
+        1 < problem["M"] <= 16
+        and problem["layout"] == "nt"
+        and itemsize(problem.dtype) == 2
+        and problem["K"] % 8 == 0
+        # Since Ampere; others make products in another way than Gluon's for NVIDIA.
+        and limits.capability >= (8, 0)
+        # Each warp has 32 at least of a step along K, and a thread two steps of b, two elements a register, in half of
+        # its registers.
+        and config["BLOCK_K"] >= 32 * config["num_warps"]
+        and config["BLOCK_N"] * config["BLOCK_K"] <= threads * limits.registers_per_thread // 2
+        and config["num_stages"] * 16 * config["BLOCK_K"] * 2 <= limits.shared_bytes
+    )
+
+
+def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of warps with roles that share the last waves evenly."""
+    return (
+        specialized_can(problem, config, limits)
+        and has_steps(problem, config)
+        and little_left(tile_count(problem, config), limits)
+    )
+
+
+_CAN = {
+    "tiles": tiles_can,
+    "persistent": persistent_can,
+    "specialized": specialized_can,
+    "stream_k": stream_k_can,
+    "streamed": streamed_can,
+    "vectors": vectors_can,
+}
+
+
+def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
+    if not has_steps(problem, config):
+        return False
+    if config["VARIANT"] != "persistent":
+        return slices_fill(problem, config, limits)
+    # One wave of slices, as full as it can be, after a few of tiles.
+    slices = sliced_tiles(problem, config, limits.sm_count) * config["SPLIT_K"]
+    few = tile_count(problem, config) < 16 * limits.sm_count
+    return few and limits.sm_count < 2 * slices <= 2 * limits.sm_count

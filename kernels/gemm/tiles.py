@@ -1,0 +1,79 @@
+"""A program a tile of the product, through pointers: what runs on any card, and on tensors of any strides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from tuner.kernels.gemm.arguments import compiled_in, strides
+from tuner.kernels.gemm.space import precision
+from tuner.kernels.shared.products import corner_of, finished, joined
+from tuner.kernels.shared.tiling import tile_count
+from tuner.kernels.spec import Launch, Problem
+
+
+@triton.jit(do_not_specialize=["group_m"])
+def gemm_tiles(
+    a, b, out, bias, partials, arrived, M, N, K,
+    stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on, group_m,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
+    WHOLE_K: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """A program a tile, or a slice of one along K, through pointers: any strides, any card."""
+    slot = tl.program_id(0)
+    first_m, first_n = corner_of(slot // SPLIT_K, M, N, group_m, BLOCK_M, BLOCK_N)
+    steps = tl.cdiv(K, BLOCK_K)
+    first = steps * (slot % SPLIT_K) // SPLIT_K
+    end = steps * (slot % SPLIT_K + 1) // SPLIT_K
+
+    # Rows past the end wrap around: their loads stay in bounds without a mask in the loop, and are never stored.
+    # 64-bit offsets: one matrix may hold more than 2^31 elements.
+    m = ((first_m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)
+    n = ((first_n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + m[:, None] * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + n[None, :] * stride_bn
+    if SPLIT_K > 1:
+        a_tile += (first * BLOCK_K).to(tl.int64) * stride_ak
+        b_tile += (first * BLOCK_K).to(tl.int64) * stride_bk
+
+    # The loop that num_stages pipelines: while the tensor cores work on one step, the next num_stages - 1 steps
+    # are on their way from device memory into shared memory.
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for step in range(first, end):
+        if WHOLE_K:
+            acc = tl.dot(tl.load(a_tile), tl.load(b_tile), acc, input_precision=PRECISION)
+        else:
+            left = K - step * BLOCK_K
+            acc = tl.dot(
+                tl.load(a_tile, mask=k[None, :] < left, other=0.0),
+                tl.load(b_tile, mask=k[:, None] < left, other=0.0),
+                acc,
+                input_precision=PRECISION,
+            )
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+
+    done = True
+    if SPLIT_K > 1:
+        acc, done = joined(acc, partials, arrived, slot, SPLIT_K, BLOCK_M, BLOCK_N)
+    if done:
+        row = first_m + tl.arange(0, BLOCK_M)
+        column = first_n + tl.arange(0, BLOCK_N)
+        acc = finished(acc, bias, column, N, ACTIVATION)
+        place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
+        tl.store(place, acc.to(out.dtype.element_ty), mask=(row < M)[:, None] & (column < N)[None, :])
+
+
+def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    pointers = [tensors.get(name) for name in ("a", "b", "out", "bias", "partials", "arrived")]
+    whole_k = problem["K"] % config["BLOCK_K"] == 0
+    return Launch(
+        gemm_tiles,
+        grid=(tile_count(problem, config) * config["SPLIT_K"],),
+        args=(*pointers, *problem.sizes, *strides(tensors), config["GROUP_M"]),
+        kwargs=compiled_in(problem, config, "SPLIT_K") | {"PRECISION": precision(problem), "WHOLE_K": whole_k},
+    )

@@ -1,0 +1,24 @@
+"""Few rows or columns, by the threads themselves: the launch of the device code in `shared.vectors`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.gemm.arguments import compiled_in, strides
+from tuner.kernels.gemm.space import transposed
+from tuner.kernels.shared.tiling import by_threads, tile_count
+from tuner.kernels.shared.vectors import gemm_vectors
+from tuner.kernels.spec import Launch, Problem
+
+
+def vectors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    a_is_t, b_is_t = transposed(problem)
+    pointers = [tensors.get(name) for name in ("a", "b", "out", "bias")]
+    scales = (None, None)
+    return Launch(
+        gemm_vectors,
+        grid=(tile_count(problem, config),),
+        args=(*pointers, *scales, *problem.sizes, *strides(tensors)),
+        kwargs=compiled_in(problem, config) | by_threads(problem, config, not a_is_t, b_is_t),
+    )

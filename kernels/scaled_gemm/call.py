@@ -1,0 +1,142 @@
+"""`tuner.ops.scaled_gemm`: its tensors, the problem that they are, and the custom op that torch traces."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tuner.errors import UsageError
+from tuner.kernels.calling import (
+    PLAIN,
+    OpCall,
+    Pointers,
+    Tensors,
+    is_recording,
+    is_tracing,
+    prepare,
+    prepared,
+    refuse_gradient,
+    shape,
+)
+from tuner.kernels.scaled_gemm.definition import KERNEL
+from tuner.kernels.scaled_gemm.space import BLOCK
+from tuner.kernels.shared.operands import product_shape
+from tuner.kernels.spec import cdiv, dtype_name
+
+
+def scaled_gemm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    out: Tensor | None = None,
+    *,
+    out_dtype: torch.dtype = torch.bfloat16,
+    accumulate: str = "fp32",
+) -> Tensor:
+    """Return out (M, N) = a (M, K) @ b (K, N) of 8-bit floats (e4m3) times their scales, summed in fp32.
+
+    Both are read along K: a by its rows, b by its columns, which is how the transpose of an `nn.Linear`'s weight lies.
+    Tensors with other strides are copied.
+
+    Args:
+        scale_a, scale_b: fp32; one number each, or (M, K / 128) and (K / 128, N / 128), rounded up. From 65 rows of a
+            on, a scale_a in columns (`stride(0) == 1`, as torch wants it), each aligned to 16 bytes, is faster.
+        out_dtype: bfloat16 or float16, if `out` is omitted.
+        accumulate: `fp32`, or `fast`, which leaves sums to Hopper's tensor cores with fewer bits; with scales of
+            blocks, sums are always in fp32.
+
+    Raises:
+        UsageError: as `gemm`, or the card multiplies no 8-bit floats.
+    """
+    if out is None:
+        out = torch.empty(a.shape[:1] + b.shape[1:], dtype=out_dtype, device=a.device)
+    gradient = (
+        a.requires_grad or b.requires_grad or scale_a.requires_grad or scale_b.requires_grad or out.requires_grad
+    ) and is_recording()
+    plain = (
+        type(a) in PLAIN
+        and type(b) in PLAIN
+        and type(scale_a) in PLAIN
+        and type(scale_b) in PLAIN
+        and type(out) in PLAIN
+    )
+    if is_tracing() or not plain:
+        refuse_gradient(gradient)
+        _in_torch(a, b, scale_a, scale_b, out, accumulate)
+        return out
+    at: Pointers = (a.data_ptr(), b.data_ptr(), scale_a.data_ptr(), scale_b.data_ptr(), out.data_ptr())
+    key = (
+        scaled_gemm, accumulate, gradient, at[4] in at[:4], at[0] == at[1], at[2] == at[3],
+        a.shape, a.stride(), a.dtype, a.get_device(), at[0] & 15,
+        b.shape, b.stride(), b.dtype, b.get_device(), at[1] & 15,
+        scale_a.shape, scale_a.stride(), scale_a.dtype, scale_a.get_device(), at[2] & 15,
+        scale_b.shape, scale_b.stride(), scale_b.dtype, scale_b.get_device(), at[3] & 15,
+        out.shape, out.stride(), out.dtype, out.get_device(), at[4] & 15,
+    )  # fmt: skip
+    launch = prepared.get(key)
+    if launch is None:
+        tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}
+        launch = prepare(CALL, key, tensors, gradient, accumulate=accumulate)
+    launch(at)
+    return out
+
+
+@torch.library.custom_op("tuner::scaled_gemm", mutates_args=("out",))
+def _in_torch(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor, accumulate: str) -> None:
+    plain = (tensor.as_subclass(Tensor) for tensor in (a, b, scale_a, scale_b, out))
+    scaled_gemm(*plain, accumulate=accumulate)
+
+
+@_in_torch.register_fake
+def _(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor, accumulate: str) -> None:
+    CALL.check({"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}, accumulate=accumulate)
+
+
+def out_shape(tensors: Tensors) -> tuple[int, ...]:
+    """Return (M, N). Raises UsageError if a, b and the scales do not fit each other."""
+    M, N = product_shape("scaled_gemm", tensors)
+    if not of_tensors(tensors):
+        along = cdiv(tensors["a"].shape[1], BLOCK)
+        for name, expected in (("scale_a", (M, along)), ("scale_b", (along, cdiv(N, BLOCK)))):
+            if shape(tensors[name]) != expected:
+                raise UsageError(
+                    f"scaled_gemm takes one scale for a and one for b, or those of blocks of {BLOCK}, "
+                    f"and {name} of shape {expected} here, not {shape(tensors[name])}; it can be transposed with .t()"
+                )
+    return (M, N)
+
+
+def of_tensors(tensors: Tensors) -> bool:
+    """Return whether each factor has one scale; a factor of a single block is scaled alike either way."""
+    return bool(tensors["scale_a"].numel() == tensors["scale_b"].numel() == 1)
+
+
+def values(tensors: Tensors) -> dict[str, object]:
+    """Return dims, dtypes and the kind of the scales."""
+    a, b, out = tensors["a"], tensors["b"], tensors["out"]
+    found = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1], "dtype": a.dtype}
+    return found | {"scales": "tensor" if of_tensors(tensors) else "block", "out_dtype": dtype_name(out.dtype)}
+
+
+def accepts(name: str, tensor: Tensor) -> bool:
+    """Return whether the kernel takes these strides: any, but elements of a factor are neighbours along K."""
+    along_k = {"a": 1, "b": 0}.get(name)
+    return along_k is None or bool(tensor.shape[along_k] == 1 or tensor.stride(along_k) == 1)
+
+
+def laid_out(name: str, tensor: Tensor) -> Tensor:
+    """Return a copy whose elements are neighbours along K."""
+    return tensor.t().contiguous().t() if name == "b" else tensor.contiguous()
+
+
+CALL = OpCall(
+    kernel=KERNEL,
+    function=scaled_gemm,
+    out_shape=out_shape,
+    values=values,
+    own_dtypes={"scale_a": ("fp32",), "scale_b": ("fp32",), "out": ("bf16", "fp16")},
+    any_rank=frozenset({"scale_a", "scale_b"}),
+    accepts=accepts,
+    laid_out=laid_out,
+)

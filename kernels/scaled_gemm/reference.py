@@ -1,0 +1,51 @@
+"""What scaled_gemm is compared with: its definition in torch, and the vendor's kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.scaled_gemm.space import BLOCK
+from tuner.kernels.spec import Problem
+
+
+def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
+    """In fp32, where products of 8-bit floats are exact."""
+    _, N, K = problem.sizes
+    a, b = tensors["a"][rows].float(), tensors["b"].float()
+    scale_a, scale_b = tensors["scale_a"], tensors["scale_b"]
+    if problem["scales"] == "tensor":
+        return {"out": (a @ b) * (scale_a * scale_b)}
+    a *= scale_a[rows].repeat_interleave(BLOCK, 1)[:, :K]
+    b *= scale_b.repeat_interleave(BLOCK, 0)[:K].repeat_interleave(BLOCK, 1)[:, :N]
+    return {"out": a @ b}
+
+
+def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
+    """`torch._scaled_mm`, which is cuBLAS; where it refuses, the product of what the 8-bit floats stand for."""
+    import torch
+
+    out = tensors["out"]
+    if not vendor_can(problem, out):
+        return out.copy_(reference(problem, tensors, slice(None))["out"])
+    fast = problem["scales"] == "tensor" and problem["accumulate"] == "fast"
+    given = {name: tensors[name] for name in ("scale_a", "scale_b", "out")}
+    return torch._scaled_mm(tensors["a"], tensors["b"], out_dtype=out.dtype, use_fast_accum=fast, **given)
+
+
+def vendor_can(problem: Problem, out: Any) -> bool:
+    """What torch takes; of blocks, what cuBLAS multiplies.
+
+    With scales of blocks torch 2.11 passes on what cuBLAS 13.0 refuses (M = 1 to 3, 17, 130; it takes 16 and 128) or
+    multiplies wrongly (K = 528, whose scales are not padded to four along K; H200, 2026-11-28).
+    """
+    import torch
+
+    M, N, K = problem.sizes
+    if N % 16 or K % 16 or not out.is_cuda:
+        return False
+    if problem["scales"] == "tensor":
+        return True
+    cuda = tuple(map(int, (torch.version.cuda or "0.0").split(".")))
+    hopper = torch.cuda.get_device_capability(out.device)[0] == 9
+    return cuda >= (12, 9) and hopper and M % 16 == 0 and K % (4 * BLOCK) == 0

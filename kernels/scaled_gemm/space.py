@@ -1,0 +1,161 @@
+"""What may be tried of scaled_gemm: the single statement of which configs are valid, variant by variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.shared.tiling import accumulators_fit, has_steps, slices_fill, stage_bytes, suits, threads_can
+from tuner.kernels.spec import Limits, Problem, Value, itemsize
+
+BLOCK = 128
+"""Columns of a, and rows and columns of b, that share a scale; and how many products the tensor cores add up before
+fp32 takes over."""
+
+
+def swapped(config: Mapping[str, Any]) -> bool:
+    """Whether b is on the left."""
+    return bool(config["BLOCK_M"] < 64 <= config["BLOCK_N"])
+
+
+DESCRIBED = ("persistent", "specialized")
+"""The variants that go through descriptors, by programs that stay."""
+
+SIDES = (16, 32, 64, 128, 256)
+"""Rows and columns of tiles that the tensor cores multiply."""
+
+VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
+    "tiles": {
+        "BLOCK_M": SIDES,
+        "BLOCK_N": SIDES,
+        "BLOCK_K": (64, 128, 256),
+        "PROGRAMS": (1,),
+        "num_stages": (2, 3, 4, 5, 6),
+    },
+    "persistent": {
+        "BLOCK_M": SIDES,
+        "BLOCK_N": SIDES,
+        "BLOCK_K": (128, 256),
+        "num_warps": (4, 8),  # more only divide their work
+        "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
+    },
+    "specialized": {
+        "BLOCK_M": (128,),  # two groups of 64 rows
+        "BLOCK_N": (128, 256),
+        "BLOCK_K": (128,),
+        "SPLIT_K": (1, 2),
+        "PROGRAMS": (1,),
+        "num_warps": (4,),
+        "num_stages": (3, 4, 5, 6),
+    },
+    "vectors": {
+        "BLOCK_M": (1, 2, 4, 8),
+        "BLOCK_N": (1, 2, 4, 8),
+        "BLOCK_K": (512, 1024, 2048, 4096, 8192),
+        "GROUP_M": (1,),
+        "SPLIT_K": (1,),
+        "PROGRAMS": (1,),
+        "num_stages": (1,),
+    },
+}
+"""The choices that each variant has a use for."""
+
+
+def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    return (
+        # Tensor cores multiply e4m3 from Ada on; before, no instruction even converts it.
+        limits.capability >= (8, 9)
+        and suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
+        # A step along K has one scale of each block.
+        and (problem["scales"] == "tensor" or config["BLOCK_K"] <= BLOCK)
+        and _CAN[config["VARIANT"]](problem, config, limits)
+        and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
+        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
+    )
+
+
+def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the kernel that goes through pointers."""
+    # wgmma reads shared memory, so the step in use stays there; older instructions copy it to registers first.
+    buffers = config["num_stages"] - (0 if wgmma(config, limits) else 1)
+    return sums_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
+
+
+def wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether Hopper's own instruction does it: four warps, and 64 rows on the left."""
+    return limits.capability[0] == 9 and max(config["BLOCK_M"], config["BLOCK_N"]) >= 64 and config["num_warps"] >= 4
+
+
+def sums_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """As in gemm, of more sums."""
+    return accumulators_fit(problem, config, limits, sums_held(problem, config, limits))
+
+
+def sums_held(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """fp32 sums in registers at once: a tile's, and those that are still being added up by the tensor cores."""
+    tile = config["BLOCK_M"] * config["BLOCK_N"]
+    if problem["scales"] == "block":
+        return 2 * tile
+    if problem["accumulate"] == "fast" or not wgmma(config, limits):
+        return tile
+    columns = config["BLOCK_M"] if swapped(config) else config["BLOCK_N"]
+    return tile + min(tile, config["num_warps"] * 16 * columns)
+
+
+def descriptors_can(problem: Problem, limits: Limits) -> bool:
+    """The copy engine came with Hopper, and wants every row aligned to 16 bytes."""
+    _, N, K = problem.sizes
+    rows = K * itemsize(problem.dtype), N * itemsize(problem["out_dtype"])
+    return limits.capability >= (9, 0) and all(row % 16 == 0 for row in rows)
+
+
+def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of the persistent kernel."""
+    tile, programs = config["BLOCK_M"] * config["BLOCK_N"], config["PROGRAMS"]
+    shared = config["num_stages"] * stage_bytes(problem, config) + tile * itemsize(problem["out_dtype"])
+    registers = sums_held(problem, config, limits) + 48 * config["num_warps"] * limits.warp_size
+    return (
+        descriptors_can(problem, limits)
+        and sums_fit(problem, config, limits)
+        # Two programs overlap one's waiting with the other's products, if they fit: each takes 1 KB for the system,
+        # and some 48 registers a thread beside its sums.
+        and programs * (shared + 1024) <= limits.shared_bytes + 1024
+        and (programs == 1 or programs * registers <= limits.registers_per_sm)
+    )
+
+
+def roles_can(problem: Problem, limits: Limits) -> bool:
+    """Whether warps with roles have a use: wgmma is Hopper's alone, and busy all the time with sums that stay there. Of
+    blocks, the scales of a come in columns of M, each aligned to 16 bytes."""
+    return (
+        descriptors_can(problem, limits)
+        and limits.capability[0] == 9
+        and (problem["accumulate"] == "fp32" if problem["scales"] == "tensor" else problem["M"] % 4 == 0)
+    )
+
+
+def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """What is asked of a tile of the kernel whose warps have roles."""
+    step_bytes = stage_bytes(problem, config)
+    if problem["scales"] == "block":
+        step_bytes += config["BLOCK_M"] * itemsize("fp32")
+    store_bytes = config["BLOCK_M"] * BLOCK * itemsize(problem["out_dtype"])
+    return (
+        roles_can(problem, limits)
+        # Of blocks, two products a step take turns with their sums: 4096^3 takes 196 us so, and 118 (H200, 2026-11-28).
+        and (problem["scales"] == "tensor" or config["BLOCK_N"] == BLOCK)
+        and config["num_stages"] * step_bytes + store_bytes + 1024 <= limits.shared_bytes
+    )
+
+
+_CAN = {
+    "tiles": tiles_can,
+    "persistent": persistent_can,
+    "specialized": specialized_can,
+    "vectors": threads_can,
+}
+
+
+def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
+    return has_steps(problem, config) and slices_fill(problem, config, limits)

@@ -1,0 +1,1 @@
+"""Code of several ops: device functions, and rules over tiles."""

@@ -1,0 +1,57 @@
+"""Steps that every variant of a matrix product does: the order of tiles, joining slices, bias and activation."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def corner_of(tile, M, N, group_m, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """First row and column of a tile.
+
+    Programs run roughly in order. Walking `group_m` rows of tiles column by column keeps the rows of a and the columns
+    of b that running programs share in L2, where a row-by-row walk would stream all of b.
+    """
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    group_size = group_m * tl.cdiv(N, BLOCK_N)
+    first_m = tile // group_size * group_m
+    rows = min(tiles_m - first_m, group_m)
+    return (first_m + tile % group_size % rows) * BLOCK_M, tile % group_size // rows * BLOCK_N
+
+
+@triton.jit
+def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The sum of all slices of a tile, and whether it is all there: only the last slice to arrive has it.
+
+    SPLIT_K slots one after the other are a tile's. Each leaves its sum for the others; the last one adds them up in
+    their order, not in that of their arrival, so that every run gives the same bits.
+    """
+    within = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    tl.store(partials + slot.to(tl.int64) * (BLOCK_M * BLOCK_N) + within, acc)
+    tl.debug_barrier()  # all of it is written before one thread says so
+    counter = arrived + slot // SPLIT_K
+    last = tl.atomic_add(counter, 1, sem="acq_rel") == SPLIT_K - 1
+    if last:
+        tl.debug_barrier()
+        slices = partials + (slot // SPLIT_K * SPLIT_K).to(tl.int64) * (BLOCK_M * BLOCK_N) + within
+        if SPLIT_K == 2:  # a + b is b + a
+            acc += tl.load(slices + (1 - slot % 2) * (BLOCK_M * BLOCK_N), cache_modifier=".cg")
+        else:
+            acc = tl.load(slices, cache_modifier=".cg")
+            for nth in range(1, SPLIT_K):
+                acc += tl.load(slices + nth * (BLOCK_M * BLOCK_N), cache_modifier=".cg")
+        tl.store(counter, 0)
+    return acc, last
+
+
+@triton.jit
+def finished(acc, bias, n, N, ACTIVATION: tl.constexpr):
+    """What becomes of a sum before it is rounded: act(sum + bias)."""
+    if bias is not None:
+        acc += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+    if ACTIVATION == "silu":
+        acc = acc / (1.0 + tl.exp(-acc))
+    elif ACTIVATION == "gelu":
+        acc = 0.5 * acc * (1.0 + tl.erf(acc * 0.7071067811865476))
+    return acc

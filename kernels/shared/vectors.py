@@ -1,0 +1,75 @@
+"""A product with few rows or columns, by the threads themselves: where the reading of one matrix is all the time."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tuner.kernels.shared.products import finished
+
+
+@triton.jit
+def read(tile, there, WHOLE_K: tl.constexpr, ONCE: tl.constexpr):
+    """What is read ONCE leaves the cache first, so that what others wrote there need not go to memory for it."""
+    LEAVES: tl.constexpr = "evict_first" if ONCE else ""
+    if WHOLE_K:
+        values = tl.load(tile, eviction_policy=LEAVES)
+    else:
+        values = tl.load(tile, mask=there, other=0.0, eviction_policy=LEAVES)
+    return values.to(tl.float32)
+
+
+@triton.jit
+def thread_sums(products, RUN: tl.constexpr, THREADS: tl.constexpr):
+    """Of products (rows, columns, depth) what each of THREADS threads along K has, in runs of RUN, added up."""
+    ROWS: tl.constexpr = products.shape[0]
+    COLUMNS: tl.constexpr = products.shape[1]
+    DEPTH: tl.constexpr = products.shape[2]
+    runs = tl.reshape(products, (ROWS, COLUMNS, DEPTH // (RUN * THREADS), THREADS, RUN))
+    return tl.sum(tl.sum(runs, axis=4), axis=2)
+
+
+@triton.jit
+def gemm_vectors(
+    a, b, out, bias, scale_a, scale_b, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WHOLE_K: tl.constexpr,
+    RUN: tl.constexpr, THREADS: tl.constexpr, A_ONCE: tl.constexpr, B_ONCE: tl.constexpr,
+    B_IS_WIDER: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Every thread multiplies what it loads and adds it up; the sums of all are added once, after the loop.
+
+    A tensor core wants its operands in shared memory and 16 rows of them. Where there are fewer, the way through
+    shared memory costs more than the products, which are exact in fp32 here. 8-bit floats have scales, one of each
+    factor.
+    """
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    first_m = tl.program_id(0) % tiles_m * BLOCK_M
+    first_n = tl.program_id(0) // tiles_m * BLOCK_N
+    # Rows past the end wrap around, as in every variant: in bounds without a mask, and never stored.
+    m = ((first_m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)[:, None, None]
+    n = ((first_n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)[None, :, None]
+    k = tl.arange(0, BLOCK_K)[None, None, :]
+    a_tile = a + m * stride_am + k * stride_ak
+    b_tile = b + n * stride_bn + k * stride_bk
+
+    acc = tl.zeros((BLOCK_M, BLOCK_N, THREADS), dtype=tl.float32)
+    for start in range(0, K, BLOCK_K):
+        there = k < K - start
+        if B_IS_WIDER:  # Triton multiplies where the second lies, the wider one
+            a_values = read(a_tile, there, WHOLE_K, A_ONCE)
+            b_values = read(b_tile, there, WHOLE_K, B_ONCE)
+        else:
+            b_values = read(b_tile, there, WHOLE_K, B_ONCE)
+            a_values = read(a_tile, there, WHOLE_K, A_ONCE)
+        acc += thread_sums(a_values * b_values, RUN, THREADS)
+        a_tile += BLOCK_K * stride_ak
+        b_tile += BLOCK_K * stride_bk
+
+    row = first_m + tl.arange(0, BLOCK_M)
+    column = first_n + tl.arange(0, BLOCK_N)
+    sums = tl.sum(acc, axis=2)
+    if scale_a is not None:
+        sums *= tl.load(scale_a) * tl.load(scale_b)
+    sums = finished(sums, bias, column, N, ACTIVATION)
+    place = out + row.to(tl.int64)[:, None] * stride_om + column.to(tl.int64)[None, :] * stride_on
+    tl.store(place, sums.to(out.dtype.element_ty), mask=(row < M)[:, None] & (column < N)[None, :])

@@ -1,0 +1,3 @@
+"""Softmax over rows."""
+
+from tuner.kernels.softmax.definition import KERNEL as KERNEL

@@ -1,0 +1,63 @@
+"""`tuner.ops.softmax`: its tensors, the problem that they are, and the custom op that torch traces."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tuner.kernels.calling import (
+    PLAIN,
+    OpCall,
+    is_recording,
+    is_tracing,
+    prepare,
+    prepared,
+    refuse_gradient,
+    shape,
+)
+from tuner.kernels.softmax.definition import KERNEL
+
+
+def softmax(x: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return the softmax over the rows of x (M, N); `out` may be x. A copy is made if rows have gaps.
+
+    Raises:
+        UsageError: as `gemm`.
+    """
+    if out is None:
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    gradient = (x.requires_grad or out.requires_grad) and is_recording()
+    if is_tracing() or not (type(x) in PLAIN and type(out) in PLAIN):
+        refuse_gradient(gradient)
+        _in_torch(x, out)
+        return out
+    at = x.data_ptr(), out.data_ptr()
+    key = (
+        softmax, gradient, at[0] == at[1],
+        x.shape, x.stride(), x.dtype, x.get_device(), at[0] & 15,
+        out.shape, out.stride(), out.dtype, out.get_device(), at[1] & 15,
+    )  # fmt: skip
+    launch = prepared.get(key)
+    if launch is None:
+        launch = prepare(CALL, key, {"x": x, "out": out}, gradient)
+    launch(at)
+    return out
+
+
+@torch.library.custom_op("tuner::softmax", mutates_args=("out",))
+def _in_torch(x: Tensor, out: Tensor) -> None:
+    softmax(x.as_subclass(Tensor), out.as_subclass(Tensor))
+
+
+@_in_torch.register_fake
+def _(x: Tensor, out: Tensor) -> None:
+    CALL.check({"x": x, "out": out})
+
+
+CALL = OpCall(
+    kernel=KERNEL,
+    function=softmax,
+    out_shape=lambda tensors: shape(tensors["x"]),
+    values=lambda tensors: {"M": tensors["x"].shape[0], "N": tensors["x"].shape[1], "dtype": tensors["x"].dtype},
+    in_place=True,
+)

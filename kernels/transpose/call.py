@@ -1,0 +1,73 @@
+"""`tuner.ops.transpose`: its tensors, the problem that they are, and the custom op that torch traces."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tuner.kernels.calling import (
+    PLAIN,
+    OpCall,
+    is_recording,
+    is_tracing,
+    prepare,
+    prepared,
+    refuse_gradient,
+    shape,
+    short_name,
+)
+from tuner.kernels.transpose.definition import KERNEL
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integer dtypes by their width in bytes."""
+
+
+def transpose(x: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return x (M, N) transposed, out (N, M), of elements of 1, 2, 4 or 8 bytes. A copy is made if rows have gaps.
+
+    Raises:
+        UsageError: as `gemm`.
+    """
+    if out is None:
+        out = torch.empty(x.shape[::-1], dtype=x.dtype, device=x.device)
+    gradient = (x.requires_grad or out.requires_grad) and is_recording()
+    if is_tracing() or not (type(x) in PLAIN and type(out) in PLAIN):
+        refuse_gradient(gradient)
+        _in_torch(x, out)
+        return out
+    at = x.data_ptr(), out.data_ptr()
+    key = (
+        transpose, gradient, at[0] == at[1],
+        x.shape, x.stride(), x.dtype, x.get_device(), at[0] & 15,
+        out.shape, out.stride(), out.dtype, out.get_device(), at[1] & 15,
+    )  # fmt: skip
+    launch = prepared.get(key)
+    if launch is None:
+        launch = prepare(CALL, key, {"x": x, "out": out}, gradient)
+    launch(at)
+    return out
+
+
+@torch.library.custom_op("tuner::transpose", mutates_args=("out",))
+def _in_torch(x: Tensor, out: Tensor) -> None:
+    transpose(x.as_subclass(Tensor), out.as_subclass(Tensor))
+
+
+@_in_torch.register_fake
+def _(x: Tensor, out: Tensor) -> None:
+    CALL.check({"x": x, "out": out})
+
+
+def passed_as(dtype: torch.dtype) -> torch.dtype:
+    """Return the integer of the same width for a dtype that the kernel does not know: elements only move."""
+    return dtype if short_name(dtype) in KERNEL.signature.dtypes else _INTEGERS.get(dtype.itemsize, dtype)
+
+
+CALL = OpCall(
+    kernel=KERNEL,
+    function=transpose,
+    out_shape=lambda tensors: shape(tensors["x"])[::-1],
+    values=lambda tensors: {"M": tensors["x"].shape[0], "N": tensors["x"].shape[1], "dtype": tensors["x"].dtype},
+    passed_as=passed_as,
+    takes="elements of 1, 2, 4 or 8 bytes",
+)
