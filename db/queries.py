@@ -1,4 +1,4 @@
-"""Queries of runs, and of what belongs to them, with what each run was about, where and with what."""
+"""Queries of runs, trials and answers, each with its context: kernel, problem, device and environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.records import Provenance
 
 
 def select_trials(problem: Problem, provenance: Provenance) -> Any:
-    """What was tried of this very problem, device, environment, source and policy."""
+    """Return the query of the trials of exactly this problem, device, environment, source and policy."""
     return _with_context(select(schema.TrialRow).join(schema.RunRow, schema.TrialRow.run_id == schema.RunRow.id)).where(
         schema.ProblemRow.text == problem.text,
         schema.DeviceRow.fingerprint == fingerprint(provenance.device),
@@ -26,31 +26,22 @@ def select_trials(problem: Problem, provenance: Provenance) -> Any:
 
 
 def select_answers() -> Any:
-    """Those that are not taken out of service, oldest first."""
-    quarantined = select(schema.AnswerRow.about_id).where(schema.AnswerRow.kind == "quarantine")
-    return (
-        _with_context(
-            select(
-                schema.AnswerRow, schema.RunRow.settings, schema.RunRow.recorded, schema.RunRow.tuner, *_CONTEXT
-            ).join(schema.RunRow, schema.AnswerRow.run_id == schema.RunRow.id)
-        )
-        .where(schema.AnswerRow.kind != "quarantine")
-        .where(schema.AnswerRow.id.not_in(quarantined.where(schema.AnswerRow.about_id.is_not(None))))
-        .order_by(schema.AnswerRow.id)
-    )
+    """Return the query of all answers with their context, oldest first."""
+    columns = (schema.AnswerRow, schema.RunRow.settings, schema.RunRow.recorded, schema.RunRow.tuner, *_CONTEXT)
+    query = select(*columns).join(schema.RunRow, schema.AnswerRow.run_id == schema.RunRow.id)
+    return _with_context(query).order_by(schema.AnswerRow.id)
 
 
-def select_runs(which: Select[Any]) -> Any:
-    """Those of these ids, with their first answers' latencies; the newest first."""
-    ids = (
-        select(func.min(schema.AnswerRow.id))
-        .where(schema.AnswerRow.run_id.in_(which))
-        .group_by(schema.AnswerRow.run_id)
+def select_runs(ids: Select[Any]) -> Any:
+    """Return the query of the runs with these ids, each with the latency of its first answer; newest first."""
+    first_ids = (
+        select(func.min(schema.AnswerRow.id)).where(schema.AnswerRow.run_id.in_(ids)).group_by(schema.AnswerRow.run_id)
     )
-    first = select(schema.AnswerRow.run_id, schema.AnswerRow.latency_us).where(schema.AnswerRow.id.in_(ids)).subquery()
+    latencies = select(schema.AnswerRow.run_id, schema.AnswerRow.latency_us)
+    first = latencies.where(schema.AnswerRow.id.in_(first_ids)).subquery()
     runs = select(schema.RunRow, schema.KernelRow.source, *_CONTEXT, first.c.latency_us.label("answer_us"))
     with_answers = _with_context(runs).outerjoin(first, first.c.run_id == schema.RunRow.id)
-    return with_answers.where(schema.RunRow.id.in_(which)).order_by(schema.RunRow.id.desc())
+    return with_answers.where(schema.RunRow.id.in_(ids)).order_by(schema.RunRow.id.desc())
 
 
 _CONTEXT = (
@@ -63,11 +54,11 @@ _CONTEXT = (
     schema.EnvironmentRow.driver,
     select(func.count()).where(schema.TrialRow.run_id == schema.RunRow.id).scalar_subquery().label("trials"),
 )
-"""What a run was about, where and with what, and how many configs it measured."""
+"""Columns of the context, and the number of configs that the run measured."""
 
 
 def _with_context(query: Any) -> Any:
-    """A query of runs, or of what belongs to them, with the tables that runs point to."""
+    """Return a query of runs, or of rows of runs, joined with the tables that runs point to."""
     return (
         query.join(schema.KernelRow, schema.RunRow.kernel_id == schema.KernelRow.id)
         .join(schema.ProblemRow, schema.RunRow.problem_id == schema.ProblemRow.id)

@@ -1,4 +1,4 @@
-"""Which schema a database has, and how it gets today's."""
+"""The schema of a database: its revision, and how it is brought to today's."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from sqlalchemy import Connection, inspect, text
 
 from tuner.db import schema
 
-HEAD = "0004"
-"""The schema this code writes: the newest migration."""
+_MIGRATIONS = Path(schema.__file__).parent / "migrations"
+HEAD = max(file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
+"""Revision that this code writes: the newest migration. The name of a migration's file begins with its revision."""
 OURS = frozenset({"alembic_version", "answers"})
 """Tables by which a database is known to be ours."""
 
 
 def found(connection: Connection) -> str | None:
-    """The revision of the database's schema; None where it has no tables of ours."""
+    """Return the revision of the database's schema, or None if it has no tables of ours."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     revision = connection.scalar(text("SELECT version_num FROM alembic_version"))
@@ -23,13 +24,13 @@ def found(connection: Connection) -> str | None:
 
 
 def foreign(connection: Connection) -> bool:
-    """Whether the tables are those of another program."""
+    """Return whether the tables are those of another program."""
     tables = set(inspect(connection).get_table_names())
     return bool(tables) and not tables >= OURS
 
 
 def lacking(connection: Connection) -> list[str]:
-    """What this code reads and the database does not have: tables and columns, `answers.marks`."""
+    """Return the tables and columns that this code reads and the database does not have: `answers.marks`."""
     inspector = inspect(connection)
     tables = set(inspector.get_table_names())
     missing = []
@@ -40,7 +41,7 @@ def lacking(connection: Connection) -> list[str]:
 
 
 def newer(revision: str | None) -> bool:
-    """Whether a later version of this code made it."""
+    """Return whether a later version of this code made the schema."""
     from alembic.script import ScriptDirectory
 
     return revision is not None and revision not in {
@@ -48,15 +49,12 @@ def newer(revision: str | None) -> bool:
     }
 
 
-def upgrade(connection: Connection) -> None:
-    """Runs the migrations that are missing, inside the connection's transaction."""
+def upgrade(connection: Connection, revision: str = "head") -> None:
+    """Run the missing migrations, up to `revision`, inside the connection's transaction."""
     from alembic import command
     from alembic.config import Config
 
     settings = Config()
     settings.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     settings.attributes["connection"] = connection
-    command.upgrade(settings, "head")
-
-
-_MIGRATIONS = Path(schema.__file__).parent / "migrations"
+    command.upgrade(settings, revision)

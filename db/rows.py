@@ -1,23 +1,25 @@
-"""Between rows and plain values, both ways. Nothing here asks the database."""
+"""Rows from plain values and back. Nothing here reads the database."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
+from functools import cache
 from math import inf
 from typing import Any
 
 from sqlalchemy import Row
 
-from tuner.kernels.spec import Signature
+from tuner.kernels.spec import Config, Signature
 from tuner.records import (
     Answer,
     Device,
     Environment,
     Evidence,
+    Interval,
     Measurement,
     Outcome,
     Provenance,
@@ -25,111 +27,62 @@ from tuner.records import (
     StoredRun,
     Tie,
 )
+from tuner.records.codec import plain, types_of
 
-_TRIES = 2
-"""A config that crashed, hung or ran out of memory is tried again in a later run, so many times in all."""
+_MOST_TRIES = 2
+"""Tries, over all runs, of a config that crashed, hung or ran out of memory."""
 
 
 def answer_values(run_id: int, answer: Answer, provenance: Provenance, created_at: str) -> dict[str, Any]:
-    """The row of an answer."""
+    """Return the row of an answer: its fields, and the key that is queried."""
+    values = {each.name: plain(getattr(answer, each.name)) for each in fields(Answer)}
+    nulls = {each.name: plain(each.metadata["null"]) for each in fields(Answer) if values[each.name] is None}
     return {
+        **values,
+        **nulls,
         "run_id": run_id,
-        "kind": answer.kind,
         "op": answer.problem.op,
         "problem": answer.problem.text,
         "device": provenance.device.id,
         "source": provenance.source,
         "policy": provenance.policy,
         "triton": provenance.environment.triton,
-        "config": dict(answer.config),
-        "latency_us": inf if answer.latency_us is None else answer.latency_us,
-        "interval_us": list(answer.interval_us or ()),
-        "speedup": answer.speedup,
-        "speedup_interval": answer.speedup_interval,
-        "default_latency_us": answer.default_latency_us,
-        "vendor_latency_us": answer.vendor_latency_us,
-        "ties": [{**asdict(tie), "config": dict(tie.config)} for tie in answer.ties],
-        "unresolved": answer.unresolved,
-        "flops": answer.flops,
-        "bytes": answer.bytes,
-        "evidence": asdict(answer.evidence),
-        "marks": list(answer.marks),
         "created_at": created_at,
     }
 
 
 def trial_values(measurement: Measurement) -> dict[str, Any]:
-    """The row of a trial that ends now, but for whose it is."""
-    return {
-        "config": dict(measurement.config),
-        "outcome": str(measurement.outcome),
-        "stage": measurement.stage,
-        "error": measurement.error,
-        "latency_us": measurement.latency_us if measurement.ok else None,
-        "samples": list(measurement.samples),
-        "compile_s": measurement.compile_s,
-        "compiled_by": measurement.compiled_by,
-        "registers": measurement.registers,
-        "spills": measurement.spills,
-        "shared_bytes": measurement.shared_bytes,
-        "max_error": measurement.max_error,
-        "tolerance": measurement.tolerance,
-        "ended_at": utc_now(),
-    }
+    """Return the row of a trial that ends now, without its run and the config's text."""
+    latency_us = measurement.latency_us if measurement.ok else None
+    return {**plain(measurement), "outcome": str(measurement.outcome), "latency_us": latency_us, "ended_at": utc_now()}
 
 
 def measurement_from(signature: Signature, row: Row[Any]) -> Measurement:
-    """What a row of `trials` says."""
-    return Measurement(
-        config=signature.config(row.config),
-        outcome=Outcome(row.outcome),
-        samples=tuple(row.samples),
-        stage=row.stage,
-        error=row.error,
-        compile_s=row.compile_s,
-        compiled_by=row.compiled_by,
-        registers=row.registers,
-        spills=row.spills,
-        shared_bytes=row.shared_bytes,
-        max_error=row.max_error,
-        tolerance=row.tolerance,
-    )
+    """Return the measurement of a row of `trials`."""
+    values = {each.name: getattr(row, each.name) for each in fields(Measurement)}
+    typed = {"config": signature.config(row.config), "outcome": Outcome(row.outcome), "samples": tuple(row.samples)}
+    return Measurement(**values | typed)
 
 
 def settled(signature: Signature, rows: Iterable[Row[Any]]) -> list[Measurement]:
-    """Of every config the newest that a later run takes over; `rows` are trials, oldest first."""
+    """Return the newest measurement of each config that need not be tried again; `rows` are trials, oldest first."""
     tried: dict[str, list[Measurement]] = {}
     for row in rows:
         tried.setdefault(row.config_text, []).append(measurement_from(signature, row))
     known = []
     for tries in tried.values():
         permanent = [measurement for measurement in tries if measurement.outcome.permanent]
-        if permanent or len(tries) >= _TRIES:
+        if permanent or len(tries) >= _MOST_TRIES:
             known.append((permanent or tries)[-1])
     return known
 
 
 def answer_from(row: Row[Any], signature: Signature) -> StoredAnswer:
-    """What a row of `queries.select_answers` says."""
+    """Return the answer of a row of `queries.select_answers`."""
+    values = {name: _restored(getattr(row, name), null, read, signature) for name, null, read in _answer_columns()}
     return StoredAnswer(
         id=row.id,
-        answer=Answer(
-            problem=signature.problem(row.parameters),
-            kind=row.kind,
-            config=signature.config(row.config),
-            latency_us=timed(row.latency_us),
-            interval_us=tuple(row.interval_us) or None,
-            speedup=row.speedup,
-            speedup_interval=None if row.speedup_interval is None else tuple(row.speedup_interval),
-            default_latency_us=row.default_latency_us,
-            vendor_latency_us=row.vendor_latency_us,
-            ties=tuple(Tie(signature.config(t["config"]), t["slowdown"], tuple(t["interval"])) for t in row.ties),
-            unresolved=row.unresolved,
-            evidence=Evidence(**row.evidence | {"inputs": tuple(row.evidence.get("inputs", ()))}),
-            marks=tuple(row.marks),
-            flops=row.flops,
-            bytes=row.bytes,
-        ),
+        answer=Answer(problem=signature.problem(row.parameters), **values),
         provenance=provenance_from(row),
         created_at=row.created_at,
         run_id=row.run_id,
@@ -138,8 +91,34 @@ def answer_from(row: Row[Any], signature: Signature) -> StoredAnswer:
     )
 
 
+_Reader = Callable[[Any, Signature], Any]
+_READERS: Mapping[Any, _Reader] = {
+    Config: lambda value, signature: signature.config(value),
+    Interval | None: lambda value, _: tuple(value),
+    tuple[str, ...]: lambda value, _: tuple(value),
+    tuple[Tie, ...]: lambda value, signature: tuple(
+        Tie(signature.config(tie["config"]), tie["slowdown"], tuple(tie["interval"])) for tie in value
+    ),
+    Evidence: lambda value, _: Evidence(**value | {"inputs": tuple(value.get("inputs", ()))}),
+}
+"""Conversions of what a column holds, by the type of the field; other types are as they are stored."""
+
+
+@cache
+def _answer_columns() -> list[tuple[str, Any, _Reader | None]]:
+    """Return the name of each field with a column of its own, the value that stands for None, and the conversion."""
+    types, named = types_of(Answer), (each for each in fields(Answer) if each.name != "problem")
+    return [(each.name, plain(each.metadata["null"]), _READERS.get(types[each.name])) for each in named]
+
+
+def _restored(value: Any, null: Any, read: _Reader | None, signature: Signature) -> Any:
+    if value is None or value == null:
+        return None
+    return value if read is None else read(value, signature)
+
+
 def run_from(row: Row[Any]) -> StoredRun:
-    """What a row of `queries.select_runs` says."""
+    """Return the run of a row of `queries.select_runs`."""
     signature = Signature.from_json(row.signature)
     return StoredRun(
         id=row.id,
@@ -158,7 +137,7 @@ def run_from(row: Row[Any]) -> StoredRun:
 
 
 def provenance_from(row: Row[Any]) -> Provenance:
-    """What a row of either says of where it comes from."""
+    """Return the provenance of a row of answers or runs."""
     return Provenance(
         device=device_from(row.facts),
         environment=Environment(row.triton, row.ptxas, row.torch, row.driver),
@@ -170,30 +149,30 @@ def provenance_from(row: Row[Any]) -> Provenance:
 
 
 def device_from(facts: Mapping[str, Any]) -> Device:
-    """The card that a row of `devices` describes."""
+    """Return the device of a row of `devices`."""
     return Device(**{**facts, "capability": tuple(facts["capability"])})
 
 
 def timed(latency_us: float | None) -> float | None:
-    """A latency as it is stored; None where there is none."""
+    """Return a stored latency; None if it is null or infinite."""
     return None if latency_us in (None, inf) else latency_us
 
 
 def fingerprint(device: Device) -> str:
-    """All that a card is, as one text."""
+    """Return all fields of a device as one canonical text."""
     return json.dumps(asdict(device), sort_keys=True)
 
 
 def digest(data: Mapping[str, Any]) -> str:
-    """A short name of this content."""
+    """Return a short hash of the content."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def utc_now() -> str:
-    """This moment, by the clock of this host."""
+    """Return the time by the clock of this host."""
     return utc_text(datetime.now(UTC))
 
 
 def utc_text(moment: datetime) -> str:
-    """A moment as every column has it: ISO 8601, which orders alike as text."""
+    """Return a moment as columns have it: ISO 8601, whose texts order by time."""
     return moment.isoformat(timespec="milliseconds")

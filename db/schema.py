@@ -5,12 +5,18 @@ Times are microseconds unless a name says otherwise; dates are UTC text in ISO 8
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from types import NoneType, UnionType
+from typing import Any, get_args
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, Index, MetaData, UniqueConstraint, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, MetaData, UniqueConstraint, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, MappedColumn, mapped_column
+from sqlalchemy.types import TypeEngine
 
 from tuner.db.encoding import Number, Text
+from tuner.records import Answer
+from tuner.records.codec import types_of
 
 
 class Base(DeclarativeBase):
@@ -153,15 +159,17 @@ class RoundRow(Base):
 
 
 class AnswerRow(Base):
-    """What serves: append-only, ids in commit order, the newest that is not quarantined."""
+    """An answer. Rows are only added, with ids in commit order; the newest of a key serves.
+
+    The fields of `records.Answer` are columns. Those that are not named here follow from its types.
+    """
 
     __tablename__ = "answers"
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
     kind: Mapped[str]
-    """`tuned`, `default`, `imported`, `rollback` or `quarantine`."""
     about_id: Mapped[int | None] = mapped_column(ForeignKey("answers.id"))
-    """The answer that a rollback restores or a quarantine takes out of service."""
+    """The answer that a rollback restores."""
     op: Mapped[str] = mapped_column(index=True)
     problem: Mapped[str]
     """Canonical text; with op, device, source, policy and triton, the key."""
@@ -169,25 +177,30 @@ class AnswerRow(Base):
     source: Mapped[str]
     policy: Mapped[str]
     triton: Mapped[str]
-    config: Mapped[dict[str, Any]]
     latency_us: Mapped[float]
-    """Infinite where it was never timed."""
-    interval_us: Mapped[list[Any]]
-    """Empty where it is not known."""
-    speedup: Mapped[float | None]
-    speedup_interval: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
-    default_latency_us: Mapped[float | None]
-    vendor_latency_us: Mapped[float | None]
-    ties: Mapped[list[Any]]
-    unresolved: Mapped[bool]
-    flops: Mapped[int] = mapped_column(BigInteger)
-    bytes: Mapped[int] = mapped_column(BigInteger)
-    """What the problem computes and moves at least."""
-    evidence: Mapped[dict[str, Any]]
-    """What was checked, with what error and what tolerance."""
+    """Infinite if it was never timed."""
     marks: Mapped[list[Any]] = mapped_column(server_default="[]")
-    """What to know of the numbers: `launch_bound`, `contended`, `throttled`."""
     created_at: Mapped[str]
+
+
+def _add_columns(table: type[Base], record: type) -> None:
+    """Add the fields of a record that the table does not name, each a column of its type."""
+    for each in fields(record):
+        if each.name not in table.__table__.columns:
+            setattr(table, each.name, _column(types_of(record)[each.name], each.metadata["null"]))
+
+
+def _column(type: Any, null: Any) -> MappedColumn[Any]:
+    """Return a column for values of this type. It takes nulls if the type does and `null` does not stand for them."""
+    kinds = set(get_args(type)) if isinstance(type, UnionType) else {type}
+    nullable = NoneType in kinds and null is None
+    (kind,) = kinds - {NoneType}
+    return mapped_column(_COLUMN_TYPES.get(kind, JSON(none_as_null=True)), nullable=nullable)
+
+
+_COLUMN_TYPES: Mapping[Any, TypeEngine[Any]] = {str: Text, float: Number, int: BigInteger(), bool: Boolean()}
+"""Types of columns, by the type of the field; others are JSON."""
+_add_columns(AnswerRow, Answer)
 
 
 class TransferRow(Base):

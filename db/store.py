@@ -23,9 +23,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
 from tuner.db import revisions, schema, upkeep
-from tuner.db.arrivals import let_in
 from tuner.db.database import Database
-from tuner.db.intake import Arrival, Fate
+from tuner.db.import_rules import ImportedAnswer, ImportOutcome
+from tuner.db.import_writes import write_imported
 from tuner.db.postgresql import PostgreSQL
 from tuner.db.queries import select_answers, select_runs, select_trials
 from tuner.db.queue import Queue
@@ -224,16 +224,16 @@ class Store:
             add_transfers(connection, run_id, lost)
             return insert_row(connection, schema.AnswerRow, **answer_values(run_id, answer, provenance, utc_now()))
 
-    def take_in(self, arrivals: Sequence[Arrival], *, replace: bool = False) -> list[Fate]:
-        """Lets in what was found elsewhere, as far as `intake.fate` has it; what became of each.
+    def import_answers(self, arrivals: Sequence[ImportedAnswer], *, replace: bool = False) -> list[ImportOutcome]:
+        """Lets in what was found elsewhere, as far as `import_rules.outcome_of` has it; what became of each.
 
         Each that is let in is the answer of a run that ended as `imported`, and says where it comes from. Many go in
         one write, and between two writes others get their turn.
         """
-        fates = list[Fate]()
+        fates = list[ImportOutcome]()
         for start in range(0, len(arrivals), _AT_A_TIME):
             with self._write() as connection:
-                fates += let_in(connection, arrivals[start : start + _AT_A_TIME], replace=replace)
+                fates += write_imported(connection, arrivals[start : start + _AT_A_TIME], replace=replace)
         return fates
 
     def add_transfers(self, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
@@ -303,7 +303,7 @@ class Store:
         return Comparison(contenders, tuple(tuple(row.latencies[name] for name in contenders) for row in rows), states)
 
     def answers(self, *, op: str | None = None, device: str | None = None) -> list[StoredAnswer]:
-        """Answers that may serve, oldest first: those of runs that are not taken out of service."""
+        """Return all answers, oldest first, of one op and device if these are given."""
         query = select_answers()
         if op is not None:
             query = query.where(schema.AnswerRow.op == op)
@@ -340,7 +340,7 @@ class Store:
         return found
 
     def answers_of(self, run: int) -> list[StoredAnswer]:
-        """Those of one run that may serve, oldest first."""
+        """Return the answers of one run, oldest first."""
         with self._read() as connection:
             return _answers_of(connection, select_answers().where(schema.AnswerRow.run_id == run))
 
@@ -404,15 +404,11 @@ class Store:
                 connection.scalar(select(func.max(schema.TransferRow.id))) or 0,
             )
 
-    def answers_between(self, after: int, upto: int) -> tuple[list[StoredAnswer], frozenset[int]]:
-        """Answers that may serve with ids above `after` and up to `upto`; and which were taken out of service there."""
-        quarantined = select(schema.AnswerRow.about_id).where(
-            schema.AnswerRow.kind == "quarantine", schema.AnswerRow.id > after, schema.AnswerRow.id <= upto
-        )
+    def answers_between(self, after: int, upto: int) -> list[StoredAnswer]:
+        """Return the answers with ids above `after` and up to `upto`, oldest first."""
         query = select_answers().where(schema.AnswerRow.id > after, schema.AnswerRow.id <= upto)
         with self._read() as connection:
-            answers = _answers_of(connection, query)
-            return answers, frozenset(id for id in connection.scalars(quarantined) if id is not None)
+            return _answers_of(connection, query)
 
     def rows(self, table: type[schema.Base], limit: int, after: int = 0) -> list[dict[str, Any]]:
         """Rows of one table with ids above `after`, in order, as they are stored."""

@@ -125,15 +125,12 @@ def _key(run: Any) -> tuple[Any, ...]:
 
 
 def _serving(connection: Connection) -> set[int]:
-    """Runs whose answer serves: of every key the newest that is not quarantined, and what a rollback went back to."""
+    """Return the runs whose answer serves: the newest answer of each key, and the answer that a rollback restores."""
     answer = schema.AnswerRow
-    columns = (answer.id, answer.run_id, answer.kind, answer.about_id)
+    columns = (answer.id, answer.run_id, answer.about_id)
     key = (answer.problem, answer.device, answer.source, answer.policy, answer.triton, schema.RunRow.recorded)
     query = select(*columns, *key).join(schema.RunRow, answer.run_id == schema.RunRow.id)
     rows = connection.execute(query.order_by(answer.id)).all()
-    out_of_service = {row.about_id for row in rows if row.kind == "quarantine"}
-    newest: dict[tuple[Any, ...], Any] = {
-        tuple(row[len(columns) :]): row for row in rows if row.kind != "quarantine" and row.id not in out_of_service
-    }
+    newest: dict[tuple[Any, ...], Any] = {tuple(row[len(columns) :]): row for row in rows}
     restored = {row.about_id for row in newest.values()}
     return {row.run_id for row in newest.values()} | {row.run_id for row in rows if row.id in restored}

@@ -10,8 +10,9 @@ from subprocess import PIPE
 from typing import Any
 
 from helpers import H200
-from sqlalchemy import URL, Engine, NullPool, create_engine, text
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, inspect, text
 
+from tuner.db import revisions
 from tuner.db.database import Database
 from tuner.db.postgresql import PostgreSQL
 from tuner.db.sqlite import SQLite
@@ -119,19 +120,35 @@ def change(database: Database, statement: str) -> None:
         connection.execute(text(statement))
 
 
+RENAMED_COLUMNS = {("devices", "roofline_limits"): "ceilings"}
+"""Columns that a migration renamed, by table and today's name."""
+
+
 def older(database: Database, revision: str) -> None:
-    """Gives the tables the schema that they had at a revision."""
-    undone = {
-        "0003": ["ALTER TABLE devices RENAME COLUMN roofline_limits TO ceilings"],
-        "0002": ["DROP INDEX uq_jobs_unfinished"]
-        + [f"ALTER TABLE jobs DROP COLUMN {name}" for name in ("tries", "error", "ended_at")],
-        "0001": ["ALTER TABLE answers DROP COLUMN marks"],
-    }
-    for reached, statements in undone.items():
-        if reached >= revision:
-            for statement in statements:
-                change(database, statement)
+    """Give the tables the schema that they had at a revision."""
+    with create_engine("sqlite://").begin() as scratch:
+        revisions.upgrade(scratch, revision)
+        columns, indexes = _columns(scratch), _indexes(scratch)
+    with outside(database).connect() as connection:
+        statements = [f"DROP INDEX {name}" for name in _indexes(connection) - indexes]
+        for table, name in _columns(connection) - columns:
+            before = RENAMED_COLUMNS.get((table, name))
+            undone = f"RENAME COLUMN {name} TO {before}" if (table, before) in columns else f"DROP COLUMN {name}"
+            statements.append(f"ALTER TABLE {table} {undone}")
+    for statement in statements:
+        change(database, statement)
     change(database, f"UPDATE alembic_version SET version_num = '{revision}'")
+
+
+def _columns(connection: Connection) -> set[tuple[str, str]]:
+    inspector = inspect(connection)
+    return {(table, column["name"]) for table in inspector.get_table_names() for column in inspector.get_columns(table)}
+
+
+def _indexes(connection: Connection) -> set[str]:
+    inspector = inspect(connection)
+    indexes = [index for table in inspector.get_table_names() for index in inspector.get_indexes(table)]
+    return {str(index["name"]) for index in indexes if not index.get("duplicates_constraint")}
 
 
 def address(database: Database) -> str:

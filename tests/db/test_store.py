@@ -47,6 +47,8 @@ from tuner.db.revisions import HEAD
 from tuner.db.store import Store
 from tuner.errors import ReadOnly, StoreError
 from tuner.kernels.spec import Dim, Knob, Value
+from tuner.lookup.query import Query
+from tuner.lookup.table import Table
 from tuner.records import (
     VENDOR,
     Answer,
@@ -441,23 +443,22 @@ class TestRuns:
         store.add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
         assert store.comparison(run) == DUEL
 
-    def test_the_answers_of_one_run_are_found_unless_they_are_out_of_service(
-        self, store: Store, database: Database
-    ) -> None:
-        first, second = answered(store), answered(store)
+    def test_the_answers_of_one_run_are_found(self, store: Store) -> None:
+        _, second = answered(store), answered(store)
         by_id = {stored.id: stored.run_id for stored in store.answers()}
         assert [stored.id for stored in store.answers_of(by_id[second])] == [second]
-        quarantine(database, first)
-        assert store.answers_of(by_id[first]) == []
+        assert store.answers_of(max(by_id.values()) + 1) == []
 
 
-def quarantine(database: Database, about: int) -> None:
-    """Takes an answer out of service, as a later release will: by another row."""
+def roll_back(database: Database, to: int) -> int:
+    """Restore an answer by a newer row, as a later release will; return its id."""
     with outside(database).begin() as connection:
-        row = connection.execute(select(schema.AnswerRow).where(schema.AnswerRow.id == about)).one()
-        values = row._asdict() | {"kind": "quarantine", "about_id": about}
+        row = connection.execute(select(schema.AnswerRow).where(schema.AnswerRow.id == to)).one()
+        values = row._asdict() | {"kind": "rollback", "about_id": to}
         del values["id"]
-        connection.execute(insert(schema.AnswerRow).values(values))
+        return int(
+            connection.execute(insert(schema.AnswerRow).values(values).returning(schema.AnswerRow.id)).scalar_one()
+        )
 
 
 class TestAnswers:
@@ -520,18 +521,14 @@ class TestAnswers:
         assert [stored.answer.problem.text for stored in store.answers()] == written
         assert len(set(written)) == 8
 
-    def test_a_quarantined_answer_serves_no_longer_and_the_one_before_it_does(
-        self, store: Store, database: Database
-    ) -> None:
-        before, bad = answered(store), answered(store)
-        quarantine(database, about=bad)
-        assert [stored.id for stored in store.answers()] == [before]
-        after = answered(store)
-        assert [stored.id for stored in store.answers()] == [before, after]
-
-    def test_the_last_answer_of_all_can_be_quarantined(self, store: Store, database: Database) -> None:
-        quarantine(database, about=answered(store))
-        assert store.answers() == []
+    def test_a_rollback_serves_in_place_of_a_newer_answer(self, store: Store, database: Database) -> None:
+        good = answered(store, replace(answer(), config=config(64)))
+        bad = answered(store, replace(answer(), config=config(256)))
+        restored = roll_back(database, to=good)
+        assert [stored.id for stored in store.answers()] == [good, bad, restored]
+        best = Table(H200.id, store.answers()).find(Query(PROBLEM)).stored
+        assert best is not None
+        assert (best.id, best.answer.kind, best.answer.config) == (restored, "rollback", config(64))
 
     def test_a_dtype_added_later_loses_no_answer(self, store: Store) -> None:
         """Same code, so same source; the kernel's author now allows more."""
@@ -583,7 +580,7 @@ class TestSnapshot:
         number = answered(store)
         assert store.snapshot == f"{uuid}:{number}"
 
-    def test_it_changes_with_every_answer_and_quarantine_and_with_nothing_else(
+    def test_it_changes_with_every_answer_and_rollback_and_with_nothing_else(
         self, store: Store, database: Database
     ) -> None:
         empty = store.snapshot
@@ -591,7 +588,7 @@ class TestSnapshot:
         assert store.snapshot == empty
         number = answered(store)
         assert store.snapshot == f"{empty.partition(':')[0]}:{number}"
-        quarantine(database, about=number)
+        roll_back(database, to=number)
         assert store.snapshot == f"{empty.partition(':')[0]}:{number + 1}"
 
     def test_it_is_the_same_in_a_store_opened_anew(self, store: Store, database: Database) -> None:

@@ -79,20 +79,20 @@ class TestPrune:
         age(database)
         assert store.prune(MONTHS) == Pruned(0, 0, 0)
 
-    def test_what_a_quarantine_put_back_into_service_stays(self, store: Store, database: Database) -> None:
-        back, out = searched(store), searched(store)
+    def test_what_a_rollback_restores_stays(self, store: Store, database: Database) -> None:
+        restored, replaced = searched(store), searched(store)
         columns = (
             "op, problem, device, source, policy, triton, config, latency_us, interval_us, ties, unresolved, flops, "
-            "bytes, evidence, created_at, run_id"
+            "bytes, evidence, created_at"
         )
         change(
             database,
-            f"INSERT INTO answers ({columns}, kind, about_id) SELECT {columns}, 'quarantine', id FROM answers "
-            f"WHERE run_id = {out}",
+            f"INSERT INTO answers ({columns}, run_id, kind, about_id) SELECT {columns}, {replaced}, 'rollback', id "
+            f"FROM answers WHERE run_id = {restored}",
         )
         age(database)
         store.prune(MONTHS)
-        assert runs_with(database, "trials") == [back]
+        assert runs_with(database, "trials") == [restored, replaced]
 
     def test_trials_that_a_serving_run_took_over_stay(self, store: Store, database: Database) -> None:
         """They are what `tuner explain` tells of it, and what the next search starts from."""

@@ -1,6 +1,6 @@
 """the field's terms: roofline limits, interleaved comparison, improvement probability."""
 
-import json
+from collections.abc import Mapping
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ from alembic import op
 revision = "0004"
 down_revision = "0003"
 
-_RENAMED = {
+_RENAMED_KEYS = {
     "settings": {"hope": "min_improvement_probability"},
     "seconds": {"duel": "comparison"},
 }
@@ -18,13 +18,15 @@ _RENAMED = {
 def upgrade() -> None:
     op.alter_column("devices", "ceilings", new_column_name="roofline_limits")
     connection = op.get_bind()
-    runs = sa.table("runs", sa.column("id"), *(sa.column(name, sa.JSON()) for name in _RENAMED))
+    trials = sa.table("trials", sa.column("stage", sa.String()))
+    connection.execute(sa.update(trials).where(trials.c.stage == "duel").values(stage="comparison"))
+    runs = sa.table("runs", sa.column("id"), *(sa.column(name, sa.JSON()) for name in _RENAMED_KEYS))
     for run in connection.execute(sa.select(runs)).mappings().all():
-        changed = {name: _renamed(run[name], keys) for name, keys in _RENAMED.items() if run[name]}
-        if any(changed[name] != run[name] for name in changed):
+        with_old = {name: keys for name, keys in _RENAMED_KEYS.items() if keys.keys() & (run[name] or {})}
+        if with_old:
+            changed = {name: _renamed(run[name], keys) for name, keys in with_old.items()}
             connection.execute(sa.update(runs).where(runs.c.id == run["id"]).values(changed))
 
 
-def _renamed(document: dict[str, object] | str, keys: dict[str, str]) -> dict[str, object]:
-    fields = json.loads(document) if isinstance(document, str) else document
-    return {keys.get(name, name): value for name, value in fields.items()}
+def _renamed(document: Mapping[str, object], keys: Mapping[str, str]) -> dict[str, object]:
+    return {keys.get(name, name): value for name, value in document.items()}

@@ -1,0 +1,87 @@
+"""Storing imported answers, many in one transaction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, insert, select
+
+from tuner.db import schema
+from tuner.db.import_rules import ExistingAnswer, ImportedAnswer, ImportOutcome, outcome_of
+from tuner.db.rows import answer_values, timed, utc_now
+from tuner.db.writes import kernel_id, run_values
+from tuner.kernels.spec import Problem
+
+
+def write_imported(connection: Connection, imported: Sequence[ImportedAnswer], *, replace: bool) -> list[ImportOutcome]:
+    """Write those of the answers that `outcome_of` lets pass, and return the outcome of each."""
+    existing, outcomes, passed = _existing(connection, imported), list[ImportOutcome](), list[ImportedAnswer]()
+    for one in imported:
+        of_its_key = existing[_key_of(one)]
+        outcomes.append(outcome_of(one, of_its_key, replace=replace))
+        if outcomes[-1].is_stored:
+            passed.append(one)
+            of_its_key.append(ExistingAnswer.of(one))
+    _write(connection, passed)
+    return outcomes
+
+
+def _write(connection: Connection, imported: Sequence[ImportedAnswer]) -> None:
+    """Write the answers, each with a run that ended as `imported`."""
+    if not imported:
+        return
+    ids, now = _problem_ids(connection, [one.answer.problem for one in imported]), utc_now()
+    for one in imported:
+        # A signature is as old as its answer, so that an old one is not taken for the newest.
+        if (one.signature, one.provenance.source) not in ids:
+            found_at = one.created_at or now
+            ids[one.signature, one.provenance.source] = kernel_id(connection, one.signature, one.provenance, found_at)
+    ended = {"status": "done", "stopped": "imported", "seconds": {}, "ended_at": now}
+    runs = [
+        run_values(connection, one.signature, one.answer.problem, one.provenance, {"imported": one.origin}, ids) | ended
+        for one in imported
+    ]
+    run_ids = connection.scalars(insert(schema.RunRow).returning(schema.RunRow.id, sort_by_parameter_order=True), runs)
+    answers = [
+        answer_values(run_id, one.answer, one.provenance, one.created_at or now)
+        for run_id, one in zip(run_ids, imported, strict=True)
+    ]
+    connection.execute(insert(schema.AnswerRow), answers)
+
+
+def _problem_ids(connection: Connection, problems: Sequence[Problem]) -> dict[object, int]:
+    """Return the ids of the rows of many problems, by text. Missing rows are written."""
+    table, by_text = schema.ProblemRow, {problem.text: problem for problem in problems}
+    query = select(table.text, table.id).where(table.text.in_(by_text))
+    ids: dict[object, int] = {row.text: row.id for row in connection.execute(query)}
+    new = [problem for text, problem in by_text.items() if text not in ids]
+    if new:
+        rows = [{"text": problem.text, "op": problem.op, "parameters": problem.values} for problem in new]
+        written = connection.execute(insert(table).returning(table.text, table.id), rows)
+        ids |= {row.text: row.id for row in written}
+    return ids
+
+
+_Key = tuple[str, str, str, str, str, str | None]
+"""Problem, device, source, policy, Triton version and recorded space. One answer of each key serves."""
+
+
+def _key_of(imported: ImportedAnswer) -> _Key:
+    provenance = imported.provenance
+    device, triton = provenance.device.id, provenance.environment.triton
+    return imported.answer.problem.text, device, provenance.source, provenance.policy, triton, provenance.recorded
+
+
+def _existing(connection: Connection, imported: Sequence[ImportedAnswer]) -> defaultdict[_Key, list[ExistingAnswer]]:
+    """Return the stored answers of the problems that are imported, by key, oldest first."""
+    answer, run = schema.AnswerRow, schema.RunRow
+    query = select(answer, run.recorded, run.settings).join(run, answer.run_id == run.id)
+    of_these = answer.problem.in_({one.answer.problem.text for one in imported})
+    existing = defaultdict[_Key, list[ExistingAnswer]](list)
+    for row in connection.execute(query.where(of_these).order_by(answer.id)):
+        key = (row.problem, row.device, row.source, row.policy, row.triton, row.recorded)
+        existing[key].append(
+            ExistingAnswer(row.kind, row.config, timed(row.latency_us), row.created_at, "imported" in row.settings)
+        )
+    return existing

@@ -1,0 +1,184 @@
+"""Answers, with their evidence and provenance. Times are microseconds.
+
+The fields of `Answer` are stated here and nowhere else: the columns of the store, the rows, the bundle, the served
+document and its OpenAPI description follow from their types and from what `stated` adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from tuner.kernels.spec import Config, Problem
+from tuner.records.device import Device, Environment
+from tuner.records.measurement import Interval
+
+IMPORTED = "imported"
+"""Kind of an answer taken from a file of another tool: not checked here, and perhaps never timed."""
+KINDS = ("tuned", "default", "rollback", IMPORTED)
+"""Kinds of answers."""
+
+
+def stated(help: str = "", *, served: bool = True, null: Any = None) -> dict[str, Any]:
+    """Return the metadata of a field.
+
+    Args:
+        help: Description, for the code's reader and for the OpenAPI page.
+        served: Whether the served document has the field.
+        null: Value that stands for None in the field's column, if that takes no null.
+    """
+    return {"help": help, "served": served, "null": null}
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A config that was not shown to be more than 1 % slower than the fastest."""
+
+    config: Config = field(metadata=stated())
+    slowdown: float = field(metadata=stated("Its latency over the winner's, round by round: 1.002 is 0.2 % slower."))
+    interval: Interval = field(metadata=stated("Interval of the slowdown.", served=False))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Inputs that a config was checked on, and the result."""
+
+    max_error: float | None = field(
+        default=None, metadata=stated("Largest deviation from the reference over the reference's largest value.")
+    )
+    tolerance: float | None = field(default=None, metadata=stated("Largest `max_error` that passes."))
+    inputs: tuple[str, ...] = field(default=(), metadata=stated("Kind of each set of inputs: `normal`, `special`."))
+    launches: int = field(default=0, metadata=stated("Number of launches whose outputs were compared."))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The config that a search found for one problem, with its evidence.
+
+    Answers are never changed: a newer one of the same key replaces an older one. Without its measurements an answer is
+    `Answer(problem, kind, config)`; an imported one may have none.
+    """
+
+    problem: Problem = field(metadata=stated(served=False))
+    kind: str = field(
+        metadata=stated(
+            "`tuned`; `default` if nothing was faster than the kernel's default; `rollback` if an earlier answer was "
+            "restored; `imported` if it was taken from a file of another tool and not measured here."
+        )
+    )
+    config: Config = field(metadata=stated())
+    latency_us: float | None = field(
+        default=None, metadata=stated("null if an imported answer has no timing, or for another problem's.", null=inf)
+    )
+    interval_us: Interval | None = field(default=None, metadata=stated("Confidence interval of the latency.", null=()))
+    speedup: float | None = field(
+        default=None,
+        metadata=stated("Default's latency over this config's, round by round; null if the default does not run."),
+    )
+    speedup_interval: Interval | None = field(default=None, metadata=stated("Confidence interval of the speedup."))
+    default_latency_us: float | None = field(default=None, metadata=stated("Latency of the kernel's default."))
+    vendor_latency_us: float | None = field(
+        default=None, metadata=stated("Latency of the vendor's kernel; null if it was not timed.")
+    )
+    ties: tuple[Tie, ...] = field(
+        default=(), metadata=stated("Configs that were not shown to be more than 1 % slower than the fastest.")
+    )
+    unresolved: bool = field(
+        default=False, metadata=stated("Some configs were shown to be neither within 1 % of the fastest nor beyond.")
+    )
+    evidence: Evidence = field(default=Evidence(), metadata=stated("What it was checked on.", served=False))
+    marks: tuple[str, ...] = field(
+        default=(),
+        metadata=stated(
+            "`launch_bound`: the latency is that of an empty launch; `contended`: other processes used the card; "
+            "`throttled`: its clocks were lowered."
+        ),
+    )
+    flops: int = field(default=0, metadata=stated("Operations that the problem needs.", served=False))
+    bytes: int = field(default=0, metadata=stated("Bytes that the problem moves at least.", served=False))
+
+    @property
+    def tflops(self) -> float | None:
+        """Rate in TFLOP/s; null for a kernel that only moves data, and if it is not known."""
+        return self.flops / self.latency_us / 1e6 if self.flops and self.latency_us else None
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """Rate of the fewest bytes that must move, in GB/s; null if it is not known."""
+        return self.bytes / self.latency_us / 1e3 if self.bytes and self.latency_us else None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Origin of an answer: the rest of its key, and what is kept for information."""
+
+    device: Device
+    environment: Environment
+    source: str
+    policy: str
+    recorded: str | None = None
+    """The recorded space that it was replayed from; None: measured on the device."""
+    tuner: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Return versions, source and policy, as documents have them under `tuned_with`."""
+        environment = self.environment
+        return {
+            "triton": environment.triton,
+            "ptxas": environment.ptxas,
+            "torch": environment.torch,
+            "driver": environment.driver,
+            "source": self.source,
+            "policy": self.policy,
+            "tuner": self.tuner,
+        }
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """An answer in a store."""
+
+    id: int
+    answer: Answer
+    provenance: Provenance
+    created_at: str
+    """UTC, ISO 8601."""
+    run_id: int
+    trials: int = 0
+    """Number of configs that its run knew in the end: measured, or taken over from earlier runs."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of its run."""
+
+    @property
+    def taken_from(self) -> str | None:
+        """The file or store that it was imported from; None: found by a search into this store."""
+        origin: str | None = self.settings.get("imported")
+        return origin
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The transfer loss of one answer's config, measured on another answer's problem."""
+
+    id: int
+    from_answer: int
+    """Id of the answer whose config was measured."""
+    to_answer: int
+    """Id of the answer on whose problem it was measured."""
+    distance: float
+    """Octaves between the two problems, over all dims."""
+    slowdown: float
+    """Its latency over the other answer's; infinite if it did not run right."""
+
+    def as_json(self) -> list[float | None]:
+        """Return the five values in order, with null for an infinite slowdown. A list, since a table has many."""
+        slowdown = None if self.slowdown == inf else self.slowdown
+        return [self.id, self.from_answer, self.to_answer, self.distance, slowdown]
+
+    @staticmethod
+    def from_json(values: Sequence[Any]) -> Transfer:
+        """Return the transfer that `as_json` wrote."""
+        id, from_answer, to_answer, distance, slowdown = values
+        return Transfer(id, from_answer, to_answer, distance, inf if slowdown is None else slowdown)

@@ -1,0 +1,55 @@
+"""The document of an answer, as the service and the command line give it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, fields
+from typing import Any
+
+from tuner.kernels.spec import Config
+from tuner.records.answer import Answer, StoredAnswer, Tie
+
+DERIVED = ("tflops", "gb_per_s")
+"""Properties of `Answer` that the document has beside its fields."""
+_DECIMALS = 4
+"""Decimals of the document's numbers: a tenth of a nanosecond, and the precision of a ratio."""
+
+
+def served_fields(record: type[Answer] | type[Tie]) -> list[Field[Any]]:
+    """Return the fields that the document has, in order."""
+    return [each for each in fields(record) if each.metadata["served"]]
+
+
+def answer_document(stored: StoredAnswer) -> dict[str, Any]:
+    """Return an answer's config, its measurements and their origin, as JSON values."""
+    answer, provenance, evidence = stored.answer, stored.provenance, stored.answer.evidence
+    return {
+        **{name: _served(getattr(answer, name)) for name in _NAMES},
+        "recorded": provenance.recorded,
+        "imported": stored.taken_from,
+        "max_error": evidence.max_error,
+        "tolerance": evidence.tolerance,
+        "checked": {"inputs": list(evidence.inputs), "launches": evidence.launches},
+        "tuned_with": provenance.as_json(),
+    }
+
+
+def unmeasured(answer: Answer) -> Answer:
+    """Return an answer without its measurements, which say nothing of another problem."""
+    return Answer(answer.problem, answer.kind, answer.config)
+
+
+def _served(value: Any) -> Any:
+    match value:
+        case float():
+            return round(value, _DECIMALS)
+        case Tie():
+            return {each.name: _served(getattr(value, each.name)) for each in served_fields(Tie)}
+        case Config() | Mapping():
+            return dict(value)
+        case tuple():
+            return [_served(each) for each in value]
+    return value
+
+
+_NAMES = (*(each.name for each in served_fields(Answer)), *DERIVED)
