@@ -1,8 +1,8 @@
 """The tables of docs/lesson.md, on the GPU of this machine.
 
-For each op: all steps from the simplest kernel to the tuned one, beside torch and a device copy. Each must give the
-reference's result before any is timed; then all are timed in turn, in a new random order every round, on a cold L2. The
-tuned config is what `tuner search` answers: from the database if it is there, else found now.
+For each op, all steps from the simplest kernel to the tuned one are compared with torch and a device copy. Each step
+must give the reference's result before any is timed. Then all are timed in turn, in a new random order each round, on
+a cold L2. The tuned config is the answer of `tuner search`, from the database if it is there.
 
     python benchmarks/lesson.py --out lesson.json --markdown
 """
@@ -33,27 +33,29 @@ from tuner.records import median
 
 LADDERS = {ladder.kernel.op: ladder for ladder in (transpose.LADDER, gemm.LADDER, softmax.LADDER)}
 TUNED, TORCH, COPY = "tuned", "torch", "copy"
-RIVALS = {TORCH: "what a user would call otherwise", COPY: "a device copy of as many bytes"}
+OTHERS = {TORCH: "what a user would call otherwise", COPY: "a device copy of as many bytes"}
 
 
 def tuned(problem: Problem, seconds: int, db: Path | None) -> dict[str, Any]:
-    """What `tuner search` answers, at the latest after so many seconds of search.
+    """Return the answer of `tuner search` as its JSON document, after at most `seconds` of search.
 
     Raises:
-        NothingFound: it does not; it has said why on stderr.
+        NothingFound: the search failed; its reason is on stderr.
     """
     options = [f"--{name}={value}" for name, value in problem.values.items()]
     options += [f"--budget={seconds}s", *([f"--db={db}"] if db is not None else [])]
     command = [sys.executable, "-P", "-m", "tuner", "search", problem.op, *options, "--json"]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE)
     if done.returncode != 0:
-        raise NothingFound(f"a ladder ends in a tuned config, and {' '.join(command[3:])} ended with {done.returncode}")
+        raise NothingFound(
+            f"the last step is a tuned config, and {' '.join(command[3:])} exited with {done.returncode}"
+        )
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
 def steps_to(ladder: Ladder, config: Mapping[str, Value], limits: Limits) -> list[Step]:
-    """The ladder's steps that such a card can take, and the tuned config."""
+    """Return the ladder's steps that run on a card with these limits, and the tuned config as the last step."""
     knobs = " ".join(f"{name}={value}" for name, value in config.items())
     possible = [step for step in ladder.steps if step.since <= limits.capability]
     return [*possible, configured(TUNED, knobs, ladder.kernel, config)]
@@ -62,7 +64,7 @@ def steps_to(ladder: Ladder, config: Mapping[str, Value], limits: Limits) -> lis
 def contenders(
     kernel: Kernel, problem: Problem, values: Tensors, steps: Sequence[Step], limits: Limits
 ) -> dict[str, Run]:
-    """What launches each step and torch, all on the same tensors."""
+    """Return a function that launches each step, and torch, on the same tensors."""
     runs: dict[str, Run] = {}
     for step in steps:
         work = tensors.workspace(step.workspace(problem, limits), str(values["out"].device))
@@ -76,10 +78,10 @@ def _all(runs: Sequence[Run]) -> None:
 
 
 def prove(kernel: Kernel, problem: Problem, values: dict[str, Any], runs: Mapping[str, Run]) -> None:
-    """Runs each on poisoned outputs and compares with the reference.
+    """Run each contender on poisoned outputs and compare the result with the reference.
 
     Raises:
-        MeasureError: one is further off than the kernel's configs may be.
+        MeasureError: a result differs by more than the tolerance of the kernel's configs.
     """
     operands = kernel.operands(problem)
     written = tensors.written(operands, values)
@@ -91,13 +93,13 @@ def prove(kernel: Kernel, problem: Problem, values: dict[str, Any], runs: Mappin
         error = check.error(kernel, problem, values, written)
         if not error <= allowed:
             raise MeasureError(
-                f"a step is right before it is timed: {name!r} of {kernel.op} is off by {error:.2g}, allowed are "
-                f"{allowed:.2g}; nothing was timed, mend the step"
+                f"each step must be right before any is timed: {name!r} of {kernel.op} is off by {error:.2g}, "
+                f"allowed is {allowed:.2g}; fix the step"
             )
 
 
 def measure(ladder: Ladder, problem: Problem, answer: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Proves and times all contenders of one problem."""
+    """Check and time all contenders of one problem."""
     kernel, limits = ladder.kernel, device.describe(0).limits
     operands = kernel.operands(problem)
     values: dict[str, Any] = dict(tensors.allocate(operands, "cuda:0"))
@@ -119,8 +121,8 @@ def measure(ladder: Ladder, problem: Problem, answer: Mapping[str, Any], seed: i
 def compared(
     ladder: Ladder, problem: Problem, steps: Sequence[Step], latencies: dict[str, list[float]]
 ) -> Iterator[dict[str, Any]]:
-    """What the table says of each contender. Ratios are of speeds, round by round: above 1, it is faster."""
-    changes = {step.name: step.change for step in steps} | RIVALS
+    """Yield a row for each contender. Ratios are of speeds in paired rounds: above 1, the contender is faster."""
+    changes = {step.name: step.change for step in steps} | OTHERS
     before = dict(pairwise(reversed([step.name for step in steps])))
     for name, samples in latencies.items():
         yield {
@@ -135,7 +137,7 @@ def compared(
 
 
 def rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The table of one problem, its head first."""
+    """Yield the table of one problem, its head first."""
     columns = {"over_step_before": "step before", "over_torch": TORCH, "over_copy": COPY}
     shown = [name for name in columns if any(step[name] for step in measured["steps"])]
     yield ("step", "us", measured["unit"], *(f"x {columns[name]}" for name in shown), "what it does")
@@ -145,7 +147,7 @@ def rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def as_text(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Aligned for a terminal."""
+    """Yield the lines of a table, aligned for a terminal."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for first, *numbers, last in table:
         aligned = (f"{number:>{width}}" for number, width in zip(numbers, widths[1:-1], strict=True))
@@ -153,13 +155,13 @@ def as_text(table: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def as_markdown(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """As docs/lesson.md has it."""
+    """Yield the lines of a Markdown table, as in docs/lesson.md."""
     head, *body = (f"| {' | '.join(cells)} |" for cells in table)
     yield from (head, "|---" * len(table[0]) + "|", *body)
 
 
 def report(found: Mapping[str, Any], *, markdown: bool) -> Iterator[str]:
-    """All tables, each under the place in the page that it is for."""
+    """Yield the lines of all tables, each under its anchor in the page."""
     versions = ", ".join(f"{name} {found['environment'][name]}" for name in ("triton", "torch", "driver"))
     for measured in found["measured"]:
         yield from ("", f"<!-- lesson table: {measured['problem']} -->" if markdown else measured["problem"])
@@ -168,13 +170,13 @@ def report(found: Mapping[str, Any], *, markdown: bool) -> Iterator[str]:
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ops", nargs="*", metavar="op", help=f"of {', '.join(LADDERS)}; all, if none is named")
-    parser.add_argument("--seconds", type=int, default=60, help="of a search for the tuned config")
-    parser.add_argument("--db", type=Path, help="database of the tuned configs; else the tuner's own")
-    parser.add_argument("--seed", type=int, default=0, help="of the inputs and of the order in each round")
-    parser.add_argument("--out", type=Path, help="JSON of all that was measured")
+    parser.add_argument("ops", nargs="*", metavar="op", help=f"any of {', '.join(LADDERS)}; default: all")
+    parser.add_argument("--seconds", type=int, default=60, help="time limit of a search for the tuned config")
+    parser.add_argument("--db", type=Path, help="database of the tuned configs; default: that of tuner search")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the inputs and of the order in each round")
+    parser.add_argument("--out", type=Path, help="JSON file for the measurements")
     parser.add_argument("--markdown", action="store_true", help="print the tables as docs/lesson.md has them")
     arguments = parser.parse_args()
     if unknown := set(arguments.ops) - set(LADDERS):
@@ -182,25 +184,25 @@ def parsed() -> argparse.Namespace:
     return arguments
 
 
-def climbed(ops: Sequence[str], seconds: int, db: Path | None, seed: int) -> dict[str, Any]:
-    """All that is measured of these ops, and on what."""
+def measured_ops(ops: Sequence[str], seconds: int, db: Path | None, seed: int) -> dict[str, Any]:
+    """Measure the ladders of the ops; return the numbers with card, date and versions."""
     card, environment = device.describe(0), device.environment(0)
-    asked = [(LADDERS[op], problem) for op in ops for problem in LADDERS[op].problems]
-    # First all searches, which want the card to themselves: once this process has measured, it is on the card too.
-    answers = [tuned(problem, seconds, db) for _, problem in asked]
+    ladders = [(LADDERS[op], problem) for op in ops for problem in LADDERS[op].problems]
+    # All searches come first: they refuse a card that other processes use, and this process uses it from then on.
+    answers = [tuned(problem, seconds, db) for _, problem in ladders]
     return {
         "card": card.name,
         "date": date.today().isoformat(),
         "environment": asdict(environment),
-        "measured": [measure(*each, answer, seed) for each, answer in zip(asked, answers, strict=True)],
+        "measured": [measure(*each, answer, seed) for each, answer in zip(ladders, answers, strict=True)],
     }
 
 
 def main() -> None:
-    """Measures, prints the tables, keeps the numbers."""
+    """Measure, print the tables, and write the numbers to the output file."""
     arguments = parsed()
     try:
-        found = climbed(arguments.ops or [*LADDERS], arguments.seconds, arguments.db, arguments.seed)
+        found = measured_ops(arguments.ops or [*LADDERS], arguments.seconds, arguments.db, arguments.seed)
     except TunerError as error:
         print(f"lesson: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

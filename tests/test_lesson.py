@@ -1,4 +1,4 @@
-"""The lesson: its steps are right and take the path that the page says, its tables are the page's."""
+"""Check that the steps of the lesson are right, compile to what the page says, and have a table in the page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ import pytest
 from helpers import A100, H200, reaching
 from ladder.step import Ladder
 
+from tuner import recorded
 from tuner.errors import MeasureError
-from tuner.measure import recorded, tensors
+from tuner.measure import tensors
 from tuner.records import Device
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "lesson.md").read_text()
 GLUON = {"transpose": {"tiled", "padded", "tuned"}}
-"""What has no interpreter: compiled here, run on a card."""
+"""Steps in Gluon, which has no interpreter: they are compiled here and run on a card."""
 
 SIZES: dict[str, list[tuple[int, ...]]] = {
     "transpose": [(1, 1), (3, 1311), (1311, 3), (127, 129)],
@@ -38,7 +39,7 @@ INTERPRETED = [
 
 
 def made(ladder: Ladder, size: tuple[int, ...], dtype: str) -> tuple[Any, dict[str, Any]]:
-    """A problem and its tensors on the host."""
+    """Return a problem and its tensors on the host."""
     dims = dict(zip("MNK", size, strict=False))
     problem = ladder.kernel.signature.problem({**dims, "dtype": dtype})
     operands = ladder.kernel.operands(problem)
@@ -64,7 +65,7 @@ def test_every_step_in_plain_triton_is_right_at_odd_sizes(ladder: Ladder, size: 
 def test_a_step_that_is_wrong_is_not_timed() -> None:
     ladder = lesson.LADDERS["transpose"]
     problem, values = made(ladder, (5, 7), "fp32")
-    with pytest.raises(MeasureError, match="'lazy' of transpose is off by inf, allowed are 0; nothing was timed"):
+    with pytest.raises(MeasureError, match="'lazy' of transpose is off by inf, allowed is 0; fix the step"):
         lesson.prove(ladder.kernel, problem, values, {"lazy": lambda: None})
 
 
@@ -93,7 +94,7 @@ print(json.dumps(found))
 
 
 class Compiled:
-    """Every step as the compiler makes it for a card, in a process of its own: in this one kernels are interpreted."""
+    """Every step as compiled for a card, in a separate process, since kernels are interpreted in this one."""
 
     def __init__(self, card: Device, cache: Path) -> None:
         self.card = card
@@ -108,7 +109,7 @@ class Compiled:
         return str(text)
 
     def accesses(self, step: str) -> set[str]:
-        """How a transpose touches device memory."""
+        """Return the instructions of a transpose that access device memory."""
         return set(re.findall(r"(?:ld|st)\.global\.(?:v\d\.)?b\d+", self.ptx("transpose", step)))
 
 
@@ -116,8 +117,8 @@ class Compiled:
 def test_every_step_compiles_to_what_the_page_says_of_it(card: Device, tmp_path: Path) -> None:
     compiled = Compiled(card, tmp_path)
     assert_all_fit(compiled)
-    assert_transposes_touch_memory_as_told(compiled)
-    assert_gemms_use_the_units_told(compiled)
+    assert_transposes_access_memory_as_stated(compiled)
+    assert_gemms_use_the_units_stated(compiled)
 
 
 def assert_all_fit(compiled: Compiled) -> None:
@@ -129,7 +130,7 @@ def assert_all_fit(compiled: Compiled) -> None:
     assert all(shared <= compiled.card.shared_bytes for _, _, shared, _ in compiled.found)
 
 
-def assert_transposes_touch_memory_as_told(compiled: Compiled) -> None:
+def assert_transposes_access_memory_as_stated(compiled: Compiled) -> None:
     assert compiled.accesses("row-wise") == {"ld.global.v4.b32", "st.global.b32"}
     assert compiled.accesses("coalesced") == {"ld.global.b32", "st.global.v4.b32"}
     assert compiled.accesses("tiled") == compiled.accesses("padded") == {"ld.global.b32", "st.global.b32"}
@@ -139,7 +140,7 @@ def assert_transposes_touch_memory_as_told(compiled: Compiled) -> None:
     assert shared["padded"] > shared["tiled"]
 
 
-def assert_gemms_use_the_units_told(compiled: Compiled) -> None:
+def assert_gemms_use_the_units_stated(compiled: Compiled) -> None:
     assert "mma" not in compiled.ptx("gemm", "simple")
     assert "mma.sync" in compiled.ptx("gemm", "tensor cores")
     for step in ("tiled", "grouped", "pipelined", "wide"):
@@ -150,7 +151,7 @@ def assert_gemms_use_the_units_told(compiled: Compiled) -> None:
 
 
 def measured(op: str) -> dict[str, Any]:
-    """As if every contender took 100 us less than the one before; a copy and torch come last."""
+    """Return a measurement in which each contender takes 100 us less than the one before; torch and a copy are last."""
     ladder = lesson.LADDERS[op]
     (problem, *_) = ladder.problems
     names = [*(step.name for step in ladder.steps), "tuned", "torch", *(["copy"] if ladder.unit == "GB/s" else [])]
@@ -190,7 +191,7 @@ def test_markdown_is_a_table_under_the_pages_anchor() -> None:
     assert "|" not in "".join(lesson.report(found, markdown=False))
 
 
-def test_the_page_tells_of_every_step_in_order_and_has_a_place_for_every_table() -> None:
+def test_the_page_describes_every_step_in_order_and_has_an_anchor_for_every_table() -> None:
     ladders = lesson.LADDERS.values()
     steps = [name for ladder in ladders for name in (*(step.name for step in ladder.steps), "tuned")]
     assert re.findall(r"^\*\*(.+?)\*\*:", PAGE, re.MULTILINE) == steps
@@ -214,7 +215,7 @@ def test_the_pages_commands_are_understood() -> None:
         script, *arguments = line.removeprefix("$ python ").split()
         assert script == "benchmarks/lesson.py"
         done = run_without_a_card(*arguments)
-        assert (done.returncode, done.stderr) == (3, "lesson: the driver shows no GPU 0\n")
+        assert (done.returncode, done.stderr) == (3, "lesson: there is no GPU 0: the driver shows 0\n")
 
 
 def test_an_op_without_a_lesson_is_refused() -> None:

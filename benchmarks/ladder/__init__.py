@@ -1,1 +1,1 @@
-"""The steps of docs/lesson.md, one op a file; `python benchmarks/lesson.py` proves and times them."""
+"""The steps of docs/lesson.md, one op a file; `python benchmarks/lesson.py` checks and times them."""

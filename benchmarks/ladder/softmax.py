@@ -1,7 +1,7 @@
 """Softmax, from torch operations to one kernel.
 
-Nothing is computed that takes long, so time is bytes. Operation by operation the matrix is read five times and written
-three; in one kernel it is read once and written once. The least a kernel can do is a quarter of what the five do.
+The computation is short, so the time is that of moving bytes. As separate operations the matrix is read five times and
+written three times; one kernel reads it once and writes it once, a quarter of the bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tuner.kernels.spec import Problem, next_power_of_2
 
 
 def eight_passes(x: Any, out: Any) -> None:
-    """Each operation reads and writes device memory, whatever the next one does with it."""
+    """Compute softmax by five torch operations, each of which reads and writes device memory."""
     import torch
 
     top = x.amax(dim=1, keepdim=True)  # reads x
@@ -26,12 +26,12 @@ def eight_passes(x: Any, out: Any) -> None:
 
 
 def operations(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
-    """`eight_passes`."""
+    """Return `eight_passes` on the operands."""
     return (partial(eight_passes, tensors["x"], tensors["out"]),)
 
 
 def one_kernel(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
-    """A program a row, which stays in the registers of 4 warps from its only read to its only write."""
+    """Launch a program for each row, which keeps the row in the registers of 4 warps between read and write."""
     block = next_power_of_2(problem["N"])
     config = KERNEL.signature.config({"BLOCK_N": block, "ROWS": 1, "num_warps": 4, "num_stages": 1})
     return KERNEL.launch(problem, config, tensors)

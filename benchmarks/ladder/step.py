@@ -1,4 +1,4 @@
-"""The words a ladder is written in: steps that give the same result, each in less time than the one before."""
+"""A ladder: steps that give the same result, each in less time than the one before."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ class Step:
 
     name: str
     change: str
-    """What it does that the step before does not, for a line of the table."""
+    """The difference from the step before, for the table."""
     runs: Callable[[Problem, Tensors], Sequence[Run]]
-    """What to call, in order: a `Launch` each, or torch's operations."""
+    """Functions to call in order: `Launch` values or torch operations."""
     workspace: Callable[[Problem, Limits], Mapping[str, Operand]] = lambda problem, limits: {}
-    """Tensors that it needs beside the operands, as `Kernel.workspace`."""
+    """Tensors that the step needs besides the operands, as `Kernel.workspace`."""
     since: tuple[int, int] = (0, 0)
-    """The first compute capability that has what it uses."""
+    """Lowest compute capability that the step runs on."""
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """Steps up to an op's tuned kernel, which has the operands, the reference and the last word."""
+    """Steps up to an op's tuned kernel, which defines the operands and the reference."""
 
     kernel: Kernel
     problems: tuple[Problem, ...]
     steps: tuple[Step, ...]
     unit: Literal["GB/s", "TFLOP/s"]
-    """What bounds the op on a large card: the bytes that must be moved, or the operations."""
+    """Unit of the op's rate: bytes if memory bandwidth limits it, operations if the tensor cores do."""
 
     def rate(self, problem: Problem, latency_us: float) -> float:
-        """How much of what bounds it gets done, in `unit`."""
+        """Return the rate at this latency, in `unit`."""
         if self.unit == "GB/s":
             return self.kernel.bytes(problem) / latency_us / 1e3
         return self.kernel.flops(problem) / latency_us / 1e6
@@ -47,7 +47,7 @@ class Ladder:
 def configured(
     name: str, change: str, kernel: Kernel, knobs: Mapping[str, Value], since: tuple[int, int] = (0, 0)
 ) -> Step:
-    """A step that is only a config of the op's kernel."""
+    """Return a step that is a config of the op's kernel."""
     config = kernel.signature.config(knobs)
     return Step(
         name,

@@ -1,8 +1,8 @@
 """Transpose, from one row a program to a padded tile in shared memory.
 
-8192 x 8192 fp32 is 256 MB: read once and written once, 512 MB move, and a copy moves as many. Every step here moves the
-same elements. What differs is how many 32-byte sectors a warp touches for its 128 bytes: 4 if they are neighbours, 32
-if each lies in another row.
+8192 x 8192 fp32 is 256 MB: read once and written once, 512 MB are moved, as many as by a copy. Every step moves the
+same elements. The steps differ in the number of 32-byte sectors that a warp touches for its 128 bytes: 4 if they are
+adjacent, 32 if each lies in another row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BLOCK, TILE = 1024, 64
 
 @triton.jit
 def by_rows(x, out, N, stride_x, stride_out, BLOCK: tl.constexpr):
-    """A program reads a row of x in order; each element it writes lies in another row of out, so in another sector."""
+    """Read a row of x in order; each element that is written lies in another row of out, so in another sector."""
     m = tl.program_id(0).to(tl.int64)
     for start in range(0, N, BLOCK):
         n = start + tl.arange(0, BLOCK)
@@ -29,7 +29,7 @@ def by_rows(x, out, N, stride_x, stride_out, BLOCK: tl.constexpr):
 
 @triton.jit
 def by_columns(x, out, M, stride_x, stride_out, BLOCK: tl.constexpr):
-    """A program writes a row of out in order; each element it reads lies in another row of x, so in another sector."""
+    """Write a row of out in order; each element that is read lies in another row of x, so in another sector."""
     n = tl.program_id(0).to(tl.int64)
     for start in range(0, M, BLOCK):
         m = start + tl.arange(0, BLOCK)
@@ -39,8 +39,8 @@ def by_columns(x, out, M, stride_x, stride_out, BLOCK: tl.constexpr):
 
 @triton.jit
 def by_tiles(x, out, M, N, stride_x, stride_out, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
-    """A tile has short rows on both sides. The compiler sees that neighbours in x are not neighbours in out, so it
-    reads in one order, writes in the other, and makes the turn in shared memory."""
+    """Transpose a tile. The compiler sees that adjacent elements of x are not adjacent in out, so it reads in one
+    order, writes in the other, and reorders the elements in shared memory."""
     m = tl.program_id(0) * TILE_M + tl.arange(0, TILE_M)[:, None]
     n = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)[None, :]
     mask = (m < M) & (n < N)
@@ -49,7 +49,7 @@ def by_tiles(x, out, M, N, stride_x, stride_out, TILE_M: tl.constexpr, TILE_N: t
 
 
 def rows(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
-    """`by_rows`, a program a row of x."""
+    """Launch `by_rows` with a program for each row of x."""
     M, N = problem.sizes
     x, out = tensors["x"], tensors["out"]
     args = (x, out, N, x.stride(0), out.stride(0))
@@ -57,7 +57,7 @@ def rows(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
 
 
 def columns(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
-    """`by_columns`, a program a row of out."""
+    """Launch `by_columns` with a program for each row of out."""
     M, N = problem.sizes
     x, out = tensors["x"], tensors["out"]
     args = (x, out, M, x.stride(0), out.stride(0))
@@ -65,7 +65,7 @@ def columns(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
 
 
 def tiles(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
-    """`by_tiles`, a program a tile."""
+    """Launch `by_tiles` with a program for each tile."""
     M, N = problem.sizes
     x, out = tensors["x"], tensors["out"]
     args = (x, out, M, N, x.stride(0), out.stride(0))
@@ -73,7 +73,7 @@ def tiles(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
     return (Launch(by_tiles, (cdiv(M, TILE), cdiv(N, TILE)), args, kwargs),)
 
 
-# In Gluon the layout of shared memory is ours: the same tile, once in plain rows, once with a word more in every row.
+# Gluon states the layout of shared memory: the same tile, once in plain rows, once with one more word in each row.
 GLUON = {"TILE_M": TILE, "TILE_N": TILE, "VEC": 1, "num_warps": 4, "num_stages": 1}
 
 LADDER = Ladder(
