@@ -32,14 +32,16 @@ from tuner.db.store import Store, database_at, default_database
 from tuner.errors import MeasureError, NoDevice, NothingFound, TunerError
 from tuner.kernels.spec import Config
 from tuner.lookup.neighbours import distance, in_reach
-from tuner.lookup.table import Query, Table
+from tuner.lookup.query import Query
+from tuner.lookup.table import Table
 from tuner.measure import device
 from tuner.records import Comparison, Interval, Measurement, StoredAnswer
 from tuner.search.verdict import ratio
 from tuner.suites.suite import Entry
-from tuner.tuning.bench import compared, measured
-from tuner.tuning.lanes import Stop, spread
-from tuner.tuning.session import Lane, chosen_gpus, on_cards
+from tuner.tuning.bench import compare_configs, measure_configs
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.gpu import MeasureOptions
+from tuner.tuning.lanes import Lane, chosen_gpus, on_cards, spread
 from tuner.tuning.target import Target
 
 _BEATEN = 2.0
@@ -78,7 +80,7 @@ def works(store: Store, card: str, asked: Callable[[StoredAnswer], Query]) -> li
     return found
 
 
-def measure(work: Work, source: Target, stop: Stop) -> Row | None:
+def measure(work: Work, source: Target, stop: StopToken) -> Row | None:
     """One problem's duel; None if it was stopped."""
     started = monotonic()
     own, space = work.own.answer.config, set(source.space)
@@ -86,13 +88,13 @@ def measure(work: Work, source: Target, stop: Stop) -> Row | None:
     configs = list(dict.fromkeys(config for config in wanted if config is not None and config in space))
     measurer = source.measurer()
     try:
-        alone = measured(configs, measurer, stop)
+        alone = measure_configs(configs, measurer, stop)
         if alone is None:
             return None
         if not alone[own].ok:
             raise MeasureError(f"its own answer fails: {alone[own].error}")
         slow = _BEATEN * alone[own].latency_us
-        comparison = compared([config for config in configs if alone[config].latency_us <= slow], measurer, 0, stop)
+        comparison = compare_configs([config for config in configs if alone[config].latency_us <= slow], measurer, 0, stop)
     finally:
         measurer.close()
     if isinstance(comparison, Measurement):
@@ -159,6 +161,8 @@ class Kept:
 
 
 def _measure_all(work: Sequence[Work], store: Store, kept: Kept, gpus: Sequence[int]) -> None:
+    stop = StopToken()
+
     def on_row(done: tuple[Work, Row]) -> None:
         one, row = done
         lost = [(t.from_answer, t.distance, t.slowdown) for t in transfers([row])]
@@ -166,16 +170,16 @@ def _measure_all(work: Sequence[Work], store: Store, kept: Kept, gpus: Sequence[
         kept.keep(row)
         print(f"{row.problem}: {len(row.tried)} neighbours, {row.seconds:.1f} s", file=sys.stderr)
 
-    def lane(card: Lane, one: Work, stop: Stop) -> tuple[Work, Row] | None:
+    def lane(card: Lane, one: Work) -> tuple[Work, Row] | None:
         try:
-            row = measure(one, card.source(one.entry, False), stop)
+            row = measure(one, card.target(one.entry, False), stop)
         except (NothingFound, MeasureError) as error:
             print(f"{one.own.answer.problem.text}: {error}", file=sys.stderr)
             return None
         return None if row is None else (one, row)
 
-    with on_cards(gpus, "neighbours", store, "auto", False) as cards:
-        spread(work, [partial(lane, card) for card in cards], on_row)
+    with on_cards(gpus, "neighbours", store, MeasureOptions(), Events()) as cards:
+        spread(work, [partial(lane, card) for card in cards], on_row, stop)
 
 
 def here(store: Store, gpu: str) -> tuple[list[int], dict[str, Any]]:

@@ -11,37 +11,29 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tuner.cli.effort import EFFORTS
+from tuner import recorded
 from tuner.cli.text import print_found
 from tuner.db.store import Store
-from tuner.measure import recorded
-from tuner.report.vendor import torch_beside
-from tuner.search.sampler import DEFAULT
-from tuner.tuning.run import run_search, stored_answer
-from tuner.tuning.target import AUTO, recorded_target
+from tuner.suites.suite import Entry
+from tuner.tuning.effort import Effort
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.several import tune_target
+from tuner.tuning.target import recorded_target
 
 
 def main(out: Path) -> None:
-    """Searches, prints into a recording console, and writes the SVG."""
+    """Search, print into a recording console, and write the SVG."""
     space = next(recorded.load(name) for name in recorded.names() if name.startswith("softmax-4096x65536-fp32"))
-    source = recorded_target(space, space.problem, AUTO)
+    entry = Entry("softmax", space.signature, space.problem)
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder) / "tuner.db")
-        run_search(
-            source,
-            store,
-            space.signature,
-            space.problem,
-            sampler=DEFAULT,
-            seed=0,
-            budget=EFFORTS["normal"],
-            reuse=lambda measurement: False,
-        )
-        found = stored_answer(store, source, space.problem)
-        torch = torch_beside(store, found.stored)
+        target = recorded_target(space, space.problem)
+        tuned = tune_target(entry, target, Effort.named(), store, Events(), StopToken())
+        store.close()
+    assert tuned.found is not None
     console = Console(record=True, width=92, highlight=False, file=sys.stderr)
     console.print("[dim]$[/] tuner search softmax --M 4096 --N 65536")
-    print_found(found, torch, console)
+    print_found(tuned.found, tuned.vendor, console)
     out.write_text(console.export_svg(title="tuner", unique_id="search"))
 
 

@@ -18,12 +18,12 @@ from click.testing import CliRunner, Result
 from helpers import H200, until
 from stored import change, rows
 
+from tuner import recorded
 from tuner.cli import cli
 from tuner.db.queue import Able, Job, Queue
 from tuner.db.sqlite import SQLite
 from tuner.db.store import Store
 from tuner.errors import NoDevice, StoreError
-from tuner.measure import recorded
 from tuner.records import Outcome
 from tuner.tuning.lease import Lease
 
@@ -202,10 +202,10 @@ class TestLease:
     def test_it_is_renewed_until_somebody_else_has_the_job(self, store: Store, path: Path, job: Job) -> None:
         with Lease(store.queue, job, 0.4) as lease:
             sleep(0.8)
-            assert not lease.lost
+            assert not lease.is_lost
             assert store.queue.claim("you", HERE, 60) is None
             change(SQLite(path), "UPDATE jobs SET worker = 'you'")
-            until(lambda: lease.lost, 2)
+            until(lambda: lease.is_lost, 2)
 
     def test_it_is_lost_when_the_database_stays_away(self, store: Store, job: Job) -> None:
         class Away(Queue):
@@ -214,5 +214,5 @@ class TestLease:
 
         away = Away(store._read, store._write, store._database.now)
         with Lease(away, job, 0.4) as lease:
-            assert not lease.lost
-            until(lambda: lease.lost, 2)
+            assert not lease.is_lost
+            until(lambda: lease.is_lost, 2)

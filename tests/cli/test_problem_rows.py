@@ -9,12 +9,15 @@ import pytest
 from helpers import A100, H200
 from scripted import DEFAULT, SPACE, TOY, ScriptedMeasurer
 
-from tuner.cli.problem_rows import Searched, print_searched
+from tuner.cli.problem_rows import print_tuned
 from tuner.db.store import Store
 from tuner.records import COLD, Device, Environment, Provenance
-from tuner.search.loop import Budget
+from tuner.search import Budget
+from tuner.suites.suite import Entry
+from tuner.tuning.effort import Effort
 from tuner.tuning.run import run_search, stored_answer
 from tuner.tuning.target import Target
+from tuner.tuning.tuned import Tuned
 
 
 @pytest.fixture
@@ -24,21 +27,21 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def searched(store: Store, size: int, card: Device) -> Searched:
+def searched(store: Store, size: int, card: Device) -> Tuned:
     problem = TOY.problem({"N": size})
     made = Provenance(card, Environment("3.6.0", "12.8", "2.11.0", "580.1"), "9f2c", COLD.text)
-    source = Target(SPACE, DEFAULT, made, COLD, flops=0, bytes=1, measurer=ScriptedMeasurer)
-    result = run_search(source, store, TOY, problem, sampler="grid", seed=0, budget=Budget())
-    return Searched(problem, stored_answer(store, source, problem), result)
+    target = Target(SPACE, DEFAULT, made, COLD, flops=0, bytes=1, measurer=ScriptedMeasurer)
+    result = run_search(target, store, Entry("toy", TOY, problem), Effort(Budget(), sampler="grid"))
+    return Tuned(problem, stored_answer(store, target, problem), result)
 
 
-def printed(rows: list[Searched], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    print_searched("toys", rows, 1.0)
+def printed(rows: list[Tuned], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_tuned("toys", rows, 1.0)
     return [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
 
 
 def test_the_heading_names_every_card_and_the_rows_their_own(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [searched(store, 64, H200), searched(store, 65, A100), Searched(TOY.problem({"N": 66}), error="crashed")]
+    rows = [searched(store, 64, H200), searched(store, 65, A100), Tuned(TOY.problem({"N": 66}), error="crashed")]
     title, head, _, first, second, failed, *_ = printed(rows, capsys)
     assert title == "toys on nvidia-a100-sxm4-80gb, nvidia-h200"
     assert head.split()[:3] == ["problem", "device", "answer"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.cli.text import bytes_text, configs_text, failures_text
+from tuner.report.text import bytes_text, configs_text, failures_text
 
 
 @pytest.mark.parametrize(

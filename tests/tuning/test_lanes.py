@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from threading import Barrier, Thread, current_thread
 from time import sleep
 
 import pytest
 from helpers import until
 
-from tuner.tuning.lanes import Stop, spread
+from tuner.cli.interrupt import Interrupt
+from tuner.tuning.events import StopToken
+from tuner.tuning.lanes import spread
 
 
 def test_lanes_work_side_by_side_and_do_everything_once() -> None:
@@ -18,25 +21,26 @@ def test_lanes_work_side_by_side_and_do_everything_once() -> None:
     names = {0: "a", 1: "b"}
     found: list[tuple[str, int]] = []
 
-    def lane(number: int, piece: int, stop: Stop) -> tuple[str, int]:
+    def lane(number: int, piece: int) -> tuple[str, int]:
         if piece < 2:
             together.wait()  # so each lane has one of the first two
         return names[number], piece
 
-    spread(range(7), [lambda piece, stop: lane(0, piece, stop), lambda piece, stop: lane(1, piece, stop)], found.append)
+    spread(range(7), [partial(lane, 0), partial(lane, 1)], found.append, StopToken())
     assert sorted(piece for _, piece in found) == [*range(7)]
     assert {name for name, piece in found if piece < 2} == {"a", "b"}
 
 
 def test_an_error_in_a_lane_stops_the_others_and_is_raised() -> None:
-    def fails(piece: int, stop: Stop) -> int:
+    def fails(piece: int) -> int:
         raise ValueError("no good")
 
-    def works(piece: int, stop: Stop) -> None:
+    def works(piece: int) -> None:
         until(stop)
 
+    stop = StopToken()
     with pytest.raises(ValueError, match="no good"):
-        spread(range(100), [fails, works], lambda result: None)
+        spread(range(100), [fails, works], lambda result: None, stop)
 
 
 def test_a_lane_that_has_nothing_left_to_do_stays_until_all_have_ended() -> None:
@@ -44,17 +48,17 @@ def test_a_lane_that_has_nothing_left_to_do_stays_until_all_have_ended() -> None
     together = Barrier(2, timeout=20)
     lanes: list[Thread] = []
 
-    def first(piece: int, stop: Stop) -> None:
+    def first(piece: int) -> None:
         lanes.append(current_thread())
         together.wait()
 
-    def second(piece: int, stop: Stop) -> bool:
+    def second(piece: int) -> bool:
         together.wait()
         sleep(0.3)
         return lanes[0].is_alive()
 
     found: list[bool] = []
-    spread([1, 2], [first, second], found.append)
+    spread([1, 2], [first, second], found.append, StopToken())
     assert found == [True]
     lanes[0].join(20)
     assert not lanes[0].is_alive()
@@ -63,12 +67,13 @@ def test_a_lane_that_has_nothing_left_to_do_stays_until_all_have_ended() -> None
 def test_ctrl_c_keeps_what_was_done() -> None:
     found: list[int] = []
 
-    def lane(piece: int, stop: Stop) -> int | None:
+    def lane(piece: int) -> int | None:
         if piece < 2:
             return piece
         os.kill(os.getpid(), signal.SIGINT)
-        until(stop)
+        until(interrupt.token)
         return None
 
-    spread(range(100), [lane], found.append)
+    with Interrupt() as interrupt:
+        spread(range(100), [lane], found.append, interrupt.token)
     assert found == [0, 1]

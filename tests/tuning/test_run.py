@@ -16,7 +16,10 @@ from tuner.errors import NoDevice
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import COLD, CardState, Comparison, Environment, Measurement, Outcome, Provenance
-from tuner.search.loop import Budget
+from tuner.search import Budget
+from tuner.suites.suite import Entry
+from tuner.tuning.effort import Effort
+from tuner.tuning.events import Events
 from tuner.tuning.run import run_search, stored_answer
 from tuner.tuning.target import Target
 
@@ -40,23 +43,41 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def source(measurer: type[ScriptedMeasurer] = ScriptedMeasurer) -> Target:
+EVERYTHING = Effort(Budget(), sampler="grid", force=True)
+
+
+class Notes(Events):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def entry(size: int = 64) -> Entry:
+    return Entry("toy", TOY, TOY.problem({"N": size}))
+
+
+def target(measurer: type[ScriptedMeasurer] = ScriptedMeasurer) -> Target:
     return Target(SPACE, DEFAULT, PROVENANCE, COLD, flops=0, bytes=1, measurer=measurer)
 
 
-def searched(store: Store, measurer: type[ScriptedMeasurer]) -> tuple[str, ...]:
+def searched(store: Store, measurer: type[ScriptedMeasurer], events: Events | None = None) -> tuple[str, ...]:
     """Searches anew; the marks of the answer that serves then."""
-    run_search(source(measurer), store, TOY, PROBLEM, sampler="grid", seed=0, budget=Budget(), reuse=lambda m: False)
-    found = stored_answer(store, source(), PROBLEM).stored
+    run_search(target(measurer), store, entry(), EVERYTHING, events=events)
+    found = stored_answer(store, target(), PROBLEM).stored
     assert found is not None
     assert found.answer.config == BEST
     return found.answer.marks
 
 
-def test_a_contended_answer_does_not_replace_a_clean_one(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_contended_answer_does_not_replace_a_clean_one(store: Store) -> None:
+    events = Notes()
     assert searched(store, ScriptedMeasurer) == ()
-    assert searched(store, Beside) == ()
-    assert "there is an answer from when nobody did: it stays" in capsys.readouterr().err
+    assert searched(store, Beside, events) == ()
+    assert events.notes == ["Other processes used the card, and an answer from an idle card is stored: it stays."]
     assert [(run.status, run.stopped) for run in store.runs(2)] == [("done", "contended"), ("done", "exhausted")]
     assert len(store.answers()) == 1
 
@@ -70,16 +91,8 @@ def test_it_is_kept_where_there_is_no_better_and_a_clean_one_replaces_it(store: 
 
 def anew(store: Store, size: int, measurer: ScriptedMeasurer, *, warm_start: bool = True) -> None:
     """Searches the whole space at that size."""
-    there = replace(source(), measurer=lambda: measurer)
-    problem = TOY.problem({"N": size})
-    run_search(
-        *(there, store, TOY, problem),
-        sampler="grid",
-        seed=0,
-        budget=Budget(),
-        reuse=lambda m: False,
-        warm_start=warm_start,
-    )
+    there = replace(target(), measurer=lambda: measurer)
+    run_search(there, store, entry(size), replace(EVERYTHING, warm_start=warm_start))
 
 
 def test_winners_of_near_problems_go_first_and_what_they_lost_is_written_down(store: Store) -> None:
@@ -116,8 +129,8 @@ def test_a_winner_that_does_not_run_here_has_lost_everything(store: Store) -> No
 
 def test_a_replay_is_not_warmed_by_what_was_measured(store: Store) -> None:
     anew(store, 64, ScriptedMeasurer())
-    replayed = replace(source(), provenance=replace(PROVENANCE, recorded="toy-96"))
-    run_search(replayed, store, TOY, TOY.problem({"N": 96}), sampler="grid", seed=0, budget=Budget())
+    replayed = replace(target(), provenance=replace(PROVENANCE, recorded="toy-96"))
+    run_search(replayed, store, entry(96), Effort(Budget(), sampler="grid"))
     assert store.runs(1)[0].settings["winners"] == []
 
 
@@ -126,5 +139,5 @@ def test_a_search_that_may_not_begin_is_no_run(store: Store) -> None:
         raise NoDevice("GPU 0 is in use")
 
     with pytest.raises(NoDevice, match="in use"):
-        run_search(replace(source(), measurer=refused), store, TOY, PROBLEM, sampler="grid", seed=0, budget=Budget())
+        run_search(replace(target(), measurer=refused), store, entry(), Effort(Budget(), sampler="grid"))
     assert store.runs(5) == []

@@ -10,7 +10,7 @@ from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Answer, Comparison, Evidence, Outcome, Tie
-from tuner.search.loop import Budget, search
+from tuner.search import Budget, search
 from tuner.tuning.verify import Check, judge, overlap, verify
 
 PROBLEM = TOY.problem({"N": 64})

@@ -10,7 +10,7 @@ from stored import HERE, PROBLEM, SCALE, config
 from tuner.kernels.spec import Config, Knob, Problem
 from tuner.lookup.neighbours import distance
 from tuner.records import Environment, Provenance
-from tuner.tuning.winners import Winner, promising
+from tuner.tuning.winners import Winner, WinnerSettings, promising
 
 SPACE = [config(block, num_warps=warps) for block in (64, 128, 256) for warps in (4, 8)]
 
@@ -21,7 +21,7 @@ def won(number: int, problem: Problem = PROBLEM, provenance: Provenance = HERE) 
 
 def first(*winners: Winner, most: int = 4) -> list[int | None]:
     """The answers whose configs would be tried, in their order."""
-    found = promising(winners, SCALE, PROBLEM, HERE, set(SPACE), most)
+    found = promising(winners, SCALE, PROBLEM, HERE, set(SPACE), WinnerSettings(most=most))
     return [winner.answer for winner in found.values()]
 
 

@@ -10,18 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from tuner.cli.grid import print_table
-from tuner.cli.text import first_line
-from tuner.kernels.spec import Problem
 from tuner.records import POLICIES, Interval
+from tuner.report.text import first_line, short
 from tuner.tuning.bench import BARS, Rival, Row, Summary, by_device, summary
 
 _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
-
-
-def short(problem: Problem) -> str:
-    """A problem on little room, attributes at their default left out: `gemm 16 x 6144 x 4096 bf16 layout=nt`."""
-    told = problem.text.split()[2 + len(problem.dims) :]
-    return " ".join([problem.op, " x ".join(map(str, problem.sizes)), problem.dtype, *told])
 
 
 def line(row: Row) -> str:

@@ -1,10 +1,8 @@
-"""What came of a joint search, for a reader: what the one config is worth on each problem, and over all of them."""
+"""A joint config as a person reads it: its speed on each problem, and over all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import click
 from rich.box import SIMPLE
@@ -12,126 +10,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tuner.cli.bench_rows import short
 from tuner.cli.grid import print_table
-from tuner.cli.text import config_text, print_json
-from tuner.measure.joint import OBJECTIVES, JointComparison
-from tuner.records import Measurement, median
-from tuner.search.loop import Result
-from tuner.search.verdict import Verdict, ratio
-from tuner.suites.suite import Suite
-from tuner.tuning.bench import Rival, Row, Subject, row_of
-from tuner.tuning.target import Target
+from tuner.cli.text import print_json
+from tuner.records import Measurement
+from tuner.report.text import config_text, short
+from tuner.tuning.joint_answer import JointAnswer, Share, loss
+from tuner.tuning.progress import speed_text
 
 _NAMES = {"geomean": "geometric mean", "worst": "worst"}
 
 
-@dataclass(frozen=True)
-class Share:
-    """The joint config on one problem."""
-
-    row: Row
-    """Beside the kernel's default and torch, where those run."""
-    speed: float
-    """Over the problem's yardstick; above 1, the joint config is faster."""
-    baseline: str
-    """The default's text; where that does not run, the config that stood in for it."""
-    own: Rival | None
-    """The problem's own stored answer, from the same rounds."""
-    run: int
-    """That keeps what was measured."""
-
-    def as_json(self) -> dict[str, Any]:
-        """What `tuner bench --json` gives of a problem, and what only a joint search knows."""
-        own = None if self.own is None else {**asdict(self.own), "loss": loss(self.own)}
-        held_against = {"baseline": self.baseline, "over_baseline": self.speed}
-        return {**self.row.as_json(), **held_against, "own": own, "run": self.run}
-
-
-def loss(own: Rival) -> float:
-    """How much longer the joint config takes than a problem's own answer: 0.02 is 2 %."""
-    return 1 / own.ratio - 1
-
-
-@dataclass(frozen=True)
-class Joined:
-    """The joint config with its evidence."""
-
-    name: str
-    objective: str
-    space: int
-    """How many configs are feasible for all problems."""
-    result: Result
-    shares: tuple[Share, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        assert self.result.verdict is not None, "a search without a verdict has nothing to show"
-        return self.result.verdict
-
-    @property
-    def speed(self) -> float:
-        """What the objective makes of the speeds over the yardsticks."""
-        return self._joined([share.speed for share in self.shares])
-
-    @property
-    def over_vendor(self) -> float:
-        """The same beside the vendor's kernel."""
-        return self._joined([share.row.vendor.ratio for share in self.shares if share.row.vendor is not None])
-
-    def _joined(self, speeds: Sequence[float]) -> float:
-        return 1 / OBJECTIVES[self.objective]([1 / speed for speed in speeds])
-
-    def as_json(self) -> dict[str, Any]:
-        """The whole of it: nothing else is kept."""
-        verdict, row = self.verdict, self.shares[0].row
-        return {
-            "op": row.problem.op,
-            "problems": self.name,
-            "device": row.device,
-            "joint": self.objective,
-            "config": dict(verdict.config),
-            "kind": verdict.kind,
-            "over_default": self.speed,
-            "over_vendor": self.over_vendor,
-            "ties": [{"config": dict(tie.config), "slowdown": tie.slowdown} for tie in verdict.ties],
-            "unresolved": verdict.unresolved,
-            "checked": asdict(self.result.evidence[verdict.config]),
-            "feasible_for_all": self.space,
-            "tried": len(self.result.measurements),
-            "failures": dict(self.result.failures),
-            "seconds": round(sum(self.result.seconds.values()), 1),
-            "rows": [share.as_json() for share in self.shares],
-        }
-
-
-def joined(
-    suite: Suite, objective: str, result: Result, sources: Sequence[Target], space: int, runs: Sequence[int]
-) -> Joined:
-    """Reads the duel, problem by problem."""
-    assert isinstance(result.comparison, JointComparison)
-    assert result.verdict is not None
-    winner = result.verdict.config
-    shares = []
-    for entry, source, run, part, (baseline, *own) in zip(
-        suite.entries, sources, runs, result.comparison.parts, result.comparison.companions, strict=True
-    ):
-        subject = Subject(
-            entry.problem, source.provenance, winner, source.default, source.flops, source.bytes, source.roofline_limits
-        )
-        rivals = [Rival(median(part.of(text)), *ratio(part, text, winner.text)) for text in own]
-        speed, _ = ratio(part, baseline, winner.text)
-        shares.append(Share(row_of(subject, winner, part), speed, baseline, next(iter(rivals), None), run))
-    return Joined(suite.name, objective, space, result, tuple(shares))
-
-
-def speed_text(joined: float) -> str:
-    """What a joined ratio of latencies means, as a speed: above 1, faster than the defaults."""
-    return f"{1 / joined:.3f} x default"
-
-
 def print_joint_so_far(objective: str, best: Measurement | None, as_json: bool) -> None:
-    """The best single measurement of a search that was interrupted."""
+    """Print the best single measurement of an interrupted search."""
     if as_json:
         speed = None if best is None else 1 / best.latency_us
         config = None if best is None else dict(best.config)
@@ -140,19 +30,17 @@ def print_joint_so_far(objective: str, best: Measurement | None, as_json: bool) 
         click.echo(f"{config_text(best.config)}  {_NAMES[objective]} {speed_text(best.latency_us)}, best so far")
 
 
-def print_joined(joined: Joined) -> None:
-    """The table, what the objective comes to, and the config."""
+def print_joint(found: JointAnswer) -> None:
+    """Print a row for each problem, the objective, and the config."""
     console = Console(highlight=False, soft_wrap=True)
-    console.print(
-        f"[bold]{escape(joined.name)}[/], one config for {len(joined.shares)}, on {joined.shares[0].row.device}"
-    )
-    print_table(_table(joined.shares), console, spare=("own answer, us",))
-    for line in _notes(joined):
+    console.print(f"[bold]{escape(found.name)}[/], one config for {len(found.shares)}, on {found.shares[0].row.device}")
+    print_table(_table(found.shares), console, spare=("own answer, us",))
+    for line in _notes(found):
         console.print(line)
-    worst = min(joined.shares, key=lambda share: share.speed)
-    also = short(worst.row.problem) if joined.objective == "worst" else f"{joined.over_vendor:.3f} x torch"
-    console.print(f"[bold]{_NAMES[joined.objective]}[/]  {joined.speed:.3f} x default, {also}")
-    console.print(f"[bold green]{escape(config_text(joined.verdict.config))}[/]")
+    worst = min(found.shares, key=lambda share: share.speed)
+    also = short(worst.row.problem) if found.objective == "worst" else f"{found.over_vendor:.3f} x torch"
+    console.print(f"[bold]{_NAMES[found.objective]}[/]  {found.speed:.3f} x default, {also}")
+    console.print(f"[bold green]{escape(config_text(found.verdict.config))}[/]")
 
 
 def _table(shares: Sequence[Share]) -> Table:
@@ -165,26 +53,26 @@ def _table(shares: Sequence[Share]) -> Table:
     if marked:
         table.add_column("")
     for share in shares:
-        rivals = ["" if rival is None else f"{rival.ratio:.3f}" for rival in (share.row.vendor, share.row.default)]
+        ratios = ["" if rival is None else f"{rival.ratio:.3f}" for rival in (share.row.vendor, share.row.default)]
         own = ("", "") if share.own is None else (f"{share.own.latency_us:,.2f}", f"{100 * loss(share.own):.1f} %")
         table.add_row(
-            *(short(share.row.problem), f"{share.row.latency_us:,.2f}", *rivals),
+            *(short(share.row.problem), f"{share.row.latency_us:,.2f}", *ratios),
             *own * known,
             *[", ".join(share.row.marks)] * marked,
         )
     return table
 
 
-def _notes(joined: Joined) -> Iterator[str]:
-    for share in joined.shares:
+def _notes(found: JointAnswer) -> Iterator[str]:
+    for share in found.shares:
         if share.row.default is None:
             problem = short(share.row.problem)
             yield f"[yellow]no default runs on {problem}: {share.baseline} stands in, {share.speed:.3f} times it[/]"
-    verdict, tried = joined.verdict, len(joined.result.measurements)
+    verdict, tried = found.verdict, len(found.result.measurements)
     others = f"{len(verdict.ties)} more as good{', as far as could be told' if verdict.unresolved else ''}"
-    yield f"tried {tried:,} of the {joined.space:,} configs that are feasible for all; {others}"
+    yield f"tried {tried:,} of the {found.space:,} configs that are feasible for all; {others}"
     if verdict.kind == "default":
         yield "the kernel's default for all of them: nothing is faster over all by more than 1 % with confidence"
     yield "not stored as an answer: what serves each problem stays as it was"
-    if recorded := [share.row.recorded for share in joined.shares if share.row.recorded]:
+    if recorded := [share.row.recorded for share in found.shares if share.row.recorded]:
         yield f"[yellow]replayed from {', '.join(recorded)}: not measured here[/]"

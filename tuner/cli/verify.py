@@ -1,4 +1,4 @@
-"""`tuner verify OP`: whether the stored answer still holds on the GPU here."""
+"""`tuner verify OP`: measure a stored answer again, and say whether it holds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from rich.markup import escape
 
 from tuner.cli import CHANGED
 from tuner.cli.best import find
+from tuner.cli.notes import TerminalProgress
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read, shared_option
-from tuner.cli.text import evidence_text, give, print_json, us_text
+from tuner.cli.text import give, print_json
 from tuner.db.database import Database
 from tuner.errors import NoDevice, NothingFound
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup.table import LookupResult
 from tuner.measure import device
 from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
-from tuner.tuning.target import AUTO, gpu_target
+from tuner.report.text import evidence_text, us_text
+from tuner.suites.suite import Entry
+from tuner.tuning.gpu import AUTO, MeasureOptions
+from tuner.tuning.target import gpu_target
 from tuner.tuning.verify import Check, verify
 
 _EXIT = {"holds": 0, "wrong": 1, "changed": CHANGED}
@@ -41,13 +45,15 @@ def _verify(
     if found.stored is None:
         give(found, store, as_json)
         return 1
-    source = gpu_target(reference, problem, store, index, policy=_policy(found.stored), shared=shared)
+    options = MeasureOptions(gpu, policy=_policy(found.stored), shared=shared)
+    with TerminalProgress() as progress:
+        target = gpu_target(Entry(reference, signature, problem), store, index, options=options, events=progress)
     answer = found.stored.answer
-    if answer.config not in set(source.space):
+    if answer.config not in set(target.space):
         raise NothingFound(f"the config {answer.config.text} is no longer valid for {problem.text}; search again")
-    measurer = source.measurer()
+    measurer = target.measurer()
     try:
-        check = verify(answer, source.default, measurer)
+        check = verify(answer, target.default, measurer)
     finally:
         measurer.close()
     if as_json:
@@ -60,7 +66,7 @@ def _verify(
 
 
 def _policy(stored: StoredAnswer) -> str:
-    """The name of the policy that the answer was timed by; what was timed by nobody here is timed as a search would."""
+    """Return the policy that the answer was timed by; an imported answer is timed as in a search."""
     if stored.answer.kind == IMPORTED:
         return AUTO
     names = [name for name, policy in POLICIES.items() if policy.text == stored.provenance.policy]

@@ -1,130 +1,44 @@
-"""`tuner work`: tunes what was asked for, one problem after the other."""
+"""`tuner work`: tune the problems that were asked for, one after the other."""
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
-from signal import SIGTERM
-from socket import gethostname
+from signal import SIGINT, SIGTERM
 from time import sleep
-from uuid import uuid4
 
 import click
 
 from tuner.cli import INTERRUPTED
-from tuner.cli.effort import HOW_LONG, Effort, asked_effort
-from tuner.cli.interrupt import Orders
+from tuner.cli.effort import HOW_LONG, asked_effort
+from tuner.cli.interrupt import Interrupt
+from tuner.cli.notes import TerminalProgress
 from tuner.cli.ops import db_option, gpu_option, policy_option, shared_option
-from tuner.cli.text import first_line, say, us_text
+from tuner.cli.text import say
 from tuner.db.database import Database
-from tuner.db.queue import MOST_TRIES, Job
+from tuner.db.queue import Job
 from tuner.db.store import Store, default_database
-from tuner.errors import MeasureError, NoDevice, StoreError, TunerError, UsageError
-from tuner.lookup.table import LookupResult
+from tuner.errors import NoDevice, StoreError, UsageError
 from tuner.measure import device
-from tuner.tuning.lanes import Stop
-from tuner.tuning.lease import Lease
-from tuner.tuning.place import Place, Sources, on_card, on_recorded
-from tuner.tuning.run import duration, nothing_ran, stored_answer
+from tuner.records import StoredAnswer
+from tuner.report.text import us_text
+from tuner.tuning.effort import parse_duration
+from tuner.tuning.events import Events
+from tuner.tuning.gpu import MeasureOptions
+from tuner.tuning.jobs import JobWorker
+from tuner.tuning.place import Place, on_card, on_recorded
 
-_LONGEST_REASON = 300
-_BROKEN = 3
-"""So many jobs in a row for which nothing could be measured: that is the machine, which shall take no more."""
 
+class _JobLines(TerminalProgress):
+    """Prints a line on stdout for each job."""
 
-class JobWorker:
-    """Takes jobs and does them.
-
-    Args:
-        missed: whether what was looked up in vain is a job too.
-        lease_s: how long a job is kept from others when this process dies.
-    """
-
-    def __init__(
-        self, store: Store, place: Place, orders: Orders, effort: Effort, *, missed: bool, lease_s: float
-    ) -> None:
-        self._store, self._place, self._orders, self._effort = store, place, orders, effort
-        self._missed, self._lease_s = missed, lease_s
-        self._queue = store.queue
-        self._name = f"{gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
-        self.failed: set[int] = set()
-        """Jobs whose last try here came to nothing."""
-        self._broken: set[int] = set()
-
-    def work(self, most: int | None) -> None:
-        """Does jobs, so many at most, until there are none or an order to end is given."""
-        done = 0
-        while self._queue.waits(self._place.able, missed=self._missed):
-            with self._place.sources() as sources:
-                while self._next(sources):
-                    done += 1
-                    if done == most or self._orders.given is not None:
-                        return
-
-    def _next(self, sources: Sources) -> bool:
-        """Does a job; False: there is none."""
-        with self._orders.at_work():
-            job = self._queue.claim(self._name, self._place.able, self._lease_s, missed=self._missed)
-            if job is None:
-                return False
-            say(f"Job {job.id}: {job.problem} on {job.device}{f', try {job.tries}' if job.tries > 1 else ''}")
-            with Lease(self._queue, job, self._lease_s) as lease:
-                self._do(job, sources, lambda: self._orders.given is not None or lease.lost)
-        return True
-
-    def _do(self, job: Job, sources: Sources, stop: Stop) -> None:
-        try:
-            found = self._tuned(job, sources, stop)
-        except StoreError:
-            raise  # nobody can be told: the lease lapses
-        except MeasureError as error:
-            self._fail(job, first_line(str(error), _LONGEST_REASON))
-            self._broken.add(job.id)
-            if len(self._broken) >= _BROKEN:
-                raise
-        except TunerError as error:
-            self._fail(job, first_line(str(error), _LONGEST_REASON))
-        except KeyboardInterrupt:
-            self._queue.hand_back(job)
-            raise
-        except BaseException as error:
-            self._fail(job, f"a fault, {type(error).__name__}, of which the log of {self._name} tells more")
-            raise
-        else:
-            self._end(job, found)
-
-    def _tuned(self, job: Job, sources: Sources, stop: Stop) -> LookupResult | None:
-        """The answer, found by a search or there already; None if it was stopped."""
-        entry = self._place.entry(job)
-        source = sources(entry, job.device)
-        found = stored_answer(self._store, source, entry.problem)
-        if self._effort.is_content_with(found):
-            return found
-        result = self._effort.search(entry, source, self._store, stop)
-        if result.verdict is not None:
-            return stored_answer(self._store, source, entry.problem)
-        if stop():
-            return None
-        raise nothing_ran(result)
-
-    def _end(self, job: Job, found: LookupResult | None) -> None:
-        if found is None or found.stored is None:
-            ours = self._queue.hand_back(job)
-            say(f"Job {job.id} is {'handed back; its trials are kept' if ours else 'with another worker now'}.")
-            return
-        self.failed.discard(job.id)
-        self._broken.clear()
-        self._queue.done(job, found.stored.run_id)
-        answer = found.stored.answer
+    def job_done(self, job: Job, stored: StoredAnswer) -> None:
+        answer = stored.answer
         faster = "" if answer.speedup is None else f", {answer.speedup:.3f} x default"
-        told = f"{answer.kind} {us_text(answer.latency_us)}{faster}, run {found.stored.run_id}"
-        click.echo(f"job {job.id}  done    {job.problem}  {told}")
+        text = f"{answer.kind} {us_text(answer.latency_us)}{faster}, run {stored.run_id}"
+        click.echo(f"job {job.id}  done    {job.problem}  {text}")
 
-    def _fail(self, job: Job, why: str) -> None:
-        self.failed.add(job.id)
-        self._queue.failed(job, why)
-        outcome = "failed" if job.tries >= MOST_TRIES else "again "
-        click.echo(f"job {job.id}  {outcome}  {job.problem}  {why}")
+    def job_failed(self, job: Job, reason: str, final: bool) -> None:
+        click.echo(f"job {job.id}  {'failed' if final else 'again '}  {job.problem}  {reason}")
 
 
 def _work(
@@ -144,13 +58,13 @@ def _work(
     shared: bool,
     db: Database | None,
 ) -> int:
-    store = Store.open(db or default_database())
-    place = _place(store, kernels, gpu, replay, policy, shared)
+    store, progress = Store.open(db or default_database()), _JobLines(bars=False)
+    place = _place(store, kernels, MeasureOptions(gpu, replay, policy, shared), progress)
     ends = once or drain
-    with Orders() as orders, suppress(KeyboardInterrupt):
+    with Interrupt(SIGINT, SIGTERM) as interrupt, suppress(KeyboardInterrupt):
         how_hard = asked_effort(effort=effort, trials=trials, budget=budget)
-        worker = JobWorker(store, place, orders, how_hard, missed=missed, lease_s=lease)
-        while orders.given is None:
+        worker = JobWorker(store, place, how_hard, missed=missed, lease_s=lease, events=progress, stop=interrupt.token)
+        while not interrupt.token():
             try:
                 worker.work(1 if once else None)
             except (NoDevice, StoreError) as error:
@@ -159,22 +73,22 @@ def _work(
                 say(f"{error}; it is tried again in {poll:g} s.")
             if ends:
                 break
-            if orders.given is None:
+            if not interrupt.token():
                 sleep(poll)
-    if orders.given is not None:
-        return 0 if orders.given is SIGTERM and not ends else INTERRUPTED
+    if interrupt.received is not None:
+        return 0 if interrupt.received is SIGTERM and not ends else INTERRUPTED
     return 1 if worker.failed else 0
 
 
-def _place(store: Store, kernels: tuple[str, ...], gpu: str, replay: str | None, policy: str, shared: bool) -> Place:
-    if replay is not None:
+def _place(store: Store, kernels: tuple[str, ...], options: MeasureOptions, events: Events) -> Place:
+    if options.replay is not None:
         if kernels:
             raise UsageError("--replay takes the problems that were recorded; name no kernels with it")
-        return on_recorded(replay, policy)
-    index = device.choose(gpu)
+        return on_recorded(options.replay, options.policy)
+    index = device.choose(options.gpu)
     if index is None:
         raise NoDevice("a worker tunes on a GPU, and there is none here; --replay auto takes recorded spaces instead")
-    return on_card(store, kernels, index, policy, shared)
+    return on_card(store, kernels, index, options, events)
 
 
 command = click.Command(
@@ -184,17 +98,22 @@ command = click.Command(
         click.Argument(["kernels"], metavar="[OP|FILE.py]...", nargs=-1),
         click.Option(["--once"], is_flag=True, help="End after one job, or if there is none."),
         click.Option(["--drain"], is_flag=True, help="End when there are no more jobs."),
-        click.Option(["--missed"], is_flag=True, help="Then tune what was most often looked up in vain, too."),
+        click.Option(["--missed"], is_flag=True, help="Then tune problems that were looked up without an answer, too."),
         click.Option(
-            ["--poll"], type=duration, default="5s", show_default=True, metavar="TIME", help="How often to look."
+            ["--poll"],
+            type=parse_duration,
+            default="5s",
+            show_default=True,
+            metavar="TIME",
+            help="Time between two looks for jobs.",
         ),
         click.Option(
             ["--lease"],
-            type=duration,
+            type=parse_duration,
             default="60s",
             show_default=True,
             metavar="TIME",
-            help="How long a job stays with a worker that died; one that lives renews it.",
+            help="Time for which a job stays with a worker that died; a living worker renews it.",
         ),
         *HOW_LONG,
         gpu_option,
@@ -204,5 +123,6 @@ command = click.Command(
         db_option,
     ],
     help="Tune what was asked for (POST /jobs) on a GPU: the highest priority first, of these the most missed.\n\n"
-    "Without --once or --drain it goes on for ever; SIGTERM and Ctrl-C hand the job back, and its trials are kept.",
+    "Without --once or --drain it runs until it is stopped; SIGTERM and Ctrl-C hand the job back, and its trials are "
+    "kept.",
 )

@@ -1,6 +1,6 @@
-"""How fast an answer is beside its rivals: a duel between it, the kernel's default and the vendor's kernel, in a row.
+"""An answer timed beside the kernel's default and the vendor's kernel, as a row.
 
-Pure: needs a measurer, and neither a database nor a GPU. Ratios are speeds: above 1, what would be served is faster.
+It needs a measurer, and neither a database nor a GPU. Ratios are speeds: above 1, the served config is faster.
 """
 
 from __future__ import annotations
@@ -15,45 +15,53 @@ from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Problem, Value
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Comparison, Interval, Measurement, Provenance, RooflineLimits, median
-from tuner.search.verdict import FEWEST_ROUNDS, interval_of_median, ratio, until_next_look
+from tuner.search.verdict import VERDICT, interval_of_median, ratio, until_next_look
 
-_PRECISE = 1.01
-"""A ratio is known well enough when the ends of its interval are within this of each other: 0.5 % either way."""
-_COMPARISON_S = 10.0
-"""Longest that a duel's rounds may take."""
-_LOOK_S = 0.2
-"""How often it is asked whether to stop."""
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """Precision and time limits of a row."""
+
+    precision: float = 1.01
+    """Upper over lower end of a ratio's interval at which the ratio is precise enough: 0.5 % either way."""
+    comparison_s: float = 10.0
+    """Time limit of the interleaved comparison, in seconds."""
+    poll_s: float = 0.2
+    """Polling interval of `stop`, in seconds."""
+
+
+SETTINGS = BenchSettings()
 BARS = (1.0, 0.95)
-"""Ratios to the vendor's kernel below which rows are counted."""
+"""Ratios to the vendor's kernel below which a summary counts rows."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A problem on a device, and what would be served for it there."""
+    """A problem on a device, and the config that is served for it there."""
 
     problem: Problem
     provenance: Provenance
     answer: Config | None
-    """The stored answer; None where nothing was tuned, and the default is served."""
+    """The stored answer; None if the problem is untuned, and the default is served."""
     default: Config | None
-    """The kernel's; None where the card cannot run it."""
+    """The kernel's default; None if it is not feasible."""
     flops: int = 0
     bytes: int = 0
     roofline_limits: RooflineLimits | None = None
 
     @property
     def served(self) -> Config | None:
-        """What runs: the answer, else the default."""
+        """The answer, else the default."""
         return self.answer or self.default
 
     @property
     def kind(self) -> str:
-        """`tuned`; `default`, which a search found as good; or `untuned`."""
+        """`tuned`; `default` if a search found nothing better; or `untuned`."""
         return "untuned" if self.answer is None else "default" if self.answer == self.default else "tuned"
 
     @property
     def roof(self) -> Roof | None:
-        """What bounds it on its card, where that was measured."""
+        """The roofline of the problem; None if the limits of the card are not measured."""
         if self.roofline_limits is None:
             return None
         return Roof(
@@ -65,7 +73,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Rival:
-    """Another contender: its latency, and how many times as long it takes, round by round."""
+    """Another contender: its latency in us, and its latency over the served config's, over paired rounds."""
 
     latency_us: float
     ratio: float
@@ -74,24 +82,24 @@ class Rival:
 
 @dataclass(frozen=True)
 class Roof:
-    """What the card reaches at best: a copy, and a large matmul of the problem's arithmetic if that was measured."""
+    """The roofline of a problem: the card's copy bandwidth, and its matmul rate if that was measured."""
 
     floor_us: float
-    """The least time that the problem can take."""
+    """Least time of the problem, in us."""
     gb_per_s: float
     tflops: float | None
 
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one problem. Where it failed, `error` says how, and there are no latencies."""
+    """The outcome of one problem. If it failed, `error` has the reason, and there are no latencies."""
 
     problem: Problem
     device: str
     kind: str
     """`tuned`, `default` or `untuned`; `failed`."""
     recorded: str | None = None
-    """The recorded space it was replayed from."""
+    """Name of the recorded space it was replayed from."""
     measured_with: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Value] | None = None
     latency_us: float = 0.0
@@ -105,7 +113,7 @@ class Row:
     marks: tuple[str, ...] = ()
     error: str = ""
     seconds: float = 0.0
-    """Wall time that the problem took, all in."""
+    """Wall time of the problem, with its search if there was one."""
 
     @property
     def ok(self) -> bool:
@@ -123,17 +131,17 @@ class Row:
 
     @property
     def share(self) -> float | None:
-        """Of the roofline: 1 is on it."""
+        """Share of the roofline; 1 is on it."""
         return None if self.roof is None or not self.ok else self.roof.floor_us / self.latency_us
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` gives the row back."""
+        """Return plain values, from which `from_json` makes the row."""
         derived = {"tflops": self.tflops, "gb_per_s": self.gb_per_s, "roofline_share": self.share}
         return {"op": self.problem.op, **asdict(self), "problem": self.problem.values, **derived}
 
     @staticmethod
     def from_json(problem: Problem, document: Mapping[str, Any]) -> Row:
-        """The row of a problem that `as_json` wrote."""
+        """Return the row of a problem that `as_json` wrote."""
         known = {name: value for name, value in document.items() if name in Row.__dataclass_fields__}
         rivals = {
             name: document[name] and Rival(**{**document[name], "interval": tuple(document[name]["interval"])})
@@ -146,23 +154,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """A suite's rows in a few numbers; None where no row has what they are made from."""
+    """Means and counts over the rows of a suite; None if no row has the value."""
 
     rows: int
     failed: int
     untuned: int
     over_vendor: float | None
-    """Geometric mean of the ratios."""
+    """Geometric mean of the ratios to the vendor's kernel."""
     over_default: float | None
     worst: Row | None
-    """Least fast beside the vendor's kernel."""
+    """Row of the least ratio to the vendor's kernel."""
     below: Mapping[float, int]
-    """How many rows are below each bar."""
+    """Number of rows below each bar."""
     share: float | None
     """Geometric mean of the shares of the roofline."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, the worst row by its problem."""
+        """Return plain values, with the problem of the worst row."""
         return {
             "rows": self.rows,
             "failed": self.failed,
@@ -178,32 +186,32 @@ class Summary:
 def bench(
     subject: Subject, measurer: Measurer, *, seed: int = 0, stop: Callable[[], bool] = lambda: False
 ) -> Row | None:
-    """Checks and times what is served for a problem beside its rivals; None if it was stopped.
+    """Check and time the served config of a problem beside the default and the vendor; return None if it was stopped.
 
     Args:
-        measurer: of the problem; stays open.
-        stop: asked now and then.
+        measurer: measures the problem; it is not closed.
+        stop: polled between measurements.
 
     Raises:
-        MeasureError: the machinery broke.
+        MeasureError: the worker processes cannot be kept alive.
     """
     served = subject.served
     if served is None:
         return failed(subject, "nothing is tuned, and the kernel's default is not valid here")
     contenders = list(dict.fromkeys(config for config in (served, subject.default) if config is not None))
-    found = measured(contenders, measurer, stop)
+    found = measure_configs(contenders, measurer, stop)
     if found is None:
         return None
     if not found[served].ok:
         return failed(subject, f"{found[served].outcome}: {found[served].error}")
-    comparison = compared([config for config in contenders if found[config].ok], measurer, seed, stop)
+    comparison = compare_configs([config for config in contenders if found[config].ok], measurer, seed, stop)
     if isinstance(comparison, Measurement):
         return failed(subject, f"{comparison.outcome}: {comparison.error}")
     return None if comparison is None else row_of(subject, served, comparison)
 
 
 def row_of(subject: Subject, served: Config, comparison: Comparison) -> Row:
-    """What a duel says of what is served."""
+    """Return the row of a served config from an interleaved comparison."""
     latencies = comparison.of(served.text)
     default = None if subject.default is None else _rival(comparison, subject.default.text, served.text)
     return Row(
@@ -226,13 +234,13 @@ def row_of(subject: Subject, served: Config, comparison: Comparison) -> Row:
 
 
 def failed(subject: Subject, error: str) -> Row:
-    """The row of a problem that could not be measured."""
+    """Return the row of a problem that could not be measured."""
     provenance = subject.provenance
     return Row(subject.problem, provenance.device.id, "failed", provenance.recorded, provenance.as_json(), error=error)
 
 
 def still_stands(row: Row, subject: Subject) -> bool:
-    """Whether a row that was kept says what measuring the subject again would: same code, same config, same machine."""
+    """Return whether measuring the subject again would be the same measurement: same code, config and machine."""
     here = {**subject.provenance.as_json(), "tuner": ""}
     return (
         row.ok
@@ -245,7 +253,7 @@ def still_stands(row: Row, subject: Subject) -> bool:
 
 
 def summary(rows: Sequence[Row]) -> Summary:
-    """The suite in a few numbers."""
+    """Return means and counts over the rows."""
     against = [(row.vendor.ratio, row) for row in rows if row.ok and row.vendor is not None]
     return Summary(
         rows=len(rows),
@@ -260,12 +268,12 @@ def summary(rows: Sequence[Row]) -> Summary:
 
 
 def by_device(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each card, by the cards' names."""
+    """Return the rows of each card, by the ids of the cards."""
     return {device: [row for row in rows if row.device == device] for device in sorted({row.device for row in rows})}
 
 
 def document(suite: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """What `tuner bench --json` gives; of several cards each has a summary under `devices`, too."""
+    """Return the document of `tuner bench --json`; with several cards, `devices` has a summary of each."""
     devices = {device: summary(of_it).as_json() for device, of_it in by_device(rows).items()}
     return {
         "suite": suite,
@@ -275,29 +283,29 @@ def document(suite: str, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def measured(
+def measure_configs(
     configs: Sequence[Config], measurer: Measurer, stop: Callable[[], bool]
 ) -> dict[Config, Measurement] | None:
-    """Each one compiled ahead, checked and timed alone."""
+    """Compile, check and time each config alone; return None if it was stopped."""
     for config in configs:
         measurer.submit(config)
     found: dict[Config, Measurement] = {}
     while len(found) < len(configs):
         if stop():
             return None
-        measurement = measurer.next(_LOOK_S)
+        measurement = measurer.next(SETTINGS.poll_s)
         if measurement is not None:
             found[measurement.config] = measurement
     return found
 
 
-def compared(
+def compare_configs(
     configs: Sequence[Config], measurer: Measurer, seed: int, stop: Callable[[], bool]
 ) -> Comparison | Measurement | None:
-    """Rounds until the first one's ratios to the others are known well enough, within limits; None if stopped."""
-    end = monotonic() + _COMPARISON_S
+    """Compare the configs until the ratios to the first are precise enough or time is up; return None if stopped."""
+    end = monotonic() + SETTINGS.comparison_s
     comparison: Comparison | None = None
-    wanted = FEWEST_ROUNDS
+    wanted = VERDICT.min_rounds
     while wanted and (comparison is None or monotonic() < end):
         if stop():
             return None
@@ -310,13 +318,13 @@ def compared(
         comparison = more if comparison is None else comparison.extended(more)
         wanted = 0 if _known(comparison, configs[0].text) else until_next_look(len(comparison.rounds))
     if comparison is None:
-        raise MeasureError("a duel has at least one round, and this measurer gave none")
+        raise MeasureError("an interleaved comparison has at least one round, and this measurer gave none")
     return comparison
 
 
 def _known(comparison: Comparison, own: str) -> bool:
     intervals = [ratio(comparison, other, own)[1] for other in comparison.contenders]
-    return all(high <= _PRECISE * low for low, high in intervals)
+    return all(high <= SETTINGS.precision * low for low, high in intervals)
 
 
 def _rival(comparison: Comparison, contender: str, own: str) -> Rival | None:

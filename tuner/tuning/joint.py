@@ -1,6 +1,6 @@
-"""`tuner search OP --joint geomean|worst`: one config for several problems, for who can hold no more than one.
+"""Joint search: one config for several problems, for callers that can hold no more than one.
 
-What is measured is kept, in a run of each problem. The joint config is printed and not stored as an answer: what serves
+Each measurement is kept in a run of its problem. The joint config is returned and not stored as an answer: what serves
 a problem is what was found for that problem alone.
 """
 
@@ -12,34 +12,40 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from tuner.cli import INTERRUPTED
-from tuner.cli.bench_rows import short
-from tuner.cli.effort import Effort
-from tuner.cli.interrupt import Interrupt
-from tuner.cli.joint import joined, print_joined, print_joint_so_far, speed_text
-from tuner.cli.text import SearchProgress, configs_text, failures_text, print_json, say
+from tuner import recorded
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config
 from tuner.lookup.neighbours import today
-from tuner.measure import recorded
-from tuner.measure.joint import OBJECTIVES, JointComparison, JointMeasurer, JointProblem
+from tuner.measure.joint import JointMeasurer, JointProblem
+from tuner.measure.joint_comparison import OBJECTIVES, JointComparison
 from tuner.records import Comparison, Measurement
-from tuner.search.loop import COMPARISON_S, Result, close_to_best, search
+from tuner.report.text import short
+from tuner.search import COMPARISON, ComparisonSettings, Result, close_to_best, search
 from tuner.search.space import common
 from tuner.suites.suite import Entry, Suite
-from tuner.tuning.run import nothing_ran, stored_answer
-from tuner.tuning.session import chosen_gpus, on_cards
-from tuner.tuning.stand_in import none_recorded, say_what_stands_in
+from tuner.tuning.effort import Effort
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.gpu import MeasureOptions
+from tuner.tuning.joint_answer import JointAnswer, joint_answer
+from tuner.tuning.lanes import chosen_gpus, on_cards
+from tuner.tuning.run import stored_answer
+from tuner.tuning.stand_in import none_recorded, note_what_stands_in
 from tuner.tuning.target import Target, recorded_target
 from tuner.tuning.warm_start import near_winners
 
 _MOST_FIRST = 16
-"""Of what won the problems and those near them, how many are tried first: of many problems it might be all trials."""
+"""Defaults and winners of the problems and of near ones that are measured first, at most."""
 
 
-def refuse_what_is_not_joint(suite: Suite) -> None:
-    """Raises `UsageError` where the problems are fewer than two, or not of one kernel."""
+def check_joint(suite: Suite, objective: str) -> None:
+    """Check that one config can be sought for these problems.
+
+    Raises:
+        UsageError: the objective is unknown, or the problems are fewer than two or of several kernels.
+    """
+    if objective not in OBJECTIVES:
+        raise UsageError(f"a joint search goes by {' or '.join(OBJECTIVES)}, not by {objective[:40]!r}")
     if len(suite.entries) < 2:
         raise UsageError(
             f"--joint finds one config for several problems, and {suite.name} is one; give more, such as --M 16,64"
@@ -51,74 +57,74 @@ def refuse_what_is_not_joint(suite: Suite) -> None:
         )
 
 
-def joint_search(
-    suite: Suite, objective: str, effort: Effort, store: Store, as_json: bool, *, gpu: str, policy: str, shared: bool
-) -> int:
-    """Shows how it goes, then what the config is worth on each problem."""
-    with _sources(suite, store, gpu=gpu, policy=policy, shared=shared) as sources:
-        space = _common_space(suite.entries, sources)
-        joint = _JointSearch(store, suite.entries, sources, space, objective, effort)
-        result = joint.run()
-    if result.failures:
-        say(f"Failed: {failures_text(result.failures)}.")
-    if result.verdict is None:
-        if result.stopped != "interrupted":
-            raise nothing_ran(result)
-        say(f"Interrupted after {configs_text(len(result.measurements))}; the same command goes on from there.")
-        print_joint_so_far(objective, result.best, as_json)
-        return INTERRUPTED
-    found = joined(suite, objective, result, sources, len(space), joint.runs)
-    if as_json:
-        print_json(found.as_json())
-    else:
-        print_joined(found)
-    return 0
+def tune_jointly(
+    suite: Suite,
+    objective: str,
+    effort: Effort,
+    store: Store,
+    options: MeasureOptions,
+    events: Events,
+    stop: StopToken,
+) -> JointAnswer:
+    """Search one config for all problems of a suite; its result has no verdict if nothing ran or it was stopped.
+
+    Raises:
+        UsageError: as `check_joint`, or several GPUs are named.
+        NothingFound: no config is feasible for all problems.
+        NoDevice: there is no GPU, and the problems were not recorded on one card.
+    """
+    check_joint(suite, objective)
+    with _targets(suite, store, options, events) as targets:
+        space = _common_space(suite.entries, targets)
+        joint = _JointSearch(store, suite.entries, targets, space, objective, effort)
+        result = joint.run(events, stop)
+    return joint_answer(suite, objective, result, targets, len(space), joint.runs)
 
 
 @contextmanager
-def _sources(suite: Suite, store: Store, *, gpu: str, policy: str, shared: bool) -> Iterator[list[Target]]:
-    """One for each problem, all of one card: one here, which is held, or one on which all of them were recorded."""
-    gpus = chosen_gpus(gpu)
+def _targets(suite: Suite, store: Store, options: MeasureOptions, events: Events) -> Iterator[list[Target]]:
+    """Yield a target for each problem, all of one card: a held one here, or one on which all of them were recorded."""
+    gpus = [] if options.replay is not None else chosen_gpus(options.gpu)
     if not gpus:
-        yield _recorded(suite, policy)
+        yield _recorded_targets(suite, options.policy, events)
         return
     if len(gpus) > 1:
-        raise UsageError(f"--joint measures on one card, and --gpu {gpu} names {len(gpus)}; name one of them")
-    with on_cards(gpus, suite.name, store, policy, shared) as (lane,):
-        yield [lane.source(entry, False) for entry in suite.entries]
+        raise UsageError(f"--joint measures on one card, and --gpu {options.gpu} names {len(gpus)}; name one of them")
+    with on_cards(gpus, suite.name, store, options, events) as (lane,):
+        yield [lane.target(entry, False) for entry in suite.entries]
 
 
-def _recorded(suite: Suite, policy: str) -> list[Target]:
+def _recorded_targets(suite: Suite, policy: str, events: Events) -> list[Target]:
     problems = [entry.problem for entry in suite.entries]
     found = [recorded.of_problem(problem) for problem in problems]
     if missing := [problem for problem, spaces in zip(problems, found, strict=True) if not spaces]:
         raise none_recorded(missing[:1])
-    chosen = recorded.of_one_card(found)
+    chosen = recorded.on_one_card(found)
     if not chosen:
         raise NoDevice(
             f"there is no GPU here, and the problems of {suite.name} were recorded on different cards; "
             "search fewer of them at once"
         )
-    say_what_stands_in([[space] for space in chosen])  # --replay is for one problem
-    return [_going_on(recorded_target(space, space.problem, policy)) for space in chosen]
+    note_what_stands_in([[space] for space in chosen], events)
+    return [_with_one_measurer(recorded_target(space, space.problem, policy)) for space in chosen]
 
 
-def _going_on(source: Target) -> Target:
-    """A recording has no card to give back, and its rounds are to go on where the last turn left them."""
-    measurer = source.measurer()
-    return replace(source, measurer=lambda: measurer)
+def _with_one_measurer(target: Target) -> Target:
+    """Return the target with a measurer that is started once, so that its recorded rounds continue in each turn."""
+    measurer = target.measurer()
+    return replace(target, measurer=lambda: measurer)
 
 
-def _common_space(entries: Sequence[Entry], sources: Sequence[Target]) -> list[Config]:
-    """What is feasible for every problem.
+def _common_space(entries: Sequence[Entry], targets: Sequence[Target]) -> list[Config]:
+    """Return the configs that are feasible for every problem.
 
     Raises:
-        NothingFound: nothing is.
+        NothingFound: there is none.
     """
-    space = common([source.space for source in sources])
+    space = common([target.space for target in targets])
     if not space:
-        pairs = combinations(zip(entries, sources, strict=True), 2)
-        apart = [[short(e.problem) for e, _ in pair] for pair in pairs if not common([s.space for _, s in pair])]
+        pairs = combinations(zip(entries, targets, strict=True), 2)
+        apart = [[short(e.problem) for e, _ in pair] for pair in pairs if not common([t.space for _, t in pair])]
         which = f", and none for both {apart[0][0]} and {apart[0][1]}" if apart else ""
         raise NothingFound(
             f"no config is feasible for all {len(entries)} problems{which}; search fewer of them at once"
@@ -133,41 +139,44 @@ class _JointSearch:
         self,
         store: Store,
         entries: Sequence[Entry],
-        sources: Sequence[Target],
+        targets: Sequence[Target],
         space: Sequence[Config],
         objective: str,
         effort: Effort,
     ) -> None:
         self._store, self._space, self._effort = store, space, effort
         self._join = OBJECTIVES[objective]
-        self._defaults = list(dict.fromkeys(source.default for source in sources))
+        self._defaults = list(dict.fromkeys(target.default for target in targets))
         feasible = set(space)
-        self._everybodys = self._defaults[0] if len(self._defaults) == 1 and self._defaults[0] in feasible else None
-        self._first = list(dict.fromkeys(c for c in self._promising(entries, sources) if c in feasible))[:_MOST_FIRST]
-        self._parts = [self._part(entry, source) for entry, source in zip(entries, sources, strict=True)]
+        one_default = len(self._defaults) == 1 and self._defaults[0] in feasible
+        self._common_default = self._defaults[0] if one_default else None
+        self._first = list(dict.fromkeys(c for c in self._promising(entries, targets) if c in feasible))[:_MOST_FIRST]
+        self._parts = [self._part(entry, target) for entry, target in zip(entries, targets, strict=True)]
         self.runs = [
-            store.start_run(entry.signature, entry.problem, source.provenance, self._settings(objective, source, part))
-            for entry, source, part in zip(entries, sources, self._parts, strict=True)
+            store.start_run(entry.signature, entry.problem, target.provenance, self._settings(objective, target, part))
+            for entry, target, part in zip(entries, targets, self._parts, strict=True)
         ]
 
-    def run(self) -> Result:
-        """Searches; however that ends, the runs end with it."""
+    def run(self, events: Events, stop: StopToken) -> Result:
+        """Search; the runs end with the search, however it ends."""
         measurer = JointMeasurer(self._parts, self._join, self._keep)
         budget = self._effort.budget
-        total = min(budget.trials or len(self._space), len(self._space))
+        events.search_started(None, min(budget.trials or len(self._space), len(self._space)), 0)
         try:
-            with SearchProgress(total, best_text=speed_text) as progress, Interrupt() as stop:
+            with stop.watched():
                 result = search(
                     self._space,
-                    self._everybodys,
+                    self._common_default,
                     measurer,
                     sampler=self._effort.sampler,
                     seed=self._effort.seed,
                     budget=replace(budget, seconds=budget.seconds and budget.seconds * len(self._parts)),
                     winners=self._first,
-                    on_trial=progress.trial,
+                    on_trial=lambda measurement: events.trial(None, measurement),
                     finalists=lambda ranked: self._finalists(ranked, measurer),
-                    elimination_s=COMPARISON_S,  # most of it goes into changing from problem to problem
+                    comparison=ComparisonSettings(
+                        elimination_s=COMPARISON.limit_s
+                    ),  # most of it goes into changing from problem to problem
                     stop=stop,
                 )
         except BaseException:
@@ -175,34 +184,35 @@ class _JointSearch:
             raise
         finally:
             measurer.close()
+            events.search_ended(None)
         status = "done" if result.verdict else "interrupted" if result.stopped == "interrupted" else "failed"
         self._end(status, result.stopped, {"joint": sum(result.seconds.values())}, result.comparison)
         return result
 
-    def _promising(self, entries: Sequence[Entry], sources: Sequence[Target]) -> Iterator[Config]:
-        """What is tried first: the problems' defaults, then what won them and those near them."""
+    def _promising(self, entries: Sequence[Entry], targets: Sequence[Target]) -> Iterator[Config]:
+        """Yield the configs that are measured first: the problems' defaults, then the winners of them and near ones."""
         yield from (default for default in self._defaults if default is not None)
         if self._effort.warm_start:
-            for entry, source in zip(entries, sources, strict=True):
-                joint = replace(source, space=self._space)
+            for entry, target in zip(entries, targets, strict=True):
+                joint = replace(target, space=self._space)
                 yield from near_winners(self._store, joint, entry.signature, entry.problem)
 
     def _finalists(self, ranked: Sequence[Measurement], measurer: JointMeasurer) -> list[Measurement]:
-        """The usual ones, and the problems' defaults, however they did; of those that were measured everywhere."""
+        """Return the usual finalists and the problems' defaults, of the configs that were measured on all problems."""
         whole = [measurement for measurement in ranked if measurer.is_measured(measurement.config)]
         defaults = [measurement for measurement in whole if measurement.config in self._defaults]
         return list({m.config: m for m in [*defaults, *close_to_best(whole, measurer.round_us)]}.values())
 
-    def _part(self, entry: Entry, source: Target) -> JointProblem:
-        known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, source.provenance)
-        stored = stored_answer(self._store, source, entry.problem).stored
+    def _part(self, entry: Entry, target: Target) -> JointProblem:
+        known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, target.provenance)
+        stored = stored_answer(self._store, target, entry.problem).stored
         own = None if stored is None else today(entry.signature, stored.answer.config)
         return JointProblem(
-            entry.problem, source.measurer, source.default, own if own in set(source.space) else None, known
+            entry.problem, target.measurer, target.default, own if own in set(target.space) else None, known
         )
 
-    def _settings(self, objective: str, source: Target, part: JointProblem) -> dict[str, Any]:
-        """What the run of one problem was asked for."""
+    def _settings(self, objective: str, target: Target, part: JointProblem) -> dict[str, Any]:
+        """Return what the run of one problem was asked for."""
         budget = self._effort.budget
         return {
             "joint": objective,
@@ -212,10 +222,10 @@ class _JointSearch:
             "trials": budget.trials,
             "budget_s": budget.seconds,
             "min_improvement_probability": budget.min_improvement_probability,
-            "space": len(source.space),
+            "space": len(target.space),
             "common": len(self._space),
             "known": len(part.known),
-            "default": None if source.default is None else source.default.text,
+            "default": None if target.default is None else target.default.text,
         }
 
     def _keep(self, place: int, measurement: Measurement) -> None:

@@ -1,4 +1,4 @@
-"""Keeping a job while it is worked on."""
+"""The lease of a job, renewed while a worker does it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from time import monotonic
 from tuner.db.queue import Job, Queue
 from tuner.errors import StoreError
 
-_OFTEN = 4
-"""Renewals within the time of a lease: a database that is away for a moment, or locked by others, loses none."""
+_RENEWALS = 4
+"""Renewals within the time of a lease, so that a database that is locked or unreachable for a moment loses none."""
 
 
 class Lease:
@@ -31,15 +31,15 @@ class Lease:
         self._thread.join()
 
     @property
-    def lost(self) -> bool:
-        """Whether another may be at the job by now."""
+    def is_lost(self) -> bool:
+        """Whether another worker may do the job by now."""
         return self._taken or monotonic() > self._until
 
     def _renew(self) -> None:
-        while not (self._over.wait(self._seconds / _OFTEN) or self._taken):
+        while not (self._over.wait(self._seconds / _RENEWALS) or self._taken):
             began = monotonic()
             try:
                 self._taken = not self._queue.renew(self._job, self._seconds)
                 self._until = began + self._seconds
             except StoreError:
-                continue  # it may be back in time
+                continue  # it may be reachable again in time

@@ -11,7 +11,7 @@ from tuner.kernels.spec import Config, Problem
 from tuner.lookup.table import LookupResult, Table
 from tuner.measure.measurer import Measurer
 from tuner.records import Answer, Measurement
-from tuner.search.loop import ELIMINATION_S, Finalists, Result, close_to_best, search
+from tuner.search import COMPARISON, ComparisonSettings, Finalists, Result, close_to_best, search
 from tuner.suites.suite import Entry
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
@@ -28,7 +28,7 @@ def run_search(
     *,
     reuse: Callable[[Measurement], bool] = lambda measurement: True,
     finalists: Finalists = close_to_best,
-    elimination_s: float | None = ELIMINATION_S,
+    comparison: ComparisonSettings = COMPARISON,
     events: Events | None = None,
     stop: StopToken | None = None,
 ) -> Result:
@@ -37,7 +37,7 @@ def run_search(
     Args:
         reuse: whether a measurement of an earlier run is good enough not to be repeated; none is if the effort forces.
         finalists: as for `search`.
-        elimination_s: as for `search`.
+        comparison: limits of the interleaved comparison.
 
     Raises:
         TunerError: the GPU is in use, or its processes cannot be started; then no run is stored.
@@ -45,7 +45,7 @@ def run_search(
     measurer = target.measurer()  # first, since it may wait for another search or refuse
     try:
         run = _Run(target, store, entry, effort, reuse, events or Events(), stop or StopToken())
-        result = run.search(measurer, finalists, elimination_s)
+        result = run.search(measurer, finalists, comparison)
     finally:
         measurer.close()
     run.end(result)
@@ -75,7 +75,7 @@ class _Run:
         self._winners = self._near_winners()
         self._id = store.start_run(entry.signature, entry.problem, target.provenance, self._settings())
 
-    def search(self, measurer: Measurer, finalists: Finalists, elimination_s: float | None) -> Result:
+    def search(self, measurer: Measurer, finalists: Finalists, comparison: ComparisonSettings) -> Result:
         """Search, and write each trial the moment it ends."""
         problem, space, effort = self._entry.problem, self._target.space, self._effort
         # Configs that a joint search measured were chosen for other problems too: they are no effort for this one.
@@ -95,7 +95,7 @@ class _Run:
                     late_winners=self._late_winners,
                     on_trial=self._on_trial,
                     finalists=finalists,
-                    elimination_s=elimination_s,
+                    comparison=comparison,
                     stop=self._stop,
                 )
         except BaseException as error:

@@ -1,21 +1,21 @@
-"""Recorded spaces in the place of a GPU: what is said where they stand in for one, and where none can."""
+"""Recorded spaces that stand in for a GPU: the note about what is replayed, and the error if nothing is recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.cli.text import say
+from tuner import recorded
 from tuner.errors import NoDevice
 from tuner.kernels.spec import Problem
-from tuner.measure import recorded
+from tuner.tuning.events import Events
 
 
-def say_what_stands_in(found: Sequence[Sequence[recorded.RecordedSpace]], left_out: int = 0) -> None:
-    """Says what is replayed.
+def note_what_stands_in(found: Sequence[Sequence[recorded.RecordedSpace]], events: Events, left_out: int = 0) -> None:
+    """Report what is replayed.
 
     Args:
-        found: of each problem the space that is replayed, then those that --replay could name instead.
-        left_out: how many problems were not recorded.
+        found: for each problem the space that is replayed, then those that --replay could name instead.
+        left_out: number of problems that were not recorded.
     """
     names = ", ".join(sorted(first.name for first, *_ in found))
     others = [space for _, *rest in found for space in rest]
@@ -25,11 +25,13 @@ def say_what_stands_in(found: Sequence[Sequence[recorded.RecordedSpace]], left_o
         alone = len(found) + left_out == 1
         given = " or ".join(space.name for space in others) if alone else "NAME, one problem at a time"
         also = f" (also recorded on {cards}: --replay {given})"
-    say(f"No GPU here: replaying {names}{also}{f'; {left_out} that were not recorded are left out' * bool(left_out)}.")
+    events.note(
+        f"No GPU here: replaying {names}{also}{f'; {left_out} that were not recorded are left out' * bool(left_out)}."
+    )
 
 
 def none_recorded(problems: Sequence[Problem]) -> NoDevice:
-    """The error where there is no GPU and none of these problems was recorded; it names the spaces of their ops."""
+    """Return the error if there is no GPU and no problem was recorded; it names the spaces of their ops."""
     what = f"no recorded space of {problems[0].text}"
     if len(problems) > 1:
         what = f"a recorded space of none of these {len(problems)} problems"

@@ -1,4 +1,4 @@
-"""Whether a stored answer still holds: checked again, and timed again beside its ties and the default."""
+"""Verification of a stored answer: checked again, and timed again beside its ties and the default."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tuner.errors import NothingFound
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import Answer, Comparison, Evidence, Interval, Measurement, median
-from tuner.search.loop import search
-from tuner.search.verdict import EQUIVALENT, interval_of_median, ratio
+from tuner.search import ComparisonSettings, search
+from tuner.search.verdict import VERDICT, interval_of_median, ratio
 
 _TIES = 4
-"""How many of an answer's ties it is compared with again."""
+"""Ties of an answer that it is compared with again, at most."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What came of an answer that was measured again."""
+    """The outcome of measuring an answer again."""
 
     wrong: Measurement | None = None
-    """How its config failed; nothing else is known then."""
+    """The failed measurement of its config; then nothing else is known."""
     changes: tuple[str, ...] = ()
-    """In what it no longer is what it was, in words."""
+    """Sentences, one for each way in which it differs from the stored answer."""
     latency_us: float | None = None
     interval_us: Interval | None = None
     speedup: float | None = None
-    """Default's latency over the answer's; None where one of the two is not there."""
+    """The default's latency over the answer's; None if the default does not run."""
     speedup_interval: Interval | None = None
     evidence: Evidence | None = None
     marks: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Check:
         return "wrong" if self.wrong is not None else "changed" if self.changes else "holds"
 
     def as_json(self) -> dict[str, Any]:
-        """What `tuner verify --json` says of it."""
+        """Return the `verified` part of `tuner verify --json`."""
         return {
             "outcome": self.outcome,
             "error": None if self.wrong is None else f"{self.wrong.outcome}: {self.wrong.error}",
@@ -54,19 +54,25 @@ class Check:
 
 
 def verify(answer: Answer, default: Config | None, measurer: Measurer, seed: int = 0) -> Check:
-    """Measures an answer again.
+    """Measure an answer again.
 
     Args:
-        default: today's default of the kernel; None where the card cannot run it.
-        measurer: times by the answer's policy; stays open.
+        default: the kernel's current default; None if it is not feasible.
+        measurer: times by the answer's policy; it is not closed.
 
     Raises:
-        NothingFound: the answer's config is right, and yet no duel came about.
+        NothingFound: the answer's config ran and was right, but there was no interleaved comparison.
     """
     contenders = [answer.config, *(tie.config for tie in answer.ties[:_TIES]), *([] if default is None else [default])]
     space = list(dict.fromkeys(contenders))
     result = search(
-        space, default, measurer, sampler="grid", seed=seed, finalists=lambda ranked: ranked, elimination_s=None
+        space,
+        default,
+        measurer,
+        sampler="grid",
+        seed=seed,
+        finalists=lambda ranked: ranked,
+        comparison=ComparisonSettings(elimination_s=None),
     )
     (own,) = [measurement for measurement in result.measurements if measurement.config == answer.config]
     if not own.ok:
@@ -80,17 +86,17 @@ def verify(answer: Answer, default: Config | None, measurer: Measurer, seed: int
 def judge(
     answer: Answer, default: Config | None, contenders: Sequence[Config], comparison: Comparison, evidence: Evidence
 ) -> Check:
-    """What new rounds say of an answer. It changed where they contradict it by more than 1 %, with confidence.
+    """Return what new rounds say of an answer: it changed if they contradict it by more than 1 %, with confidence.
 
     Args:
-        contenders: the configs of the duel.
+        contenders: the configs of the comparison.
     """
     own = answer.config.text
     changes = []
     speedup = speedup_interval = None
     if default is not None and default in contenders:
         speedup, speedup_interval = ratio(comparison, default.text, own)
-        if speedup_interval[1] < 1 / EQUIVALENT:
+        if speedup_interval[1] < 1 / VERDICT.equivalent:
             changes.append(f"it is slower than the default: {_shown(speedup, speedup_interval)} times as fast")
         elif answer.speedup_interval is not None and _apart(answer.speedup_interval, speedup_interval):
             assert answer.speedup is not None
@@ -119,13 +125,13 @@ def judge(
 
 
 def overlap(a: Interval, b: Interval) -> bool:
-    """Whether two intervals have a value in common."""
+    """Return whether two intervals have a value in common."""
     return a[0] <= b[1] and b[0] <= a[1]
 
 
 def _apart(before: Interval, now: Interval) -> bool:
-    """Whether they are more than 1 % apart."""
-    return not overlap((before[0] / EQUIVALENT, before[1] * EQUIVALENT), now)
+    """Return whether two intervals are more than 1 % apart."""
+    return not overlap((before[0] / VERDICT.equivalent, before[1] * VERDICT.equivalent), now)
 
 
 def _shown(value: float, interval: Interval) -> str:

@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping
 from tuner.db.store import Store
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup.neighbours import distance
-from tuner.search.loop import Result
+from tuner.search import Result
 from tuner.tuning.target import Target
 from tuner.tuning.winners import Winner, promising
 
 
 def near_winners(store: Store, target: Target, signature: Signature, problem: Problem) -> dict[Config, Winner]:
-    """Return feasible configs that won near problems, the most promising first; measured and replayed ones stay apart."""
+    """Return feasible configs that won near problems, the most promising first.
+
+    A replay takes winners of replays alone, and a measured search measured ones.
+    """
     recorded = target.provenance.recorded is not None
     answers = [
         stored for stored in store.answers(op=problem.op) if (stored.provenance.recorded is not None) == recorded
@@ -24,7 +27,7 @@ def near_winners(store: Store, target: Target, signature: Signature, problem: Pr
 def transfer_losses(
     winners: Mapping[Config, Winner], problem: Problem, result: Result
 ) -> Iterator[tuple[int, float, float]]:
-    """Yield for each measured winner the id of its answer, its distance in octaves, and its slowdown on this problem."""
+    """Yield for each measured winner the id of its answer, its distance in octaves, and its slowdown here."""
     for config, winner in winners.items():
         slowdown = result.slowdown(config)
         if winner.answer is not None and slowdown is not None:

@@ -1,4 +1,4 @@
-"""The choice of winners that a search measures first: of near problems, other dtypes and cards, older compilers and sources."""
+"""The choice of winners that a search measures first, of near problems, other dtypes, cards, compilers and sources."""
 
 from __future__ import annotations
 

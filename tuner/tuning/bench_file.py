@@ -1,24 +1,24 @@
-"""The file that `tuner bench --out` keeps rows in, and goes on from."""
+"""The file of `tuner bench --out`: rows that are not measured again."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import UsageError, reason
+from tuner.records.files import write_atomically
 from tuner.tuning.bench import Row, Subject, still_stands
 
 _FORMAT = 1
 
 
-class Kept:
-    """Rows by problem, card and versions: suites and cards of any number share a file. Without one, nothing is kept.
+class BenchFile:
+    """Rows by problem, card and versions, so that suites and cards of any number share a file. Without a file, no rows.
 
     Raises:
-        UsageError: the file is none of ours.
+        UsageError: the file cannot be read, or has another format.
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -28,7 +28,7 @@ class Kept:
             self._documents = _read(file)
 
     def row(self, subject: Subject) -> Row | None:
-        """The row of a subject, if it says what measuring it again would."""
+        """Return the row of a subject if measuring the subject again would be the same measurement; else None."""
         for document in self._documents:
             if (document["op"], document["problem"]) == (subject.problem.op, subject.problem.values):
                 row = Row.from_json(subject.problem, document)
@@ -37,7 +37,7 @@ class Kept:
         return None
 
     def keep(self, row: Row) -> None:
-        """Writes a row, in place of what it replaces.
+        """Write a row, in place of an earlier one of the same problem, card and versions.
 
         Raises:
             UsageError: the file cannot be written.
@@ -45,12 +45,11 @@ class Kept:
         if self._file is None:
             return
         document = row.as_json()
-        others = [other for other in self._documents if _about(other) != _about(document)]
+        others = [other for other in self._documents if _identity(other) != _identity(document)]
         self._documents = (*others, document)
-        beside = self._file.with_name(f"{self._file.name}.part")
+        text = json.dumps({"format": _FORMAT, "rows": self._documents}, indent=1)
         try:
-            beside.write_text(json.dumps({"format": _FORMAT, "rows": self._documents}, indent=1), encoding="utf-8")
-            os.replace(beside, self._file)  # whoever ends us now leaves a whole file
+            write_atomically(self._file, text)
         except OSError as error:
             raise UsageError(f"{self._file} cannot be written: {error.strerror}") from error
 
@@ -62,14 +61,14 @@ def _read(file: Path) -> tuple[Mapping[str, Any], ...]:
             raise UsageError(f"{file} has format {content['format']}, and this version reads {_FORMAT}")
         rows = tuple(content["rows"])
         for row in rows:
-            _about(row)
+            _identity(row)
         return rows
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{file} is not what tuner bench --out wrote: {reason(error)}") from error
 
 
-def _about(document: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Two rows that agree in this are one and the same, measured twice."""
+def _identity(document: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values in which two measurements of the same row agree."""
     made = document["measured_with"]
     versions = [made.get(name) for name in ("triton", "torch", "driver", "policy")]
     return (document["op"], document["problem"], document["device"], document["recorded"], *versions)

@@ -1,0 +1,17 @@
+"""Notes and progress on stderr, for every command that measures."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.tuning.progress import Progress
+
+
+class TerminalProgress(Progress):
+    """Shows a bar on a terminal; notes are lines of stderr, on a terminal or not."""
+
+    def note(self, message: str) -> None:
+        if self.is_visible:
+            super().note(message)
+        else:
+            click.echo(message, err=True)

@@ -1,0 +1,73 @@
+"""Short texts of problems, configs, latencies and failures, for terminals, notebooks and logs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from tuner.kernels.spec import Config, Problem
+from tuner.records import Answer, Evidence, Interval
+
+
+def problem_text(problem: Problem) -> str:
+    """Return `gemm  M=4096 N=4096 K=4096 dtype=bf16`; attributes at their default are left out."""
+    return f"{problem.op}  {' '.join(f'{name}={value}' for name, value in problem.stated.items())}"
+
+
+def short(problem: Problem) -> str:
+    """Return `gemm 16 x 6144 x 4096 bf16 layout=nt`; attributes at their default are left out."""
+    attributes = problem.text.split()[2 + len(problem.dims) :]
+    return " ".join([problem.op, " x ".join(map(str, problem.sizes)), problem.dtype, *attributes])
+
+
+def config_text(config: Config) -> str:
+    """Return a config on one line; knobs at their default are left out."""
+    return "  ".join(f"{name}={value}" for name, value in config.stated.items())
+
+
+def failures_text(failures: Mapping[str, int]) -> str:
+    """Return `3 timeout, 1 crashed`, the most frequent first."""
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in Counter(failures).most_common())
+
+
+def configs_text(count: int) -> str:
+    """Return `1 config` or `1,653 configs`."""
+    return f"{count:,} config{'' if count == 1 else 's'}"
+
+
+def bytes_text(count: int) -> str:
+    """Return `16 B` or `64 KiB`."""
+    return f"{count:,} B" if count < 1024 else f"{count / 1024:.4g} KiB"
+
+
+def seconds_text(seconds: Mapping[str, float]) -> str:
+    """Return the wall time by stage: `measure 12.3 s, comparison 4.0 s`."""
+    return ", ".join(f"{stage} {taken:,.1f} s" for stage, taken in seconds.items()) or "not recorded"
+
+
+def first_line(text: str, longest: int = 100) -> str:
+    """Return the first line of a text, such as a compiler's, cut to `longest` characters."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
+def us_text(latency_us: float | None) -> str:
+    """Return `179.20 us`, or `never timed`."""
+    return "never timed" if latency_us is None else f"{latency_us:,.2f} us"
+
+
+def interval_text(interval: Interval | None, decimals: int) -> str:
+    """Return `178.80 - 179.90`; an empty text for None."""
+    return "" if interval is None else f"{interval[0]:.{decimals}f} - {interval[1]:.{decimals}f}"
+
+
+def latency_text(answer: Answer) -> str:
+    """Return the latency of an answer with its interval: `179.20 us (178.80 - 179.90)`."""
+    interval = "" if answer.interval_us is None else f" ({interval_text(answer.interval_us, 2)})"
+    return f"{us_text(answer.latency_us)}{interval}"
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """Return `largest error 0.0024, allowed 0.016, over 51 checked launches`, relative to the largest value."""
+    errors = f"largest error {evidence.max_error or 0.0:.2g}, allowed {evidence.tolerance or 0.0:.2g}"
+    return f"{errors}, over {evidence.launches} checked launches" if evidence.launches > 1 else errors

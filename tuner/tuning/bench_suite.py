@@ -1,0 +1,93 @@
+"""Measuring a suite's answers beside the kernels' defaults and torch, over the lanes of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import monotonic
+
+from tuner.db.store import Store
+from tuner.errors import MeasureError, NothingFound
+from tuner.report.text import failures_text, short
+from tuner.search import Budget
+from tuner.suites.suite import Entry, Suite
+from tuner.tuning.bench import Row, Subject, bench
+from tuner.tuning.bench_file import BenchFile
+from tuner.tuning.effort import EFFORTS, Effort
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.lanes import Lane, spread
+from tuner.tuning.run import run_search, stored_answer
+from tuner.tuning.target import Target
+
+
+@dataclass(frozen=True)
+class BenchSuite:
+    """What the problems of a suite share while they are measured."""
+
+    store: Store
+    file: BenchFile
+    search_s: float | None
+    """Seconds to search a problem that has no answer yet; None: its default is measured."""
+    events: Events = field(default_factory=Events)
+    stop: StopToken = field(default_factory=StopToken)
+
+    def measure(self, suite: Suite, lanes: Sequence[Lane], on_row: Callable[[Row, int], None]) -> list[Row]:
+        """Measure each problem on the next free lane; rows are kept in the file.
+
+        Args:
+            on_row: called with each row and the number of rows so far.
+
+        Returns:
+            The rows in the suite's order; fewer than its problems if it was stopped.
+        """
+        rows: dict[str, Row] = {}
+
+        def on_result(row: Row) -> None:
+            rows[row.problem.text] = row
+            self.file.keep(row)
+            on_row(row, len(rows))
+
+        spread(suite.entries, [partial(self._row, lane) for lane in lanes], on_result, self.stop)
+        return [rows[entry.problem.text] for entry in suite.entries if entry.problem.text in rows]
+
+    def _row(self, lane: Lane, entry: Entry) -> Row | None:
+        """Return the row of a problem, searched first if it is untuned and that was asked for; None if stopped."""
+        started = monotonic()
+        try:
+            target = lane.target(entry, False)
+            subject = self._subject(entry, target)
+            if subject.answer is None and self.search_s is not None:
+                self._search(lane, entry, self.search_s)
+                subject = self._subject(entry, target)
+            row = self.file.row(subject)
+            if row is not None:
+                return row
+            measurer = target.measurer()
+            try:
+                row = bench(subject, measurer, stop=self.stop)
+            finally:
+                measurer.close()
+        except (NothingFound, MeasureError) as error:
+            row = Row(entry.problem, lane.device, "failed", error=str(error))
+        return row and replace(row, seconds=monotonic() - started)
+
+    def _subject(self, entry: Entry, target: Target) -> Subject:
+        found = stored_answer(self.store, target, entry.problem)
+        exact = found.stored is not None and not found.differences
+        return Subject(
+            entry.problem,
+            target.provenance,
+            answer=found.stored.answer.config if found.stored is not None and exact else None,
+            default=target.default,
+            flops=target.flops,
+            bytes=target.bytes,
+            roofline_limits=target.roofline_limits or self.store.roofline_limits(target.provenance.device),
+        )
+
+    def _search(self, lane: Lane, entry: Entry, seconds: float) -> None:
+        effort = Effort(Budget(EFFORTS["normal"].trials, seconds))
+        result = run_search(lane.target(entry, True), self.store, entry, effort, events=self.events, stop=self.stop)
+        if result.verdict is None and not self.stop():
+            failures = failures_text(result.failures) or "none failed"
+            self.events.note(f"{short(entry.problem)}: no answer in {seconds:g} s; {failures}")

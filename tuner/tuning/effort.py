@@ -1,0 +1,91 @@
+"""How thoroughly a problem is searched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.errors import UsageError
+from tuner.lookup.table import LookupResult
+from tuner.search import DEFAULT_SAMPLER, Budget
+
+EFFORTS: Mapping[str, Budget] = {
+    "quick": Budget(60, min_improvement_probability=0.1),
+    "normal": Budget(200, min_improvement_probability=0.05),
+    "exhaustive": Budget(),
+}
+"""Budget of each named effort; docs/studies/sampler.md has what each finds."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Budget and sampler of a search, and what it takes over from earlier runs."""
+
+    budget: Budget
+    sampler: str = DEFAULT_SAMPLER
+    seed: int = 0
+    force: bool = False
+    """Search again, and measure every config again, whatever is stored."""
+    warm_start: bool = True
+    """Measure the winners of near problems first."""
+
+    @staticmethod
+    def named(effort: str = "normal", trials: int | None = None, budget: float | None = None, **others: Any) -> Effort:
+        """Return the effort of that name.
+
+        Args:
+            trials: configs to measure at most, in place of the limits of the named effort.
+            budget: seconds a problem may take in addition to these limits.
+
+        Raises:
+            UsageError: no effort has that name.
+        """
+        if effort not in EFFORTS:
+            raise UsageError(f"an effort is {', '.join(EFFORTS)}, not {effort[:40]!r}")
+        limits = EFFORTS[effort] if trials is None else Budget(trials)
+        return Effort(replace(limits, seconds=budget), **others)
+
+    def accepts(self, found: LookupResult) -> bool:
+        """Return whether a stored answer is exact and its run searched at least as thoroughly.
+
+        The effort behind an imported answer is unknown, so its problem is searched.
+        """
+        if self.force or found.stored is None or found.differences or found.stored.taken_from is not None:
+            return False
+        settings, measured = found.stored.settings, found.stored.trials
+        if measured >= settings["space"]:
+            return True
+        own_trials = measured - settings.get("known_jointly", 0)
+        return (
+            _at_least(settings["trials"], self.budget.trials)
+            and _at_least(settings["budget_s"], self.budget.seconds)
+            and (
+                _at_most(settings.get("min_improvement_probability"), self.budget.min_improvement_probability)
+                or (self.budget.trials is not None and own_trials >= self.budget.trials)
+            )
+        )
+
+
+def _at_least(had: float | None, wanted: float | None) -> bool:
+    """Compare limits of which None is none."""
+    return had is None or (wanted is not None and had >= wanted)
+
+
+def _at_most(had: float | None, wanted: float | None) -> bool:
+    """Compare thresholds below which a search stops; None never stops it."""
+    return had is None or (wanted is not None and had <= wanted)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of `30s`, `5m`, `1h` or `30`.
+
+    Raises:
+        UsageError: the text is no duration.
+    """
+    given = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)(s|m|h)?", text)
+    seconds = float(given[1]) * {"s": 1, "m": 60, "h": 3600}[given[2] or "s"] if given else 0.0
+    if not seconds:
+        raise UsageError(f"a duration is a number with s, m or h, such as 30s, not {text[:40]!r}")
+    return seconds

@@ -1,0 +1,127 @@
+"""The job worker: tunes the problems that were asked for, one after the other."""
+
+from __future__ import annotations
+
+import os
+from socket import gethostname
+from uuid import uuid4
+
+from tuner.db.queue import MOST_TRIES, Job
+from tuner.db.store import Store
+from tuner.errors import MeasureError, StoreError, TunerError
+from tuner.lookup.table import LookupResult
+from tuner.report.text import first_line
+from tuner.tuning.effort import Effort
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.lease import Lease
+from tuner.tuning.place import Place, Targets
+from tuner.tuning.several import tune_target
+from tuner.tuning.tuned import nothing_ran
+
+_LONGEST_REASON = 300
+"""Characters of a failure's reason that are stored with the job."""
+_BROKEN = 3
+"""Jobs in a row for which nothing could be measured, after which the machine takes no more."""
+
+
+class JobWorker:
+    """Claims jobs from the store's queue and tunes their problems.
+
+    Args:
+        stop: set while a job is tuned, hands the job back; its trials are kept.
+        missed: whether problems that were looked up without an answer count as jobs.
+        lease_s: seconds for which a job is kept from other workers if this process dies.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        place: Place,
+        effort: Effort,
+        *,
+        missed: bool,
+        lease_s: float,
+        events: Events | None = None,
+        stop: StopToken | None = None,
+    ) -> None:
+        self._store, self._place, self._effort = store, place, effort
+        self._missed, self._lease_s = missed, lease_s
+        self._events, self._stop = events or Events(), stop or StopToken()
+        self._queue = store.queue
+        self._name = f"{gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+        self.failed: set[int] = set()
+        """Ids of jobs whose last try here failed."""
+        self._broken: set[int] = set()
+
+    def work(self, most: int | None = None) -> None:
+        """Do jobs, at most this number, until there are none or the stop token is set.
+
+        Raises:
+            MeasureError: nothing could be measured for several jobs in a row.
+            StoreError: the database is unreachable; the lease of the job in hand lapses.
+        """
+        done = 0
+        while self._queue.waits(self._place.able, missed=self._missed):
+            with self._place.targets() as targets:
+                while self._next(targets):
+                    done += 1
+                    if done == most or self._stop():
+                        return
+
+    def _next(self, targets: Targets) -> bool:
+        """Do a job; return whether there was one."""
+        with self._stop.watched():
+            job = self._queue.claim(self._name, self._place.able, self._lease_s, missed=self._missed)
+            if job is None:
+                return False
+            again = f", try {job.tries}" if job.tries > 1 else ""
+            self._events.note(f"Job {job.id}: {job.problem} on {job.device}{again}")
+            with Lease(self._queue, job, self._lease_s) as lease:
+                self._do(job, targets, StopToken(lambda: self._stop() or lease.is_lost))
+        return True
+
+    def _do(self, job: Job, targets: Targets, stop: StopToken) -> None:
+        try:
+            found = self._tuned(job, targets, stop)
+        except StoreError:
+            raise  # the failure cannot be stored: the lease lapses
+        except MeasureError as error:
+            self._fail(job, first_line(str(error), _LONGEST_REASON))
+            self._broken.add(job.id)
+            if len(self._broken) >= _BROKEN:
+                raise
+        except TunerError as error:
+            self._fail(job, first_line(str(error), _LONGEST_REASON))
+        except KeyboardInterrupt:
+            self._queue.hand_back(job)
+            raise
+        except BaseException as error:
+            self._fail(job, f"an unexpected {type(error).__name__}; the log of {self._name} has the traceback")
+            raise
+        else:
+            self._end(job, found)
+
+    def _tuned(self, job: Job, targets: Targets, stop: StopToken) -> LookupResult | None:
+        """Return the answer, of a search or of the store; None if it was stopped."""
+        entry = self._place.entry(job)
+        tuned = tune_target(entry, targets(entry, job.device), self._effort, self._store, self._events, stop)
+        if tuned.found is None and not stop():
+            assert tuned.result is not None
+            raise nothing_ran(tuned.result)
+        return tuned.found
+
+    def _end(self, job: Job, found: LookupResult | None) -> None:
+        if found is None or found.stored is None:
+            ours = self._queue.hand_back(job)
+            outcome = "is handed back; its trials are kept" if ours else "belongs to another worker now"
+            self._events.note(f"Job {job.id} {outcome}.")
+            return
+        self.failed.discard(job.id)
+        self._broken.clear()
+        self._queue.done(job, found.stored.run_id)
+        self._events.job_done(job, found.stored)
+
+    def _fail(self, job: Job, reason: str) -> None:
+        self.failed.add(job.id)
+        self._queue.failed(job, reason)
+        self._events.job_failed(job, reason, final=job.tries >= MOST_TRIES)

@@ -1,0 +1,239 @@
+"""The plan of a search: the size of its spaces, what is stored, and how long it would take. Measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from statistics import median
+from typing import Any
+
+from tuner import catalog, recorded
+from tuner.db.store import Store
+from tuner.errors import NoDevice, UnknownName
+from tuner.kernels.spec import Config, Problem
+from tuner.lookup.query import Query
+from tuner.lookup.table import Table
+from tuner.measure import cores, device
+from tuner.records import Device, StoredRun
+from tuner.search import Budget
+from tuner.search.space import common, feasible
+from tuner.suites.suite import Entry, Suite
+from tuner.tuning.effort import Effort
+
+
+@dataclass(frozen=True)
+class PaceSettings:
+    """Times to expect on a card without stored searches (gemm on an H200, 2026-11-28), and the runs that are read."""
+
+    newest_runs: int = 1000
+    """Stored runs from which the pace is estimated."""
+    start_s: float = 5.0
+    """Seconds to start a worker process and import a kernel."""
+    comparison_s: float = 2.0
+    """Seconds of an interleaved comparison."""
+    compile_s: float = 0.5
+    """Seconds to compile a config on one core."""
+    measure_s: float = 0.013
+    """Seconds to measure a config on the card."""
+
+
+SETTINGS = PaceSettings()
+
+
+@dataclass(frozen=True)
+class ProblemPlan:
+    """The plan of one problem."""
+
+    problem: Problem
+    combinations: int
+    """Combinations of the knobs' choices, feasible or not."""
+    space: Sequence[Config] | None
+    """The feasible configs; None if the kernel's code cannot be loaded here."""
+    stored: str
+    """Match of the stored answer; `none`."""
+    known: int
+    """Configs that earlier runs measured."""
+    trials: int
+    """Configs to measure."""
+    seconds: float
+
+    @property
+    def feasible(self) -> int | None:
+        """Number of feasible configs; None if the kernel's code cannot be loaded here."""
+        return None if self.space is None else len(self.space)
+
+    def jointly(self, common: int, budget: Budget, pace: Pace) -> ProblemPlan:
+        """Return the plan of a joint search, in which `common` configs are feasible for all problems."""
+        trials = min(budget.trials or common, common)
+        return replace(self, trials=trials, seconds=pace.seconds(trials, budget.seconds))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row of `tuner search --dry-run --json`."""
+        return {
+            "op": self.problem.op,
+            "problem": self.problem.values,
+            "combinations": self.combinations,
+            "feasible": self.feasible,
+            "stored": self.stored,
+            "known": self.known,
+            "trials": self.trials,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Expected times of a search on a card."""
+
+    trial_s: float
+    comparison_s: float
+    start_s: float
+    basis: str
+    """The searches or the assumption from which the times are estimated."""
+
+    @staticmethod
+    def on(card: Device, runs: Sequence[StoredRun]) -> Pace:
+        """Return the pace of stored searches on such cards; without any, a rough model."""
+        alike = [
+            run for run in runs if run.provenance.device.id == card.id and not run.provenance.recorded and run.trials
+        ]
+        alike = [run for run in alike if {"measure", "comparison"} <= run.seconds.keys()]
+        if alike:
+            trial_s = sum(run.seconds["measure"] for run in alike) / sum(run.trials for run in alike)
+            comparison_s = median(run.seconds["comparison"] for run in alike)
+            return Pace(trial_s, comparison_s, SETTINGS.start_s, f"by stored searches there: {len(alike)}")
+        usable = cores.usable()
+        basis = f"a guess, as none was searched there yet: {SETTINGS.compile_s:g} s of a core a config, {usable} cores"
+        trial_s = max(SETTINGS.compile_s / usable, SETTINGS.measure_s)
+        return Pace(trial_s, SETTINGS.comparison_s, SETTINGS.start_s, basis)
+
+    def seconds(self, trials: int, budget_s: float | None) -> float:
+        """Return the seconds of one problem, without the start."""
+        full = trials * self.trial_s + self.comparison_s
+        return 0.0 if trials == 0 else full if budget_s is None else min(full, budget_s)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a search of one problem or several."""
+
+    name: str
+    card: Device
+    problems: tuple[ProblemPlan, ...]
+    seconds: float
+    """Wall time of the whole search, spread over the GPUs."""
+    basis: str
+    joint: bool
+    common: int | None
+    """Number of configs that are feasible for all problems, of a joint search; None if unknown."""
+
+    @property
+    def lacking(self) -> list[str]:
+        """Reasons for which the search would find no config to measure."""
+        without = [plan.problem for plan in self.problems if plan.feasible == 0]
+        lacking = [f"no config of {problem.op} is valid for {problem.text} on {self.card.name}" for problem in without]
+        nothing_common = [f"no config is feasible for all {len(self.problems)} problems"]
+        return lacking or (nothing_common if self.joint and self.common == 0 else [])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document of `tuner search --dry-run --json`."""
+        return {
+            "device": self.card.id,
+            "problems": self.name,
+            "seconds": round(self.seconds, 1),
+            "basis": self.basis,
+            **({"feasible_for_all": self.common} if self.joint else {}),
+            "rows": [plan.as_json() for plan in self.problems],
+        }
+
+
+def plan_search(
+    suite: Suite,
+    entries: Sequence[Entry],
+    effort: Effort,
+    store: Store | None,
+    *,
+    gpus: Sequence[int],
+    device_id: str | None,
+    joint: bool = False,
+) -> Plan:
+    """Return the plan of a search.
+
+    Args:
+        entries: those of the suite, perhaps wrapped by a progress display: a gemm's rules take half a second each.
+        gpus: the GPUs here that it would measure on.
+        device_id: the card that is meant without a GPU here; None is the one that a replay would take.
+        joint: whether one config is sought for all problems.
+
+    Raises:
+        NoDevice: no card is named, and the problems were not recorded.
+        UnknownName: no card has this id.
+    """
+    runs = [] if store is None else store.runs(SETTINGS.newest_runs)
+    card = device.describe(gpus[0]) if gpus else _card_elsewhere(suite, device_id, runs)
+    pace = Pace.on(card, runs)
+    plans = [_plan(entry, effort, card, pace, store, runs, here=bool(gpus)) for entry in entries]
+    spaces = [plan.space for plan in plans if plan.space is not None]
+    shared = len(common(spaces)) if joint and len(spaces) == len(plans) else None
+    if shared is not None:
+        plans = [plan.jointly(shared, effort.budget, pace) for plan in plans]
+    seconds = sum(plan.seconds for plan in plans) / max(1, len(gpus))
+    seconds += pace.start_s if seconds else 0.0
+    return Plan(suite.name, card, tuple(plans), seconds, pace.basis, joint, shared)
+
+
+def _card_elsewhere(suite: Suite, device_id: str | None, runs: Sequence[StoredRun]) -> Device:
+    """Return the card that is meant if there is no GPU here: the named one, else the one that a replay would take."""
+    if device_id is None:
+        found = [spaces for entry in suite.entries if (spaces := recorded.of_problem(entry.problem))]
+        if not found:
+            raise NoDevice(f"there is no GPU here, and {suite.name} was not recorded; name a card with --device")
+        return (recorded.on_one_card(found) or found[0])[0].device
+    known = {run.provenance.device.id: run.provenance.device for run in runs} | recorded.devices()
+    if device_id not in known:
+        raise UnknownName(f"no device is known as {device_id[:80]!r}; known are {', '.join(sorted(known))}")
+    return known[device_id]
+
+
+def _plan(
+    entry: Entry,
+    effort: Effort,
+    card: Device,
+    pace: Pace,
+    store: Store | None,
+    runs: Sequence[StoredRun],
+    *,
+    here: bool,
+) -> ProblemPlan:
+    source, space = _feasible(entry, card)
+    size = None if space is None else len(space)
+    problem, budget = entry.problem, effort.budget
+    answers = [] if store is None else store.answers(op=problem.op, device=card.id)
+    measured = Table(card.id, [stored for stored in answers if not stored.provenance.recorded])
+    query = Query.for_environment(problem, device.environment(), source) if here else Query(problem, source=source)
+    found = measured.find(query)
+    known = 0 if effort.force else next(_measured_by_runs(problem, card, source, runs), 0)
+    limits = [number for number in (budget.trials, size) if number is not None]
+    trials = 0 if effort.accepts(found) else max(0, min(limits, default=0) - known)
+    combinations = prod(len(knob.choices) for knob in entry.signature.knobs)
+    return ProblemPlan(problem, combinations, space, found.match, known, trials, pace.seconds(trials, budget.seconds))
+
+
+def _feasible(entry: Entry, card: Device) -> tuple[str | None, Sequence[Config] | None]:
+    """Return the source hash and the feasible configs, of the kernel's code or of a recorded space."""
+    try:
+        kernel = catalog.resolve(entry.reference)
+    except NoDevice:
+        spaces = [space for space in recorded.of_problem(entry.problem) if space.device == card]
+        return next(((space.source, [m.config for m in space.measurements]) for space in spaces), (None, None))
+    return kernel.source, list(feasible(kernel, entry.problem, card.limits))
+
+
+def _measured_by_runs(problem: Problem, card: Device, source: str | None, runs: Sequence[StoredRun]) -> Iterator[int]:
+    """Yield for each run of the problem alone, the newest first, the number of configs known at its end."""
+    for run in runs:
+        made = run.provenance
+        alone = run.problem == problem and "joint" not in run.settings
+        if alone and (made.device, made.source, made.recorded) == (card, source, None):
+            yield run.trials + run.settings.get("known", 0) - run.settings.get("known_jointly", 0)

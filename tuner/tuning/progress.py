@@ -1,0 +1,127 @@
+"""The progress of tuning on a terminal or in a notebook."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from importlib.util import find_spec
+from math import inf
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from tuner.kernels.spec import Problem
+from tuner.records import Measurement
+from tuner.report.text import failures_text, first_line, short, us_text
+from tuner.tuning.events import Events
+from tuner.tuning.tuned import Tuned
+
+_log = logging.getLogger("tuner")
+
+
+def speed_text(joined: float) -> str:
+    """Return a joint ratio of latencies as a speed: above 1, faster than the defaults."""
+    return f"{1 / joined:.3f} x default"
+
+
+class Progress(Events):
+    """Shows a bar for each search, and notes as lines; without a terminal or a notebook, notes go to the log `tuner`.
+
+    In a notebook bars need `ipywidgets`; without it only lines are shown.
+
+    Args:
+        console: where to show it; None is stderr, or the output of a notebook's cell.
+        bars: whether to show bars.
+    """
+
+    def __init__(self, console: Console | None = None, *, bars: bool = True) -> None:
+        self._console = Console(stderr=True) if console is None else console
+        self._bars = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[best]}"),
+            TextColumn("[red]{task.fields[failures]}"),
+            TimeRemainingColumn(compact=True),
+            console=self._console,
+            transient=True,
+        )
+        can_update = self._console.is_terminal or (self._console.is_jupyter and find_spec("ipywidgets") is not None)
+        self._bars.disable = not (bars and can_update)
+        self._searches: dict[Problem | None, _Search] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether a person sees what is printed."""
+        return self._console.is_terminal or self._console.is_jupyter
+
+    def note(self, message: str) -> None:
+        if self.is_visible:
+            self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+        else:
+            _log.info("%s", message)
+
+    def search_started(self, problem: Problem | None, trials: int, known: int) -> None:
+        name = "" if problem is None or not self._console.is_jupyter else short(problem)
+        task = self._bars.add_task(name, total=trials, completed=known, best="starting", failures="")
+        self._searches[problem] = _Search(task)
+
+    def trial(self, problem: Problem | None, measurement: Measurement) -> None:
+        search = self._searches[problem]
+        if measurement.ok:
+            search.best_us = min(search.best_us, measurement.latency_us)
+        else:
+            search.failures[measurement.failure] += 1
+        best = "none yet"
+        if search.best_us < inf:
+            best = f"best {us_text(search.best_us) if problem is not None else speed_text(search.best_us)}"
+        self._bars.update(search.task, advance=1, best=best, failures=failures_text(search.failures))
+
+    def round(self, problem: Problem | None, rounds: int, contenders: int) -> None:
+        text = f"comparing {contenders} configs, {rounds} rounds"
+        self._bars.update(self._searches[problem].task, best=text)
+
+    def search_ended(self, problem: Problem | None) -> None:
+        self._bars.remove_task(self._searches.pop(problem).task)
+
+    def tuned(self, tuned: Tuned, done: int, total: int) -> None:
+        self.note(f"{done:>{len(str(total))}}/{total}  {tuned_line(tuned)}")
+
+
+class _Search:
+    """The state of a search's bar."""
+
+    def __init__(self, task: TaskID) -> None:
+        self.task = task
+        self.best_us = inf
+        self.failures: Counter[str] = Counter()
+
+
+def tuned_line(tuned: Tuned) -> str:
+    """Return the outcome of one of several problems on a line."""
+    answer = tuned.answer
+    if answer is None:
+        return f"{short(tuned.problem)}: failed, {first_line(tuned.error)}"
+    parts = [f"{answer.kind} {us_text(answer.latency_us)}"]
+    parts += [f"{ratio} x {name}" for name, ratio in speed_texts(tuned).items() if ratio]
+    parts.append("as stored" if tuned.result is None else f"{tuned.seconds:.1f} s")
+    return f"{short(tuned.problem)}: {', '.join(parts)}"
+
+
+def speed_texts(tuned: Tuned) -> dict[str, str]:
+    """Return the answer's speed over torch and over the default; above 1, the answer is faster; empty if unknown."""
+    speedup = None if tuned.answer is None else tuned.answer.speedup
+    return {
+        "torch": "" if tuned.vendor is None else f"{tuned.vendor.ratio:.3f}",
+        "default": "" if speedup is None else f"{speedup:.3f}",
+    }

@@ -1,0 +1,62 @@
+"""The outcome of tuning one problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.db.store import Store
+from tuner.errors import NothingFound
+from tuner.kernels.spec import Problem
+from tuner.lookup.table import LookupResult
+from tuner.records import Answer
+from tuner.report.text import failures_text
+from tuner.report.vendor import VendorSpeedup, vendor_speedup
+from tuner.search import Result
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The outcome for one problem: its answer, by a search or as it was stored; or an error."""
+
+    problem: Problem
+    found: LookupResult | None = None
+    """The answer with its evidence and provenance; None if there is none."""
+    result: Result | None = None
+    """The search; None if a stored answer was good enough, or nothing could be measured."""
+    error: str = ""
+    seconds: float = 0.0
+    """Wall time since the problem before was done."""
+    vendor: VendorSpeedup | None = None
+    """The vendor's latency over the answer's; None if the vendor was not timed."""
+
+    @staticmethod
+    def of(store: Store, found: LookupResult, result: Result | None = None) -> Tuned:
+        """Return the outcome whose answer the store gave."""
+        return Tuned(found.problem, found, result, vendor=vendor_speedup(store, found.stored))
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer; None if the search failed or was interrupted."""
+        stored = None if self.found is None else self.found.stored
+        return None if stored is None else stored.answer
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the search was stopped before it had an answer."""
+        return self.answer is None and self.result is not None and self.result.stopped == "interrupted"
+
+    def as_json(self, snapshot: str) -> dict[str, Any]:
+        """Return the document of `tuner search --json`: that of `tuner best --json`, and how the answer came about."""
+        seconds = {"seconds": round(self.seconds, 2)}
+        if self.found is None:
+            head = {"op": self.problem.op, "problem": self.problem.values}
+            return {**head, "match": "failed", "error": self.error, "searched": True, "tried": None, **seconds}
+        tried = None if self.found.stored is None else self.found.stored.trials
+        return {**self.found.as_json(snapshot), "searched": self.result is not None, "tried": tried, **seconds}
+
+
+def nothing_ran(result: Result) -> NothingFound:
+    """Return the error of a search in which no config ran and was right."""
+    counted = failures_text(result.failures) or "none was measured in time"
+    return NothingFound(f"no config ran right: {counted}; nothing is stored")
