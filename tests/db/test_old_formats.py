@@ -1,0 +1,211 @@
+"""What earlier versions wrote still opens and answers: a database of schema 0003 and a snapshot, with three answers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import postgres
+import pytest
+from sqlalchemy import JSON, Boolean, MetaData, insert, text
+from stored import address, outside, rows
+
+from tuner.db import revisions
+from tuner.db.database import Database
+from tuner.db.revisions import HEAD
+from tuner.db.store import Store, database_at
+from tuner.errors import StoreError
+from tuner.lookup import bundle
+from tuner.lookup.query import Query
+from tuner.lookup.table import Table
+from tuner.records import COLD, RooflineLimits, StoredAnswer
+from tuner.records.document import answer_document
+
+OLD = Path(__file__).parents[1] / "old"
+H200 = "nvidia-h200"
+RENAMED = {"hope": "min_improvement_probability", "duel": "comparison"}
+
+
+def write_old(file: Path) -> Path:
+    file.write_bytes(gzip.decompress((OLD / "schema-0003.sqlite.gz").read_bytes()))
+    return file
+
+
+def old_rows(table: str) -> list[dict[str, Any]]:
+    """The rows of the old database, oldest first, read by sqlite3 alone."""
+    with TemporaryDirectory() as folder, closing(sqlite3.connect(write_old(Path(folder, "old.db")))) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1")]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """The old database, as a file and loaded into PostgreSQL at the same schema."""
+    if request.param == "sqlite":
+        return database_at(write_old(tmp_path / "tuner.db"))
+    cluster: postgres.Cluster = request.getfixturevalue("cluster")
+    database = database_at(cluster.empty())
+    load(database)
+    return database
+
+
+def load(database: Database) -> None:
+    """Write the old rows into the tables of schema 0003."""
+    with outside(database).begin() as connection:
+        revisions.upgrade(connection, "0003")
+        metadata = MetaData()
+        metadata.reflect(connection)
+        for table in metadata.sorted_tables:
+            if table.name == "alembic_version":
+                continue
+            documents = {column.name for column in table.columns if isinstance(column.type, JSON)}
+            booleans = {column.name for column in table.columns if isinstance(column.type, Boolean)}
+            for row in old_rows(table.name):
+                read = {name: json.loads(row[name]) for name in documents if row[name] is not None}
+                connection.execute(insert(table).values(row | read | {name: bool(row[name]) for name in booleans}))
+            if "id" in table.columns:
+                next_id = f"(SELECT coalesce(max(id), 0) + 1 FROM {table.name})"
+                connection.execute(text(f"SELECT setval('{table.name}_id_seq', {next_id}, false)"))
+
+
+@pytest.fixture
+def store(old: Database) -> Iterator[Store]:
+    """The old database, brought to today's schema."""
+    if not old.migrates_on_open:
+        Store.upgrade(old)
+    with closing(Store.open(old)) as store:
+        yield store
+
+
+def test_answers_are_as_they_were(store: Store) -> None:
+    answers, before = store.answers(), old_rows("answers")
+    assert [stored.id for stored in answers] == [1, 2, 3]
+    for stored, row in zip(answers, before, strict=True):
+        answer = stored.answer
+        assert (answer.problem.text, answer.kind) == (row["problem"], row["kind"])
+        assert dict(answer.config) == json.loads(row["config"])
+        assert (answer.latency_us, answer.speedup) == (row["latency_us"], row["speedup"])
+        assert (answer.default_latency_us, answer.vendor_latency_us) == (
+            row["default_latency_us"],
+            row["vendor_latency_us"],
+        )
+        assert [answer.interval_us, answer.speedup_interval] == [
+            tuple(json.loads(row[name])) for name in ("interval_us", "speedup_interval")
+        ]
+        assert [(dict(tie.config), tie.slowdown, list(tie.interval)) for tie in answer.ties] == [
+            (tie["config"], tie["slowdown"], tie["interval"]) for tie in json.loads(row["ties"])
+        ]
+        assert (answer.unresolved, answer.flops, answer.bytes) == (row["unresolved"], row["flops"], row["bytes"])
+        evidence = json.loads(row["evidence"])
+        assert (answer.evidence.max_error, answer.evidence.launches) == (evidence["max_error"], evidence["launches"])
+        assert stored.provenance.device.id == row["device"] == H200
+        assert (stored.provenance.source, stored.created_at) == (row["source"], row["created_at"])
+
+
+def test_they_serve(store: Store) -> None:
+    for stored in store.answers():
+        table = Table(H200, store.answers(op=stored.answer.problem.op))
+        provenance = stored.provenance
+        query = Query(stored.answer.problem, provenance.environment.triton, provenance.source, policy=COLD.text)
+        found = table.find(query)
+        assert found.stored == stored
+        assert found.stale == (f"recorded: replayed from {provenance.recorded}, not measured here",)
+
+
+def test_runs_are_as_they_were_but_for_two_names(store: Store) -> None:
+    runs = {run.id: run for run in store.runs(10)}
+    for row in old_rows("runs"):
+        run = runs[row["id"]]
+        settings, seconds = json.loads(row["settings"]), json.loads(row["seconds"])
+        assert "hope" in settings
+        assert "duel" in seconds
+        assert run.settings == {RENAMED.get(name, name): value for name, value in settings.items()}
+        assert run.seconds == {RENAMED.get(name, name): value for name, value in seconds.items()}
+        assert (run.status, run.stopped, run.started_at) == (row["status"], row["stopped"], row["started_at"])
+        assert (run.provenance.recorded, run.provenance.policy) == (row["recorded"], row["policy"])
+
+
+def test_trials_rounds_and_limits_are_as_they_were(store: Store) -> None:
+    trials, rounds = old_rows("trials"), old_rows("rounds")
+    for run in store.runs(10):
+        measured, comparison = store.known_to(run), store.comparison(run.id)
+        own = [row for row in trials if row["run_id"] == run.id]
+        assert [(m.config.text, str(m.outcome), list(m.samples)) for m in measured] == [
+            (row["config_text"], row["outcome"], json.loads(row["samples"])) for row in own
+        ]
+        assert comparison is not None
+        assert [dict(zip(comparison.contenders, latencies, strict=True)) for latencies in comparison.rounds] == [
+            json.loads(row["latencies"]) for row in rounds if row["run_id"] == run.id
+        ]
+    assert len(trials) == 140
+    (card,) = store.cards()
+    (device,) = old_rows("devices")
+    assert store.roofline_limits(card) == RooflineLimits(**json.loads(device["ceilings"]))
+
+
+def test_it_is_written_on(store: Store) -> None:
+    run, *_ = store.runs(1)
+    again = store.start_run(run.signature, run.problem, run.provenance, {"min_improvement_probability": 0.1})
+    for measurement in store.known_to(run):
+        store.add_trial(again, measurement)
+    (last,) = store.answers_of(run.id)
+    comparison = store.comparison(run.id)
+    assert comparison is not None
+    assert store.add_answer(again, last.answer, last.provenance, "trials", {"comparison": 1.0}, comparison) == 4
+    assert store.answers_of(again)[0].answer == last.answer
+
+
+def test_the_stage_of_a_trial_that_failed_in_the_comparison_has_its_new_name(old: Database) -> None:
+    with outside(old).begin() as connection:
+        connection.execute(text("UPDATE trials SET outcome = 'crashed', stage = 'duel' WHERE id = 7"))
+        connection.execute(text("UPDATE runs SET seconds = NULL, ended_at = NULL WHERE id = 3"))
+    Store.upgrade(old)
+    assert rows(old, "SELECT id FROM trials WHERE stage = 'comparison'") == [(7,)]
+    assert rows(old, "SELECT id FROM trials WHERE stage = 'duel'") == []
+    assert rows(old, "SELECT id FROM runs WHERE seconds IS NULL") == [(3,)]
+
+
+def test_only_the_upgrade_command_changes_postgresql(cluster: postgres.Cluster) -> None:
+    old = database_at(cluster.empty())
+    load(old)
+    with pytest.raises(StoreError, match=f"has schema 0003, and this version needs {HEAD}; tuner db upgrade brings it"):
+        Store.open(old)
+    environment = os.environ | {"TUNER_DB": address(old)}
+    upgrade = [sys.executable, "-P", "-m", "tuner", "db", "upgrade"]
+    done = subprocess.run(upgrade, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{old} has schema {HEAD} now, after 0003\n"), done.stderr
+    with closing(Store.open(old, create=False)) as store:
+        assert len(store.answers()) == 3
+
+
+def test_a_snapshot_holds_the_answers_of_its_store(store: Store) -> None:
+    held = bundle.read(OLD / "bundle-1.json")
+    assert held.skipped == ()
+    assert held.snapshot == store.snapshot
+    assert held.signatures == store.signatures()
+
+    def documents(answers: list[StoredAnswer]) -> list[dict[str, Any]]:
+        return [answer_document(stored) | {"id": stored.id, "problem": stored.answer.problem} for stored in answers]
+
+    assert documents(list(held.answers)) == documents(store.answers())
+    for stored in held.answers:
+        found = Table(H200, held.answers).find(Query(stored.answer.problem))
+        assert found.stored is not None
+        assert found.stored == stored
+
+
+def test_it_is_exported_again_as_it_was_but_for_two_names(store: Store, tmp_path: Path) -> None:
+    before = bundle.read(OLD / "bundle-1.json")
+    after = bundle.write(tmp_path / "a.json.gz", store.snapshot, list(store.signatures().values()), store.answers())
+    assert [stored.answer for stored in after.answers] == [stored.answer for stored in before.answers]
+    for old, new in zip(before.answers, after.answers, strict=True):
+        assert new.settings == {RENAMED.get(name, name): value for name, value in old.settings.items()}
