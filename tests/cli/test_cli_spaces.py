@@ -1,4 +1,4 @@
-"""`tuner spaces` as its users have it."""
+"""`tuner spaces`, run as a process."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _tuner(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_spaces_are_listed_and_written_for_other_tools(tmp_path: Path) -> None:
     listed = _tuner()
     assert [line.split()[0] for line in listed.stdout.splitlines() if "NVIDIA" in line] == recorded.names()
-    told = json.loads(_tuner("--json").stdout)
-    assert (SOFTMAX, 402) in [(one["space"], one["configs"]) for one in told]
-    assert [one["space"] for one in told] == recorded.names()
+    listed_json = json.loads(_tuner("--json").stdout)
+    assert (SOFTMAX, 402) in [(one["space"], one["configs"]) for one in listed_json]
+    assert [one["space"] for one in listed_json] == recorded.names()
     written = _tuner(SOFTMAX, TRANSPOSE, "--export", "kernel-tuner", "--out", str(tmp_path / "new"))
     files = [Path(line) for line in written.stdout.splitlines()]
     assert [file.name for file in files] == [f"{SOFTMAX}.json", f"{TRANSPOSE}.json"]
@@ -41,11 +41,11 @@ def test_spaces_are_listed_and_written_for_other_tools(tmp_path: Path) -> None:
     assert recorded.load(t4) == recorded.load(SOFTMAX)
 
 
-def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_and_an_unknown_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused = _tuner(SOFTMAX, "--export", "t4", "--out", str(tmp_path / "file" / "folder"))
     assert refused.returncode == 2
-    assert "cannot be written: Not a directory" in refused.stderr
+    assert "cannot be written: Not a directory; give another folder with --out" in refused.stderr
     unknown = _tuner("nowhere")
     assert unknown.returncode == 2
     assert "no recorded space is called 'nowhere'; tuner spaces lists all" in unknown.stderr

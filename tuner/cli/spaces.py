@@ -1,4 +1,4 @@
-"""`tuner spaces`: the recorded search spaces that ship, as files for other tools."""
+"""`tuner spaces`: list the recorded spaces that ship, or write them for other tools."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tuner.cli.ops import json_option
 from tuner.cli.text import print_json
 from tuner.errors import UsageError
 from tuner.exchange import kernel_tuner
+from tuner.records import files
 
 
 def _t4(space: recorded.RecordedSpace) -> tuple[str, bytes]:
@@ -74,9 +75,11 @@ def _write(spaces: Sequence[recorded.RecordedSpace], export: str, out: Path) -> 
         name, content = _FORMATS[export](space)
         try:
             out.mkdir(parents=True, exist_ok=True)
-            (out / name).write_bytes(content)
+            files.write_atomically(out / name, content)
         except OSError as error:
-            raise UsageError(f"{out / name} cannot be written: {error.strerror}") from error
+            raise UsageError(
+                f"{out / name} cannot be written: {error.strerror}; give another folder with --out"
+            ) from error
         click.echo(str(out / name))
 
 
@@ -86,7 +89,7 @@ command = click.Command(
     params=[
         click.Argument(["names"], nargs=-1, metavar="[SPACE]..."),
         click.Option(
-            ["--export"], type=click.Choice([*_FORMATS]), help="Write them for other tools, and print the files' names."
+            ["--export"], type=click.Choice([*_FORMATS]), help="Write them for other tools, and print the paths."
         ),
         click.Option(
             ["--out"],

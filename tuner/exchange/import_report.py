@@ -31,7 +31,7 @@ class ImportReport:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the store has none of these answers, neither from now nor from before."""
+        """True if none of these answers is in the store, neither written now nor before."""
         return not self.stored and not self.outcomes[ImportOutcome.ALREADY_STORED]
 
     def as_json(self) -> dict[str, Any]:

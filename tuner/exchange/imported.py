@@ -1,4 +1,4 @@
-"""Values of an import: the files, what they state, what the user adds, and what is skipped."""
+"""Values of an import: files, the configs in them, the user's options, and skipped parts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ImportFile:
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What the user states about files that do not state it themselves."""
+    """Values that the user states for files that lack them."""
 
     op: str | None = None
     device: str | None = None

@@ -24,7 +24,7 @@ _SUFFIX = ".json.gz"
 
 @dataclass(frozen=True)
 class ShippedSettings:
-    """How a name is matched and a file's head is read."""
+    """Settings of name suggestions and of reading a file's head."""
 
     min_similarity: float = 0.9
     """Least similarity of a suggested name, by `difflib`'s ratio from 0 to 1."""

@@ -1,7 +1,7 @@
 """A recorded space and its file format.
 
 A file is gzipped JSON in the T4 results schema, times in milliseconds. What T4 has no field for stands under the key
-`tuner`, before the results. There the rounds of the interleaved comparison are called `duel`.
+`tuner`, before the results.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tuner.errors import UsageError, reason
 from tuner.kernels.spec import cdiv
 
 DEFAULT_TOKENS = (1, 16, 64, 256, 1024, 4096)
-"""Numbers of tokens of the problems if none are given: from decoding of one sequence to prefill."""
+"""Token counts of the problems if none are given, from decoding of one sequence to prefill."""
 _DENSE = {"llama", "mistral", "qwen2", "qwen3"}
 _SPARSE = {"mixtral", "qwen3_moe"}
 _MAX_CHARACTERS = 1 << 20
