@@ -35,7 +35,7 @@ class ImportOutcome(StrEnum):
 
     @property
     def is_stored(self) -> bool:
-        """Whether the answer was written."""
+        """True if the answer was written."""
         return self in (ImportOutcome.STORED, ImportOutcome.REPLACED_IMPORTED, ImportOutcome.REPLACED_MEASURED)
 
 
