@@ -13,7 +13,7 @@ import yaml
 from helpers import A100, H200
 from served import GEMM, answer, problem
 
-from tuner.db.intake import Arrival, Fate
+from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.store import Store
 from tuner.records import IMPORTED, Answer, Environment, Provenance
 
@@ -46,9 +46,9 @@ def test_every_answer_of_the_card_is_measured_again(migrated: Path, tmp_path: Pa
     answer(store, problem(M=256), A100)
     answer(store, problem(M=512), replayed="gemm-512x512x512-bf16-nvidia-h200")
     config = GEMM.default_config(problem(M=1024), H200.limits)
-    claimed = Answer(problem(M=1024), IMPORTED, config, None, None, None, None, None, None)
-    claim = Arrival(GEMM.signature, claimed, Provenance(H200, Environment(""), "", "unknown"), "E=8.json")
-    assert store.take_in([claim]) == [Fate.STORED]
+    untimed = Answer(problem(M=1024), IMPORTED, config, None, None, None, None, None, None)
+    imported = ImportedAnswer(GEMM.signature, untimed, Provenance(H200, Environment(""), "", "unknown"), "E=8.json")
+    assert store.import_answers([imported]) == [ImportOutcome.STORED]
     store.close()
     recorder = tmp_path / "bin" / "tuner"
     recorder.parent.mkdir()

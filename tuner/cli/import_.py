@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -18,10 +17,9 @@ from tuner.cli.text import print_json
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import NoDevice, UnknownName
-from tuner.exchange.convert import answers_of_bundle, to_answers
 from tuner.exchange.import_report import ImportReport
-from tuner.exchange.imported import ImportOptions, Skipped
-from tuner.exchange.reader import ReadFiles, read
+from tuner.exchange.imported import ImportOptions
+from tuner.exchange.importing import import_files
 from tuner.kernels.spec import Signature
 from tuner.measure import device
 from tuner.records import Device
@@ -41,37 +39,21 @@ def _import(
     db: Database | None,
     as_json: bool,
 ) -> int:
-    content = read(paths, ImportOptions(op, device_id, triton, problem))
     with closing(Store.open(db or default_database())) as store:
-        report = _store(store, content, replace=replace)
+        stored = store.signatures()
+        report = import_files(
+            paths,
+            store,
+            ImportOptions(op, device_id, triton, problem),
+            lambda op: _known_signature(op, stored),
+            lambda id: _known_device(store, id),
+            replace=replace,
+        )
     if as_json:
         print_json(report.as_json())
     else:
         _print(report)
     return 1 if report.is_empty else 0
-
-
-def _store(store: Store, content: ReadFiles, *, replace: bool) -> ImportReport:
-    """Store the answers of the files, and return the report."""
-    stored = store.signatures()
-    converted, skipped = to_answers(
-        content.configs, lambda op: _known_signature(op, stored), lambda id: _known_device(store, id)
-    )
-    answers = [(answer.origin, answer) for answer in converted]
-    answers += [(file, answer) for file, bundle in content.bundles for answer in answers_of_bundle(bundle)]
-    outcomes = store.import_answers([answer for _, answer in answers], replace=replace)
-    not_stored = (
-        Skipped(file, str(outcome))
-        for (file, _), outcome in zip(answers, outcomes, strict=True)
-        if not outcome.is_stored
-    )
-    return ImportReport(
-        files=content.files,
-        read=content.count,
-        outcomes=Counter(outcomes),
-        skipped=(*content.skipped, *skipped, *not_stored),
-        not_understood=content.not_understood,
-    )
 
 
 def _known_signature(op: str, stored: Mapping[str, Signature]) -> Signature | None:

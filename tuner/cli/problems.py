@@ -29,7 +29,7 @@ PROBLEMS: list[click.Parameter] = [
         type=_FILE,
         metavar="config.json",
         help="The GEMMs of a model, from its Hugging Face config: of --M tokens, else "
-        f"{', '.join(map(str, projections.DEFAULT_TOKENS))}.",
+        f"{', '.join(map(str, projections.SETTINGS.tokens))}.",
     ),
     click.Option(["--tp"], type=click.IntRange(1), metavar="CARDS", help="Number of cards that share --model."),
 ]
@@ -115,7 +115,7 @@ def _of_model(signature: Signature, given: Mapping[str, str], file: Path, tp: in
     tokens = (
         [signature.problem({"M": M})["M"] for M in given["M"].split(",")]
         if "M" in given
-        else projections.DEFAULT_TOKENS
+        else projections.SETTINGS.tokens
     )
     others = list(_combinations({name: text for name, text in given.items() if name != "M"}))
     for layer in zip(*(shape.gemms(M) for M in tokens), strict=True):

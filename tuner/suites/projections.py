@@ -16,12 +16,21 @@ from typing import Any
 from tuner.errors import UsageError, reason
 from tuner.kernels.spec import cdiv
 
-DEFAULT_TOKENS = (1, 16, 64, 256, 1024, 4096)
-"""Token counts of the problems if none are given, from decoding of one sequence to prefill."""
 _DENSE = {"llama", "mistral", "qwen2", "qwen3"}
 _SPARSE = {"mixtral", "qwen3_moe"}
-_MAX_CHARACTERS = 1 << 20
-"""Characters of a config that are read; real ones have a few thousand."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Settings of the problems of a model."""
+
+    tokens: tuple[int, ...] = (1, 16, 64, 256, 1024, 4096)
+    """Token counts if none are given, from decoding of one sequence to prefill."""
+    max_characters: int = 1 << 20
+    """Characters of a config that are read; real ones have a few thousand."""
+
+
+SETTINGS = ModelSettings()
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class ModelShape:
             yield {"M": layer.tokens(M), "N": layer.N, "K": layer.K, "dtype": self.dtype, "layout": "nt", **bias}
 
 
-def load(file: Path, tp: int = 1) -> ModelShape:
+def load(file: Path, tp: int = 1, settings: ModelSettings = SETTINGS) -> ModelShape:
     """Return the shape of the model of a `config.json`, on one of `tp` cards.
 
     Raises:
@@ -62,7 +71,7 @@ def load(file: Path, tp: int = 1) -> ModelShape:
     """
     try:
         with file.open(encoding="utf-8") as opened:
-            config = json.loads(opened.read(_MAX_CHARACTERS))
+            config = json.loads(opened.read(settings.max_characters))
         config = {**config, **(config.get("text_config") or {})}  # the language part of a multimodal model
         if config["model_type"] not in _DENSE | _SPARSE:
             known = ", ".join(sorted(_DENSE | _SPARSE))
