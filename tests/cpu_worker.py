@@ -1,4 +1,4 @@
-"""The real worker with torch's CPU for a card: run as `python -m cpu_worker` in the place of the one on a GPU."""
+"""The real worker process with torch's CPU as its device, run as `python -m cpu_worker`."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import Any
 
 from tuner.measure.card import CardMonitor
 from tuner.measure.clock import Clock, Run, Timer
+from tuner.measure.interleaved import ROUNDS_SETTINGS, RoundsSettings
 from tuner.measure.messages import Task
 from tuner.measure.processes import connect, die_with, parent
 from tuner.measure.worker import Worker, serve
 
 
 class HostClock(Clock):
-    """Times on the host, which is the device here."""
+    """Clock of the host, which is the device here."""
 
     def __init__(self, copies: int = 1) -> None:
         self._copies = copies
 
-    def copies(self, bytes: int) -> int:
+    def operand_sets(self, bytes: int) -> int:
         return self._copies
 
     def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
         def timer(count: int) -> list[float]:
-            found = []
+            samples = []
             for _ in range(count):
                 if restore is not None:
                     restore()
                 started = perf_counter()
                 for run in runs:
                     run()
-                found.append((perf_counter() - started) * 1e6 / len(runs))
-            return found
+                samples.append((perf_counter() - started) * 1e6 / len(runs))
+            return samples
 
         return timer
 
@@ -41,9 +42,14 @@ class HostClock(Clock):
         pass
 
 
-def on_cpu(task: Task, tell: Callable[[Any], None], card: CardMonitor | None = None) -> Worker:
-    """A worker on the CPU."""
-    return Worker(task, tell, card=card, device="cpu", clock=HostClock())
+def on_cpu(
+    task: Task,
+    tell: Callable[[Any], None],
+    monitor: CardMonitor | None = None,
+    rounds: RoundsSettings = ROUNDS_SETTINGS,
+) -> Worker:
+    """Return a worker on the CPU."""
+    return Worker(task, tell, monitor=monitor, device="cpu", clock=HostClock(), rounds=rounds)
 
 
 if __name__ == "__main__":

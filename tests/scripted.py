@@ -30,18 +30,18 @@ BEST = TOY.config({"A": 8, "B": 3, "num_warps": 4, "num_stages": 1})
 
 
 def bowl(config: Config) -> float:
-    """One best config, `BEST`, at 100 us; everything else is farther the more knobs differ."""
+    """Return 100 us for `BEST`, and more for each knob that differs."""
     distance = abs(config["A"] - 8) / 8 + abs(config["B"] - 3) / 2 + abs(config["num_warps"] - 4) / 4
     return 100.0 * (1 + float(distance))
 
 
 def only(config: Config, outcome: Outcome) -> Callable[[Config], Outcome]:
-    """This config ends so, all others are ok."""
+    """Return an outcome by config: this one ends so, all others are ok."""
     return lambda other: outcome if other == config else Outcome.OK
 
 
 class ScriptedMeasurer:
-    """Measures as told, in the order of submission."""
+    """Measurements by formula, in the order of submission."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ScriptedMeasurer:
 
     @property
     def measured(self) -> int:
-        """Configs that were handed back."""
+        """Number of configs that were measured."""
         return len(self.submitted) - len(self._waiting)
 
     def submit(self, config: Config) -> None:

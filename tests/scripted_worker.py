@@ -1,6 +1,6 @@
-"""A worker without a GPU: does with the toy `faulty` what its FAULT knob says, in a process that really dies.
+"""A worker process without a GPU, which fails as the FAULT knob of the toy `faulty` says.
 
-Run as `python -m scripted_worker` in the place of the real one; tests put this folder on PYTHONPATH.
+Run as `python -m scripted_worker`; tests put this folder on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome
 
 
 def latency_us(config: Config) -> float:
-    """Larger blocks are faster."""
+    """Return a latency in us that is lower for larger blocks."""
     return 100_000 / float(config["BLOCK"])
 
 
 def _first_time() -> bool:
-    """Whether no worker of this test was here before."""
+    """Return whether this is the first worker process of a test."""
     try:
         Path(os.environ["FAULTY_PIDS"]).with_name("once").touch(exist_ok=False)
     except FileExistsError:
@@ -52,9 +52,9 @@ def _measure(config: Config) -> Measurement:
 def main() -> None:
     pipe = connect()
     task = pipe.recv()
-    if task.problem["N"] == 13:  # an unlucky card
+    if task.problem["N"] == 13:  # the start fails
         sys.exit("no such device")
-    if task.problem["N"] == 14:  # a small one
+    if task.problem["N"] == 14:  # a small card
         pipe.send(Unable(f"the tensors of {task.problem.text} do not fit the memory of the card"))
         return
     pipe.send(Ready())

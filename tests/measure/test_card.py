@@ -1,4 +1,4 @@
-"""The state of a card as NVML tells it, and what it will not tell."""
+"""The state of a card as NVML reports it, and cards that report only a part."""
 
 # ruff: noqa: N802  the library's own names
 
@@ -21,7 +21,7 @@ class NVMLError_NotFound(NVMLError):  # noqa: N801  the library's own name
 
 
 class Nvml:
-    """The part of `pynvml` that is asked, with answers by script."""
+    """The used part of `pynvml`, with scripted answers."""
 
     NVMLError, NVMLError_NotFound = NVMLError, NVMLError_NotFound
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
@@ -29,7 +29,7 @@ class Nvml:
     def __init__(self) -> None:
         self.processes: list[int] = []
         self.utilization: Sequence[tuple[int, int, float]] | None = []
-        """Process, percent, seconds; None: this card does not tell."""
+        """Process, percent and time in s of each sample; None if the card does not report them."""
         self.reasons = 0
 
     def nvmlDeviceGetClockInfo(self, handle: Any, kind: int) -> int:
@@ -65,7 +65,7 @@ def test_a_quiet_card() -> None:
     assert card(Nvml()).state() == CardState(1980, 2619, 54, 412.5)
 
 
-def test_what_holds_the_clocks_down_is_named() -> None:
+def test_throttle_reasons_are_named() -> None:
     nvml = Nvml()
     nvml.reasons = 0x04 | 0x20 | 0x40 | 0x01
     state = card(nvml).state()
@@ -75,7 +75,7 @@ def test_what_holds_the_clocks_down_is_named() -> None:
     assert card(nvml).state().marks == ()
 
 
-def test_a_process_that_computes_beside_us_is_foreign() -> None:
+def test_a_computing_process_of_others_is_foreign() -> None:
     nvml = Nvml()
     nvml.processes, nvml.utilization = [7, 8], [(7, 60, 999.5), (8, 1, 999.5)]
     state = card(nvml).state()
@@ -83,12 +83,12 @@ def test_a_process_that_computes_beside_us_is_foreign() -> None:
     assert state.marks == ("contended",)
 
 
-def test_what_appears_with_our_context_is_ours_whatever_its_number() -> None:
+def test_processes_that_appear_with_our_context_are_ours() -> None:
     nvml = Nvml()
     nvml.processes = [7]
     ours = card(nvml)
     nvml.processes = [7, 31337]
-    ours.claim()
+    ours.register_own_processes()
     nvml.utilization = [(31337, 99, 999.9)]
     assert ours.state().foreign == ()
     nvml.processes = [7, 31337, 9]
@@ -96,27 +96,27 @@ def test_what_appears_with_our_context_is_ours_whatever_its_number() -> None:
     assert ours.state().foreign == (7, 9)
 
 
-def test_what_computed_a_while_ago_or_is_gone_disturbs_nobody() -> None:
+def test_old_samples_and_ended_processes_do_not_count() -> None:
     nvml = Nvml()
     nvml.processes, nvml.utilization = [7], [(7, 60, 998.0), (8, 60, 999.9)]
     assert card(nvml).state().foreign == ()
 
 
-def test_a_card_that_does_not_say_who_computes_is_taken_at_its_list() -> None:
+def test_without_utilisation_each_process_from_before_counts() -> None:
     nvml = Nvml()
     nvml.processes, nvml.utilization = [7, 8], None
     ours = card(nvml)
-    nvml.processes = [7, 31337, 31338]  # ours, and our spare
-    ours.claim()
+    nvml.processes = [7, 31337, 31338]  # worker and spare
+    ours.register_own_processes()
     assert ours.state().foreign == (7,)
 
 
-def test_a_card_that_tells_nothing_has_an_empty_state() -> None:
+def test_a_card_that_reports_nothing_has_an_empty_state() -> None:
     assert NvmlMonitor(SimpleNamespace(NVMLError=NVMLError, NVMLError_NotFound=NVMLError_NotFound), None).state() == (
         CardState()
     )
 
 
-def test_without_a_driver_nothing_is_seen() -> None:
+def test_without_a_driver_nothing_is_monitored() -> None:
     assert isinstance(open_monitor("0000:1b:00.0"), NoMonitor)
     assert open_monitor("0000:1b:00.0").state() is None

@@ -1,4 +1,4 @@
-"""The comparison with a reference: what passes, what does not, and at which tolerance."""
+"""The comparison with a reference: what passes, what fails, and the tolerance."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from helpers import toy
 from tuner import catalog
 from tuner.kernels.spec import Kernel, Problem
 from tuner.measure import check, tensors
+from tuner.measure.check import CheckSettings
 
 Tensors = dict[str, torch.Tensor]
 
 
 @pytest.fixture
 def double() -> tuple[Kernel, Problem, Tensors]:
-    """out = 2 x, its tensors drawn and its output right."""
+    """Return out = 2 x with drawn tensors and a correct output."""
     kernel = catalog.resolve(toy("double"))
     problem = kernel.signature.problem({"N": 1000})
     operands = kernel.operands(problem)
@@ -32,7 +33,7 @@ def _error(kernel: Kernel, problem: Problem, values: Tensors) -> float:
     return check.error(kernel, problem, values, {"out": values["out"]})
 
 
-def test_a_right_output_has_no_error(double: tuple[Kernel, Problem, Tensors]) -> None:
+def test_a_correct_output_has_no_error(double: tuple[Kernel, Problem, Tensors]) -> None:
     assert _error(*double) == 0
 
 
@@ -50,7 +51,7 @@ def test_one_unwritten_element_is_wrong(double: tuple[Kernel, Problem, Tensors],
     assert _error(kernel, problem, values) == inf
 
 
-def test_specials_must_stand_where_the_reference_has_them(double: tuple[Kernel, Problem, Tensors]) -> None:
+def test_nan_and_infinities_must_match_the_reference(double: tuple[Kernel, Problem, Tensors]) -> None:
     kernel, problem, values = double
     values["x"][:3] = torch.tensor([float("nan"), inf, -inf])
     values["out"].copy_(values["x"] * 2)
@@ -59,15 +60,15 @@ def test_specials_must_stand_where_the_reference_has_them(double: tuple[Kernel, 
     assert _error(kernel, problem, values) == inf
 
 
-def test_blocks_of_rows_see_every_row(double: tuple[Kernel, Problem, Tensors], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_rows_cover_each_row(double: tuple[Kernel, Problem, Tensors]) -> None:
     kernel, problem, values = double
     values["out"][999] += 1
-    monkeypatch.setattr(check, "_BLOCK_ELEMENTS", 64)
-    assert _error(kernel, problem, values) > 0.01
+    settings = CheckSettings(block_elements=64)
+    assert check.error(kernel, problem, values, {"out": values["out"]}, settings) > 0.01
 
 
 def test_a_zeroed_tile_is_wrong_and_rounding_is_not() -> None:
-    """K = 32768: an error that a fixed tolerance would refuse passes, one tile of zeros does not."""
+    """At K = 32768 an error beyond a common fixed tolerance passes, and one tile of zeros fails."""
     kernel = catalog.load("gemm")
     problem = kernel.signature.problem({"M": 64, "N": 64, "K": 32768, "dtype": "fp16"})
     operands = kernel.operands(problem)
@@ -86,13 +87,13 @@ def test_a_zeroed_tile_is_wrong_and_rounding_is_not() -> None:
 
 
 def _in_splits(a: torch.Tensor, b: torch.Tensor, splits: int) -> torch.Tensor:
-    """A product whose depth is cut into parts that are summed in fp32, as split-K does."""
+    """Return a product computed in parts of its depth, summed in fp32, as split-K does."""
     parts = zip(a.float().chunk(splits, dim=1), b.float().chunk(splits, dim=0), strict=True)
     return torch.stack([left @ right for left, right in parts]).sum(dim=0)
 
 
-def test_each_output_is_judged_by_its_own_size() -> None:
-    """A wrong small output does not hide behind a right large one."""
+def test_each_output_is_compared_relative_to_its_own_size() -> None:
+    """A wrong small output fails beside a correct large one."""
     kernel = replace(
         catalog.load("softmax"),
         reference=lambda problem, inputs, rows: {"large": inputs["x"][rows] * 1e9, "small": inputs["x"][rows]},
@@ -132,7 +133,7 @@ def test_tolerance_follows_the_vendor_the_dtype_and_the_products() -> None:
     assert allowed(0.01, dtype="fp32") == 0.04
 
 
-def test_whole_numbers_that_are_not_declared_exact_allow_what_the_vendor_misses() -> None:
+def test_integers_not_declared_exact_have_the_vendors_tolerance() -> None:
     kernel = replace(catalog.load("transpose"), exact=False)
     problem = kernel.signature.problem({"M": 8, "dtype": "int32"})
     assert check.tolerance(kernel, problem, vendor_error=0.0) == 0
@@ -151,7 +152,7 @@ def test_outputs_are_poisoned_by_dtype() -> None:
         assert check.error(kernel, problem, values, {"out": out}) == inf
 
 
-def test_what_is_written_in_place_is_restored_and_nothing_else() -> None:
+def test_only_operands_written_in_place_are_restored() -> None:
     kernel = catalog.resolve(toy("halve"))
     problem = kernel.signature.problem({"N": 100})
     operands = kernel.operands(problem)

@@ -1,4 +1,4 @@
-"""What a clock does when the host is late, on scripted events: on a card there is no being late at will."""
+"""Clocks and a late host, with scripted events: on a card, the host cannot be made late on purpose."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tuner.measure import clock
-from tuner.measure.clock import EventClock, GraphClock
+from tuner.measure.clock import EventClock, GraphClock, TimingSettings
+
+SMALL = TimingSettings(flush_bytes=4)
 
 
-class Device:
-    """Takes 10 us for a launch it need not wait for, and as long as the host where it must."""
+class ScriptedDevice:
+    """A device that takes 10 us for a launch, and longer if it waits for the host."""
 
     def __init__(self, host_us: Callable[[], float]) -> None:
         self._host_us = host_us
         self.queued_us = 0.0
         self.writes: list[int] = []
-        """Of the buffer, before each launch."""
+        """Number of writes of the buffer before each launch."""
         self._written = 0
         self.late = False
         self.latency_us = 0.0
@@ -37,8 +38,8 @@ class Device:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    scripted = Device(lambda: 40.0)
+def device(monkeypatch: pytest.MonkeyPatch) -> ScriptedDevice:
+    scripted = ScriptedDevice(lambda: 40.0)
 
     class Event:
         def __init__(self, enable_timing: bool) -> None:
@@ -56,65 +57,64 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    monkeypatch.setattr(clock, "_FLUSH_BYTES", 4)
     monkeypatch.setattr(torch.Tensor, "zero_", lambda tensor: scripted.write())
     return scripted
 
 
-def test_a_host_in_time_launches_as_often_as_was_asked(device: Device) -> None:
-    assert EventClock("cpu").timer([device.launch])(4) == pytest.approx([10.0] * 4)
+def test_a_host_in_time_launches_once_a_sample(device: ScriptedDevice) -> None:
+    assert EventClock("cpu", SMALL).timer([device.launch])(4) == pytest.approx([10.0] * 4)
     assert device.writes[1:] == [1, 1, 1, 1]  # the first launch is dropped
 
 
-def test_what_the_device_waited_for_is_timed_again_with_more_ahead_of_it(device: Device) -> None:
+def test_late_launches_are_timed_again_with_more_writes_ahead(device: ScriptedDevice) -> None:
     device._host_us = lambda: 100.0
-    timer = EventClock("cpu").timer([device.launch])
+    timer = EventClock("cpu", SMALL).timer([device.launch])
     assert timer(4) == pytest.approx([10.0] * 4)
     assert device.writes[-4:] == [2, 2, 2, 2]
     before = len(device.writes)
     assert timer(4) == pytest.approx([10.0] * 4)
-    assert len(device.writes) - before == 5  # it remembers how much that host needs
+    assert len(device.writes) - before == 5  # the number of writes ahead is kept
 
 
-def test_only_the_late_ones_are_timed_again(device: Device) -> None:
+def test_only_late_launches_are_timed_again(device: ScriptedDevice) -> None:
     hosts = iter([40.0, 40.0, 90.0, 40.0, *[40.0] * 10])
     device._host_us = lambda: next(hosts)
-    assert EventClock("cpu").timer([device.launch])(3) == pytest.approx([10.0] * 3)
-    assert len(device.writes) == 4 + 2  # three and one, each after one that is dropped
+    assert EventClock("cpu", SMALL).timer([device.launch])(3) == pytest.approx([10.0] * 3)
+    assert len(device.writes) == 4 + 2  # three and one, each after a warm-up
 
 
-def test_a_host_that_never_is_in_time_counts_as_it_is(device: Device) -> None:
+def test_launches_that_stay_late_count(device: ScriptedDevice) -> None:
     device._host_us = lambda: 500.0
-    latencies = EventClock("cpu").timer([device.launch])(3)
+    latencies = EventClock("cpu", SMALL).timer([device.launch])(3)
     assert len(latencies) == 3
     assert min(latencies) > 300.0
 
 
-def test_who_waits_by_itself_does_not_slow_down_the_others_for_ever(device: Device) -> None:
+def test_the_number_of_writes_ahead_is_limited(device: ScriptedDevice) -> None:
     device._host_us = lambda: 1e6
-    timer = EventClock("cpu").timer([device.launch])
+    timer = EventClock("cpu", SMALL).timer([device.launch])
     for _ in range(50):
         timer(3)
-    assert device.writes[-1] == 1 + clock._MOST_DELAYS
+    assert device.writes[-1] == 1 + SMALL.max_delays
     before = len(device.writes)
     timer(3)
-    assert len(device.writes) - before == 4  # once: more in front would change nothing
+    assert len(device.writes) - before == 4  # one attempt: more writes ahead are not allowed
 
 
-def test_a_host_that_stumbles_now_and_then_needs_no_more_in_front(device: Device) -> None:
-    stumbles = iter(range(10_000))
-    device._host_us = lambda: 5000.0 if next(stumbles) % 50 == 49 else 40.0
-    timer = EventClock("cpu").timer([device.launch])
+def test_rarely_late_launches_add_no_writes(device: ScriptedDevice) -> None:
+    delays = iter(range(10_000))
+    device._host_us = lambda: 5000.0 if next(delays) % 50 == 49 else 40.0
+    timer = EventClock("cpu", SMALL).timer([device.launch])
     assert all(timer(10) == pytest.approx([10.0] * 10) for _ in range(50))
     assert device.writes[-1] == 1
 
 
-def test_what_is_warm_is_not_cooled_for_it(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_cache_is_not_flushed_for_a_late_host(device: ScriptedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     class Graph:
         replay = staticmethod(device.launch)
 
-    warm = GraphClock("cpu", cold=False)
+    warm = GraphClock("cpu", cold=False, settings=SMALL)
     monkeypatch.setattr(warm, "_captured", lambda launches: Graph)
     device._host_us = lambda: 100.0
     assert len(warm.timer([device.launch])(2)) == 2
-    assert set(device.writes) == {clock._HEAD_START, 0}  # only before the first launch of all
+    assert set(device.writes) == {SMALL.head_start, 0}  # only before the first launch of all

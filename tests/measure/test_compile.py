@@ -1,4 +1,4 @@
-"""The compile pool, with real compilers: no GPU, no torch, and a deadline that holds."""
+"""The compile pool with real compilers: it needs neither GPU nor torch, and keeps its deadline."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from helpers import A100, H200, OURS, RTX_4090, able, alive, drawn, toy, until
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Problem
+from tuner.measure.deadline import CompileSettings
 from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.processes import Child
 from tuner.records import Device, Outcome
@@ -31,15 +32,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @contextmanager
 def pool(kernel: str, problem: Problem, card: Device, deadline_s: float = 60.0) -> Iterator[Child]:
     child = Child("tuner.measure.compile")
-    child.send(Pool(kernel, problem, card.limits, jobs=2, deadline_s=deadline_s))
+    child.send(Pool(kernel, problem, card.limits, jobs=2, settings=CompileSettings(deadline_s, adaptive=None)))
     try:
         yield child
     finally:
         child.kill(grace_s=5.0)
 
 
-def test_a_compile_that_ends_while_it_is_dropped_harms_nobody() -> None:
-    """The pool finds both at once: a request to drop what is at work, and what it had to say."""
+def test_a_compile_may_end_while_it_is_dropped() -> None:
+    """The pool finds the request to drop a compile and the compile's result at once."""
     kernel = catalog.load("gemm")
     problem = kernel.signature.problem({"M": 512, "dtype": "fp16"})
     configs = drawn(kernel, problem, H200.limits, count=3)
@@ -48,11 +49,11 @@ def test_a_compile_that_ends_while_it_is_dropped_harms_nobody() -> None:
         for config in configs[:2]:
             child.send(config)
         until(lambda: len(children.read_text().split()) == 2)
-        at_work = [int(pid) for pid in children.read_text().split()]
+        forks = [int(pid) for pid in children.read_text().split()]
         os.kill(child.pid, signal.SIGSTOP)
         until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
         child.send(Drop())
-        until(lambda: not any(map(alive, at_work)))
+        until(lambda: not any(map(alive, forks)))
         os.kill(child.pid, signal.SIGCONT)
         assert isinstance(child.receive(), Drop)
         assert compiled(child, configs[2:])[configs[2]].outcome is Outcome.OK
@@ -79,16 +80,16 @@ FAULTY = catalog.resolve(toy("faulty")).signature.problem({"N": 1000})
 )
 def test_a_sample_of_every_kernel_compiles_for_ampere_and_hopper(op: str, card: Device) -> None:
     kernel = catalog.load(op)
-    asked = []
+    requests = []
     for dtype in kernel.signature.dtypes:
         problem = kernel.signature.problem({"M": 512, "dtype": dtype})
         configs = [kernel.default_config(problem, card.limits), *drawn(kernel, problem, card.limits, count=1, seed=3)]
-        asked += [Compile(problem, config) for config in dict.fromkeys(configs)]
-    with pool(op, asked[0].problem, card) as child:
-        for one in asked:
+        requests += [Compile(problem, config) for config in dict.fromkeys(configs)]
+    with pool(op, requests[0].problem, card) as child:
+        for one in requests:
             child.send(one)
-        found: list[Compiled] = [child.receive() for _ in asked]
-    assert {(result.problem, result.config) for result in found} == {(one.problem, one.config) for one in asked}
+        found: list[Compiled] = [child.receive() for _ in requests]
+    assert {(result.problem, result.config) for result in found} == {(one.problem, one.config) for one in requests}
     for result in found:
         assert result.outcome is Outcome.OK, result
         assert result.compile_s is not None
@@ -132,7 +133,7 @@ def test_more_shared_memory_than_the_card_has_is_infeasible() -> None:
     assert on_a_smaller_card.error == "needs 147456 bytes of shared memory, a block has 101376"
 
 
-def test_whatever_goes_wrong_costs_one_config() -> None:
+def test_each_failure_ends_one_config() -> None:
     faults = ["none", "refused", "raises", "aborts"]
     with pool(toy("faulty"), FAULTY, H200) as child:
         found = compiled(child, [faulty(fault) for fault in faults])
@@ -146,7 +147,7 @@ def test_whatever_goes_wrong_costs_one_config() -> None:
     }
     assert "refused on purpose" in found[faulty("refused")].error
     assert found[faulty("raises")].error == "ZeroDivisionError: a bug in the launch code"
-    assert found[faulty("aborts")].error.startswith("the compiler died of SIGABRT")
+    assert found[faulty("aborts")].error.startswith("the compiler ended by SIGABRT")
     assert again[faulty("none", block=512)].outcome is Outcome.OK
 
 
@@ -159,7 +160,7 @@ def test_an_endless_compile_is_killed_with_its_children(tmp_path: Path, monkeypa
         assert monotonic() - started < 20
         assert found[faulty("none")].outcome is Outcome.OK
         assert found[faulty("sleeps")].outcome is Outcome.TIMEOUT
-        assert found[faulty("sleeps")].error == "the compiler was still at work after 2 s"
+        assert found[faulty("sleeps")].error == "the compile took longer than its deadline of 2 s"
         assert not alive(int(pids.read_text()))
 
 
@@ -174,21 +175,21 @@ def test_the_pool_touches_neither_torch_nor_the_driver() -> None:
     assert "libcuda" not in mapped
 
 
-def test_killing_the_caller_ends_the_pool_its_forks_and_their_children(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """kill -9 leaves nobody to clean up."""
+def test_killing_the_caller_ends_pool_forks_and_their_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After kill -9 no code of the caller runs."""
     pids = tmp_path / "pids"
     monkeypatch.setenv("FAULTY_PIDS", str(pids))
     story = f"""
 import time
 from tuner import catalog
 from tuner.kernels.spec import Limits
+from tuner.measure.deadline import CompileSettings
 from tuner.measure.messages import Pool
 from tuner.measure.processes import Child
 signature = catalog.resolve({toy("faulty")!r}).signature
 child = Child("tuner.measure.compile")
-child.send(Pool({toy("faulty")!r}, signature.problem({{"N": 1000}}), Limits((9, 0), 132, 232448), 2, 600.0))
+limits, settings = Limits((9, 0), 132, 232448), CompileSettings(600.0)
+child.send(Pool({toy("faulty")!r}, signature.problem({{"N": 1000}}), limits, 2, settings))
 child.send(signature.config({{"BLOCK": 256, "FAULT": "sleeps", "num_warps": 1, "num_stages": 1}}))
 print(child.pid, flush=True)
 time.sleep(600)
@@ -216,8 +217,8 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def test_what_one_shape_compiled_another_one_finds() -> None:
-    """A gemm's sizes are arguments: a binary knows no more of them than whether 16 divides them."""
+def test_another_shape_uses_the_same_compiled_code() -> None:
+    """A gemm's sizes are arguments: its code depends only on whether 16 divides them."""
     signature = catalog.load("gemm").signature
     decode, other = (signature.problem({"M": M, "N": N, "K": 4096}) for M, N in ((16, 4096), (64, 6144)))
     small = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 1, "num_warps": 2, "num_stages": 3}

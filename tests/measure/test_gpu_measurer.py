@@ -1,4 +1,4 @@
-"""The GPU measurer with real processes on a real card: right numbers, and faults that cost one config each."""
+"""The GPU measurer with real processes on a real card: correct numbers, and faults that end one config each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tuner import catalog
 from tuner.kernels.spec import Config
 from tuner.measure.device import bus_id, describe
 from tuner.measure.gpu import GpuMeasurer
+from tuner.measure.worker_session import WorkerSettings
 from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome
 from tuner.search.space import feasible
 
@@ -36,7 +37,7 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("op", ["gemm", "softmax", "transpose"])
 def test_the_pool_compiles_what_the_worker_launches(op: str, fresh_cache: Path) -> None:
-    """Launching after the pool adds no entry to Triton's cache; what is right when new is right from there."""
+    """Launching after the pool adds no entry to Triton's cache, and cached code is correct too."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem({"M": 1024})
     limits = describe(0).limits
@@ -59,7 +60,7 @@ def test_the_pool_compiles_what_the_worker_launches(op: str, fresh_cache: Path) 
         assert found[config].registers
 
 
-def test_each_fault_costs_one_config() -> None:
+def test_each_fault_ends_one_config() -> None:
     kernel = catalog.resolve(toy("faulty"))
     problem = kernel.signature.problem({"N": 1 << 20})
     faults = ["none", "wild", "none", "endless", "half", "wrong", "nothing", "refused", "raises", "aborts"]
@@ -68,7 +69,7 @@ def test_each_fault_costs_one_config() -> None:
         kernel.signature.config({"BLOCK": block, "FAULT": fault, "num_warps": warps, "num_stages": 1})
         for fault, (block, warps) in zip(faults, knobs, strict=True)
     ]
-    measurer = GpuMeasurer(toy("faulty"), problem, describe(0).limits, measure_s=4.0)
+    measurer = GpuMeasurer(toy("faulty"), problem, describe(0).limits, settings=WorkerSettings(stage_s=4.0))
     try:
         found = _measure_all(measurer, configs)
     finally:
@@ -90,7 +91,7 @@ def test_each_fault_costs_one_config() -> None:
     assert found[configs[3]].stage == "launch"
 
 
-def test_one_wild_config_of_ten_leaves_nine_measured_and_cuda_usable_here() -> None:
+def test_one_crash_in_ten_leaves_nine_measured_and_cuda_usable_here() -> None:
     import torch
 
     torch.ones(1, device="cuda")  # the caller's own context, made before the workers start
@@ -114,14 +115,14 @@ def test_one_wild_config_of_ten_leaves_nine_measured_and_cuda_usable_here() -> N
     assert torch.ones(8, device="cuda").sum().item() == 8
 
 
-def test_an_endless_kernel_gives_the_card_back() -> None:
+def test_an_endless_kernel_is_killed() -> None:
     kernel = catalog.resolve(toy("faulty"))
     problem = kernel.signature.problem({"N": 1 << 20})
 
     def config(fault: str) -> Config:
         return kernel.signature.config({"BLOCK": 256, "FAULT": fault, "num_warps": 1, "num_stages": 1})
 
-    measurer = GpuMeasurer(toy("faulty"), problem, describe(0).limits, measure_s=3.0)
+    measurer = GpuMeasurer(toy("faulty"), problem, describe(0).limits, settings=WorkerSettings(stage_s=3.0))
     try:
         started = monotonic()
         found = _measure_all(measurer, [config("endless")])
@@ -133,7 +134,7 @@ def test_an_endless_kernel_gives_the_card_back() -> None:
         measurer.close()
 
 
-def test_what_a_kernel_writes_in_place_is_restored() -> None:
+def test_operands_written_in_place_are_restored() -> None:
     kernel = catalog.resolve(toy("halve"))
     problem = kernel.signature.problem({"N": 37_000})
     limits = describe(0).limits
@@ -156,7 +157,7 @@ def test_nothing_is_left_running(tmp_path: Path) -> None:
     kernel = catalog.load("softmax")
     problem = kernel.signature.problem({"M": 64})
     measurer = GpuMeasurer("softmax", problem, describe(0).limits)
-    children = [measurer._pool.pid, measurer._worker.pid]
+    children = [measurer._pool.pid, measurer._worker().process.pid]
     measurer.close()
     for pid in children:
         with pytest.raises(ProcessLookupError):
@@ -164,7 +165,7 @@ def test_nothing_is_left_running(tmp_path: Path) -> None:
 
 
 def test_a_crash_costs_less_than_a_second() -> None:
-    """A spare worker has imported what it needs; it makes its context and goes on."""
+    """The spare worker has its imports done; it makes its context and continues."""
     kernel = catalog.resolve(toy("faulty"))
     problem = kernel.signature.problem({"N": 1 << 20})
     right, wild = (
@@ -174,8 +175,8 @@ def test_a_crash_costs_less_than_a_second() -> None:
     measurer = GpuMeasurer(toy("faulty"), problem, describe(0).limits)
     try:
         _measure_all(measurer, [wild])
-        _measure_all(measurer, [right])  # both are compiled from now on; the next spare starts
-        sleep(8)  # it is warm
+        _measure_all(measurer, [right])  # both are compiled now; the next spare starts
+        sleep(8)  # the spare has started
         started = monotonic()
         _measure_all(measurer, [right])
         undisturbed = monotonic() - started
@@ -187,7 +188,7 @@ def test_a_crash_costs_less_than_a_second() -> None:
         measurer.close()
 
 
-def test_five_hundred_configs_leave_memory_as_it_was() -> None:
+def test_five_hundred_configs_leak_no_memory() -> None:
     kernel = catalog.load("transpose")
     problem = kernel.signature.problem({"M": 64})
     limits = describe(0).limits
@@ -196,9 +197,9 @@ def test_five_hundred_configs_leave_memory_as_it_was() -> None:
     try:
         _measure_all(measurer, configs[:100])
         sleep(10)  # the spare has its context
-        before = _memory(measurer._worker.pid)
+        before = _memory(measurer._worker().process.pid)
         _measure_all(measurer, configs[100:])
-        after = _memory(measurer._worker.pid)
+        after = _memory(measurer._worker().process.pid)
     finally:
         measurer.close()
     assert len(configs) == 500
@@ -207,7 +208,7 @@ def test_five_hundred_configs_leave_memory_as_it_was() -> None:
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """Bytes that a process holds of the host's memory, and all processes of the card's."""
+    """Return the bytes of host memory of a process, and of card memory of all processes."""
     import pynvml
 
     pynvml.nvmlInit()

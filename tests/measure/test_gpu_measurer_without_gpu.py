@@ -1,4 +1,4 @@
-"""The GPU measurer's own part: real pool, real child processes, and a scripted worker in the place of the card."""
+"""The GPU measurer with a real compile pool, real child processes, and a scripted worker without a card."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from tuner import catalog
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.compile_pool import CompilePool
-from tuner.measure.gpu import GpuMeasurer, WorkerPool
+from tuner.measure.deadline import CompileSettings
+from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.lock import GpuLock
+from tuner.measure.worker_pool import WorkerPool, visible_device
+from tuner.measure.worker_session import WorkerSettings
 from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome
 
 SIGNATURE = catalog.resolve(toy("faulty")).signature
@@ -37,9 +40,18 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def measurer(N: int = 1000, **settings: Any) -> Iterator[GpuMeasurer]:
+def measurer(
+    N: int = 1000, *, compile_s: float = 30.0, stage_s: float = 10.0, **arguments: Any
+) -> Iterator[GpuMeasurer]:
     made = GpuMeasurer(
-        toy("faulty"), SIGNATURE.problem({"N": N}), H200.limits, jobs=2, worker="scripted_worker", **settings
+        toy("faulty"),
+        SIGNATURE.problem({"N": N}),
+        H200.limits,
+        jobs=2,
+        worker="scripted_worker",
+        compile_settings=CompileSettings(compile_s),
+        settings=WorkerSettings(stage_s=stage_s),
+        **arguments,
     )
     try:
         yield made
@@ -58,7 +70,7 @@ def measured(gpu: GpuMeasurer, configs: list[Config]) -> dict[Config, Measuremen
     return {measurement.config: measurement for measurement in found if measurement is not None}
 
 
-def test_what_compiles_is_measured_and_what_does_not_is_told() -> None:
+def test_what_compiles_is_measured_and_what_does_not_fails() -> None:
     with measurer() as gpu:
         found = measured(gpu, [config("none"), config("refused"), config("none", block=512), config("wrong")])
     assert found[config("none")].samples == (latency_us(config("none")),) * 10
@@ -69,24 +81,24 @@ def test_what_compiles_is_measured_and_what_does_not_is_told() -> None:
     assert found[config("wrong")].outcome is Outcome.WRONG_RESULT
 
 
-def test_a_worker_that_dies_costs_its_config() -> None:
+def test_a_dead_worker_fails_its_config() -> None:
     with measurer() as gpu:
         found = measured(gpu, [config("none"), config("wild"), config("none", block=512)])
     wild = found[config("wild")]
     assert wild.outcome is Outcome.CRASHED
     assert wild.stage == "launch"
-    assert wild.error == "the worker died: signal SIGABRT\nan illegal memory access was encountered"
+    assert wild.error == "the worker process died: signal SIGABRT\nan illegal memory access was encountered"
     assert found[config("none")].ok
     assert found[config("none", block=512)].ok
 
 
 def test_a_worker_that_hangs_is_killed_at_the_deadline() -> None:
-    with measurer(measure_s=1.0) as gpu:
+    with measurer(stage_s=1.0) as gpu:
         started = monotonic()
         found = measured(gpu, [config("endless"), config("none")])
         assert monotonic() - started < 30
     assert found[config("endless")].outcome is Outcome.TIMEOUT
-    assert found[config("endless")].error == "no end in sight in stage launch; worker killed"
+    assert found[config("endless")].error == "stage launch took longer than its deadline; the worker process was killed"
     assert found[config("none")].ok
 
 
@@ -99,8 +111,8 @@ def test_a_compile_that_hangs_does_not_hold_up_the_others() -> None:
     assert found[config("none", block=512)].ok
 
 
-def test_what_compiled_in_time_is_not_late_because_nobody_asked() -> None:
-    """The pool's server is held up, as when its own results wait to be read; its forks are not."""
+def test_a_compile_that_ended_in_time_is_not_late_while_its_result_waits() -> None:
+    """The pool's server is stopped, as while its results wait to be read; its forks run on."""
     with measurer(compile_s=3.0) as gpu:
         assert measured(gpu, [config("none")])[config("none")].ok
         for block in (128, 512, 1024):
@@ -116,37 +128,37 @@ def test_what_compiled_in_time_is_not_late_because_nobody_asked() -> None:
 def test_a_worker_killed_while_idle_is_replaced() -> None:
     with measurer() as gpu:
         assert measured(gpu, [config("none")])[config("none")].ok
-        os.kill(gpu._worker.pid, signal.SIGKILL)
+        os.kill(gpu._worker().process.pid, signal.SIGKILL)
         assert measured(gpu, [config("none", block=512)])[config("none", block=512)].ok
 
 
 @pytest.mark.parametrize("fault", ["killed once", "fills memory once"])
-def test_what_may_be_anothers_fault_is_tried_again_once(fault: str) -> None:
+def test_a_failure_that_another_process_may_cause_is_retried_once(fault: str) -> None:
     with measurer() as gpu:
         found = measured(gpu, [config("none"), config(fault), config("none", block=512)])
     assert all(measurement.ok for measurement in found.values())
 
 
-def test_what_fills_the_memory_of_a_new_worker_too_is_too_large() -> None:
+def test_a_config_that_fills_the_memory_of_a_new_worker_too_fails() -> None:
     with measurer() as gpu:
         found = measured(gpu, [config("none"), config("fills memory"), config("none", block=512)])
     assert found[config("fills memory")].outcome is Outcome.OUT_OF_MEMORY
     assert [m.ok for m in found.values()].count(True) == 2
 
 
-def test_a_crash_goes_on_with_the_spare() -> None:
-    """The spare has imported all it needs when it is called upon."""
+def test_the_spare_replaces_a_crashed_worker() -> None:
+    """The spare has its imports done by then."""
     with measurer() as gpu:
         measured(gpu, [config("none")])
         spare = gpu._workers.waiting
         assert spare is not None
         measured(gpu, [config("wild")])
-        assert gpu._worker is spare
+        assert gpu._worker().process is spare
         assert measured(gpu, [config("none", block=512)])[config("none", block=512)].ok
         assert gpu._workers.waiting not in (None, spare)
 
 
-def test_a_spare_that_died_meanwhile_is_not_called_upon() -> None:
+def test_a_dead_spare_is_not_used() -> None:
     with measurer() as gpu:
         measured(gpu, [config("none")])
         assert gpu._workers.waiting is not None
@@ -160,17 +172,17 @@ def test_a_worker_that_cannot_start_ends_the_search() -> None:
     with measurer(N=13) as gpu:
         gpu.submit(config("none"))
         with pytest.raises(
-            MeasureError, match=r"the GPU worker did not start: the worker died: exit code 1\nno such device"
+            MeasureError, match=r"the GPU worker did not start: the worker process died: exit code 1\nno such device"
         ):
             gpu.next(timeout_s=60)
 
 
-def test_nothing_in_time_is_none() -> None:
+def test_no_result_in_time_is_none() -> None:
     with measurer() as gpu:
         assert gpu.next(timeout_s=0.1) is None
 
 
-def test_a_duel_and_a_recheck_wait_for_the_worker() -> None:
+def test_comparison_and_recheck_wait_for_the_worker() -> None:
     with measurer() as gpu:
         gpu.submit(config("none"))
         assert gpu.next(timeout_s=60) is not None
@@ -181,7 +193,7 @@ def test_a_duel_and_a_recheck_wait_for_the_worker() -> None:
     assert comparison.of(VENDOR) == (150.0, 150.0, 150.0)
 
 
-def test_a_contender_that_takes_the_worker_along_is_named() -> None:
+def test_a_contender_that_ends_the_worker_is_named() -> None:
     with measurer() as gpu:
         failed = gpu.compare([config("none"), config("dies in a duel"), config("none", block=512)], 3, 10.0, seed=0)
         again = gpu.compare([config("none"), config("none", block=512)], 3, 10.0, seed=0)
@@ -192,8 +204,8 @@ def test_a_contender_that_takes_the_worker_along_is_named() -> None:
     assert isinstance(again, Comparison)
 
 
-def test_a_context_lost_in_a_recheck_is_blamed_on_nobody_else() -> None:
-    """The worker says what happened and ends itself; the next request goes to a new one."""
+def test_a_context_lost_in_a_recheck_fails_that_config_only() -> None:
+    """The worker reports it and ends itself; the next request goes to a new one."""
     with measurer() as gpu:
         (lost,) = gpu.recheck([config("loses its context")], seed=1)
         assert isinstance(lost, Measurement)
@@ -203,7 +215,7 @@ def test_a_context_lost_in_a_recheck_is_blamed_on_nobody_else() -> None:
 
 
 class TestSettle:
-    def test_what_is_measured_ends_and_what_waits_is_dropped(self) -> None:
+    def test_the_config_in_progress_ends_and_those_that_wait_are_dropped(self) -> None:
         with measurer() as gpu:
             assert measured(gpu, [config("none")])[config("none")].ok
             for block in (64, 128, 512, 1024):
@@ -213,12 +225,12 @@ class TestSettle:
             assert gpu.next(timeout_s=0.5) is None
             assert gpu.recheck([config("none")], seed=1) == [RIGHT]
 
-    def test_neither_an_endless_compile_nor_an_endless_kernel_holds_it_up(self, tmp_path: Path) -> None:
-        with measurer(compile_s=600.0, measure_s=600.0) as gpu:
+    def test_neither_an_endless_compile_nor_an_endless_kernel_delays_it(self, tmp_path: Path) -> None:
+        with measurer(compile_s=600.0, stage_s=600.0) as gpu:
             assert measured(gpu, [config("none")])[config("none")].ok
             gpu.submit(config("sleeps"))
             gpu.submit(config("endless"))
-            while not (tmp_path / "pids").exists() or gpu._in_hand is None:
+            while not (tmp_path / "pids").exists() or gpu._measuring is None:
                 assert gpu.next(timeout_s=0.1) is None
             started = monotonic()
             assert gpu.settle(timeout_s=0.5) == []
@@ -228,7 +240,7 @@ class TestSettle:
 
 
 def test_closing_while_compiling_leaves_no_compiler(tmp_path: Path) -> None:
-    """Results that nobody read are in the pipe when it closes."""
+    """Unread results are in the pipe when it closes."""
     with measurer(compile_s=600.0) as gpu:
         gpu.submit(config("sleeps"))
         gpu.submit(config("none"))
@@ -242,7 +254,7 @@ def test_closing_while_compiling_leaves_no_compiler(tmp_path: Path) -> None:
     assert not alive(compiler)
 
 
-def test_a_problem_the_card_cannot_hold_is_refused_in_a_sentence() -> None:
+def test_a_problem_beyond_the_cards_memory_is_a_measure_error() -> None:
     with measurer(N=14) as gpu:
         gpu.submit(config("none"))
         with pytest.raises(MeasureError, match=r"^the tensors of faulty N=14 dtype=fp32 do not fit the memory"):
@@ -250,7 +262,7 @@ def test_a_problem_the_card_cannot_hold_is_refused_in_a_sentence() -> None:
 
 
 def test_one_search_at_a_time_on_a_card(tmp_path: Path) -> None:
-    """The second waits, says for whom, and goes on when the first is done or dead."""
+    """The second waits, names the first, and continues once the first has ended."""
     path = tmp_path / "card.lock"
     story = f"""
 import sys, time
@@ -280,13 +292,13 @@ time.sleep(600)
     assert said == []
 
 
-def test_a_worker_that_did_nothing_wrong_serves_the_next_problem() -> None:
-    """So a suite of problems does not wait for a new one each time."""
+def test_a_worker_without_a_crash_serves_the_next_problem() -> None:
+    """A suite of problems starts no worker for each."""
     workers = WorkerPool(0, "scripted_worker")
     served = []
     for fault in ("none", "wild", "none"):
         with measurer(workers=workers, spare=False) as gpu:
-            served.append(gpu._worker.pid)
+            served.append(gpu._worker().process.pid)
             measured(gpu, [config(fault)])
             gpu.compare([config("none")], rounds=1, seconds=1.0, seed=0)
     assert served[0] == served[1] != served[2]
@@ -309,23 +321,21 @@ def test_closing_leaves_no_process() -> None:
     with measurer() as gpu:
         measured(gpu, [config("none")])
         assert gpu._workers.waiting is not None
-        children = [gpu._pool.pid, gpu._worker.pid, gpu._workers.waiting.pid]
+        children = [gpu._pool.pid, gpu._worker().process.pid, gpu._workers.waiting.pid]
     for pid in children:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
 
 def test_the_child_sees_one_card_of_those_the_caller_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tuner.measure.gpu import _visible
-
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert _visible(1) == "1"
+    assert visible_device(1) == "1"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    assert _visible(1) == "7"
+    assert visible_device(1) == "7"
 
 
-def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
-    """They have the pool and the worker one after the other, and neither is started again."""
+def test_the_next_search_compiles_while_the_one_before_compares() -> None:
+    """They use one pool and one worker in turn."""
     compilers, workers = CompilePool(jobs=2), WorkerPool(0, "scripted_worker")
 
     def search(N: int) -> GpuMeasurer:
@@ -334,7 +344,7 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
 
     ours = search(1000)
     measured(ours, [config("none")])
-    pool, worker = ours._pool, ours._worker
+    pool, worker = ours._pool, ours._worker().process
     ours.settle(timeout_s=5.0)
     other = search(2000)
     assert other._pool is pool
@@ -342,13 +352,13 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
     assert not ours.waits_for_device
     other.submit(config("refused"))
     other.submit(config("none", block=512))
-    until(lambda: pool.pipe.poll())  # it compiles, and has no worker yet
+    until(lambda: pool.pipe.poll())  # it compiles without a worker
     assert isinstance(ours.compare([config("none")], rounds=1, seconds=1.0, seed=0), Comparison)
     ours.close()
     found = {measurement.config: measurement for measurement in filter(None, [other.next(60), other.next(60)])}
     assert found[config("refused")].outcome is Outcome.COMPILE_ERROR
     assert found[config("none", block=512)].ok
-    assert other._worker is worker
+    assert other._worker().process is worker
     assert not other.waits_for_device
     other.close()
     compilers.close()
@@ -357,7 +367,7 @@ def test_the_next_search_compiles_while_the_one_before_is_in_its_duel() -> None:
     assert not alive(worker.pid)
 
 
-def test_a_worker_that_cannot_be_started_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_start_blocks_no_other_measurer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     compilers, workers, refused = CompilePool(jobs=1), WorkerPool(1, "scripted_worker"), list[IndexError]()
 

@@ -1,4 +1,4 @@
-"""Several problems as one: which config wins, who is spared what, and that only one problem is at work at a time."""
+"""Joint measuring: the winner, configs that are not measured further, and one problem at a time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
-from tuner.measure.joint import OBJECTIVES, JointComparison, JointMeasurer, JointProblem
+from tuner.measure.joint import JointMeasurer, JointProblem
+from tuner.measure.joint_comparison import OBJECTIVES, JointComparison
 from tuner.records import VENDOR, Evidence, Measurement, Outcome, median
-from tuner.search.loop import Budget, Result, search
+from tuner.search import Budget, Result, search
 
 SMALL, LARGE = (TOY.problem({"N": size}) for size in (64, 4096))
 THERE = TOY.config({"A": 2, "B": 1, "num_warps": 4, "num_stages": 1})
@@ -21,19 +22,22 @@ BEST_THERE = TOY.config({"A": 1, "B": 1, "num_warps": 1, "num_stages": 1})
 
 
 def large(config: Config) -> float:
-    """The large problem: 1 ms at best, where the small one is slow."""
+    """Return a latency on the large problem: 1 ms at best, at configs that are slow on the small one."""
     distance = 0.2 * log2(config["A"]) ** 2 + 0.1 * (config["B"] - 1) + 0.2 * (config["num_warps"] - 1)
     return 1000.0 * (1 + float(distance))
 
 
 def brute_force(objective: str) -> dict[Config, float]:
-    """What every config comes to."""
+    """Return the joined latency of each config."""
     join = OBJECTIVES[objective]
     return {c: join([bowl(c) / bowl(DEFAULT), large(c) / large(THERE)]) for c in SPACE}
 
 
-class Problems:
-    """Two scripted problems of which one at a time is at work, as on a card."""
+class JointSearch:
+    """Two scripted problems, of which one at a time may be measured, as on a card.
+
+    `default`, `own` and `known` are those of the large problem.
+    """
 
     def __init__(
         self,
@@ -43,26 +47,25 @@ class Problems:
         own: Config | None = None,
         known: Sequence[Measurement] = (),
     ) -> None:
-        """Of the large problem the default, the own answer and what is known."""
         self.small, self.large = measurers or (ScriptedMeasurer(), ScriptedMeasurer(large))
         self.small.closed = self.large.closed = True
-        self.turns: list[int] = []
-        self.told: list[tuple[int, Measurement]] = []
+        self.visits: list[int] = []
+        self.measured: list[tuple[int, Measurement]] = []
         parts = [
-            JointProblem(SMALL, self._turn(0, self.small), DEFAULT),
-            JointProblem(LARGE, self._turn(1, self.large), default, own, known),
+            JointProblem(SMALL, self._measurer(0, self.small), DEFAULT),
+            JointProblem(LARGE, self._measurer(1, self.large), default, own, known),
         ]
-        self.joint = JointMeasurer(parts, OBJECTIVES[objective], lambda *measured: self.told.append(measured))
+        self.joint = JointMeasurer(parts, OBJECTIVES[objective], lambda *measured: self.measured.append(measured))
 
-    def _turn(self, place: int, measurer: ScriptedMeasurer) -> Callable[[], ScriptedMeasurer]:
-        def turn() -> ScriptedMeasurer:
+    def _measurer(self, place: int, measurer: ScriptedMeasurer) -> Callable[[], ScriptedMeasurer]:
+        def visit() -> ScriptedMeasurer:
             assert self.small.closed
             assert self.large.closed
             measurer.closed = False
-            self.turns.append(place)
+            self.visits.append(place)
             return measurer
 
-        return turn
+        return visit
 
     def search(self, trials: int | None = None, stop: Callable[[], bool] = lambda: False) -> Result:
         try:
@@ -72,9 +75,9 @@ class Problems:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_winner_is_the_one_that_brute_force_gives(objective: str) -> None:
-    """It is the best of neither problem, and the two objectives differ."""
-    problems = Problems(objective=objective)
+def test_the_winner_is_that_of_brute_force(objective: str) -> None:
+    """It is the best config of neither problem, and the two objectives have different winners."""
+    problems = JointSearch(objective=objective)
     result = problems.search()
     joined = brute_force(objective)
     winner = min(SPACE, key=joined.__getitem__)
@@ -88,14 +91,14 @@ def test_the_winner_is_the_one_that_brute_force_gives(objective: str) -> None:
     assert isinstance(comparison, JointComparison)
     assert [median(part.of(winner.text)) for part in comparison.parts] == pytest.approx([bowl(winner), large(winner)])
     assert [baseline for baseline, *_ in comparison.companions] == [DEFAULT.text, THERE.text]
-    assert {m.config: m.samples for place, m in problems.told if place == 0}[BEST] == (100.0,) * 12
+    assert {m.config: m.samples for place, m in problems.measured if place == 0}[BEST] == (100.0,) * 12
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_with_noise_it_is_one_that_is_as_good(objective: str) -> None:
-    """Each round of one problem is joined with one of the other, whoever was sent home."""
+def test_with_noise_the_winner_is_within_a_percent(objective: str) -> None:
+    """Each round of one problem is joined with one of the other, also after early elimination."""
     noisy = ScriptedMeasurer(noise=0.01, seed=1), ScriptedMeasurer(large, noise=0.01, seed=2)
-    result = Problems(*noisy, objective=objective).search()
+    result = JointSearch(*noisy, objective=objective).search()
     joined = brute_force(objective)
     assert result.verdict is not None
     assert joined[result.verdict.config] <= 1.01 * min(joined.values())
@@ -109,27 +112,27 @@ def test_with_noise_it_is_one_that_is_as_good(objective: str) -> None:
     assert all(joined == OBJECTIVES[objective]([a / b, c / d]) for a, b, c, d, joined in of_a_round)
 
 
-def test_a_batch_goes_from_problem_to_problem_and_back() -> None:
-    """Turns are few, each problem's default is there at the first, and nothing is measured twice."""
-    problems = Problems()
-    result = problems.search(trials=12)  # three batches of four, then the duel
+def test_a_batch_visits_each_problem() -> None:
+    """Visits are few, each begins with the default, and nothing is measured twice."""
+    problems = JointSearch()
+    result = problems.search(trials=12)  # three batches of four, then the comparison
     assert len(result.measurements) == 12
-    assert problems.turns[:4] == [0, 1, 0, 1]
-    assert len(problems.turns) < 12
+    assert problems.visits[:4] == [0, 1, 0, 1]
+    assert len(problems.visits) < 12
     assert (problems.small.submitted[0], problems.large.submitted[0]) == (DEFAULT, THERE)
     for place, measurer in enumerate((problems.small, problems.large)):
         assert len(set(measurer.submitted)) == len(measurer.submitted)
         assert measurer.closed
-        assert [m.config for told, m in problems.told if told == place] == measurer.submitted
+        assert [m.config for index, m in problems.measured if index == place] == measurer.submitted
 
 
-def test_what_fails_on_one_problem_is_spared_the_others_and_never_wins() -> None:
-    """The best by brute force is among them."""
+def test_a_config_that_fails_on_one_problem_is_not_measured_further_and_never_wins() -> None:
+    """The best config by brute force fails."""
     best, second = sorted(SPACE, key=brute_force("geomean").__getitem__)[:2]
     failing = [config for config in SPACE if (config["B"], config["num_warps"]) == (best["B"], best["num_warps"])]
     assert second not in failing
     measurer = ScriptedMeasurer(outcome=lambda config: Outcome.TIMEOUT if config in failing else Outcome.OK)
-    problems = Problems(measurer, ScriptedMeasurer(large))
+    problems = JointSearch(measurer, ScriptedMeasurer(large))
     result = problems.search()
     assert result.verdict is not None
     assert result.verdict.config == second
@@ -138,10 +141,10 @@ def test_what_fails_on_one_problem_is_spared_the_others_and_never_wins() -> None
     assert {*failing} - {*problems.large.submitted}
 
 
-def test_what_is_far_behind_on_one_problem_is_spared_the_others() -> None:
-    """At A=16 the large problem takes five times as long, so nothing is asked of the small one."""
+def test_a_config_far_behind_on_one_problem_is_not_measured_further() -> None:
+    """At A=16 the large problem takes nine times as long, so those configs skip the small one."""
     slow = ScriptedMeasurer(lambda config: large(config) * (9 if config["A"] == 16 else 1))
-    problems = Problems(ScriptedMeasurer(), slow, objective="worst")
+    problems = JointSearch(ScriptedMeasurer(), slow, objective="worst")
     result = problems.search()
     assert result.stopped == "exhausted"
     assert len(problems.large.submitted) == len(SPACE)
@@ -151,8 +154,8 @@ def test_what_is_far_behind_on_one_problem_is_spared_the_others() -> None:
 
 
 @pytest.mark.parametrize("default", [None, THERE])
-def test_where_a_default_does_not_run_the_fastest_of_the_first_stands_in(default: Config | None) -> None:
-    problems = Problems(
+def test_without_a_default_the_fastest_of_the_first_batch_is_the_baseline(default: Config | None) -> None:
+    problems = JointSearch(
         ScriptedMeasurer(), ScriptedMeasurer(large, outcome=only(THERE, Outcome.WRONG_RESULT)), default=default
     )
     result = problems.search()
@@ -162,13 +165,13 @@ def test_where_a_default_does_not_run_the_fastest_of_the_first_stands_in(default
     first = [config for config in problems.large.submitted if config != THERE][:4]
     assert baseline == min(first, key=large).text
     assert result.verdict is not None
-    assert result.verdict.config == min(SPACE, key=brute_force("geomean").__getitem__)  # whatever the yardstick is
+    assert result.verdict.config == min(SPACE, key=brute_force("geomean").__getitem__)  # for any baseline
 
 
-def test_a_yardstick_is_not_a_single_visit() -> None:
-    """Read alone, the default takes twice what it takes in rounds with others, which would make another worst."""
+def test_a_baseline_is_timed_in_several_rounds() -> None:
+    """A single measurement of the default is off by two here, and would change the worst problem."""
     measurer = ScriptedMeasurer(large, luck=lambda config: 2.0 if config == THERE else 1.0)
-    result = Problems(ScriptedMeasurer(), measurer, objective="worst").search()
+    result = JointSearch(ScriptedMeasurer(), measurer, objective="worst").search()
     joined = brute_force("worst")
     assert result.verdict is not None
     assert result.verdict.config == min(SPACE, key=joined.__getitem__)
@@ -176,61 +179,63 @@ def test_a_yardstick_is_not_a_single_visit() -> None:
     assert found[BEST] == pytest.approx(joined[BEST])
 
 
-def test_the_own_answer_meets_the_others_and_is_missed_by_nobody_where_it_fails() -> None:
-    with_it = Problems(own=BEST_THERE).search()
+def test_the_own_answer_is_compared_and_left_out_if_it_fails() -> None:
+    with_it = JointSearch(own=BEST_THERE).search()
     assert isinstance(with_it.comparison, JointComparison)
     assert with_it.comparison.companions == ((DEFAULT.text,), (THERE.text, BEST_THERE.text))
     assert median(with_it.comparison.parts[1].of(BEST_THERE.text)) == pytest.approx(1000.0)
     assert BEST_THERE.text not in with_it.comparison.contenders
-    problems = Problems(ScriptedMeasurer(), ScriptedMeasurer(large, fails_in_comparison=[BEST_THERE]), own=BEST_THERE)
+    problems = JointSearch(
+        ScriptedMeasurer(), ScriptedMeasurer(large, fails_in_comparison=[BEST_THERE]), own=BEST_THERE
+    )
     without = problems.search(trials=8)
     assert isinstance(without.comparison, JointComparison)
     assert without.comparison.companions == ((DEFAULT.text,), (THERE.text,))
-    assert problems.told[-1][1].outcome is Outcome.CRASHED
+    assert problems.measured[-1][1].outcome is Outcome.CRASHED
 
 
 @pytest.mark.parametrize("fault", ["fails_in_comparison", "fails_recheck"])
 def test_a_finalist_that_fails_on_one_problem_is_out(fault: str) -> None:
     winner = min(SPACE, key=brute_force("geomean").__getitem__)
-    problems = Problems(ScriptedMeasurer(), ScriptedMeasurer(large, **{fault: [winner]}))  # type: ignore[arg-type]
+    problems = JointSearch(ScriptedMeasurer(), ScriptedMeasurer(large, **{fault: [winner]}))  # type: ignore[arg-type]
     result = problems.search()
     assert result.verdict is not None
     assert result.verdict.config != winner
     assert sum(result.failures.values()) == 1
-    assert [(place, m.config) for place, m in problems.told if not m.ok] == [(1, winner)]
+    assert [(place, m.config) for place, m in problems.measured if not m.ok] == [(1, winner)]
     evidence = result.evidence[result.verdict.config]
     assert evidence == Evidence(0.05, 0.1, ("normal", "special"), 68)
 
 
-def test_what_earlier_runs_measured_is_not_measured_again() -> None:
-    first = Problems()
+def test_measurements_of_earlier_runs_are_not_repeated() -> None:
+    first = JointSearch()
     first.search(trials=20)
-    known = [measurement for place, measurement in first.told if place == 1]
-    again = Problems(known=known)
+    known = [measurement for place, measurement in first.measured if place == 1]
+    again = JointSearch(known=known)
     result = again.search(trials=20)
     assert again.small.submitted == first.small.submitted
     assert again.large.submitted == []
     assert len(result.measurements) == 20
 
 
-class Tires(ScriptedMeasurer):
-    """Of the large problem: gives the default and two configs, and no more."""
+class StallingMeasurer(ScriptedMeasurer):
+    """A measurer of the large problem that gives the default and two configs, and no more."""
 
     def next(self, timeout_s: float) -> Measurement | None:
         return super().next(timeout_s) if self.measured < 3 else None
 
 
-def test_a_search_that_is_stopped_amid_a_batch_has_told_what_was_measured() -> None:
-    problems = Problems(ScriptedMeasurer(), Tires(large))
-    result = problems.search(stop=lambda: len(problems.told) == 8)
+def test_a_search_stopped_during_a_batch_has_reported_what_was_measured() -> None:
+    problems = JointSearch(ScriptedMeasurer(), StallingMeasurer(large))
+    result = problems.search(stop=lambda: len(problems.measured) == 8)
     assert result.stopped == "interrupted"
-    assert [place for place, _ in problems.told] == [0] * 5 + [1] * 3
+    assert [place for place, _ in problems.measured] == [0] * 5 + [1] * 3
     assert result.measurements == ()
     assert problems.large.closed
 
 
-def test_when_time_is_up_amid_a_batch_what_was_measured_everywhere_counts() -> None:
-    problems = Problems(ScriptedMeasurer(), Tires(large))
+def test_when_time_is_up_configs_measured_on_all_problems_count() -> None:
+    problems = JointSearch(ScriptedMeasurer(), StallingMeasurer(large))
     try:
         result = search(SPACE, None, problems.joint, budget=Budget(seconds=0.2))
     finally:
@@ -241,17 +246,17 @@ def test_when_time_is_up_amid_a_batch_what_was_measured_everywhere_counts() -> N
     assert result.verdict.config in problems.large.submitted[1:3]
 
 
-def test_when_nothing_runs_on_one_problem_there_is_no_verdict() -> None:
-    problems = Problems(ScriptedMeasurer(), ScriptedMeasurer(large, outcome=lambda config: Outcome.CRASHED))
+def test_without_a_running_config_on_one_problem_there_is_no_verdict() -> None:
+    problems = JointSearch(ScriptedMeasurer(), ScriptedMeasurer(large, outcome=lambda config: Outcome.CRASHED))
     result = problems.search(trials=10)
     assert result.verdict is None
     assert result.failures == {"crashed": 10}
-    with pytest.raises(MeasureError, match="no config is left that runs on toy N=4096 dtype=fp32"):
+    with pytest.raises(MeasureError, match="a config that runs on toy N=4096 dtype=fp32"):
         problems.joint.compare([DEFAULT], 1, 1.0, 0)
 
 
 def test_finalists_are_checked_problem_by_problem() -> None:
-    problems = Problems()
+    problems = JointSearch()
     checked = problems.joint.recheck(SPACE[:20], seed=0)
-    assert problems.turns == [0, 1]
+    assert problems.visits == [0, 1]
     assert checked == [Evidence(0.05, 0.1, ("normal", "special"), 2 * 34)] * 20

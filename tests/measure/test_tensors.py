@@ -1,4 +1,4 @@
-"""Tensors by the operands' roles: what is written stands between bands, elsewhere if need be, and never overlaps."""
+"""Tensors by the operands' roles: guards, relocation, checksums, special values and overlap."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def test_shapes_strides_and_dtypes_are_as_stated(values: dict[str, torch.Tensor]
 
 
 @pytest.mark.parametrize("place", [-1, 43])
-def test_a_write_on_either_side_is_noticed(values: dict[str, torch.Tensor], place: int) -> None:
-    """43 elements lie from the first of `out` to its last."""
+def test_a_write_on_either_side_changes_a_guard(values: dict[str, torch.Tensor], place: int) -> None:
+    """From the first element of `out` to its last there are 43."""
     assert tensors.guards_intact(OPERANDS, values)
     out = values["out"]
     out.as_strided((1,), (1,), out.storage_offset() + place)[0] = 0.0
     assert not tensors.guards_intact(OPERANDS, values)
 
 
-def test_all_of_an_output_is_its_own(values: dict[str, torch.Tensor]) -> None:
+def test_a_write_inside_an_output_changes_no_guard(values: dict[str, torch.Tensor]) -> None:
     tensors.poison(OPERANDS, values)
     values["state"].fill_(0)
     assert tensors.guards_intact(OPERANDS, values)
 
 
-def test_elsewhere_is_another_place_with_the_alignment_asked_for(values: dict[str, torch.Tensor]) -> None:
+def test_relocated_outputs_have_the_given_alignment(values: dict[str, torch.Tensor]) -> None:
     moved = tensors.relocate(OPERANDS, values, alignment=16)
     assert moved["x"] is values["x"]
     assert {moved[name].data_ptr() % 32 for name in ("state", "out")} == {16}
@@ -59,13 +59,13 @@ def test_elsewhere_is_another_place_with_the_alignment_asked_for(values: dict[st
     assert tensors.guards_intact(OPERANDS, moved)
 
 
-def test_copies_hold_the_same_elsewhere(values: dict[str, torch.Tensor]) -> None:
+def test_copies_hold_the_same_at_other_addresses(values: dict[str, torch.Tensor]) -> None:
     copies = tensors.copy(OPERANDS, values)
     assert copies["x"].data_ptr() != values["x"].data_ptr()
     assert torch.equal(copies["x"], values["x"])
 
 
-def test_a_change_of_what_is_only_read_is_noticed(values: dict[str, torch.Tensor]) -> None:
+def test_a_change_of_a_read_operand_changes_its_checksum(values: dict[str, torch.Tensor]) -> None:
     before = tensors.checksums(OPERANDS, values)
     assert set(before) == {"x"}
     values["state"].zero_()
@@ -76,7 +76,7 @@ def test_a_change_of_what_is_only_read_is_noticed(values: dict[str, torch.Tensor
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("strides", [(7, 1), (1, 5), (8, 1), (0, 1)])
-def test_a_change_of_any_one_element_changes_the_sum(strides: tuple[int, int], dtype: str) -> None:
+def test_a_change_of_any_one_element_changes_the_checksum(strides: tuple[int, int], dtype: str) -> None:
     operands = {"x": Operand((5, 7), dtype, strides=strides)}
     x = tensors.allocate(operands, "cpu")["x"]
     x.fill_(100)
@@ -88,15 +88,15 @@ def test_a_change_of_any_one_element_changes_the_sum(strides: tuple[int, int], d
     assert tensors.checksums(operands, {"x": x}) == before
 
 
-def test_a_workspace_is_zero_where_it_counts_and_nothing_where_it_does_not() -> None:
+def test_a_workspace_has_zero_integers_and_nan_floats() -> None:
     work = tensors.workspace({"partials": Operand((2, 3), "fp32"), "arrived": Operand((4,), "int32")}, "cpu")
     assert bool(work["partials"].isnan().all())
     assert work["arrived"].tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("strides", [(0, 1), (1, 1), (6, 1)])
-def test_outputs_that_overlap_themselves_are_refused(strides: tuple[int, int]) -> None:
-    with pytest.raises(MeasureError, match=r"^elements of out share memory"):
+def test_outputs_that_overlap_themselves_are_rejected(strides: tuple[int, int]) -> None:
+    with pytest.raises(MeasureError, match=r"may not share memory between elements; out does, by strides"):
         tensors.allocate({"out": Operand((5, 7), "fp32", "out", strides=strides)}, "cpu")
 
 

@@ -1,4 +1,4 @@
-"""The worker's own part, on torch's CPU: what it makes of configs that are right, wrong, or fail in their own way."""
+"""The worker on torch's CPU: configs that are correct, wrong, or fail in other ways."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from tuner import catalog
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.clock import Run, Timer
-from tuner.measure.gpu import GpuMeasurer, WorkerPool
+from tuner.measure.gpu import GpuMeasurer
+from tuner.measure.interleaved import RoundsSettings
 from tuner.measure.messages import Measure, Recheck, Rounds, Stage, Task
 from tuner.measure.worker import Worker, serve
+from tuner.measure.worker_pool import WorkerPool
 from tuner.records import VENDOR, CardState, Comparison, Evidence, Measurement, Outcome
-from tuner.search.loop import search
+from tuner.search import search
 from tuner.search.space import feasible
 
 KERNEL = catalog.resolve(toy("on_torch"))
@@ -38,17 +40,17 @@ def config(fault: str = "none", block: int = 256) -> Config:
 
 
 @pytest.fixture
-def told() -> list[Any]:
+def reports() -> list[Any]:
     return []
 
 
 @pytest.fixture
-def worker(told: list[Any]) -> Worker:
-    return on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), told.append)
+def worker(reports: list[Any]) -> Worker:
+    return on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), reports.append)
 
 
 class TestMeasure:
-    def test_a_right_config_has_all_its_facts(self, worker: Worker, told: list[Any]) -> None:
+    def test_a_correct_config_has_samples_and_facts(self, worker: Worker, reports: list[Any]) -> None:
         measured = worker.measure(Measure(config(), best_us=None, seed=1))
         assert measured.ok
         assert 10 <= len(measured.samples) <= 40
@@ -56,9 +58,9 @@ class TestMeasure:
         assert measured.max_error == 0
         assert measured.tolerance == 2 * 2.0**-23
         assert (measured.registers, measured.spills, measured.shared_bytes) == (32, 0, 1024)
-        assert told == [Stage("launch"), Stage("check"), Stage("time")]
+        assert reports == [Stage("launch"), Stage("check"), Stage("time")]
 
-    def test_a_beaten_config_gets_a_look(self, worker: Worker) -> None:
+    def test_a_much_slower_config_gets_three_samples(self, worker: Worker) -> None:
         assert len(worker.measure(Measure(config(), best_us=1e-6, seed=1)).samples) == 3
 
     @pytest.mark.parametrize(
@@ -82,42 +84,42 @@ class TestMeasure:
         assert measured.samples == ()
         assert worker.measure(Measure(config(), best_us=None, seed=2)).ok
 
-    def test_an_input_that_a_config_spoils_makes_it_wrong(self, worker: Worker) -> None:
-        """It is compared with the reference of what it was given, not of what it left."""
+    def test_a_config_that_changes_its_input_is_wrong(self, worker: Worker) -> None:
+        """Its result is compared with the reference of the original input."""
         assert worker.measure(Measure(config("spoils"), None, seed=1)).outcome is Outcome.WRONG_RESULT
 
 
 class TestRecheck:
-    def test_a_right_config_is_right_on_every_input(self, worker: Worker) -> None:
+    def test_a_correct_config_passes_on_all_inputs(self, worker: Worker) -> None:
         evidence = worker.recheck(Recheck(config(), seed=1))
         assert evidence == Evidence(0.0, 2 * 2.0**-23, ("normal", "normal", "special"), 51)
 
     @pytest.mark.parametrize(
         ("fault", "error"),
         [
-            ("changes its input", "it writes to x, which it may only read"),
-            ("writes beside", "it writes beside its outputs"),
+            ("changes its input", "writes to x, which is only read"),
+            ("writes beside", "writes beside its outputs"),
             ("denies NaN", "deviates from the reference by inf of its largest value"),
         ],
     )
-    def test_what_one_comparison_does_not_show(self, worker: Worker, fault: str, error: str) -> None:
+    def test_a_recheck_finds_what_one_check_does_not(self, worker: Worker, fault: str, error: str) -> None:
         failed = worker.recheck(Recheck(config(fault), seed=1))
         assert isinstance(failed, Measurement)
         assert failed.outcome is Outcome.WRONG_RESULT
         assert error in failed.error
 
-    def test_who_writes_beside_its_outputs_spoils_nobody_elses(self, worker: Worker) -> None:
+    def test_a_write_beside_the_outputs_fails_no_other_config(self, worker: Worker) -> None:
         assert not worker.measure(Measure(config("writes beside"), None, seed=1)).ok
         assert worker.measure(Measure(config(), None, seed=1)).ok
         assert isinstance(worker.recheck(Recheck(config(), seed=1)), Evidence)
 
-    def test_a_kernel_that_promises_nothing_for_nan_is_not_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_kernel_for_finite_values_gets_no_nan(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(catalog, "resolve", lambda reference: replace(KERNEL, finite_only=True))
         worker = on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None)
         assert isinstance(worker.recheck(Recheck(config("denies NaN"), seed=1)), Evidence)
 
-    def test_one_that_is_wrong_at_times_is_found_every_time(self, worker: Worker) -> None:
-        """Wrong with p = 0.2: it passes a single check four times out of five."""
+    def test_a_recheck_finds_a_config_that_is_wrong_at_times(self, worker: Worker) -> None:
+        """Wrong with p = 0.2, it passes four of five single checks."""
         random.seed(9)
         passed = [worker.measure(Measure(config("racy"), None, seed)).ok for seed in range(100)]
         assert 70 < sum(passed) < 90
@@ -125,72 +127,67 @@ class TestRecheck:
         assert all(isinstance(each, Measurement) and each.outcome is Outcome.WRONG_RESULT for each in again)
 
 
-class Hot:
-    """A card that is disturbed in its first looks."""
+class DisturbedMonitor:
+    """A monitor whose first readings show a disturbance."""
 
     def __init__(self, disturbed: int, state: CardState) -> None:
         self._left, self._state = disturbed, state
-        self.looks = 0
+        self.readings = 0
 
-    def claim(self) -> None:
+    def register_own_processes(self) -> None:
         pass
 
     def state(self) -> CardState:
-        self.looks += 1
-        return self._state if self.looks <= self._left else CardState(sm_mhz=1980)
+        self.readings += 1
+        return self._state if self.readings <= self._left else CardState(sm_mhz=1980)
 
 
-class TestDuelOnADisturbedCard:
-    @pytest.fixture(autouse=True)
-    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tuner.measure.worker._PAUSE_S", 0.0)
-        monkeypatch.setattr("tuner.measure.worker._LOOK_EVERY_S", 0.0)
-
-    def compared(self, card: Hot) -> Comparison:
-        worker = on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, card)
+class TestComparisonOnADisturbedCard:
+    def compared(self, monitor: DisturbedMonitor, monitor_interval_s: float = 0.0) -> Comparison:
+        settings = RoundsSettings(monitor_interval_s=monitor_interval_s, pause_s=0.0)
+        worker = on_cpu(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, monitor, settings)
         comparison = worker.compare(Rounds((config(),), rounds=5, seconds=60.0, seed=0))
         assert isinstance(comparison, Comparison)
         return comparison
 
     @pytest.mark.parametrize("state", [CardState(throttled=("thermal",)), CardState(foreign=(4711,))])
-    def test_disturbed_rounds_are_done_again(self, state: CardState) -> None:
-        card = Hot(3, state)
-        comparison = self.compared(card)
-        assert card.looks == 8
+    def test_disturbed_rounds_are_timed_again(self, state: CardState) -> None:
+        monitor = DisturbedMonitor(3, state)
+        comparison = self.compared(monitor)
+        assert monitor.readings == 8
         assert comparison.states == (CardState(sm_mhz=1980),) * 5
         assert comparison.marks == ()
 
-    def test_what_stays_disturbed_is_kept_and_marked(self) -> None:
-        card = Hot(10_000, CardState(throttled=("hardware", "thermal"), foreign=(4711,)))
-        comparison = self.compared(card)
-        assert card.looks == 15
+    def test_rounds_that_stay_disturbed_are_kept_and_marked(self) -> None:
+        monitor = DisturbedMonitor(10_000, CardState(throttled=("hardware", "thermal"), foreign=(4711,)))
+        comparison = self.compared(monitor)
+        assert monitor.readings == 15
         assert comparison.marks == ("contended", "throttled")
 
-    def test_short_rounds_share_a_look_and_its_fate(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tuner.measure.worker._LOOK_EVERY_S", 60.0)
-        card = Hot(1, CardState(foreign=(4711,)))
-        comparison = self.compared(card)
-        assert card.looks == 2
+    def test_short_rounds_share_a_reading(self) -> None:
+        monitor = DisturbedMonitor(1, CardState(foreign=(4711,)))
+        comparison = self.compared(monitor, monitor_interval_s=60.0)
+        assert monitor.readings == 2
         assert comparison.states == (CardState(sm_mhz=1980),) * len(comparison.rounds)
         assert (len(comparison.rounds), comparison.marks) == (5, ())
 
-    def test_a_power_cap_is_how_big_kernels_run(self) -> None:
-        card = Hot(10_000, CardState(throttled=("power_cap",)))
-        comparison = self.compared(card)
-        assert card.looks == 5
+    def test_a_power_cap_is_no_disturbance(self) -> None:
+        monitor = DisturbedMonitor(10_000, CardState(throttled=("power_cap",)))
+        comparison = self.compared(monitor)
+        assert monitor.readings == 5
         assert comparison.marks == ()
         assert comparison.states[0].throttled == ("power_cap",)
 
 
-class TestDuel:
-    def test_every_round_has_every_contender(self, worker: Worker, told: list[Any]) -> None:
+class TestComparison:
+    def test_each_round_has_each_contender(self, worker: Worker, reports: list[Any]) -> None:
         contenders = (config(block=64), config(block=128))
         comparison = worker.compare(Rounds(contenders, rounds=7, seconds=60.0, seed=3))
         assert isinstance(comparison, Comparison)
         assert comparison.contenders == (contenders[0].text, contenders[1].text, VENDOR)
         assert len(comparison.rounds) == 7
         assert all(latency > 0 for latencies in comparison.rounds for latency in latencies)
-        orders = [tuple(stage.config for stage in told[3 * n : 3 * n + 3]) for n in range(7)]
+        orders = [tuple(stage.config for stage in reports[3 * n : 3 * n + 3]) for n in range(7)]
         assert all(set(order) == {*contenders, None} for order in orders)
         assert len(set(orders)) > 1
 
@@ -206,14 +203,17 @@ class TestDuel:
         assert failed.stage == "comparison"
 
 
-def test_a_vendor_that_writes_elsewhere_is_refused() -> None:
-    """Its outputs stay poisoned: with such a tolerance everything would pass."""
+def test_a_vendor_that_writes_elsewhere_is_rejected() -> None:
+    """Its outputs stay poisoned, and a tolerance from them would pass any result."""
     problem = KERNEL.signature.problem({"N": 64, "vendor": "elsewhere"})
-    with pytest.raises(MeasureError, match="the vendor's own result of on_torch is wrong, or it is not written to out"):
+    with pytest.raises(
+        MeasureError,
+        match="the vendor's result of on_torch must match the reference; it is wrong, or is not written to out",
+    ):
         on_cpu(Task(toy("on_torch"), problem, H200.limits), lambda message: None)
 
 
-def test_the_next_task_finds_the_memory_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_the_task_before_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = Pipe()
     made: list[weakref.ref[Worker]] = []
     alive_when_made = []
@@ -234,7 +234,7 @@ def test_the_next_task_finds_the_memory_of_the_one_before(monkeypatch: pytest.Mo
 
 
 class InProcess:
-    """The real worker as a measurer, without the processes: for many small searches."""
+    """A measurer of the real worker in this process, for many small searches."""
 
     def __init__(self) -> None:
         self._worker = on_cpu(
@@ -272,7 +272,7 @@ class InProcess:
 
 
 def test_a_racy_config_is_never_the_answer_of_a_hundred_searches() -> None:
-    """Half of the space is wrong in one launch of five, and no slower than the rest."""
+    """Half of the space is wrong in one launch of five, and as fast as the rest."""
     random.seed(9)
     space = [config(fault, block) for fault in ("none", "racy") for block in (64, 128, 256, 512)]
     racy_finalists = 0
@@ -281,12 +281,12 @@ def test_a_racy_config_is_never_the_answer_of_a_hundred_searches() -> None:
         assert result.verdict is not None
         answers = [result.verdict.config, *(tie.config for tie in result.verdict.ties)]
         assert {answer["FAULT"] for answer in answers} == {"none"}
-        racy_finalists += sum("again" in m.error for m in result.measurements)
-    assert racy_finalists > 100  # most of them got through the first check
+        racy_finalists += sum("repeated launch" in m.error for m in result.measurements)
+    assert racy_finalists > 100  # most passed the first check
 
 
 class TestRoles:
-    """A sum that must start from zero, a state that must start from what it was, 8-bit floats that are compared."""
+    """A sum that starts from zero, a state that is read and written, and 8-bit floats."""
 
     @pytest.fixture
     def worker(self) -> Worker:
@@ -296,15 +296,15 @@ class TestRoles:
     def config(self, warps: int) -> Config:
         return catalog.resolve(toy("roles")).signature.config({"num_warps": warps, "num_stages": 1})
 
-    def test_what_is_added_to_starts_anew_in_every_launch(self, worker: Worker) -> None:
-        before = {name: value.clone() for name, value in worker._tensors.items()}
+    def test_operands_read_and_written_are_restored_before_each_launch(self, worker: Worker) -> None:
+        before = {name: value.clone() for name, value in worker.loaded.tensors.items()}
         for warps in (1, 2, 4, 1):
             measured = worker.measure(Measure(self.config(warps), None, seed=0))
             assert measured.ok, measured.error
-            assert float(worker._tensors["total"]) in (0.0, 60.0)
+            assert float(worker.loaded.tensors["total"]) in (0.0, 60.0)
             for name in ("x", "state", "total"):
-                worker._draw(0)
-                assert torch.equal(worker._tensors[name], before[name])
+                worker.loaded.draw(0)
+                assert torch.equal(worker.loaded.tensors[name], before[name])
 
     def test_eight_bit_floats_are_compared(self, worker: Worker) -> None:
         evidence = worker.recheck(Recheck(self.config(2), seed=1))
@@ -312,8 +312,8 @@ class TestRoles:
         assert evidence.max_error == 0
 
 
-class Scripted(HostClock):
-    """Says what a kernel takes, and counts its launches."""
+class ScriptedClock(HostClock):
+    """A clock with one latency that counts the samples."""
 
     def __init__(self, latency_us: float) -> None:
         super().__init__()
@@ -329,8 +329,8 @@ class Scripted(HostClock):
 
 
 @pytest.mark.parametrize(("latency_us", "launches"), [(6.0, 3 + 40), (180.0, 3 + 22), (1000.0, 3 + 10), (200_000.0, 3)])
-def test_a_slow_config_keeps_to_its_time(latency_us: float, launches: int) -> None:
-    clock = Scripted(latency_us)
+def test_a_slow_config_gets_fewer_samples(latency_us: float, launches: int) -> None:
+    clock = ScriptedClock(latency_us)
     worker = Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
     assert worker.measure(Measure(config(), None, seed=1)).latency_us == latency_us
     assert clock.taken == launches
@@ -338,24 +338,24 @@ def test_a_slow_config_keeps_to_its_time(latency_us: float, launches: int) -> No
 
 
 @pytest.mark.parametrize(("best_us", "launches"), [(9.0, 3 + 40), (7.9, 3 + 10), (4.9, 3)])
-def test_the_farther_behind_a_config_is_the_less_it_is_launched(best_us: float, launches: int) -> None:
-    clock = Scripted(10.0)
+def test_a_config_further_behind_gets_fewer_samples(best_us: float, launches: int) -> None:
+    clock = ScriptedClock(10.0)
     worker = Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
     assert worker.measure(Measure(config(), best_us, seed=1)).latency_us == 10.0
     assert clock.taken == launches
 
 
-def test_every_set_of_operands_is_launched_on() -> None:
-    """A graph's launches go round sets of operands, which all hold the inputs."""
+def test_launches_use_all_operand_sets() -> None:
+    """The launches of a graph use sets of operands in turn; all hold the inputs."""
     clock = HostClock(copies=3)
     worker = Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
-    assert len({values["x"].data_ptr() for values in worker._sets}) == 3
-    assert all(torch.equal(values["x"], worker._sets[0]["x"]) for values in worker._sets)
+    assert len({values["x"].data_ptr() for values in worker.loaded.sets}) == 3
+    assert all(torch.equal(values["x"], worker.loaded.sets[0]["x"]) for values in worker.loaded.sets)
     assert worker.measure(Measure(config(), None, seed=1)).ok
-    assert all(torch.equal(values["out"], 2 * values["x"]) for values in worker._sets)
+    assert all(torch.equal(values["out"], 2 * values["x"]) for values in worker.loaded.sets)
 
 
-def test_what_is_written_in_place_is_restored_before_every_launch() -> None:
+def test_operands_written_in_place_are_restored_before_each_launch() -> None:
     from tuner.measure import tensors
 
     halve = catalog.resolve(toy("halve"))
@@ -370,14 +370,14 @@ def test_what_is_written_in_place_is_restored_before_every_launch() -> None:
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[WorkerPool]:
-    """One serves all searches: to start it takes longer than they do."""
+    """Make one worker for all searches, since its start takes longer than they do."""
     made = WorkerPool(0, "cpu_worker")
     yield made
     made.close()
 
 
 class TestSearchOnCpu(SearchContract):
-    """The whole way of a search on a GPU, with real processes: pool, worker, pipes, recheck, duel."""
+    """A search with real processes: pool, worker, pipes, recheck and comparison."""
 
     @pytest.fixture
     def subject(self, workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
@@ -390,7 +390,7 @@ class TestSearchOnCpu(SearchContract):
             lambda: GpuMeasurer(toy("on_torch"), PROBLEM, H200.limits, jobs=2, workers=workers, spare=False),
         )
 
-    def test_a_vendor_that_writes_elsewhere_ends_the_search_in_a_sentence(
+    def test_a_vendor_that_writes_elsewhere_ends_the_search(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
@@ -398,7 +398,7 @@ class TestSearchOnCpu(SearchContract):
         measurer = GpuMeasurer(toy("on_torch"), problem, H200.limits, jobs=1, worker="cpu_worker")
         try:
             measurer.submit(config())
-            with pytest.raises(MeasureError, match=r"^the vendor's own result of on_torch is wrong"):
+            with pytest.raises(MeasureError, match=r"^the vendor's result of on_torch must match the reference"):
                 measurer.next(timeout_s=60)
         finally:
             measurer.close()

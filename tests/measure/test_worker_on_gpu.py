@@ -1,4 +1,4 @@
-"""The worker's own part on a real card."""
+"""The worker on a real card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 
 
 def test_a_huge_input_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 GiB that are only read, and 4 MiB that are written: what is taken beside goes by the latter."""
+    """With 20 GiB that are read and 4 MiB that are written, further memory is in proportion to the latter."""
     halve = catalog.resolve(toy("halve"))
 
     def operands(problem: object) -> dict[str, Operand]:

@@ -1,45 +1,55 @@
-"""The state of a card through NVML: clocks, heat, power, what holds the clocks down, who else computes on it.
+"""Monitoring of a card through NVML: clocks, temperature, power, throttling, and processes that compute on it.
 
-Processes are listed under the numbers of the host, which a container does not know. So ours are told from others' by
-looking before our own CUDA context exists and after: what appeared is ours.
+NVML lists processes by their ids on the host, which a container does not know. A process is ours if it appears between
+the construction of the monitor, before this process has a CUDA context, and `register_own_processes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from time import time
 from typing import Any, Protocol
 
 from tuner.records import CardState
 
-_REASONS = {  # nvmlClocksEventReasons, nvml.h
+_THROTTLE_REASONS = {  # nvmlClocksEventReasons, nvml.h
     0x04: "power_cap",
     0x08: "hardware",
     0x20: "thermal",
     0x40: "thermal",
     0x80: "power_brake",
 }
-_BUSY_PERCENT = 3
-"""A process that keeps the multiprocessors busy for less of the time disturbs nobody."""
-_RECENT_S = 1.0
-"""How far back a process' use of the card counts: NVML samples it a few times a second."""
+
+
+@dataclass(frozen=True)
+class CardMonitorSettings:
+    """Limits from which a foreign process counts as computing."""
+
+    busy_percent: int = 3
+    """Utilisation of the multiprocessors, in percent. Source: chosen; less use does not disturb timings."""
+    recent_s: float = 1.0
+    """Age of the oldest utilisation sample considered, in s. Source: NVML samples several times a second."""
+
+
+CARD_MONITOR_SETTINGS = CardMonitorSettings()
 
 
 class CardMonitor(Protocol):
-    """What can be asked of a card while it measures."""
+    """State of a card while it measures."""
 
-    def claim(self) -> None:
-        """Called once our own context exists: the processes that appeared since are ours."""
+    def register_own_processes(self) -> None:
+        """Register the processes that appeared since construction as ours. Called once our CUDA context exists."""
 
     def state(self) -> CardState | None:
-        """How it is now; None where nobody can tell."""
+        """Return the present state, or None if the card cannot be monitored."""
 
 
 class NoMonitor:
-    """A card nobody can open_monitor at: NVML is not installed, or does not answer."""
+    """The monitor used if NVML is not installed or does not answer."""
 
-    def claim(self) -> None:
+    def register_own_processes(self) -> None:
         pass
 
     def state(self) -> None:
@@ -47,60 +57,73 @@ class NoMonitor:
 
 
 class NvmlMonitor:
-    """A card seen by NVML.
+    """Monitor of a card through NVML.
 
     Args:
         nvml: the module `pynvml`.
-        handle: the card's.
-        now: seconds since 1970.
+        handle: NVML's handle of the card.
+        now: clock, in seconds since 1970.
     """
 
-    def __init__(self, nvml: Any, handle: Any, now: Callable[[], float] = time) -> None:
-        self._nvml, self._handle, self._now = nvml, handle, now
-        self._others = self._processes()
+    def __init__(
+        self,
+        nvml: Any,
+        handle: Any,
+        now: Callable[[], float] = time,
+        settings: CardMonitorSettings = CARD_MONITOR_SETTINGS,
+    ) -> None:
+        self._nvml, self._handle, self._now, self._settings = nvml, handle, now, settings
+        self._foreign_at_start = self._processes()
         self._own: set[int] = set()
 
-    def claim(self) -> None:
-        self._own = self._processes() - self._others
+    def register_own_processes(self) -> None:
+        self._own = self._processes() - self._foreign_at_start
 
     def state(self) -> CardState:
         nvml, handle = self._nvml, self._handle
-        reasons = self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) or 0
-        power = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        reasons = self._query(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) or 0
+        power = self._query(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         return CardState(
-            sm_mhz=self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            memory_mhz=self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-            temperature_c=self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            sm_mhz=self._query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            memory_mhz=self._query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+            temperature_c=self._query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             power_w=None if power is None else power / 1000,
-            throttled=tuple(sorted({name for bit, name in _REASONS.items() if reasons & bit})),
+            throttled=tuple(sorted({name for bit, name in _THROTTLE_REASONS.items() if reasons & bit})),
             foreign=tuple(sorted(self._busy() - self._own)),
         )
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
-        """The answer; None where this card, driver or library has none."""
+    def _query(self, query: Callable[[], Any]) -> Any:
+        """Return the result of a query, or None if card, driver or library does not support it."""
         with suppress(self._nvml.NVMLError, AttributeError):
-            return question()
+            return query()
         return None
 
     def _processes(self) -> set[int]:
-        running = self._ask(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) or []
+        running = self._query(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) or []
         return {process.pid for process in running}
 
     def _busy(self) -> set[int]:
-        """Processes that computed a moment ago; where a card does not tell who did, all that were there before us."""
-        since = int((self._now() - _RECENT_S) * 1e6)
+        """Return the ids of processes that computed recently.
+
+        If the card does not report utilisation by process, each process that was there at the start counts.
+        """
+        since = int((self._now() - self._settings.recent_s) * 1e6)
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(self._handle, since)
-        except self._nvml.NVMLError_NotFound:  # nobody did
+        except self._nvml.NVMLError_NotFound:  # no process computed
             return set()
         except (self._nvml.NVMLError, AttributeError):
-            return self._processes() & self._others
-        busy = {sample.pid for sample in samples if sample.smUtil >= _BUSY_PERCENT and sample.timeStamp > since}
-        return busy & self._processes()  # those that ended are still among the samples for a while
+            return self._processes() & self._foreign_at_start
+        least = self._settings.busy_percent
+        busy = {sample.pid for sample in samples if sample.smUtil >= least and sample.timeStamp > since}
+        return busy & self._processes()  # samples of ended processes stay listed for a while
 
 
 def open_monitor(bus_id: str) -> CardMonitor:
-    """The card at this bus address, 0000:1b:00.0; to be called before this process has a context on it."""
+    """Return the monitor of the card at a bus address such as 0000:1b:00.0.
+
+    Called before this process has a CUDA context on the card.
+    """
     try:
         import pynvml
     except ImportError:

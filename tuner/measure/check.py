@@ -1,14 +1,15 @@
-"""Whether a kernel's outputs are right: compared with a reference that depends on no config.
+"""Correctness of a kernel's outputs, by comparison with a reference that depends on no config.
 
-The error is `max|y - ref| / max|ref|`, so it scales with the depth of a sum and with the dtype. It may be four times
-what the vendor's kernel has on the same inputs, or two units in the last place of the output's dtype (or of what the
-products are rounded to, if that is coarser), whichever is larger. NaN and infinities must stand where the reference
-has them. A kernel declared exact must match bit for bit.
+The error is `max|y - ref| / max|ref|`, so it scales with the depth of a sum and with the dtype. The tolerance is four
+times the error of the vendor's kernel on the same inputs, or two units in the last place of the output's dtype (or of
+the dtype to which the products are rounded, if that is coarser), whichever is larger. NaN and infinities must stand
+where the reference has them. A kernel declared exact must match bit for bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import inf, isfinite
 
 import torch
@@ -16,21 +17,39 @@ import torch
 from tuner.kernels.spec import Kernel, Problem
 from tuner.measure.tensors import bits, dtype_of
 
-_BLOCK_ELEMENTS = 2**25
-"""Elements of the reference in memory at once: 256 MB in fp64."""
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """Extent of the correctness checks."""
+
+    block_elements: int = 2**25
+    """Number of elements of the reference held at once. Source: 256 MB in fp64."""
+    inputs: tuple[str, ...] = ("normal", "normal", "special")
+    """Kinds of inputs of a recheck. Source: the second set runs with its outputs at another address."""
+    repeats: int = 16
+    """Number of repeated launches on each set. Source: 51 launches miss one wrong launch in five once in 90,000."""
+    alignment: int = 16
+    """Alignment of the relocated outputs, in bytes. Source: the alignment that launches assume by default."""
+
+
+CHECK_SETTINGS = CheckSettings()
 
 
 def error(
-    kernel: Kernel, problem: Problem, inputs: Mapping[str, torch.Tensor], outputs: Mapping[str, torch.Tensor]
+    kernel: Kernel,
+    problem: Problem,
+    inputs: Mapping[str, torch.Tensor],
+    outputs: Mapping[str, torch.Tensor],
+    settings: CheckSettings = CHECK_SETTINGS,
 ) -> float:
-    """How far `outputs` are from the reference of `inputs`: 0 is perfect, infinite is wrong however one counts.
+    """Return the relative error of `outputs` against the reference of `inputs`.
 
-    Of several outputs it is the worst, each against its own largest value. The reference runs in blocks of rows, so
-    that it needs little memory beside the outputs.
+    It is 0 for a match and infinite if NaN or infinities differ. Of several outputs it is the largest error, each
+    relative to its own largest value. The reference runs in blocks of rows to limit its memory.
     """
     worst: dict[str, list[torch.Tensor]] = {name: [] for name in outputs}
     largest: dict[str, list[torch.Tensor]] = {name: [] for name in outputs}
-    for rows in _blocks(outputs):
+    for rows in _blocks(outputs, settings.block_elements):
         expected = kernel.reference(problem, inputs, rows)
         for name, output in outputs.items():
             got, want = output[rows], expected[name]
@@ -45,34 +64,39 @@ def error(
 
 
 def _relative(worst: list[torch.Tensor], largest: list[torch.Tensor]) -> float:
-    """The worst deviation of one output over its largest value, which are kept by block."""
+    """Return one output's largest deviation over its largest value, both given by block."""
     if not worst:
         return 0.0
-    deviation = float(torch.stack(worst).amax())  # NaN where only one of the two is NaN
+    deviation = float(torch.stack(worst).amax())  # NaN if only one of the two is NaN
     if deviation == 0:
         return 0.0
     scale = float(torch.stack(largest).amax()) if largest else 0.0
     return deviation / scale if scale > 0 and isfinite(deviation) else inf
 
 
-def deviation(kernel: Kernel, outputs: Mapping[str, torch.Tensor], first: Mapping[str, torch.Tensor]) -> float:
-    """How far two results of the same inputs are apart, as `error` counts: 0 is bit for bit."""
-    apart = 0.0
+def deviation(
+    kernel: Kernel,
+    outputs: Mapping[str, torch.Tensor],
+    first: Mapping[str, torch.Tensor],
+    settings: CheckSettings = CHECK_SETTINGS,
+) -> float:
+    """Return the relative deviation between two results of the same inputs; 0 if they match bit for bit."""
+    largest_deviation = 0.0
     for name, output in outputs.items():
         if torch.equal(bits(output), bits(first[name])):
             continue
         worst, largest = [], []
-        for rows in _blocks({name: output}):
+        for rows in _blocks({name: output}, settings.block_elements):
             got, want = (tensor[rows].double() for tensor in (output, first[name]))
             same = (got == want) | (got.isnan() & want.isnan())
             worst.append(torch.where(same, 0, (got - want).abs()).amax())
             largest.append(torch.where(want.isfinite(), want.abs(), 0).amax())
-        apart = max(apart, inf if kernel.exact else _relative(worst, largest))
-    return apart
+        largest_deviation = max(largest_deviation, inf if kernel.exact else _relative(worst, largest))
+    return largest_deviation
 
 
 def tolerance(kernel: Kernel, problem: Problem, vendor_error: float) -> float:
-    """Largest error that passes, given the vendor kernel's own on the same inputs."""
+    """Return the largest error that passes, given the vendor kernel's error on the same inputs."""
     if kernel.exact:
         return 0.0
     written = [operand.dtype for operand in kernel.operands(problem).values() if operand.role != "in"]
@@ -80,11 +104,12 @@ def tolerance(kernel: Kernel, problem: Problem, vendor_error: float) -> float:
     return max(4 * vendor_error, 2 * max([*steps, kernel.rounding(problem)]))
 
 
-def _blocks(outputs: Mapping[str, torch.Tensor]) -> Iterator[slice]:
+def _blocks(outputs: Mapping[str, torch.Tensor], block_elements: int) -> Iterator[slice]:
+    """Yield slices of rows with about `block_elements` elements of the largest output each."""
     rows = next(iter(outputs.values())).shape[0]
     elements = max(output.numel() for output in outputs.values())
     if elements == 0:
         return
-    step = max(1, _BLOCK_ELEMENTS * rows // elements)
+    step = max(1, block_elements * rows // elements)
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))

@@ -1,95 +1,106 @@
-"""Timing on the device, one clock a policy. The host is kept out of the interval.
+"""Timing on the device: one clock for each policy. Host time is kept out of the timed interval.
 
-Cold: every launch finds nothing of its operands in L2, as in a model where other layers ran in between. Before it, a
-buffer larger than L2 is written, which also keeps the device busy while the host prepares the launch: without that, a
-2.7 us kernel reads 34.5 us (H200, 2026-11-27). Where the host is late all the same, because compilers have the cores,
-the launch is timed again with more queued ahead of it: 17 us read 38 so (16 x 4096 x 4096 bf16, H200, 2026-11-28).
+Cold: no operand of a launch is in L2, as in a model whose other layers ran in between. A buffer larger than L2 is
+written before each launch. The write also keeps the device busy while the host prepares the launch; without it, host
+time is timed. If the host is late nevertheless, since compilers occupy the cores, the launch is timed again with more
+writes queued ahead of it.
 
-Events around a launch cost as much as a short kernel takes. Such a kernel is timed in a graph of many launches, each on
-operands of its own that nothing has touched since the buffer was written, so that it is as cold as the others.
+Events around a launch cost as much as a short kernel. A short kernel is timed in a graph of many launches, each on its
+own set of operands, untouched since the buffer was written, so that each launch is cold too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from tuner.records import Policy
 
-_FLUSH_BYTES = 256 * 2**20
-"""Five times the L2 of an H100, and long enough to write (60-100 us) for the host to queue a launch meanwhile."""
-_HEAD_START = 2
-"""Flushes queued before the first launch, so that the host is ahead from the start."""
-_TRIES, _MOST_DELAYS = 3, 8
-"""How often launches that the device waited for are timed before they count as they are; and how many more writes of
-the buffer may become usual ahead of each, 60-100 us every one. A launch that is late behind those waits by itself."""
-_GRAPH_LAUNCHES = 50
-"""Launches in a graph: what the events cost, 2 us, is then 40 ns of each."""
-_GRAPH_SAMPLES = 3
-"""Samples of one graph, then it is captured anew: all samples of one may lie 5 to 15 % below what the same launches
-take in another (H100, 2026-11-28, kernels of 2 and 5 us)."""
-_COPIES_BYTES = 2**31
-"""Memory that the operands of a graph's launches may take in all."""
+
+@dataclass(frozen=True)
+class TimingSettings:
+    """Constants of the clocks."""
+
+    flush_bytes: int = 256 * 2**20
+    """Size of the buffer that flushes L2, in bytes. Source: 5 times an H100's L2; its write takes 60 to 100 us."""
+    head_start: int = 2
+    """Number of writes queued before the first launch, so that the host is ahead. Source: chosen."""
+    attempts: int = 3
+    """Number of times late launches are timed before they count as they are. Source: chosen."""
+    max_delays: int = 8
+    """Largest number of further writes ahead of each launch. Source: a host later than that stays late."""
+    graph_launches: int = 50
+    """Number of launches in a graph. Source: the events' cost, 2 us, becomes 40 ns a launch."""
+    graph_samples: int = 3
+    """Number of samples of a graph before it is captured anew. Source: captures differ by 5 to 15 % (H100)."""
+    operand_bytes: int = 2**31
+    """Memory limit of a graph's operand sets, in bytes. Source: chosen."""
+
+
+TIMING_SETTINGS = TimingSettings()
 
 Run = Callable[[], object]
-"""Launches device work on the current stream."""
+"""A callable that launches device work on the current stream."""
 Timer = Callable[[int], list[float]]
-"""So many latencies in us."""
+"""A callable that takes a number of samples and returns their latencies, in us."""
 
 
 class Clock:
-    """Times callables that launch device work, and waits for it."""
+    """Times callables that launch device work, and waits for the device."""
 
-    launches = 1
-    """How many launches a sample is the mean of."""
-    visit = 3
-    """Samples whose median is a contender's latency in one round of a duel."""
-    dropped = 1
-    """Leading samples of a timer's call that are thrown away: the first launch loads code and constants."""
+    launches_per_sample = 1
+    """Number of launches whose mean is one sample."""
+    samples_per_round = 3
+    """Number of samples whose median is a contender's latency in one round of a comparison."""
+    warmup_samples = 1
+    """Number of leading samples dropped in each call of a timer: the first launch loads code and constants."""
 
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._flush = torch.empty(_FLUSH_BYTES // 4, dtype=torch.int32, device=device)
+    def __init__(self, device: str, settings: TimingSettings = TIMING_SETTINGS) -> None:
+        self._device, self._settings = device, settings
+        self._flush = torch.empty(settings.flush_bytes // 4, dtype=torch.int32, device=device)
         self._delays = 0
-        """Writes of the buffer ahead of each launch, beside those that make it cold: the host was mostly late."""
+        """Number of writes ahead of each launch besides those of a cold cache; grows while the host is mostly late."""
 
-    def copies(self, bytes: int) -> int:
-        """How many sets of operands, of so many bytes each, it wants to go round."""
+    def operand_sets(self, bytes: int) -> int:
+        """Return the number of operand sets to launch on in turn, for sets of this size in bytes."""
         return 1
 
     def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
-        """What gives latencies of one launch of `runs`, the same work on each set of operands.
+        """Return a timer of single launches.
 
-        `restore` runs outside the timed interval, before every time that `runs` do.
+        Args:
+            runs: the same work on each set of operands.
+            restore: run outside the timed interval before each pass over `runs`.
         """
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Until the device has done all it was given; raises what went wrong there."""
+        """Block until the device is idle. Raises the errors of the work before."""
         torch.cuda.synchronize(self._device)
 
     def _timed(self, launch: Run, count: int, before: Sequence[Run]) -> list[float]:
-        """Latencies of `launch`, after those that are dropped; `before` runs ahead of each."""
+        """Return latencies of `launch`, in us, without the warm-up; `before` runs ahead of each launch."""
         in_time: list[float] = []
         late: list[float] = []
-        for _ in range(_TRIES):
+        for _ in range(self._settings.attempts):
             samples = self._queued(launch, count - len(in_time), before)
             in_time += [latency for latency, waited in samples if not waited]
             late = [latency for latency, waited in samples if waited]
-            if not late or self._delays == _MOST_DELAYS:
+            if not late or self._delays == self._settings.max_delays:
                 break
             self._delays += 2 * len(late) > len(samples)
         return in_time + late
 
     def _queued(self, launch: Run, count: int, before: Sequence[Run]) -> list[tuple[float, bool]]:
-        """So many latencies, and whether the device had come to the start before the launch was queued behind it."""
+        """Return `count` latencies, in us, each with whether the device waited for the host before the launch."""
         events = [
             (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-            for _ in range(count + self.dropped)
+            for _ in range(count + self.warmup_samples)
         ]
         waited = []
-        for _ in range(_HEAD_START):
+        for _ in range(self._settings.head_start):
             self._flush.zero_()
         for start, end in events:
             for prepare in (*[self._delay] * self._delays, *before):
@@ -99,13 +110,14 @@ class Clock:
             waited.append(start.query())
             end.record()
         self.wait()
+        first = self.warmup_samples
         return [
             (start.elapsed_time(end) * 1000, late)
-            for (start, end), late in zip(events[self.dropped :], waited[self.dropped :], strict=True)
+            for (start, end), late in zip(events[first:], waited[first:], strict=True)
         ]
 
     def _delay(self) -> None:
-        """Keeps the device busy for a while before a launch."""
+        """Queue work that keeps the device busy while the host prepares a launch."""
         self._flush.zero_()
 
 
@@ -120,41 +132,46 @@ class EventClock(Clock):
 class GraphClock(Clock):
     """A sample is the mean of the launches of a graph.
 
-    Cold, each launch has its own set of operands, as many sets as memory allows, and the buffer is written before the
-    graph. Warm, all launches share one set.
+    Cold, each launch has its own set of operands, as far as memory allows, and L2 is flushed before the graph. Warm,
+    all launches share one set.
     """
 
-    launches = _GRAPH_LAUNCHES
-    visit = 1
-    dropped = 0
+    samples_per_round = 1
+    warmup_samples = 0
 
-    def __init__(self, device: str, *, cold: bool) -> None:
-        super().__init__(device)
+    def __init__(self, device: str, *, cold: bool, settings: TimingSettings = TIMING_SETTINGS) -> None:
+        super().__init__(device, settings)
+        self.launches_per_sample = settings.graph_launches
         self._cold = cold
 
     def _delay(self) -> None:
-        if self._cold:  # what is to be warm stays so
+        if self._cold:  # a warm cache stays warm
             super()._delay()
 
-    def copies(self, bytes: int) -> int:
-        return max(1, min(_GRAPH_LAUNCHES, _COPIES_BYTES // max(1, bytes))) if self._cold else 1
+    def operand_sets(self, bytes: int) -> int:
+        if not self._cold:
+            return 1
+        return max(1, min(self._settings.graph_launches, self._settings.operand_bytes // max(1, bytes)))
 
     def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
-        launches = runs if self._cold else list(runs) * _GRAPH_LAUNCHES
+        launches = runs if self._cold else list(runs) * self._settings.graph_launches
         before = [*([restore] if restore is not None else []), *([self._flush.zero_] if self._cold else [])]
 
         def timer(count: int) -> list[float]:
             samples: list[float] = []
             while len(samples) < count:
                 graph = self._captured(launches)
-                latencies = self._timed(graph.replay, min(_GRAPH_SAMPLES, count - len(samples)), before)
+                latencies = self._timed(graph.replay, min(self._settings.graph_samples, count - len(samples)), before)
                 samples += [latency / len(launches) for latency in latencies]
             return samples
 
         return timer
 
     def _captured(self, launches: Sequence[Run]) -> torch.cuda.CUDAGraph:
-        """All launches as one graph, run once. `torch.cuda.graph` would collect garbage first: 0.1 s a graph."""
+        """Capture the launches as one graph and run it once.
+
+        `torch.cuda.graph` would collect garbage first, which takes 0.1 s a graph.
+        """
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -171,7 +188,7 @@ class GraphClock(Clock):
 
 
 def clock_of(policy: Policy, device: str) -> Clock:
-    """The clock that times as `policy` says."""
+    """Return the clock of a timing policy."""
     if policy.timer == "graph":
         return GraphClock(device, cold=policy.cache == "cold")
     return EventClock(device)

@@ -1,9 +1,9 @@
-"""The compile pool: compiles launches into Triton's cache without touching a GPU.
+"""The compile pool's process: it compiles launches into Triton's cache, without a GPU.
 
-`python -m tuner.measure.compile` runs a process that imports the kernel once and forks for every config. A fork costs
-milliseconds, starts with everything imported, dies with whatever the compiler did to it, and takes the processes that
-it started along when its deadline passes. No process of the pool has a CUDA context: Triton is given a driver that only
-names the target. `fn.warmup` with stand-ins for the tensors then computes the very key that the launch will look up.
+`python -m tuner.measure.compile` imports the kernel once and forks for each config. A fork costs milliseconds, has
+everything imported, and is killed at its deadline with the processes it started; a compiler that crashes ends its fork
+alone. No process of the pool has a CUDA context: Triton gets a driver that only names the target. `fn.warmup` with
+stand-ins for the tensors computes the cache key that the later launch looks up.
 """
 
 from __future__ import annotations
@@ -31,21 +31,15 @@ from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
 
-_NICE = 5
-"""CompilePool come after the search and the GPU worker, which share the cores with them and need them for moments only:
-beside two compilers a core 200 proposals take 1.0 s, and 0.5 s so (2 cores, 2026-11-28). No more than that, for a
-compiler's deadline is of wall time, and others may use the machine too. Forks stay in the pool's session, since where
-Linux groups processes by session (autogroup) niceness counts within one alone."""
-
 
 class _Dtype(str):
-    """torch's name of a dtype, and how long an element is."""
+    """Name of a torch dtype, with the size of an element in bytes."""
 
     itemsize: int
 
 
 class StandIn:
-    """Stands for a tensor where only its description matters."""
+    """Description of a tensor that takes its place in a compile: shape, strides, dtype and alignment."""
 
     def __init__(self, operand: Operand) -> None:
         self.shape = operand.shape
@@ -54,19 +48,19 @@ class StandIn:
         self._strides = operand.element_strides
 
     def stride(self, dim: int) -> int:
-        """Elements between neighbours along `dim`."""
+        """Return the stride along `dim`, in elements."""
         return self._strides[dim]
 
     def data_ptr(self) -> int:
-        """As aligned as a fresh tensor."""
+        """Return 0, which is aligned as a new tensor is."""
         return 0
 
 
 def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> Compiled:
-    """Compiles one config in this process, for a target that need not be here.
+    """Compile one config in this process, for a card that need not be in this machine.
 
-    Triton's exceptions are told apart by name; any other is reported as `error`, never raised: a config that breaks
-    the compiler in a new way is a fact about the config.
+    An exception becomes the outcome: `compile_error` for those of the compiler, recognised by name, and `error` for
+    any other. A config that needs more shared memory than the card has is `infeasible`.
     """
     import triton
 
@@ -88,7 +82,7 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
 
 
 def compile_launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
-    """What Triton makes, or has in its cache, of each launch of a config on tensors as the problem describes them."""
+    """Return Triton's compiled code of each launch of a config, from its cache if it is there."""
     stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
     return [
         launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
@@ -97,14 +91,14 @@ def compile_launches(kernel: Kernel, problem: Problem, config: Config, limits: L
 
 
 def set_target(limits: Limits) -> None:
-    """Makes Triton compile for such a card in this process, which then cannot launch."""
+    """Make Triton compile for such a card in this process. The process cannot launch afterwards."""
     import triton
     from triton.backends.compiler import GPUTarget
 
     major, minor = limits.capability
-    named = GPUTarget("cuda", 10 * major + minor, limits.warp_size)
+    target = GPUTarget("cuda", 10 * major + minor, limits.warp_size)
 
-    class NamesTheTarget:
+    class TargetDriver:
         def get_current_device(self) -> int:
             return 0
 
@@ -112,16 +106,16 @@ def set_target(limits: Limits) -> None:
             return 0
 
         def get_current_target(self) -> Any:
-            return named
+            return target
 
-    triton.runtime.driver.set_active(NamesTheTarget())
+    triton.runtime.driver.set_active(TargetDriver())
 
 
 def _do_once() -> None:
-    """Does in the parent of all forks what Triton would do again in each.
+    """Do in the parent of all forks the initialisation that Triton would repeat in each fork.
 
-    It hashes its own files (0.5 s). Before 3.8 it also imports torch when it first meets an argument, if there is one:
-    that would take each fork 2.5 s, for tensors that never come here (2 cores, Triton 3.6.0 and 3.7.1, 2026-11-27).
+    Triton hashes its own files (0.5 s). Before 3.8 it also imports torch with the first argument of a kernel (2.5 s),
+    for tensors that this process never has.
     """
     import triton
     from triton.runtime.cache import triton_key
@@ -136,22 +130,22 @@ def _do_once() -> None:
 
 
 def is_compile_error(error: BaseException) -> bool:
-    """Whether the compiler refused the code, as opposed to our code or a kernel's `launch` failing."""
+    """Return whether the compiler rejected the code, as opposed to a failure of our code or a kernel's `launch`."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool(names & {"CompilationError", "PTXASError", "TritonError"}) or "PassManager::run failed" in str(error)
 
 
 def describe_error(error: BaseException) -> str:
-    """The exception's name and text, bounded, for the record."""
+    """Return the exception's name and text, shortened to about 2,000 characters."""
     lines = "".join(traceback.format_exception_only(error)).strip().encode(errors="replace").decode()
     return lines if len(lines) <= 2000 else f"{lines[:1000]}\n...\n{lines[-900:]}"
 
 
 @dataclass
 class _Job:
-    """One fork at work."""
+    """A running fork."""
 
-    asked: Compile
+    request: Compile
     pid: int
     pipe: int
     log: Any
@@ -160,16 +154,16 @@ class _Job:
 
     @property
     def config(self) -> Config:
-        return self.asked.config
+        return self.request.config
 
 
 class _Server:
-    """Keeps at most `jobs` forks at work, and every one of them to its deadline."""
+    """Runs at most `jobs` forks at a time, and kills each at its deadline."""
 
     def __init__(self, pool: Pool, parent: Connection[Any, Any]) -> None:
         self._pool, self._parent = pool, parent
         self._kernel = catalog.resolve(pool.kernel)
-        self._deadline = Deadline(pool.deadline_s, pool.adaptive)
+        self._deadline = Deadline(pool.settings.deadline_s, pool.settings.adaptive)
         _do_once()
         self._waiting: deque[Compile] = deque()
         self._running: dict[int, _Job] = {}
@@ -177,7 +171,7 @@ class _Server:
         self._selector.register(parent.fileno(), selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Compiles until the pipe closes, and leaves no compiler behind."""
+        """Compile until the pipe closes, then kill the running forks."""
         try:
             with suppress(EOFError, ConnectionError):
                 self._loop()
@@ -192,13 +186,14 @@ class _Server:
             for key, _ in self._selector.select(self._until_next_deadline()):
                 if key.fd == self._parent.fileno():
                     self._take(self._parent.recv())
-                elif (job := self._running.get(key.fd)) is not None:  # or it was dropped a moment ago
+                elif (job := self._running.get(key.fd)) is not None:  # None if it was dropped in this pass
                     self._read(job)
             for job in [job for job in self._running.values() if self._left(job) <= 0 and not _answered(job)]:
-                text = f"the compiler was still at work after {self._deadline.seconds:.3g} s"
+                text = f"the compile took longer than its deadline of {self._deadline.seconds:.3g} s"
                 self._end(job, Compiled(job.config, Outcome.TIMEOUT, text, monotonic() - job.started))
 
     def _take(self, message: Config | Compile | Drop) -> None:
+        """Queue a config, or drop all."""
         if not isinstance(message, Drop):
             self._waiting.append(Compile(self._pool.problem, message) if isinstance(message, Config) else message)
             return
@@ -207,22 +202,23 @@ class _Server:
             self._forget(job)
         self._parent.send(message)
 
-    def _start(self, asked: Compile) -> None:
+    def _start(self, request: Compile) -> None:
+        """Fork, compile in the child, and write its result to a pipe."""
         ours, theirs = os.pipe()
         log = TemporaryFile()
         parent = os.getpid()
-        job = _Job(asked, 0, ours, log, monotonic())
+        job = _Job(request, 0, ours, log, monotonic())
         job.pid = pid = os.fork()
         if pid == 0:
             try:
-                os.setpgrp()
-                os.nice(_NICE)
+                os.setpgrp()  # no new session: under Linux's autogroup, niceness counts within one session only
+                os.nice(self._pool.settings.niceness)
                 die_with(parent)
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
-                result = compile_config(self._kernel, asked.problem, asked.config, self._pool.limits)
+                result = compile_config(self._kernel, request.problem, request.config, self._pool.limits)
                 os.write(theirs, pickle.dumps(result))
-            except BaseException:  # noqa: BLE001  whatever it is, it ends this fork and is quoted by the server
+            except BaseException:  # noqa: BLE001  it ends this fork, and the server quotes its log
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
@@ -232,6 +228,7 @@ class _Server:
         self._selector.register(ours, selectors.EVENT_READ)
 
     def _read(self, job: _Job) -> None:
+        """Read from a job's pipe. An empty read is its end."""
         chunk = os.read(job.pipe, 1 << 16)
         job.received += chunk
         if chunk:
@@ -242,22 +239,24 @@ class _Server:
             self._end(job, None)
 
     def _end(self, job: _Job, result: Compiled | None) -> None:
-        words = self._forget(job)
+        """Report a job's result; without one, it crashed."""
+        exit_text = self._forget(job)
         if result is not None and result.outcome is Outcome.OK and result.compile_s is not None:
             self._deadline.learn(result.compile_s)
-        result = result or Compiled(job.config, Outcome.CRASHED, words, monotonic() - job.started)
-        self._parent.send(replace(result, problem=job.asked.problem))
+        result = result or Compiled(job.config, Outcome.CRASHED, exit_text, monotonic() - job.started)
+        self._parent.send(replace(result, problem=job.request.problem))
 
     def _forget(self, job: _Job) -> str:
-        """Ends a job; what it had to say for itself."""
+        """Kill a job's fork and forget it. Return how it ended and the end of its output."""
         self._selector.unregister(job.pipe)
         os.close(job.pipe)
         del self._running[job.pipe]
-        words = _last_words(job, _kill(job))
+        text = _exit_text(job, _kill(job))
         job.log.close()
-        return words
+        return text
 
     def _left(self, job: _Job) -> float:
+        """Return the seconds until a job's deadline."""
         return job.started + self._deadline.seconds - monotonic()
 
     def _until_next_deadline(self) -> float | None:
@@ -265,12 +264,12 @@ class _Server:
 
 
 def _answered(job: _Job) -> bool:
-    """Whether its result is there, or on the way: this process may have waited long for its own to be read."""
+    """Return whether a job's result has arrived or can be read: this process may have been blocked meanwhile."""
     return bool(job.received) or bool(select([job.pipe], [], [], 0)[0])
 
 
 def _kill(job: _Job) -> int:
-    """Ends a fork and the compilers it started, which share its group; how it had ended by itself, if it had."""
+    """Kill a fork and the compilers it started, which share its group. Return its wait status."""
     with suppress(ProcessLookupError):
         os.killpg(job.pid, signal.SIGKILL)
     with suppress(ProcessLookupError):
@@ -278,14 +277,15 @@ def _kill(job: _Job) -> int:
     return os.waitpid(job.pid, 0)[1]
 
 
-def _last_words(job: _Job, status: int) -> str:
-    how = f"of {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else "without a word"
+def _exit_text(job: _Job, status: int) -> str:
+    """Return how a fork ended, and the end of its output."""
+    how = f"by {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else "without a result"
     job.log.seek(0)
-    return f"the compiler died {how}\n{job.log.read()[-1500:].decode(errors='replace')}".strip()
+    return f"the compiler ended {how}\n{job.log.read()[-1500:].decode(errors='replace')}".strip()
 
 
 def main() -> None:
-    """Serves compiles to the parent process until it goes."""
+    """Serve the parent process until it ends."""
     parent = connect()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a compiler that aborts leaves no core file behind
     try:

@@ -1,4 +1,4 @@
-"""How long a compile may take, told by what the others took."""
+"""Deadlines of compiles: a fixed limit, and a lower one that follows the compile times observed so far."""
 
 from __future__ import annotations
 
@@ -8,34 +8,49 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class AdaptiveDeadline:
-    """Gives up a compile that takes `times` as long as nine of ten others, `least_s` at least, once so many have ended.
+    """A deadline relative to the 90th percentile of the compiles that have succeeded."""
 
-    A tile that spills its accumulators compiles for minutes, is slow, and without this holds one core up to the last
-    deadline, and the end of a search with it. Of the compiles of the recorded gemm spaces (H200, 2026-11-28) this gives
-    up 0 of 1,749, 0 of 1,359 and 3 of 2,746, the fastest of which has 0.13 of the best one's speed.
-    """
-
-    times: float = 4.0
+    factor: float = 4.0
+    """Multiple of the 90th percentile. Source: stops 3 of 5,854 recorded gemm compiles, none fast."""
     least_s: float = 5.0
+    """Lower limit of the deadline, in s. Source: replay of recorded gemm spaces."""
     after: int = 20
+    """Number of successful compiles before it applies. Source: replay of recorded gemm spaces."""
 
 
 ADAPTIVE_DEADLINE = AdaptiveDeadline()
 
 
+@dataclass(frozen=True)
+class CompileSettings:
+    """Limits of the compile pool."""
+
+    deadline_s: float = 30.0
+    """Upper limit of one compile, in s. Source: chosen; tiles that spill compile for minutes."""
+    adaptive: AdaptiveDeadline | None = ADAPTIVE_DEADLINE
+    """Lower limit once compile times are known; None keeps `deadline_s`."""
+    niceness: int = 5
+    """Niceness of a compiler against search and worker process. Source: halves a proposal's time beside them."""
+    exit_grace_s: float = 2.0
+    """Time in which a closed pool ends its compilers before it is killed, in s. Source: chosen."""
+
+
+COMPILE_SETTINGS = CompileSettings()
+
+
 class Deadline:
-    """Of the compiles of one pool: `most_s` each, less where that is adaptive."""
+    """The deadline of one pool's compiles. `seconds` is its present value."""
 
     def __init__(self, most_s: float, adaptive: AdaptiveDeadline | None) -> None:
         self.seconds = self._most_s = most_s
         self._adaptive = adaptive
-        self._took: list[float] = []
+        self._durations_s: list[float] = []
 
     def learn(self, seconds: float) -> None:
-        """One more ended well, in so many seconds."""
+        """Take the duration of a successful compile into account."""
         if self._adaptive is None:
             return
-        insort(self._took, seconds)
-        if len(self._took) >= self._adaptive.after:
-            usual = self._took[9 * len(self._took) // 10]
-            self.seconds = min(self._most_s, max(self._adaptive.least_s, self._adaptive.times * usual))
+        insort(self._durations_s, seconds)
+        if len(self._durations_s) >= self._adaptive.after:
+            usual_s = self._durations_s[9 * len(self._durations_s) // 10]
+            self.seconds = min(self._most_s, max(self._adaptive.least_s, self._adaptive.factor * usual_s))

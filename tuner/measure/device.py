@@ -1,7 +1,7 @@
-"""What card this is, asked of the driver without creating a context on it.
+"""Identity of the cards of this machine, read from the driver without creating a CUDA context.
 
-The driver's `cuDeviceGetAttribute` needs no context, so the process that searches stays free of CUDA: it can start
-workers that own the card, and a config that ruins a context ruins a worker's.
+The driver's `cuDeviceGetAttribute` needs no context, so the process that searches stays free of CUDA. It starts
+worker processes that own the card, and a config that corrupts a context ends only a worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ATTRIBUTES = {  # CUdevice_attribute, cuda.h
 
 
 def count() -> int:
-    """GPUs that the driver shows; 0 without a driver."""
+    """Return the number of GPUs that the driver shows; 0 without a driver."""
     driver = _driver()
     number = ctypes.c_int()
     if driver is None or driver.cuDeviceGetCount(ctypes.byref(number)) != 0:
@@ -37,31 +37,31 @@ def count() -> int:
 
 
 def choose(gpu: str) -> int | None:
-    """The index of the GPU called `auto` or by number; None where `auto` finds none.
+    """Return the index of a GPU given as `auto` or by number, or None if `auto` finds none.
 
     Raises:
-        UsageError: neither `auto` nor a number.
+        UsageError: `gpu` is neither `auto` nor a number.
         NoDevice: there is no GPU of that number.
     """
     if gpu == "auto":
         return 0 if count() else None
     if not re.fullmatch(r"[0-9]{1,3}", gpu):
-        raise UsageError(f"a GPU is chosen as auto or by its number, not as {gpu[:40]!r}")
+        raise UsageError(f"a GPU is auto or a number, not {gpu[:40]!r}")
     if int(gpu) >= count():
-        raise NoDevice(f"GPU {gpu} was asked for and the driver shows {count()}; leave --gpu out to take what is there")
+        raise NoDevice(f"there is no GPU {gpu}: the driver shows {count()}; leave --gpu out to use the first")
     return int(gpu)
 
 
 @cache
 def describe(index: int) -> Device:
-    """The card at `index`.
+    """Return the card at `index`.
 
     Raises:
         NoDevice: the driver shows no such GPU.
     """
     driver = _driver()
     if driver is None or not 0 <= index < count():
-        raise NoDevice(f"the driver shows no GPU {index}")
+        raise NoDevice(f"there is no GPU {index}: the driver shows {count()}")
     handle = ctypes.c_int()
     driver.cuDeviceGet(ctypes.byref(handle), index)
     name = ctypes.create_string_buffer(256)
@@ -88,7 +88,7 @@ def describe(index: int) -> Device:
 
 @cache
 def environment(index: int = 0) -> Environment:
-    """What is installed here to compile and run with; fields of what is not installed are empty."""
+    """Return the installed versions of Triton, ptxas, PyTorch and driver; "" for each that is not installed."""
     return Environment(
         triton=_version("triton"),
         ptxas=_ptxas_version(),
@@ -98,7 +98,7 @@ def environment(index: int = 0) -> Environment:
 
 
 def _split_mig(name: str) -> tuple[str, str]:
-    """CUDA names a slice "NVIDIA H100 80GB HBM3 MIG 1g.10gb"."""
+    """Split CUDA's name of a slice, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", into card and MIG profile."""
     whole, _, profile = name.partition(" MIG ")
     return whole, profile
 
@@ -114,7 +114,7 @@ def _driver() -> ctypes.CDLL | None:
 
 @cache
 def _nvml(index: int) -> tuple[str, str]:
-    """Driver version and PCI id, empty where NVML is not installed or does not answer."""
+    """Return driver version and PCI id, empty if NVML is not installed or does not answer."""
     try:
         import pynvml
 
@@ -129,7 +129,10 @@ def _nvml(index: int) -> tuple[str, str]:
 
 
 def bus_id(index: int) -> str:
-    """The card's address, 0000:1b:00.0: CUDA numbers the cards it is shown, NVML all there are; on this both agree."""
+    """Return the card's bus address, such as 0000:1b:00.0.
+
+    It identifies a card to both libraries: CUDA numbers the visible cards, NVML all cards.
+    """
     driver = _driver()
     address = ctypes.create_string_buffer(32)
     if driver is not None:
@@ -147,7 +150,7 @@ def _version(distribution: str) -> str:
 
 
 def _ptxas_version() -> str:
-    """The release of the ptxas that Triton would run, read without importing Triton."""
+    """Return the release of the ptxas that Triton runs, without importing Triton."""
     triton = find_spec("triton")
     if triton is None or triton.origin is None:
         return ""

@@ -1,4 +1,4 @@
-"""One search at a time on a GPU: two that share a card would measure each other."""
+"""The lock that keeps two searches from measuring on one GPU at the same time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import IO
 
 
-def lock_path(card: str) -> Path:
-    """The file that stands for the card at this bus address, for all users of the machine."""
-    return Path(tempfile.gettempdir()) / f"triton-tuner-gpu-{card.replace(':', '-')}.lock"
+def lock_path(bus_id: str) -> Path:
+    """Return the lock file of the card at a bus address. All users of the machine share it."""
+    return Path(tempfile.gettempdir()) / f"triton-tuner-gpu-{bus_id.replace(':', '-')}.lock"
 
 
 class GpuLock:
-    """Held from construction to `release`, or to the end of the process, however that comes.
+    """A file lock, held from construction to `release` or to the end of the process. Construction blocks.
 
-    `what` tells others what it is held for.
+    Args:
+        path: the lock file.
+        purpose: what the card is held for, shown to processes that wait.
+        on_wait: called with a sentence if another process holds the lock.
     """
 
-    def __init__(self, path: Path, what: str, on_wait: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, purpose: str, on_wait: Callable[[str], None]) -> None:
         self._file = self._open(path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,14 +34,14 @@ class GpuLock:
             fcntl.flock(self._file, fcntl.LOCK_EX)
         self._file.seek(0)
         self._file.truncate()
-        self._file.write(f"process {os.getpid()} ({what})")
+        self._file.write(f"process {os.getpid()} ({purpose})")
         self._file.flush()
 
     def release(self) -> None:
-        """Lets the next one in."""
+        """Release the lock."""
         self._file.close()
 
     @staticmethod
     def _open(path: Path) -> IO[str]:
-        everybody = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        return os.fdopen(everybody, "r+")
+        """Open the file for reading and writing, readable and writable by all users."""
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")

@@ -1,4 +1,4 @@
-"""What a search needs of whatever measures: a GPU, a recording, a script in a test."""
+"""The protocol between a search and whatever measures configs: a GPU, a recorded space, or a test's script."""
 
 from __future__ import annotations
 
@@ -10,41 +10,64 @@ from tuner.records import Comparison, Evidence, Measurement
 
 
 class Measurer(Protocol):
-    """Measures configs of one problem, several on their way at once.
+    """Measurements of configs of one problem, with several configs in progress at once.
 
-    In calling order: `submit` up to `capacity` configs, take them from `next` as they end, submit more; `settle`; then
-    `recheck` and `duel` the finalists; `close`. A `duel` may also come before `settle`, with nothing on its way.
+    Calling order:
+
+    1. `submit` up to `capacity` configs, collect results with `next`, and submit more.
+    2. `settle` once. Nothing is submitted afterwards.
+    3. `compare` the finalists and `recheck` them, in any order, as often as needed.
+    4. `close` once. Nothing is called afterwards.
+
+    `compare` may also be called before `settle`, while no config is in progress.
+
+    Latencies are in us, time limits in s. A config that fails is a `Measurement` with a failed outcome, never an
+    exception. Each method may raise `MeasureError` if a worker process or the compile pool cannot be kept alive; the
+    measurer is then only good for `close`.
     """
 
     @property
     def capacity(self) -> int:
-        """Configs worth having on their way at once."""
+        """Number of configs that keep compilers and device busy."""
 
     @property
     def waits_for_device(self) -> bool:
-        """Whether another measurer has the device, before which nothing is measured here; what compiles, does."""
+        """True while another measurer holds the device: submitted configs compile, and none is measured."""
 
     def submit(self, config: Config) -> None:
-        """Takes a config on."""
+        """Queue a config for measuring. Does not block."""
 
     def next(self, timeout_s: float) -> Measurement | None:
-        """The next config that ended, in whatever order they do; None if none did in time.
+        """Return the next finished measurement, or None if none finishes in time.
 
-        Raises:
-            MeasureError: the machinery broke and cannot be mended.
+        Results come in the order in which configs finish, each config once.
         """
 
     def settle(self, timeout_s: float) -> Sequence[Measurement]:
-        """Gives up what is still on its way; what ended meanwhile, or ends in time."""
+        """Drop the configs that wait, and return the measurements that finish within the time limit.
 
-    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
-        """Of each config evidence that it is right, over and over, on inputs of several kinds; its failure if not."""
+        A config without a measurement was not measured: it neither succeeded nor failed.
+        """
 
     def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
-        """Up to so many interleaved rounds between the configs and the vendor's kernel, begun within so many seconds.
+        """Time configs and the vendor in interleaved rounds: each round times each contender once, in random order.
 
-        Where a config fails, its failed measurement.
+        Args:
+            configs: contenders besides the vendor.
+            rounds: largest number of rounds. Fewer are returned if time is up, none if a recording has no more.
+            seconds: time after which no further round begins.
+            seed: of the inputs and of the orders.
+
+        Returns:
+            The rounds, or the failed measurement of the first config that fails.
+        """
+
+    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
+        """Check each config on several kinds of inputs, repeatedly on each.
+
+        Returns:
+            For each config, in order: the evidence that it is correct, or its failed measurement.
         """
 
     def close(self) -> None:
-        """Lets go of what it holds. Nothing may be called after."""
+        """Release processes and device."""

@@ -1,17 +1,17 @@
-"""What a search's process, its compile pool and its GPU worker tell each other. Needs neither torch nor triton."""
+"""Messages between a search, its compile pool and its GPU worker. Importing them needs neither torch nor triton."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tuner.kernels.spec import Config, Limits, Problem
-from tuner.measure.deadline import AdaptiveDeadline
+from tuner.measure.deadline import COMPILE_SETTINGS, CompileSettings
 from tuner.records import COLD, Outcome, Policy
 
 
 @dataclass(frozen=True)
 class Pool:
-    """First message to the pool: what it compiles, for what, how many at once, how long each may take.
+    """First message to the compile pool: kernel, card, number of concurrent compiles, and limits.
 
     The configs that follow are of `problem`, or come as a `Compile` with a problem of their own.
     """
@@ -20,14 +20,12 @@ class Pool:
     problem: Problem
     limits: Limits
     jobs: int
-    deadline_s: float
-    adaptive: AdaptiveDeadline | None = None
-    """Where a compile may take less than that, once it is known what they take."""
+    settings: CompileSettings = COMPILE_SETTINGS
 
 
 @dataclass(frozen=True)
 class Compile:
-    """Asks for a config of another problem of the pool's kernel."""
+    """Request to the compile pool: a config of another problem of its kernel. Answered by `Compiled`."""
 
     problem: Problem
     config: Config
@@ -35,31 +33,34 @@ class Compile:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What came of compiling one config. `outcome` is `ok` when it can be launched."""
+    """Result of compiling one config. It can be launched if `outcome` is `ok`."""
 
     config: Config
     outcome: Outcome
     error: str = ""
     compile_s: float | None = None
-    """None where Triton's cache had it already."""
+    """Duration of the compile, in s; None if Triton's cache had the config."""
     shared_bytes: int | None = None
     problem: Problem | None = None
-    """Told by the pool, which may compile for several."""
+    """Problem of the config; set by the pool, which may compile for several."""
 
 
 @dataclass(frozen=True)
 class Drop:
-    """Tells the pool to forget what it has not compiled yet; it sends the message back when it has."""
+    """Request to the compile pool: drop all unfinished configs. It is sent back once they are dropped."""
 
 
 @dataclass(frozen=True)
 class MeasureRooflineLimits:
-    """Asks a worker that has no task yet for the card's `Ceilings`."""
+    """Request to a worker without a task. Answered by `RooflineLimits` or `Unable`."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Tells the worker what it serves from now on: a problem on a card, timed by a policy."""
+    """Message to the worker: the problem, card and policy of the requests that follow.
+
+    Answered by `Ready` or `Unable`. It replaces the task before.
+    """
 
     kernel: str
     problem: Problem
@@ -69,16 +70,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Measure:
-    """Asks for a `Measurement`. `best_us`: what to beat; None takes all samples whatever they are."""
+    """Request to the worker: launch, check and time a config. Answered by `Measurement`."""
 
     config: Config
     best_us: float | None
+    """Best latency so far, in us: a much slower config gets fewer launches. None gives each config all of them."""
     seed: int
 
 
 @dataclass(frozen=True)
 class Recheck:
-    """Asks for `Evidence` that a config is right, over and over, on inputs of several kinds; else its failure."""
+    """Request to the worker: check a config repeatedly, on inputs of several kinds.
+
+    Answered by `Evidence`, or by a failed `Measurement`.
+    """
 
     config: Config
     seed: int
@@ -86,32 +91,35 @@ class Recheck:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Asks for a `Duel` between these configs and the vendor's kernel; a failed `Measurement` if one of them fails.
+    """Request to the worker: interleaved rounds of these configs and the vendor.
 
-    It ends after so many rounds, or with the round in which `seconds` pass.
+    Answered by `Comparison`, or by a failed `Measurement` if a config fails.
     """
 
     configs: tuple[Config, ...]
     rounds: int
+    """Largest number of rounds."""
     seconds: float
+    """Time after which no further round begins, in s."""
     seed: int
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Told, not asked: what the worker is about to do, and with which config, if it is one of several in hand."""
+    """Progress report of the worker: the stage that begins, and its config if the request has several."""
 
     name: str
+    """`launch`, `check`, `time` or `comparison`."""
     config: Config | None = None
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Told once: the worker waits for requests."""
+    """Report of the worker: it has loaded its task and waits for requests."""
 
 
 @dataclass(frozen=True)
 class Unable:
-    """Told instead: the worker cannot serve this problem here, and why."""
+    """Report of the worker: it cannot serve the task on this card. The worker ends."""
 
     why: str

@@ -1,8 +1,8 @@
-"""Helper processes: started as modules, spoken to over a pipe of their own, gone when we are.
+"""Helper processes: started as modules, with a pipe for messages, and ended with their parent.
 
 They are started with `subprocess` and `-m`, not with `multiprocessing`, whose "spawn" runs the caller's main script
-again. CompilePool print on stdout and stderr, so neither carries messages; both go to a file whose end is quoted when
-the process dies.
+again. Compilers print on stdout and stderr, so neither carries messages. Both go to a file; its end is part of the
+error message if the process dies.
 """
 
 from __future__ import annotations
@@ -19,17 +19,23 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _TAIL_BYTES = 2000
-CARD = "TUNER_CARD"
-"""In a GPU worker's environment: the bus address of its card."""
+"""Length of the quoted end of a dead process's output, in bytes."""
+BUS_ID_VARIABLE = "TUNER_CARD"
+"""Environment variable with the bus address of a GPU worker's card."""
 
 
 class Child:
-    """A running helper: send it values, receive values, wait on `pipe`."""
+    """A running helper process, with a pipe for messages.
+
+    Args:
+        module: run with `python -m`.
+        environment: variables added to those of this process.
+    """
 
     def __init__(self, module: str, environment: dict[str, str] | None = None) -> None:
         self.pipe, theirs = Pipe()
         self._log = TemporaryFile()
-        # An interpreted kernel cannot be tuned, whatever the caller's own process does.
+        # An interpreted kernel cannot be tuned, so a caller's TRITON_INTERPRET does not apply here.
         inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
@@ -48,24 +54,24 @@ class Child:
 
     @property
     def runs(self) -> bool:
-        """Whether it is still there."""
+        """True until the process has ended."""
         return self._process.poll() is None
 
     @property
     def killed(self) -> bool:
-        """Whether it ended by a signal that only others send."""
+        """True if it ended by SIGKILL or SIGTERM, which only other processes send."""
         return self._process.poll() in (-signal.SIGKILL, -signal.SIGTERM)
 
     def send(self, message: Any) -> None:
-        """Sends a value; a dead child is noticed when it is next received from."""
+        """Send a message. A dead process shows in the next `receive`."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self.pipe.send(message)
 
     def receive(self) -> Any:
-        """The next value.
+        """Return the next message. Blocks.
 
         Raises:
-            EOFError: the child is gone.
+            EOFError: the process has ended.
         """
         try:
             return self.pipe.recv()
@@ -73,9 +79,9 @@ class Child:
             raise EOFError from error
 
     def exit_text(self) -> str:
-        """How it ended, and the end of what it printed."""
+        """Return how the process ended, and the end of its output."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)  # its pipe closes a moment before it is gone
+            self._process.wait(1)  # its pipe closes a moment before it ends
         code = self._process.poll()
         how = "" if code is None else f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         self._log.seek(0, os.SEEK_END)
@@ -83,12 +89,16 @@ class Child:
         return f"{how}\n{self._log.read().decode(errors='replace').strip()}".strip()
 
     def end(self) -> None:
-        """Sends the child and everything in its group to their end, without waiting for it."""
+        """Send SIGKILL to the process and its group, without waiting for their end."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def kill(self, grace_s: float = 0.0) -> None:
-        """Ends the child and everything in its group; first it may notice by itself that its pipe is closed."""
+        """End the process and its group, and wait for the process.
+
+        Args:
+            grace_s: time to end by itself, since its pipe is closed, in s.
+        """
         self.pipe.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(grace_s)
@@ -98,18 +108,18 @@ class Child:
 
 
 def connect() -> Connection[Any, Any]:
-    """Called by a helper's main: the pipe to its parent, closed at the other end when that is gone."""
+    """Return a helper's pipe to its parent. It is at its end once the parent has ended."""
     return Connection(int(sys.argv[1]))
 
 
 def parent() -> int:
-    """The process that started this helper."""
+    """Return the id of the process that started this helper."""
     return int(sys.argv[2])
 
 
 def die_with(parent: int) -> None:
-    """Asks the kernel to kill this process when its parent is gone: for one that may be too busy to notice (Linux)."""
+    """Have the operating system kill this process when its parent ends (Linux). For processes too busy to notice."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it went before we asked
+        if os.getppid() != parent:  # the parent had ended before
             os._exit(1)

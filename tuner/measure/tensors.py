@@ -1,4 +1,4 @@
-"""The tensors a kernel is measured on: drawn, poisoned, guarded and restored by the operands' roles."""
+"""The tensors a kernel is measured on: allocated, drawn, poisoned, guarded and restored by the operands' roles."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from tuner.errors import MeasureError
 from tuner.kernels.spec import Operand, torch_dtype
 
 _POISON = 0x5A5A5A5A5A5A5A5A
-"""What outputs that know no NaN are filled with, as many of its bytes as an element has."""
-_BAND, _BAND_BYTES = 0xA5, 4096
-"""What stands on either side of a tensor that is written, and how much of it."""
+"""Fill of outputs whose dtype has no NaN, cut to the size of an element."""
+_GUARD, _GUARD_BYTES = 0xA5, 4096
+"""Value and number of the guard bytes on either side of a tensor that is written."""
 _WITHOUT_INFINITY = (torch.float8_e4m3fn,)
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """torch's dtype of ours: `bf16` -> `torch.bfloat16`."""
+    """Return torch's dtype of our name: `bf16` -> `torch.bfloat16`."""
     dtype = getattr(torch, torch_dtype(name))
     assert isinstance(dtype, torch.dtype)
     return dtype
 
 
 def allocate(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tensor]:
-    """Uninitialised tensors with the shapes and strides that the operands state.
+    """Return uninitialised tensors with the operands' shapes and strides.
 
-    Those that are written stand between bands that nobody may write to: `intact` tells.
+    Guard bytes stand on either side of each tensor that is written; `guards_intact` checks them.
 
     Raises:
         MeasureError: elements of an operand that is written share memory.
     """
-    return {name: _allocated(name, operand, device, _BAND_BYTES) for name, operand in operands.items()}
+    return {name: _allocated(name, operand, device, _GUARD_BYTES) for name, operand in operands.items()}
 
 
 def workspace(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tensor]:
-    """A kernel's workspace as a config first gets it, with NaN for the floats that may hold anything."""
+    """Return a workspace for correctness checks: integers 0, floats NaN."""
     made = blank(operands, device)
     for tensor in made.values():
         if tensor.is_floating_point():
@@ -45,7 +45,7 @@ def workspace(operands: Mapping[str, Operand], device: str) -> dict[str, torch.T
 
 
 def blank(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tensor]:
-    """A workspace on the current stream: integers 0, floats whatever was there."""
+    """Return a workspace, made on the current stream: integers 0, floats uninitialised."""
     made = {
         name: torch.empty_strided(o.shape, o.element_strides, dtype=dtype_of(o.dtype), device=device)
         for name, o in operands.items()
@@ -59,9 +59,9 @@ def blank(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tenso
 def relocate(
     operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor], alignment: int
 ) -> dict[str, torch.Tensor]:
-    """The same tensors, but what is written is in another place, aligned to so many bytes and no more."""
+    """Return the tensors with those that are written moved to addresses aligned to `alignment` bytes, and no more."""
     moved = {
-        name: _allocated(name, operand, str(tensors[name].device), _BAND_BYTES + alignment)
+        name: _allocated(name, operand, str(tensors[name].device), _GUARD_BYTES + alignment)
         for name, operand in operands.items()
         if operand.role != "in"
     }
@@ -71,7 +71,7 @@ def relocate(
 
 
 def copy(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same contents in a place of its own."""
+    """Return newly allocated tensors with the same contents."""
     copies = allocate(operands, str(next(iter(tensors.values())).device))
     for name, copy in copies.items():
         copy.copy_(tensors[name])
@@ -79,27 +79,28 @@ def copy(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -
 
 
 def guards_intact(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Whether nothing was written beside the operands."""
-    bands = [band for name, operand in operands.items() if operand.role != "in" for band in _bands(tensors[name])]
-    return all(bool((band == _BAND).all()) for band in bands)
+    """Return whether the guard bytes beside the operands are unchanged."""
+    guards = [guard for name, operand in operands.items() if operand.role != "in" for guard in _guards(tensors[name])]
+    return all(bool((guard == _GUARD).all()) for guard in guards)
 
 
 def checksums(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """A number for each tensor that is only read, by which a change of its contents is noticed."""
+    """Return a checksum of each tensor that is only read."""
     return {name: _sum(bits(tensors[name])) for name, operand in operands.items() if operand.role == "in"}
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same bits as integers, so that NaN equals itself."""
+    """Return the same bits as integers, so that NaN equals itself."""
     return tensor.view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
 
 
 def draw(
     operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor], seed: int, *, special: bool = False
 ) -> None:
-    """Fills whatever a kernel reads: floats normal, integers uniform, or as the operand says.
+    """Fill the tensors that a kernel reads: floats normal, integers uniform, or by the operand's own `fill`.
 
-    `special` puts zeros, infinities and NaN in a few places among the floats, and the extremes among the integers.
+    Args:
+        special: also set a few elements to zeros, infinities and NaN (floats) or to the extremes (integers).
     """
     for index, (name, operand) in enumerate(operands.items()):
         if operand.role == "out":
@@ -124,6 +125,7 @@ def draw(
 
 
 def _specials(dtype: torch.dtype) -> list[float]:
+    """Return the special values of a dtype."""
     if not dtype.is_floating_point:
         info = torch.iinfo(dtype)
         return [0, info.min, info.max]
@@ -132,17 +134,17 @@ def _specials(dtype: torch.dtype) -> list[float]:
 
 
 def poison(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Fills outputs so that an element nobody wrote cannot pass for a result, and mends what stands beside them."""
+    """Fill outputs with NaN or a fixed pattern, so that an unwritten element fails the check, and reset the guards."""
     for name, operand in operands.items():
-        for band in _bands(tensors[name]) if operand.role != "in" else ():
-            band.fill_(_BAND)
+        for guard in _guards(tensors[name]) if operand.role != "in" else ():
+            guard.fill_(_GUARD)
         if operand.role == "out":
             tensor = tensors[name]
             tensor.fill_(float("nan") if tensor.is_floating_point() else _POISON % 2 ** (8 * tensor.element_size() - 1))
 
 
 def restorer(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> Callable[[], None] | None:
-    """What puts the operands that are read and written back as they are now; None where there are none."""
+    """Return a function that restores the operands that are read and written, or None if there are none."""
     kept = {name: tensors[name].clone() for name, operand in operands.items() if operand.role == "inout"}
     if not kept:
         return None
@@ -155,12 +157,12 @@ def restorer(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor
 
 
 def written(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors that hold results."""
+    """Return the tensors that hold results."""
     return {name: tensors[name] for name, operand in operands.items() if operand.role != "in"}
 
 
 def _sum(integers: torch.Tensor) -> int:
-    """Of all bits, taken as 64-bit numbers: torch would widen shorter ones first, in eight times an int8's memory."""
+    """Sum all bits as 64-bit integers. Summing shorter ones directly would widen them first, 8 times for int8."""
     by_stride = sorted(range(integers.ndim), key=integers.stride, reverse=True)
     flat = integers.permute(by_stride).reshape(-1)  # a view, unless the tensor has gaps
     rest = flat.numel() % (8 // flat.element_size())
@@ -169,23 +171,26 @@ def _sum(integers: torch.Tensor) -> int:
 
 
 def _allocated(name: str, operand: Operand, device: str, offset: int) -> torch.Tensor:
+    """Return one operand's tensor; if it is written, `offset` bytes into a buffer of guard bytes."""
     dtype, strides = dtype_of(operand.dtype), operand.element_strides
     if operand.role == "in":
         return torch.empty_strided(operand.shape, strides, dtype=dtype, device=device)
     if overlaps(operand.shape, strides):
-        raise MeasureError(f"elements of {name} share memory, by strides {strides}; what is written may not")
+        raise MeasureError(
+            f"an operand that is written may not share memory between elements; {name} does, by strides {strides}"
+        )
     buffer = torch.full(
-        (offset + _span(operand.shape, strides) * dtype.itemsize + _BAND_BYTES,),
-        _BAND,
+        (offset + _span(operand.shape, strides) * dtype.itemsize + _GUARD_BYTES,),
+        _GUARD,
         dtype=torch.uint8,
         device=device,
     )
-    elements = buffer[offset : buffer.numel() - _BAND_BYTES].view(dtype)
+    elements = buffer[offset : buffer.numel() - _GUARD_BYTES].view(dtype)
     return elements.as_strided(operand.shape, strides, elements.storage_offset())
 
 
-def _bands(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The bytes of its storage before and after a tensor."""
+def _guards(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the guard bytes before and after a tensor in its storage."""
     storage = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
     start = tensor.storage_offset() * tensor.element_size()
     end = start + _span(tensor.shape, tensor.stride()) * tensor.element_size()
@@ -193,12 +198,12 @@ def _bands(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last."""
+    """Return the number of elements from the first to the last in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
 
 
 def overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether two elements may have one place: each stride must step over all that the smaller ones reach."""
+    """Return whether two elements may share memory: if a stride does not step over all that smaller strides reach."""
     reached = 0
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):
         if stride <= reached:

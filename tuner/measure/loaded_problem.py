@@ -1,0 +1,85 @@
+"""A problem on the device: its kernel, operand tensors and clock, and the launches and timers of its configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+
+from tuner import catalog
+from tuner.kernels.spec import Config, Kernel, Launch
+from tuner.measure import tensors
+from tuner.measure.clock import Clock, Run, Timer, clock_of
+from tuner.measure.messages import Task
+
+Values = Mapping[str, torch.Tensor]
+"""One set of operand tensors, by name."""
+
+
+class LoadedProblem:
+    """A task's problem, with one set of operand tensors.
+
+    Args:
+        device: torch's name of the device.
+        clock: None is the clock of the task's policy.
+    """
+
+    def __init__(self, task: Task, device: str, clock: Clock | None) -> None:
+        self.kernel: Kernel = catalog.resolve(task.kernel)
+        self.problem, self._limits = task.problem, task.limits
+        self.operands = self.kernel.operands(task.problem)
+        self.device = device
+        self.clock = clock or clock_of(task.policy, device)
+        self.tensors = tensors.allocate(self.operands, device)
+        self.sets = [self.tensors]
+        """Operand sets on which timed launches take place in turn."""
+
+    def copy_sets(self) -> None:
+        """Add the further operand sets that the clock asks for, with the same contents."""
+        count = self.clock.operand_sets(sum(operand.bytes for operand in self.operands.values()))
+        self.sets += [tensors.copy(self.operands, self.tensors) for _ in range(count - 1)]
+
+    def draw(self, seed: int, kind: str = "normal") -> None:
+        """Fill the inputs. Kernels declared for finite values get no special ones."""
+        special = kind == "special" and not self.kernel.finite_only
+        tensors.draw(self.operands, self.tensors, seed, special=special)
+
+    def vendor(self, values: Values) -> Run:
+        """Return a run of the vendor's kernel on one operand set."""
+        return partial(self.kernel.vendor, self.problem, values)
+
+    def launches(self, config: Config, *sets: Values) -> list[tuple[Launch, ...]]:
+        """Return a config's launches for each operand set. All share one new workspace, so they run in order."""
+        work = tensors.workspace(self.kernel.workspace(self.problem, config, self._limits), self.device)
+        return [self.kernel.launch(self.problem, config, {**values, **work}) for values in sets]
+
+    def timer(self, config: Config | None) -> Timer:
+        """Return a timer of a config, or of the vendor's kernel for None, on all operand sets."""
+        runs: list[Run] = (
+            [self.vendor(values) for values in self.sets]
+            if config is None
+            else list(map(run_of, self.launches(config, *self.sets)))
+        )
+        restores = [tensors.restorer(self.operands, values) for values in self.sets]
+        return self.clock.timer(runs, _all([restore for restore in restores if restore is not None]))
+
+
+def run_of(launches: tuple[Launch, ...]) -> Run:
+    """Return one callable for a config's launches."""
+
+    def run() -> None:
+        for launch in launches:
+            launch()
+
+    return run if len(launches) != 1 else launches[0]
+
+
+def _all(runs: Sequence[Run]) -> Run | None:
+    """Return one callable for all runs, or None if there are none."""
+
+    def run() -> None:
+        for each in runs:
+            each()
+
+    return run if runs else None
