@@ -29,7 +29,8 @@ from kernel_tuner import tune_kernel, util
 from samplers import gap_table, judged, ours
 
 from tuner import recorded
-from tuner.exchange import kernel_tuner, measurements
+from tuner.exchange import measurements
+from tuner.exchange.kernel_tuner import to_cache
 from tuner.search import SAMPLERS
 from tuner.search.replay import AT, ReplaySpace, Score
 
@@ -104,7 +105,7 @@ def _spaces(files: list[Path]) -> list[ReplaySpace]:
 def write(space: ReplaySpace, folder: Path) -> None:
     """Medians alone, so that both sides mean the same by the time of a config."""
     medians = [m if not m.ok else replace(m, samples=(m.latency_us,)) for m in space.measurements]
-    (folder / f"{space.name}.json").write_text(kernel_tuner.to_cache(medians, "kernel", (1,), "a card"))
+    (folder / f"{space.name}.json").write_text(to_cache(medians, "kernel", (1,), "a card"))
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from tuner import recorded
 from tuner.errors import UsageError
-from tuner.exchange import kernel_tuner, measurements
+from tuner.exchange import measurements
+from tuner.exchange.kernel_tuner import to_cache
 from tuner.records import Outcome
 
 CACHE: dict[str, Any] = {  # cut from benchmark_hub's cachefiles/convolution_milo/A100.json.gz
@@ -72,7 +73,7 @@ def test_a_correct_t4_result_without_times_is_an_error(tmp_path: Path) -> None:
 def test_a_written_cache_is_read_back(tmp_path: Path) -> None:
     space = recorded.load("softmax-8192x8192-fp32-nvidia-h200")
     file = tmp_path / "softmax.json"
-    file.write_text(kernel_tuner.to_cache(space.measurements, "softmax", space.problem.sizes, space.device.name))
+    file.write_text(to_cache(space.measurements, "softmax", space.problem.sizes, space.device.name))
     read = measurements.load(file)
     assert [dict(m.config) for m in read] == [dict(m.config) for m in space.measurements]
     assert [m.outcome for m in read] == [m.outcome for m in space.measurements]
@@ -86,7 +87,7 @@ def test_kernel_tuner_finds_the_optimum_in_a_written_cache(tmp_path: Path) -> No
     kernel_tuner = pytest.importorskip("kernel_tuner", reason="kernel-tuner is not installed")
     space = recorded.load("gemm-16x4096x4096-bf16-nvidia-h200")  # with a knob of text values
     file = tmp_path / "gemm.json"
-    file.write_text(kernel_tuner.to_cache(space.measurements, "gemm", space.problem.sizes, space.device.name))
+    file.write_text(to_cache(space.measurements, "gemm", space.problem.sizes, space.device.name))
     with warnings.catch_warnings(action="ignore"):
         results, environment = kernel_tuner.tune_cache(str(file), strategy="brute_force", quiet=True)
     assert len(results) == len(space.measurements)

@@ -1,0 +1,52 @@
+"""The file format of a recorded space."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tuner import recorded
+from tuner.errors import UsageError
+
+T4_REQUIRED = {"configuration", "times", "invalidity", "correctness"}
+T4_INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", "correct"}
+
+
+@pytest.fixture(scope="module", params=recorded.names())
+def space(request: pytest.FixtureRequest) -> recorded.RecordedSpace:
+    return recorded.load(request.param)
+
+
+def test_a_written_space_is_read_back_unchanged(space: recorded.RecordedSpace) -> None:
+    assert recorded.loads(recorded.dumps(space), space.name) == space
+
+
+def test_the_file_is_t4(space: recorded.RecordedSpace) -> None:
+    document = json.loads(gzip.decompress(recorded.dumps(space)))
+    assert document["schema_version"] == "1.0.0"
+    assert document["metadata"] == {"timeunit": "milliseconds"}
+    for result in document["results"]:
+        assert result.keys() >= T4_REQUIRED
+        assert result["invalidity"] in T4_INVALIDITY
+        assert all({"name", "value", "unit"} == item.keys() for item in result["measurements"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not json", "is not a recorded search space: Expecting value in line 1"),
+        (b"{}", "is not a recorded search space: it has no 'tuner'"),
+        (b'{"tuner": {"format": 99}}', "has format 99, and this version reads 1; update the tuner"),
+        (b"\x1f\x8bbroken", "is not a recorded search space"),
+        (b"[1, 2]", "is not a recorded search space: TypeError"),
+        (gzip.compress(b"{}" * 100, mtime=0)[:-20] + b"x" * 20, "is not a recorded search space"),
+    ],
+)
+def test_a_file_of_another_format_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "space.json.gz"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        recorded.load(str(file))
