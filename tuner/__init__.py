@@ -3,8 +3,10 @@
 Light: neither torch, triton nor optuna is imported until something needs them.
 """
 
-from tuner.client.client import best_config, refresh
-from tuner.client.pinned import Best
+import typing
+
+from tuner.client.best import Best
+from tuner.client.client import Client, best_config, refresh
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -19,12 +21,18 @@ from tuner.kernels.spec import (
 )
 from tuner.launching.warm import Precompiled, precompile
 
+if typing.TYPE_CHECKING:
+    from tuner.tuning import Events, JointAnswer, Tuned, tune
+
 __version__ = "0.1.0"
 __all__ = [
     "Attribute",
     "Best",
+    "Client",
     "Config",
     "Dim",
+    "Events",
+    "JointAnswer",
     "Kernel",
     "Knob",
     "Launch",
@@ -33,8 +41,23 @@ __all__ = [
     "Precompiled",
     "Problem",
     "Signature",
+    "Tuned",
     "__version__",
     "best_config",
     "precompile",
     "refresh",
+    "tune",
 ]
+
+
+_LAZY = ("Events", "JointAnswer", "Tuned", "tune")
+"""Names of `tuner.tuning`, which needs Optuna."""
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Import a name of `tuner.tuning` on its first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tuner import tuning
+
+    return getattr(tuning, name)

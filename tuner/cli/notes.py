@@ -10,8 +10,8 @@ from tuner.tuning.progress import Progress
 class TerminalProgress(Progress):
     """Shows a bar on a terminal; notes are lines of stderr, on a terminal or not."""
 
-    def note(self, message: str) -> None:
+    def print_line(self, line: str, level: int) -> None:
         if self.is_visible:
-            super().note(message)
+            super().print_line(line, level)
         else:
-            click.echo(message, err=True)
+            click.echo(line, err=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -172,7 +173,8 @@ class _JointSearch:
                     seed=self._effort.seed,
                     budget=replace(budget, seconds=budget.seconds and budget.seconds * len(self._parts)),
                     winners=self._first,
-                    on_trial=lambda measurement: events.trial(None, measurement),
+                    on_trial=partial(events.trial, None),
+                    on_round=partial(events.round, None),
                     finalists=lambda ranked: self._finalists(ranked, measurer),
                     comparison=ComparisonSettings(
                         elimination_s=COMPARISON.limit_s

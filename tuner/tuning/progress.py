@@ -66,10 +66,14 @@ class Progress(Events):
         return self._console.is_terminal or self._console.is_jupyter
 
     def note(self, message: str) -> None:
+        self.print_line(message, logging.WARNING)
+
+    def print_line(self, line: str, level: int) -> None:
+        """Print a line above the bars; without a terminal or a notebook, log it at this level."""
         if self.is_visible:
-            self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
-            _log.info("%s", message)
+            _log.log(level, "%s", line)
 
     def search_started(self, problem: Problem | None, trials: int, known: int) -> None:
         name = "" if problem is None or not self._console.is_jupyter else short(problem)
@@ -95,7 +99,7 @@ class Progress(Events):
         self._bars.remove_task(self._searches.pop(problem).task)
 
     def tuned(self, tuned: Tuned, done: int, total: int) -> None:
-        self.note(f"{done:>{len(str(total))}}/{total}  {tuned_line(tuned)}")
+        self.print_line(f"{done:>{len(str(total))}}/{total}  {tuned_line(tuned)}", logging.INFO)
 
 
 class _Search:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tuner.db.store import Store
@@ -94,6 +95,7 @@ class _Run:
                     winners=[*self._winners],
                     late_winners=self._late_winners,
                     on_trial=self._on_trial,
+                    on_round=partial(self._events.round, problem),
                     finalists=finalists,
                     comparison=comparison,
                     stop=self._stop,
