@@ -1,11 +1,11 @@
-"""What `triton.autotune` takes for the configs that `tuner search` chooses from. Needs a GPU.
+"""Duration of `triton.autotune` on the configs that `tuner search` chooses from. Needs a GPU.
 
     python benchmarks/autotune.py --out autotune.json
 
-For each problem: Triton's tuner is timed on `--configs` of the feasible ones, drawn at random, with an empty compile
-cache. It takes one after the other and all of them, so its time for the whole set is extrapolated from those. Beside it
-a search from the shell, with nothing cached or stored. The draw is from configs of one jit function and without a
-workspace, for that is what Triton's tuner wraps.
+For each problem, Triton's tuner is timed on `--configs` feasible configs, drawn at random, with an empty compile cache.
+It measures each config in turn, so its time for the whole space is extrapolated. It is compared with a search from the
+shell, with empty cache and store. The draw is from configs of one jit function and without a workspace, since Triton's
+tuner wraps one jit function.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ PROBLEMS: list[tuple[str, dict[str, object]]] = [
     ("transpose", {"M": 8192}),
 ]
 BAR = 15.0
+"""Least ratio of Triton's extrapolated time to that of a search."""
 
 
 def of_one_function(kernel: Kernel, problem: Problem, configs: Sequence[Config]) -> dict[Config, Launch]:
-    """The launches of those without a workspace that share a jit function: of the function that has most."""
+    """Return the launches without a workspace of the jit function with the most configs."""
     tensors = allocate(kernel.operands(problem), "cuda")
     draw(kernel.operands(problem), tensors, seed=1)
     limits = device.describe(0).limits
@@ -54,7 +55,7 @@ def of_one_function(kernel: Kernel, problem: Problem, configs: Sequence[Config])
 
 
 def autotuned(launches: Sequence[Launch], dims: Collection[str]) -> float:
-    """Seconds that `triton.autotune` takes to choose among these."""
+    """Return the time that `triton.autotune` takes to choose among launches, in s."""
     fn = launches[0].fn
     passed = [dict(zip(fn.arg_names, launch.args, strict=False)) | dict(launch.kwargs) for launch in launches]
     alike = {name for name, value in passed[0].items() if all(other[name] is value for other in passed)}

@@ -1,8 +1,8 @@
 """The numbers that the README quotes, on the GPU of this machine.
 
-For each problem, `--repeats` times: a search from the shell with empty caches, then a duel of what it found against the
-best of the whole recorded space, the kernel's default, torch, and a device copy of as many bytes. All contenders of a
-duel are interleaved. The table shows the worst of the repeats. Run again, it goes on from what `--out` holds.
+For each problem, `--repeats` times: a search from the shell with empty caches, then an interleaved comparison of its
+answer with the best of the recorded space, the kernel's default, torch, and a device copy of as many bytes. The table
+shows the worst of the repeats. A later run continues from the results in `--out`.
 
     python benchmarks/headline.py --repeats 3 --out headline.json
 """
@@ -41,7 +41,7 @@ ROUNDS = 40
 
 
 def search_from_the_shell(problem: Problem, seed: int) -> tuple[dict[str, Any], float]:
-    """What `tuner search` answers with nothing cached or stored, and the seconds it took."""
+    """Return the answer of `tuner search` with empty cache and store, and its duration in s."""
     with tempfile.TemporaryDirectory() as folder:
         options = [f"--{name}={value}" for name, value in problem.values.items()]
         command = [sys.executable, "-P", "-m", "tuner", "search", problem.op, *options, "--json", f"--seed={seed}"]
@@ -52,7 +52,7 @@ def search_from_the_shell(problem: Problem, seed: int) -> tuple[dict[str, Any], 
 
 
 def compare(contenders: dict[str, Callable[[], object]], seed: int) -> dict[str, list[float]]:
-    """Latencies by contender, in us; each round visits all in a new random order."""
+    """Time contenders in interleaved rounds. Return their latencies in us."""
     clock = EventClock("cuda:0")
     timers = {name: clock.timer([run]) for name, run in contenders.items()}
     order = random.Random(seed)
@@ -64,12 +64,12 @@ def compare(contenders: dict[str, Callable[[], object]], seed: int) -> dict[str,
 
 
 def over(latencies: dict[str, list[float]], a: str, b: str) -> float:
-    """Median ratio of a's latency to b's, round by round."""
+    """Return the median ratio of a's latency to b's, round by round."""
     return median([x / y for x, y in zip(latencies[a], latencies[b], strict=True)])
 
 
 def runner(kernel: Kernel, problem: Problem, config: Config, values: dict[str, Any]) -> Callable[[], object]:
-    """What launches one config; compiled and warm."""
+    """Return a function that launches one config, which is compiled and has run once."""
     limits = device.describe(0).limits
     work = tensors.workspace(kernel.workspace(problem, config, limits), "cuda:0")
     launches = kernel.launch(problem, config, {**values, **work})
@@ -83,7 +83,7 @@ def runner(kernel: Kernel, problem: Problem, config: Config, values: dict[str, A
 
 
 def measure(op: str, given: dict[str, object], seed: int) -> dict[str, Any]:
-    """One repeat of one problem."""
+    """Measure one problem once."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem(given)
     answer, seconds = search_from_the_shell(problem, seed)
@@ -121,7 +121,7 @@ def measure(op: str, given: dict[str, object], seed: int) -> dict[str, Any]:
 
 
 def report(found: list[dict[str, Any]]) -> Iterator[str]:
-    """The table: the worst repeat of each problem."""
+    """Yield the lines of the table: the worst repeat of each problem."""
     columns = ("search", "recorded", "default", "torch", "copy", "pad 1:0")
     yield f"{'problem':44} {'repeats':>7} {' '.join(f'{column:>8}' for column in columns)}"
     for text in dict.fromkeys(one["problem"] for one in found):
@@ -134,7 +134,7 @@ def report(found: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measures what `--out` does not hold yet, writes each result as it comes, prints the table last."""
+    """Measure what `--out` lacks, write each result, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("headline.json"))
@@ -153,7 +153,7 @@ def main() -> None:
                 arguments.out.write_text(json.dumps({**head, "measured": found}, indent=1))
                 print(f"{found[-1]['problem']}: {found[-1]['search_s']:.1f} s", file=sys.stderr)
     print(f"{card.name}, triton {environment.triton}, torch {environment.torch}, driver {environment.driver}")
-    print("worst of the repeats; ratios are speeds: above 1, what was found is faster")
+    print("worst of the repeats; ratios are speeds: above 1, the answer is faster")
     print("\n".join(report(found)))
 
 

@@ -1,8 +1,8 @@
-"""What launching costs the host: our ops, the same kernels through Triton and its autotuner, and torch's own.
+"""Host time of a launch: our ops, the same kernels through Triton and its autotuner, and torch.
 
-In one process, on problems so small that the card is never behind: each way takes its turn in every round, and the
-card is waited for between turns, outside the time that counts. Told are the medians of the rounds, in us a launch. All
-write to a given `out`, with the same arguments again. Besides: what `best_config` takes for what it answered before.
+All run in one process, on problems so small that the card is never behind. Each way has a turn in each round, and the
+card is synchronised between turns, outside the timed interval. The report has medians over the rounds, in us a launch.
+All write to a given `out`, with the same arguments each time. It also has the time of a repeated `best_config`, in us.
 
     python benchmarks/launch.py --out launch.json
 """
@@ -33,11 +33,11 @@ PROBLEMS: list[tuple[str, dict[str, object]]] = [
     ("gemm", {"M": 64, "N": 64, "K": 64, "dtype": "fp32"}),  # through pointers
 ]
 BARS = {"Triton": 0.7, "triton.autotune": 0.4}
-"""What an op may cost at most, as a share of these."""
+"""Largest host time of an op, relative to that of these ways."""
 
 
 def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], object]]:
-    """The same result by each way, all of them with the same config of the same kernel but for torch."""
+    """Return functions that launch an op each way; all but torch use the same config of the same kernel."""
     kernel, problem = catalog.load(op), calls.load(op).problem(tensors)
     config = best_config(op, **problem.values).config
     assert config is not None
@@ -48,7 +48,9 @@ def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], ob
     options = {name: launch.kwargs[name] for name in ("num_warps", "num_stages")}
     names = fn.arg_names
     key = [name for name in names if name in ("M", "N", "K")]
-    tuned = triton.autotune(configs=[triton.Config(own, **options)] * 2, key=key)(fn)  # of one, it looks nothing up
+    tuned = triton.autotune(configs=[triton.Config(own, **options)] * 2, key=key)(
+        fn
+    )  # with one config it makes no lookup
     in_torch: dict[str, Callable[[], object]] = {
         "softmax": lambda: torch.softmax(tensors["x"], dim=1, out=tensors["out"]),
         "gemm": lambda: torch.matmul(tensors["a"], tensors["b"], out=tensors["out"]),
@@ -64,11 +66,11 @@ def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], ob
 
 
 def measured(ways: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Host time of a launch by each way, in us."""
+    """Return the host time of a launch each way, in us."""
     for way in ways.values():
         for _ in range(LAUNCHES):
             way()
-    seen: dict[str, list[float]] = {name: [] for name in ways}
+    costs: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(ROUNDS):
         names = list(ways)
         for name in names[number % len(names) :] + names[: number % len(names)]:
@@ -77,22 +79,22 @@ def measured(ways: dict[str, Callable[[], object]]) -> dict[str, float]:
             started = perf_counter_ns()
             for _ in range(LAUNCHES):
                 way()
-            seen[name].append((perf_counter_ns() - started) / LAUNCHES / 1000)
+            costs[name].append((perf_counter_ns() - started) / LAUNCHES / 1000)
     torch.cuda.synchronize()
-    return {name: median(values) for name, values in seen.items()}
+    return {name: median(values) for name, values in costs.items()}
 
 
-def answered() -> dict[str, float]:
-    """p50 and p99 of a `best_config` that was asked before, in us; a clock's own reading is taken off."""
+def best_config_us() -> dict[str, float]:
+    """Return p50 and p99 of a repeated `best_config`, in us, without the clock's own cost."""
     best_config("gemm", M=4096, N=4096, K=4096, dtype="bf16")
-    seen, clock = [], []
+    samples, clock = [], []
     for _ in range(100_000):
         started = perf_counter_ns()
         best_config("gemm", M=4096, N=4096, K=4096, dtype="bf16")
-        seen.append(perf_counter_ns() - started)
+        samples.append(perf_counter_ns() - started)
         started = perf_counter_ns()
         clock.append(perf_counter_ns() - started)
-    percentiles = quantiles(seen, n=100)
+    percentiles = quantiles(samples, n=100)
     return {f"p{p}": (percentiles[p - 1] - median(clock)) / 1000 for p in (50, 99)}
 
 
@@ -118,7 +120,7 @@ def main() -> None:
         "launch_us": {
             f"{op} {given.get('dtype', '')}": measured(ways(op, operands(op, given))) for op, given in PROBLEMS
         },
-        "best_config_us": answered(),
+        "best_config_us": best_config_us(),
     }
     print(f"{card.name}, Triton {triton.__version__}, PyTorch {torch.__version__}; us a launch on the host")
     for what, costs in report["launch_us"].items():

@@ -1,8 +1,8 @@
-"""What holds large products back: time, power and clock while they run without a pause, the default's and torch's.
+"""Time, power and clock of large matmuls that run without a pause: the default config and torch.
 
-A card that draws all the power it may lowers its clock until that is enough. Then products that take as much energy
-take as long, however they are scheduled. On Hopper, `busy` is the speed over that of the tensor cores at the clock that
-was left: 2,048 16-bit multiplications with their additions in each cycle of a multiprocessor.
+A card at its power limit lowers its clock. Then matmuls of equal energy take equal time, however they are scheduled.
+On Hopper, `busy` is the share of the tensor cores' peak at the measured clock: 2,048 16-bit multiply-adds in each cycle
+of a multiprocessor.
 
     python benchmarks/power.py --out power.json
 """
@@ -28,12 +28,13 @@ from tuner.measure import card, device, tensors
 
 SIZES = ({"M": 4096}, {"M": 8192}, {"M": 4096, "N": 4096, "K": 14336})
 FLOPS_A_CYCLE = 4096
+"""Peak of one Hopper multiprocessor, in 16-bit operations a cycle."""
 BATCH = 16
-"""Launches between two looks at the card; as many are queued behind them, so that it never waits."""
+"""Number of launches between two readings of the card's state. As many are queued behind them."""
 
 
-def run_for(seconds: float, launch: Callable[[], object], seen: card.CardMonitor) -> dict[str, float]:
-    """Launches without a pause; what the second half took and drew, once clock and heat have settled."""
+def run_for(seconds: float, launch: Callable[[], object], monitor: card.CardMonitor) -> dict[str, float]:
+    """Launch without a pause. Return time, power and clock of the second half, in which they are steady."""
     batches: list[tuple[torch.cuda.Event, float, float]] = []
     settled = 0
     started = monotonic()
@@ -44,9 +45,9 @@ def run_for(seconds: float, launch: Callable[[], object], seen: card.CardMonitor
         done.record()
         if batches:
             batches[-1][0].synchronize()
-        state = seen.state()
+        state = monitor.state()
         if state is None or state.power_w is None or state.sm_mhz is None:
-            raise SystemExit("the card does not say what it draws: pip install nvidia-ml-py")
+            raise SystemExit("power and clock are read through NVML, which is not there; pip install nvidia-ml-py")
         batches.append((done, state.power_w, state.sm_mhz))
         if elapsed < seconds / 2:
             settled = len(batches)
@@ -56,8 +57,8 @@ def run_for(seconds: float, launch: Callable[[], object], seen: card.CardMonitor
     return {"us": median(between), "w": median(watts), "mhz": median(clocks)}
 
 
-def measured(problem: Problem, seconds: float, repeats: int, seen: card.CardMonitor) -> dict[str, dict[str, float]]:
-    """Medians of the repeats, in which the default and torch take turns."""
+def measured(problem: Problem, seconds: float, repeats: int, monitor: card.CardMonitor) -> dict[str, dict[str, float]]:
+    """Return medians over the repeats, in which the default and torch alternate."""
     kernel, limits = catalog.load(problem.op), device.describe(0).limits
     operands = kernel.operands(problem)
     values: dict[str, Any] = dict(tensors.allocate(operands, "cuda:0"))
@@ -66,7 +67,7 @@ def measured(problem: Problem, seconds: float, repeats: int, seen: card.CardMoni
         "default": runner(kernel, problem, kernel.default_config(problem, limits), values),
         "torch": partial(kernel.vendor, problem, values),
     }
-    turns = [{name: run_for(seconds, launch, seen) for name, launch in ways.items()} for _ in range(repeats)]
+    turns = [{name: run_for(seconds, launch, monitor) for name, launch in ways.items()} for _ in range(repeats)]
     flops = kernel.flops(problem) if kernel.flops is not None else 0
     found = {name: {key: median(turn[name][key] for turn in turns) for key in turns[0][name]} for name in ways}
     for values_of in found.values():
@@ -79,16 +80,17 @@ def measured(problem: Problem, seconds: float, repeats: int, seen: card.CardMoni
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--seconds", type=float, default=3.0, help="of a turn")
+    options.add_argument("--seconds", type=float, default=3.0, help="duration of a turn")
     options.add_argument("--repeats", type=int, default=2)
     options.add_argument("--out", type=Path, help="write what was measured as JSON")
     given = options.parse_args()
-    seen = card.open_monitor(device.bus_id(0))
+    monitor = card.open_monitor(device.bus_id(0))
     signature = catalog.load("gemm").signature
     report = {
-        problem.text: measured(problem, given.seconds, given.repeats, seen) for problem in map(signature.problem, SIZES)
+        problem.text: measured(problem, given.seconds, given.repeats, monitor)
+        for problem in map(signature.problem, SIZES)
     }
-    print(f"{device.describe(0).name}, torch {torch.__version__}, one after the other without a pause")
+    print(f"{device.describe(0).name}, torch {torch.__version__}, each without a pause")
     for text, ways in report.items():
         print(text)
         for name, values in ways.items():

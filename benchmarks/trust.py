@@ -1,9 +1,9 @@
-"""Whether two searches of the same problem give the same answer, and whether the answer is true afterwards.
+"""Agreement of two searches of the same problem, and of an answer with its verification.
 
-Twenty small problems, each searched twice with other seeds and nothing shared but Triton's cache; then the first answer
-is measured again in a process of its own (`tuner verify`). Told are: the same winner, or each among the other's ties;
-stored and new interval of the speed-up over the default overlap; not slower than the default. Run again, it goes on
-from what `--out` holds.
+Twenty small problems, each searched twice with different seeds and only Triton's cache in common. Then the first answer
+is measured again in a process of its own (`tuner verify`). The table shows if the winners are the same or each is among
+the other's ties, if the stored and the new interval of the speed-up over the default overlap, and if the answer is
+not slower than the default. A later run continues from the results in `--out`.
 
     python benchmarks/trust.py --out trust.json
 """
@@ -49,12 +49,13 @@ PROBLEMS: list[tuple[str, dict[str, object]]] = [
 ]
 SEEDS = (1, 2)
 AT_ONCE = 2
-"""Commands at once on a card: one measures, the other gets ready and waits."""
+"""Number of concurrent commands on a card: one measures while the other starts and waits."""
 WITHIN = 0.995
+"""Lowest speed-up over the default that counts as not slower."""
 
 
 def tuner(command: str, op: str, given: dict[str, object], db: Path, gpu: int, *options: str) -> dict[str, Any]:
-    """What a command prints, and the seconds it took under the key `seconds`."""
+    """Run a command. Return the document it prints, with its duration in s as `seconds`."""
     described = [f"--{name}={value}" for name, value in given.items()]
     line = [sys.executable, "-P", "-m", "tuner", command, op, *described, "--json", f"--db={db}", f"--gpu={gpu}"]
     started = monotonic()
@@ -65,7 +66,7 @@ def tuner(command: str, op: str, given: dict[str, object], db: Path, gpu: int, *
 
 
 def judged(op: str, given: dict[str, object], folder: Path, gpu: int, trials: int) -> dict[str, Any]:
-    """Two searches and a verification of one problem."""
+    """Search one problem twice and verify the first answer."""
     answers = []
     for seed in SEEDS:
         options = (f"--trials={trials}", f"--seed={seed}", "--sampler=random")
@@ -75,7 +76,7 @@ def judged(op: str, given: dict[str, object], folder: Path, gpu: int, trials: in
 
 
 def agree(a: dict[str, Any], b: dict[str, Any]) -> str:
-    """`same`, `ties` (each is among the other's), or empty."""
+    """Return `same`, `ties` if each is among the other's ties, or "" if they differ."""
     if a["config"] == b["config"]:
         return "same"
     mutual = a["config"] in [tie["config"] for tie in b["ties"]] and b["config"] in [tie["config"] for tie in a["ties"]]
@@ -83,7 +84,7 @@ def agree(a: dict[str, Any], b: dict[str, Any]) -> str:
 
 
 def row(result: dict[str, Any]) -> dict[str, Any]:
-    """What the table says of one problem."""
+    """Return the table's row of one problem."""
     first, second = result["answers"]
     check = result["verified"]["verified"]
     speedups = first["speedup_interval"], check["speedup_interval"]
@@ -105,7 +106,7 @@ def row(result: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--trials", type=int, default=1500, help="more than any of these spaces has")
+    parser.add_argument("--trials", type=int, default=1500, help="the default exceeds each of these spaces")
     arguments = parser.parse_args()
     results: list[dict[str, Any]] = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
     done = [(result["op"], result["given"]) for result in results]

@@ -1,31 +1,34 @@
 """One error tree. A message states the rule, then the value, then the way out.
 
-    TunerError
-    |-- UsageError          what was asked for cannot be understood
-    |   |-- UnknownName     an op, kernel, device, space or run that nobody has heard of
-    |   `-- BadBundle       answers from elsewhere that are damaged, altered, too many or of a newer format
-    |-- NoDevice            no GPU, and nothing recorded that could stand in for one
-    |-- NothingFound        asked in full, and there is no answer
-    |-- Interrupted         a search was stopped; its measurements are kept
-    |-- MeasureError        the machinery around the configs broke, not a config
-    `-- StoreError          the database cannot be read or written
-        `-- ReadOnly        it can be read, and not written
+                            exit  HTTP
+    TunerError                 1   500
+    |-- UsageError             2   422  the request is not valid
+    |   |-- UnknownName        2   404  there is no op, kernel, device, space or run of that name
+    |   `-- BadBundle          2   422  imported answers are damaged, altered, too many, or of a newer format
+    |-- NoDevice               3   500  there is no GPU, and no recorded space of the problem
+    |-- NothingFound           1   404  the request is valid, and there is no answer
+    |-- Interrupted          130   500  a search was stopped; its measurements are kept
+    |-- MeasureError           1   500  a worker process or the compile pool failed, not a config
+    `-- StoreError             5   503  the database cannot be used
+        `-- ReadOnly           5   503  the database can be read, and not written
 
-The command line exits with `exit_code`; the service answers with `http_status`.
+The command line exits with `exit_code`; the service responds with `http_status`.
 """
 
 from json import JSONDecodeError
 
 
 class TunerError(Exception):
-    """Base of every error a caller may want to catch."""
+    """Base of all errors of the package."""
 
     exit_code = 1
+    """Exit code of a command that fails with this error."""
     http_status = 500
+    """Status of a response to a request that fails with this error."""
 
 
 class UsageError(TunerError):
-    """The request names something that does not fit the rules."""
+    """The request is not valid."""
 
     exit_code = 2
     http_status = 422
@@ -38,7 +41,7 @@ class UnknownName(UsageError):
 
 
 class BadBundle(UsageError):
-    """Answers that come from elsewhere are not what they say, or not what can be read here."""
+    """Imported answers are damaged, altered, too many, or of a format that this version cannot read."""
 
 
 class NoDevice(TunerError):
@@ -48,39 +51,39 @@ class NoDevice(TunerError):
 
 
 class NothingFound(TunerError):
-    """The request was understood and has no answer."""
+    """The request is valid, and there is no answer."""
 
     http_status = 404
 
 
 class Interrupted(TunerError):
-    """A search was stopped before it had an answer; its measurements are kept, and the next search goes on from them."""
+    """A search was stopped before it had an answer. Its measurements are kept for the next search."""
 
     exit_code = 130
 
 
 class MeasureError(TunerError):
-    """A worker or the compile pool cannot be started or kept alive."""
+    """A worker process or the compile pool failed. A config that fails is a measurement, not an error."""
 
 
 class StoreError(TunerError):
-    """The database is unreadable, locked, full, or of another version."""
+    """The database cannot be read or written: it is locked, full, unreachable, or of another version."""
 
     exit_code = 5
     http_status = 503
 
 
 class ReadOnly(StoreError):
-    """The database can be read, but this user or this version may not write it."""
+    """The database can be read, and this user or this version may not write it."""
 
 
 def reason(error: Exception) -> str:
-    """Why a file from elsewhere cannot be understood, in words of whoever wrote it as far as there are any."""
+    """Return why a file cannot be read, in words for the user who wrote it."""
     match error:
         case OSError(strerror=str(why)):
             return why
         case UnicodeDecodeError():
-            return "it is no text"
+            return "it is not text"
         case JSONDecodeError():
             return f"{error.msg} in line {error.lineno}"
         case KeyError(args=(name, *_)):

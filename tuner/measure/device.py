@@ -48,7 +48,9 @@ def choose(gpu: str) -> int | None:
     if not re.fullmatch(r"[0-9]{1,3}", gpu):
         raise UsageError(f"a GPU is auto or a number, not {gpu[:40]!r}")
     if int(gpu) >= count():
-        raise NoDevice(f"there is no GPU {gpu}: the driver shows {count()}; leave --gpu out to use the first")
+        raise NoDevice(
+            f"there is no GPU {gpu} among the {count()} that the driver shows; leave --gpu out to choose automatically"
+        )
     return int(gpu)
 
 
@@ -61,7 +63,7 @@ def describe(index: int) -> Device:
     """
     driver = _driver()
     if driver is None or not 0 <= index < count():
-        raise NoDevice(f"there is no GPU {index}: the driver shows {count()}")
+        raise NoDevice(f"there is no GPU {index} among the {count()} that the driver shows")
     handle = ctypes.c_int()
     driver.cuDeviceGet(ctypes.byref(handle), index)
     name = ctypes.create_string_buffer(256)
