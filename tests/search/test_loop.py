@@ -15,7 +15,8 @@ from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 from tuner import recorded
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Dim, Knob, Signature
-from tuner.measure.joint import OBJECTIVES, JointMeasurer, JointProblem
+from tuner.measure.joint import JointMeasurer, JointProblem
+from tuner.measure.joint_comparison import OBJECTIVES
 from tuner.recorded import RecordedMeasurer
 from tuner.records import Comparison, Evidence, Measurement, Outcome
 from tuner.search import Budget, ComparisonSettings, Result, close_to_best, search
