@@ -1,4 +1,4 @@
-"""A fixture: the package as an image has it, built of what images are built of, and nothing of this checkout."""
+"""A fixture: the package as an image has it, built from the files that images are built from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXTRAS = "search,serve,postgres"
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with our wheel, and Hugging Face's `kernels` beside it; all processes of a test run share it."""
+    """Return an environment with our wheel and Hugging Face's `kernels`; all processes of a test run share it."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -31,7 +31,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _install(folder: Path) -> None:
-    _copy_context(folder / "context")
+    copy_context(folder / "context")
     venv.create(folder / "venv", with_pip=False)
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
@@ -50,8 +50,8 @@ def _install(folder: Path) -> None:
     pip(f".[{_EXTRAS}]")
 
 
-def _copy_context(folder: Path) -> None:
-    """What `.dockerignore` lets through: it keeps all out, and names what is let in."""
+def copy_context(folder: Path) -> None:
+    """Copy what `.dockerignore` lets through: it keeps all out, and names what is let in."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"

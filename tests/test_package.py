@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
+import zipfile
 from inspect import ismodule
 from pathlib import Path
 
 import pytest
+from installed import copy_context
 
 import tuner
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 HEAVY = ("torch", "triton", "optuna", "numpy", "sqlalchemy", "fastapi", "rich")
 
 
@@ -49,7 +55,10 @@ def test_looking_up_needs_no_search(module: str) -> None:
 
 def test_the_face_is_what_it_says() -> None:
     public = {name for name, value in vars(tuner).items() if not name.startswith("_") and not ismodule(value)}
-    assert {*public, "__version__"} == set(tuner.__all__)
+    imported_on_use = set(tuner.__all__) - public - {"__version__"}
+    assert public <= set(tuner.__all__)
+    assert imported_on_use == {"Events", "JointAnswer", "Tuned", "tune"}
+    assert all(hasattr(tuner, name) for name in tuner.__all__)
 
 
 def test_the_changelog_begins_with_this_version() -> None:
@@ -68,7 +77,10 @@ def test_the_wheel_works_in_an_empty_folder_beside_another_kernels_package(insta
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    answer = json.loads(run(str(binaries / "tuner"), "search", "gemm", "--M", "4096", "--trials", "20", "--json"))
+    assert run(str(binaries / "triton-tuner"), "--version") == run(str(binaries / "tuner"), "--version")
+    answer = json.loads(
+        run(str(binaries / "triton-tuner"), "search", "gemm", "--M", "4096", "--trials", "20", "--json")
+    )
     assert answer["recorded"].startswith("gemm-4096x4096x4096-bf16-")
     assert "llama-3-8b       48 problems" in run(str(binaries / "tuner"), "bench", "--list")
     both = """
@@ -80,3 +92,46 @@ print(tuner.kernels.__file__)
     assert theirs.endswith("site-packages/kernels/__init__.py")
     assert ours.endswith("site-packages/tuner/kernels/__init__.py")
     assert json.loads(run(str(binaries / "tuner"), "list", "--json"))[0]["config"] == answer["config"]
+
+
+def test_the_wheel_is_the_same_from_the_sdist(tmp_path: Path) -> None:
+    """Both hold all code and data of the rooms, and the sdist no tests."""
+    source = tmp_path / "source"
+    copy_context(source)
+    for name in ("CHANGELOG.md", "MANIFEST.in"):
+        shutil.copy(ROOT / name, source)
+    (source / "tests").mkdir()
+    shutil.copy(__file__, source / "tests")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def build(*options: str) -> None:
+        command = [sys.executable, "-m", "build", *options, str(source)]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+    build("--outdir", "sdist")
+    shutil.rmtree(source / "build", ignore_errors=True)
+    build("--outdir", "direct", "--wheel")
+    name = f"triton_tuner-{tuner.__version__}"
+    wheels = [zipfile.ZipFile(tmp_path / folder / f"{name}-py3-none-any.whl") for folder in ("sdist", "direct")]
+    by_sdist, direct = ({entry: wheel.read(entry) for entry in wheel.namelist()} for wheel in wheels)
+    assert by_sdist == direct
+    files = (
+        file for file in (source / "tuner").glob("**/*") if file.suffix in (".py", ".pyi", ".typed", ".json", ".gz")
+    )
+    assert {str(file.relative_to(source)) for file in files} <= set(direct)
+    linked = {
+        str(file.relative_to(source)) for room in ("kernels", "db", "api") for file in (source / room).rglob("*.py")
+    }
+    assert {f"tuner/{file}" for file in linked} <= set(direct)
+    with tarfile.open(tmp_path / "sdist" / f"{name}.tar.gz") as sdist:
+        held = {entry.removeprefix(f"{name}/") for entry in sdist.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "constraints.txt", "pyproject.toml"} <= held
+    assert not any(entry.startswith("tests") for entry in held)
+
+
+def test_every_extra_is_tried_alone_and_is_in_all() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    alone = [extra for extra in extras if extra != "all"]
+    assert extras["all"] == [f"triton-tuner[{','.join(alone)}]"]
+    tried = (ROOT / "scripts" / "try-extras").read_text().partition("set -- core ")[2].splitlines()[0]
+    assert set(tried.split()) == set(alone)

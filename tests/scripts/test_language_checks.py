@@ -121,7 +121,7 @@ def test_linked_folders_are_read_once(tmp_path: Path) -> None:
 
 def test_the_report_shows_rooms_arrows_and_the_largest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     body = "\n".join(f"    x{number} = {number}" for number in range(60))
-    imports = "from tuner import errors\nfrom tuner.search.loop import search\n"
+    imports = "from tuner import errors\nfrom tuner.search import search\n"
     files = {
         "db/store.py": f'"""Stores."""\n{imports}\ndef long():\n{body}\n',
         "tuner/errors.py": '"""Errors."""\n',

@@ -1,0 +1,57 @@
+"""The workflows of the forge: what a push runs, and what a tag publishes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import tuner
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def workflow(name: str) -> dict[Any, Any]:
+    loaded: dict[Any, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    return loaded
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_workflow_may_only_read_and_ends_in_time(file: Path) -> None:
+    loaded = workflow(file.stem)
+    assert loaded["permissions"] == {"contents": "read"}
+    assert all(job["timeout-minutes"] <= 300 for job in loaded["jobs"].values())
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_workflow_runs_scripts_that_exist(file: Path) -> None:
+    for script in re.findall(r"(?:scripts/|\.ci/)[\w-]+", file.read_text()):
+        assert (ROOT / script).is_file()
+
+
+def test_only_the_step_that_publishes_has_an_identity_and_it_runs_nothing_of_ours() -> None:
+    jobs = workflow("publish")["jobs"]
+    assert "permissions" not in jobs["build"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert jobs["publish"]["needs"] == "build"
+    download, publish = jobs["publish"]["steps"]
+    assert download["with"]["name"] == jobs["build"]["steps"][-1]["with"]["name"]
+    assert re.fullmatch(r"pypa/gh-action-pypi-publish@[0-9a-f]{40}", publish["uses"])
+    assert "with" not in publish
+
+
+@pytest.mark.parametrize(("tag", "code"), [(f"v{tuner.__version__}", 0), ("v9.9.9", 1), (tuner.__version__ + "x", 1)])
+def test_a_tag_that_is_not_the_version_stops_the_release(tmp_path: Path, tag: str, code: int) -> None:
+    (check,) = (
+        step for step in workflow("publish")["jobs"]["build"]["steps"] if step.get("name", "").startswith("The tag")
+    )
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / f"triton_tuner-{tuner.__version__}-py3-none-any.whl").touch()
+    environment = {"GITHUB_REF_NAME": tag, "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", check["run"]], cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == code
