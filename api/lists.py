@@ -1,10 +1,10 @@
-"""What the store holds, a page at a time, and what it is asked to have tuned. These read the database."""
+"""Routes that list what the store holds, a page at a time, and that add jobs. They read the database."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -19,138 +19,161 @@ from tuner.db import schema
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
 from tuner.lookup.query import COMPARED
-from tuner.records import StoredRun
+from tuner.records import StoredAnswer, StoredRun
 from tuner.records.document import answer_document
 from tuner.records.signatures import lacks_choices
 
 T = TypeVar("T")
 
 _LARGEST_ID = 2**31 - 1
-_AT_ONCE = 4
-"""Reads of the database at the same time: fewer than its pool has connections, so none waits for one."""
-_URGENT = 1000
 
 
-class _Part(BaseModel):
-    """Which part of a list."""
+@dataclass(frozen=True)
+class ListSettings:
+    """Limits of the routes that read the database."""
+
+    concurrent_reads: int = 4
+    """Reads at the same time: fewer than the connection pool has, so that none waits for a connection."""
+    default_page: int = 100
+    """Items of a page."""
+    largest_page: int = 1000
+    """Items of a page, at most."""
+    highest_priority: int = 1000
+    """Largest absolute priority of a job."""
+
+
+SETTINGS = ListSettings()
+
+
+class _PageQuery(BaseModel):
+    """The query of a page."""
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: int = Field(100, ge=1, le=1000)
-    after: int = Field(0, ge=0, le=_LARGEST_ID, description="The `next` of the part before.")
+    limit: int = Field(SETTINGS.default_page, ge=1, le=SETTINGS.largest_page)
+    after: int = Field(0, ge=0, le=_LARGEST_ID, description="The `next` of the page before.")
 
 
-class _Nothing(BaseModel):
+class _NoQuery(BaseModel):
+    """A query without parameters."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-_Asked = Annotated[_Part, Query()]
-_REFUSED: dict[int | str, dict[str, Any]] = {422: {"model": schemas.Refusal}, 503: {"model": schemas.Refusal}}
+_Page = Annotated[_PageQuery, Query()]
+_Empty = Annotated[_NoQuery, Query()]
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    422: {"model": schemas.ErrorDocument},
+    503: {"model": schemas.ErrorDocument},
+}
 
 
 def lists(store: Store, lookups: Lookups) -> APIRouter:
-    """The routes that read or write the database."""
+    """Return the routes that read or write the database."""
     router = APIRouter(responses=_REFUSED)
-    limiter = CapacityLimiter(_AT_ONCE)
+    limiter = CapacityLimiter(SETTINGS.concurrent_reads)
 
-    async def done(action: Callable[..., T], *arguments: Any) -> T:
+    async def in_thread(action: Callable[..., T], *arguments: Any) -> T:
         return await to_thread.run_sync(action, *arguments, limiter=limiter)
 
-    async def rows(table: type[schema.Base], part: _Part, *, without: str = "") -> Response:
-        found = await done(store.rows, table, part.limit, part.after)
-        return _page([{k: v for k, v in row.items() if k != without} for row in found], part)
+    async def rows(table: type[schema.Base], page: _PageQuery, *, without: str = "") -> Response:
+        found = await in_thread(store.rows, table, page.limit, page.after)
+        return _page([{k: v for k, v in row.items() if k != without} for row in found], page)
 
-    @router.get("/runs", response_model=schemas.Page[schemas.RunDocument])
-    async def runs(part: _Asked) -> Response:
-        """Searches, the newest first."""
-        found = await done(store.runs, part.limit, part.after or None)
-        return _page([run.as_json() for run in found], part, "run")
+    @router.get("/runs", response_model=schemas.PageDocument[schemas.RunDocument])
+    async def runs(page: _Page) -> Response:
+        """Return searches, the newest first."""
+        found = await in_thread(store.runs, page.limit, page.after or None)
+        return _page([run.as_json() for run in found], page, "run")
 
-    @router.get("/runs/{id}", response_model=schemas.RunInFull, responses={404: {"model": schemas.Refusal}})
-    async def run(id: Annotated[int, Path(ge=1, le=_LARGEST_ID)], _: Annotated[_Nothing, Query()]) -> Response:
-        """One search: what it was asked for, how it ended, what it answered."""
-        found = await done(store.run, id)
+    @router.get(
+        "/runs/{id}", response_model=schemas.RunInFullDocument, responses={404: {"model": schemas.ErrorDocument}}
+    )
+    async def run(id: Annotated[int, Path(ge=1, le=_LARGEST_ID)], _: _Empty) -> Response:
+        """Return one search with its settings, its end and its answers."""
+        found = await in_thread(store.run, id)
         if found is None:
             raise UnknownName(f"there is no run {id}; /runs lists them")
-        answers = await done(store.answers_of, id)
-        told = [
-            {
-                "id": answer.id,
-                "problem": answer.answer.problem.values,
-                **answer_document(answer),
-                "tuned_at": answer.created_at,
-            }
-            for answer in answers
-        ]
-        return _json({**_in_full(found), "answers": told})
+        answers = await in_thread(store.answers_of, id)
+        return _json({**_in_full(found), "answers": [_of_run(stored) for stored in answers]})
 
-    @router.get("/problems", response_model=schemas.Page[schemas.StoredProblem])
-    async def problems(part: _Asked) -> Response:
-        """Problems that were ever searched."""
-        return await rows(schema.ProblemRow, part)
+    @router.get("/problems", response_model=schemas.PageDocument[schemas.ProblemDocument])
+    async def problems(page: _Page) -> Response:
+        """Return the problems that have runs."""
+        return await rows(schema.ProblemRow, page)
 
-    @router.get("/kernels", response_model=schemas.Page[schemas.StoredKernel])
-    async def kernels(part: _Asked) -> Response:
-        """Kernels that were ever searched: signatures and hashes, never code."""
-        return await rows(schema.KernelRow, part)
+    @router.get("/kernels", response_model=schemas.PageDocument[schemas.KernelDocument])
+    async def kernels(page: _Page) -> Response:
+        """Return the kernels that have runs: signatures and hashes, never code."""
+        return await rows(schema.KernelRow, page)
 
-    @router.get("/devices", response_model=schemas.Page[schemas.StoredDevice])
-    async def devices(part: _Asked) -> Response:
-        """Cards that were ever searched on."""
-        return await rows(schema.DeviceRow, part, without="fingerprint")
+    @router.get("/devices", response_model=schemas.PageDocument[schemas.DeviceDocument])
+    async def devices(page: _Page) -> Response:
+        """Return the devices that have runs."""
+        return await rows(schema.DeviceRow, page, without="fingerprint")
 
-    @router.get("/requests", response_model=schemas.Page[schemas.StoredRequest])
-    async def requests(part: _Asked) -> Response:
-        """What was asked and missed, the most frequent first. Counts are a few seconds old."""
-        return _page(await done(store.requests, part.limit, part.after), part)
+    @router.get("/requests", response_model=schemas.PageDocument[schemas.RequestDocument])
+    async def requests(page: _Page) -> Response:
+        """Return the problems that were asked for and missed, most frequent first. Counts are a few seconds old."""
+        return _page(await in_thread(store.requests, page.limit, page.after), page)
 
-    @router.get("/jobs", response_model=schemas.Page[schemas.JobDocument])
-    async def jobs(part: _Asked) -> Response:
-        """Problems that somebody asked to have tuned, and what became of them."""
-        return await rows(schema.JobRow, part)
+    @router.get("/jobs", response_model=schemas.PageDocument[schemas.JobDocument])
+    async def jobs(page: _Page) -> Response:
+        """Return the jobs and their states."""
+        return await rows(schema.JobRow, page)
 
     @router.post(
         "/jobs",
         response_model=schemas.JobDocument,
         responses={
-            201: {"model": schemas.JobDocument, "description": "It is new."},
-            401: {"model": schemas.Refusal, "description": "There is no token."},
-            403: {"model": schemas.Refusal, "description": "The token may not write, or nobody may."},
-            404: {"model": schemas.Refusal, "description": "No op is called so."},
-            413: {"model": schemas.Refusal},
+            201: {"model": schemas.JobDocument, "description": "The job is new."},
+            401: {"model": schemas.ErrorDocument, "description": "The request has no token."},
+            403: {
+                "model": schemas.ErrorDocument,
+                "description": "The token may not write, or the service has none.",
+            },
+            404: {"model": schemas.ErrorDocument, "description": "No op has this name."},
+            413: {"model": schemas.ErrorDocument},
         },
         openapi_extra={
             "security": [{"token": []}],
             "requestBody": {
                 "required": True,
-                "content": {"application/json": {"schema": schemas.AskedJob.model_json_schema()}},
+                "content": {"application/json": {"schema": schemas.JobBody.model_json_schema()}},
             },
         },
     )
-    async def ask(request: Request, _: Annotated[_Nothing, Query()]) -> Response:
-        """Asks for a problem to be tuned. One that is not finished is the same job, which may become more urgent."""
+    async def add_job(request: Request, _: _Empty) -> Response:
+        """Add a job to tune a problem, or return its unfinished job, whose priority may rise."""
         given, view = parse_object(await request.body()), lookups.view
         for name in (*COMPARED, "strict"):
             if name in given:
                 raise UsageError(f"a job is a problem, a device and a priority, not {name!r}")
-        priority = given.pop("priority", 0)
-        if type(priority) is not int or abs(priority) > _URGENT:
-            raise UsageError(f"priority is a whole number from -{_URGENT} to {_URGENT}")
+        priority, highest = given.pop("priority", 0), SETTINGS.highest_priority
+        if type(priority) is not int or abs(priority) > highest:
+            raise UsageError(
+                f"priority is a whole number from -{SETTINGS.highest_priority} to {SETTINGS.highest_priority}"
+            )
         device = given.pop("device", None)
         if device is None:
             device = view.lookup.resolve_device()
         elif not isinstance(device, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", device):
-            raise UsageError("device is the id of a card, like nvidia-h200")  # it may be one that nobody searched on
+            raise UsageError("device is the id of a card, like nvidia-h200")  # a card without answers, too
         signature = parse_signature(given, view)
         if lacks_choices(signature):
             raise UsageError(
-                f"{signature.op} came with answers of others and has no kernel here; /best-config has them"
+                f"{signature.op} has imported answers and no kernel here, so it cannot be tuned; /best-config has them"
             )
         problem = parse_problem(given, signature)
-        job, new = await done(store.queue.ask_for, problem, device, priority)
+        job, new = await in_thread(store.queue.ask_for, problem, device, priority)
         return _json(asdict(job), 201 if new else 200)
 
     return router
+
+
+def _of_run(stored: StoredAnswer) -> dict[str, Any]:
+    described = {"id": stored.id, "problem": stored.answer.problem.values}
+    return {**described, **answer_document(stored), "tuned_at": stored.created_at}
 
 
 def _in_full(run: StoredRun) -> dict[str, Any]:
@@ -162,8 +185,8 @@ def _in_full(run: StoredRun) -> dict[str, Any]:
     }
 
 
-def _page(items: list[dict[str, Any]], part: _Part, id: str = "id") -> Response:
-    return _json({"items": items, "next": items[-1][id] if len(items) == part.limit else None})
+def _page(items: list[dict[str, Any]], page: _PageQuery, id: str = "id") -> Response:
+    return _json({"items": items, "next": items[-1][id] if len(items) == page.limit else None})
 
 
 def _json(document: Any, status: int = 200) -> Response:

@@ -1,249 +1,192 @@
-"""What the service answers, as its OpenAPI page shows it."""
+"""The documents and bodies of the service, as its OpenAPI page shows them."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tuner.api.example import example
+from tuner.api.stated import stated_by
+from tuner.kernels.spec import Config, Problem
+from tuner.records import Answer, Evidence, Tie
+from tuner.records.document import DERIVED, served_names
+
 Value = int | bool | str
+Values = dict[str, Value]
+_TYPES: dict[Any, Any] = {Config: Values, Problem: Values, Evidence: dict[str, Any], tuple[str, ...]: list[str]}
+"""Types of documents for those of records."""
 
 
+@stated_by(Tie, served_names(Tie), _TYPES)
 class TieDocument(BaseModel):
     """A config that was not shown to be more than 1 % slower than the fastest."""
 
-    config: dict[str, Value]
-    slowdown: float = Field(description="Its latency over the winner's, round by round.")
+
+_TYPES[tuple[Tie, ...]] = list[TieDocument]
 
 
-class Checked(BaseModel):
-    """On what a config was found right."""
-
-    inputs: list[str] = Field(description="The kind of every set of inputs: `normal`, `special`.")
-    launches: int = Field(description="How many launches' outputs were compared.")
+@stated_by(Evidence, ("inputs", "launches"), _TYPES)
+class ChecksDocument(BaseModel):
+    """Inputs that a config was checked on."""
 
 
-class TunedWith(BaseModel):
-    """What compiled and timed the config."""
+class TunedWithDocument(BaseModel):
+    """Versions that compiled and timed the config."""
 
     triton: str
     ptxas: str
     torch: str
     driver: str
     source: str = Field(description="Hash of the kernel's code.")
-    policy: str = Field(description="How it was timed.")
+    policy: str = Field(description="Timing policy.")
     tuner: str
 
 
 class NeighbourDocument(BaseModel):
-    """That the config was tuned for another problem, and what that should cost."""
+    """The problem that the config was tuned for, and the expected transfer loss."""
 
-    problem: dict[str, Value] = Field(description="Which it was tuned for: the nearest, no dim more than 2x off.")
+    problem: Values = Field(description="The nearest problem with an answer; no dim is more than 2x off.")
     distance: float = Field(description="Octaves to it: over all dims, the length of the log2 of their ratios.")
-    expected_loss: float = Field(description="How much longer than the problem's own best it should take: 0.02 is 2 %.")
-    transfers: int = Field(description="How many measurements of configs on near problems say so.")
+    expected_loss: float = Field(description="Expected slowdown against the problem's own best: 0.02 is 2 %.")
+    transfers: int = Field(description="Number of measured transfers between near problems that it rests on.")
 
 
-class BestConfig(BaseModel):
+@stated_by(Evidence, ("max_error", "tolerance"), _TYPES)
+@stated_by(Answer, (*served_names(Answer), *DERIVED), _TYPES)
+class AnswerDocument(BaseModel):
+    """An answer with its evidence. Latencies are microseconds."""
+
+    problem: Values = Field(description="In full: dims, dtype and attributes.")
+    recorded: str | None = Field(description="The recorded space it was replayed from; null: measured on the device.")
+    imported: str | None = Field(description="The file or store it was imported from; null: found by a search.")
+    checked: ChecksDocument
+    tuned_with: TunedWithDocument
+    tuned_at: str
+
+
+class RunAnswerDocument(AnswerDocument):
+    """An answer of a run."""
+
+    id: int
+
+
+class BestConfigDocument(AnswerDocument):
     """The best known config of a problem. Latencies are microseconds.
 
-    Where `match` is `neighbour`, whoever launches must check first that the config is valid for the problem. What was
-    measured on the other problem is not told: those fields are null or empty.
+    If `match` is `neighbour`, check before launching that the config is valid for the problem. What was measured on the
+    other problem is left out: those fields are null or empty.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "op": "gemm",
-                    "problem": {"M": 4096, "N": 4096, "K": 4096, "dtype": "bf16", "layout": "nn"},
-                    "device": "nvidia-h200",
-                    "config": {
-                        "BLOCK_M": 128,
-                        "BLOCK_N": 256,
-                        "BLOCK_K": 64,
-                        "GROUP_M": 8,
-                        "num_warps": 8,
-                        "num_stages": 3,
-                    },
-                    "match": "exact",
-                    "neighbour": None,
-                    "kind": "tuned",
-                    "latency_us": 185.2,
-                    "interval_us": [184.9, 186.2],
-                    "speedup": 1.058,
-                    "speedup_interval": [1.055, 1.06],
-                    "tflops": 742.0,
-                    "gb_per_s": 543.4,
-                    "default_latency_us": 196.1,
-                    "vendor_latency_us": 174.5,
-                    "ties": [],
-                    "unresolved": False,
-                    "marks": [],
-                    "recorded": None,
-                    "imported": None,
-                    "max_error": 0.0029,
-                    "tolerance": 0.0156,
-                    "checked": {"inputs": ["normal", "normal", "special"], "launches": 54},
-                    "tuned_with": {
-                        "triton": "3.6.0",
-                        "ptxas": "12.8",
-                        "torch": "2.11.0",
-                        "driver": "580.159.04",
-                        "source": "84575b0fb4f2ff6a",
-                        "policy": "cold-events-1",
-                        "tuner": "0.1.0",
-                    },
-                    "stale": [],
-                    "tuned_at": "2026-11-27T23:00:00.000+00:00",
-                    "snapshot": "94f9af6d-62ee-4270-b435-4432600de399:1",
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [example()]})
 
     op: str
-    problem: dict[str, Value] = Field(description="In full: dims, dtype and attributes.")
     device: str
-    alias: str | None = Field(None, description="What was asked for, if that is another name of the same card.")
-    config: dict[str, Value]
+    alias: str | None = Field(None, description="The device of the query, if that is another name of the same card.")
     match: str = Field(description="`exact`; `stale`, with the reasons; or `neighbour`: another problem's.")
     neighbour: NeighbourDocument | None
-    kind: str = Field(
-        description="`tuned`; `default` where nothing beat the kernel's default; `imported` where a file of others "
-        "says so, and nobody measured it here."
-    )
-    latency_us: float | None = Field(
-        description="null where no timing came with what was imported, and where it is another problem's."
-    )
-    interval_us: tuple[float, float] | None
-    speedup: float | None = Field(description="Over the kernel's default.")
-    speedup_interval: tuple[float, float] | None
-    tflops: float | None
-    gb_per_s: float | None
-    default_latency_us: float | None
-    vendor_latency_us: float | None
-    ties: list[TieDocument]
-    unresolved: bool = Field(description="Some configs were shown to be neither within 1 % of the fastest nor beyond.")
-    marks: list[str] = Field(
-        description="`launch_bound`: nothing but launching is timed; `contended`: others used the card meanwhile; "
-        "`throttled`: its clocks were held down."
-    )
-    recorded: str | None = Field(description="The recorded space it was replayed from; null: measured on the device.")
-    imported: str | None = Field(description="The file or store it was taken from; null: found by a search of ours.")
-    max_error: float | None = Field(description="Largest deviation from a reference over its largest value.")
-    tolerance: float | None
-    checked: Checked
-    tuned_with: TunedWith
     stale: list[str]
-    tuned_at: str
     snapshot: str
 
 
-class Miss(BaseModel):
-    """There is no answer."""
+class MissDocument(BaseModel):
+    """A problem without an answer."""
 
     op: str
-    problem: dict[str, Value]
+    problem: Values
     device: str
     match: str = "none"
     reason: str
-    nearest: list[str] = Field(description="Problems that do have one.")
-    command: str = Field(description="What would tune it.")
+    nearest: list[str] = Field(description="The nearest problems that have one.")
+    command: str = Field(description="The command that tunes it.")
     snapshot: str
 
 
-class Refusal(BaseModel):
-    """The question cannot be understood, or the store cannot be read."""
+class ErrorDocument(BaseModel):
+    """A refused request, or a store that cannot be read."""
 
     error: str
 
 
-class Health(BaseModel):
-    """The process is up."""
+class HealthDocument(BaseModel):
+    """The state of the process."""
 
     status: Literal["ok"]
     version: str
 
 
 class ReadyDocument(BaseModel):
-    """The service has a view of its store, and it is young."""
+    """The state of the service's view of its store."""
 
     status: Literal["ready"]
     snapshot: str
     answers: int
-    age_s: float = Field(description="Since the store was last seen to have nothing newer.")
+    age_s: float = Field(description="Seconds since the store was last read.")
 
 
-class Problems(BaseModel):
-    """Many questions. Each has the names that `GET /best-config` takes as its query."""
+class ProblemsBody(BaseModel):
+    """Many queries, each with the names that `GET /best-config` takes."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={"examples": [{"problems": [{"op": "gemm", "M": 4096}, {"op": "softmax", "M": 8192}]}]},
     )
 
-    problems: list[dict[str, Value]] = Field(min_length=1, max_length=1000)
+    problems: list[Values] = Field(min_length=1, max_length=1000)
 
 
-class Results(BaseModel):
-    """What each of many questions gets, in their order."""
+class ResultsDocument(BaseModel):
+    """The results of many queries, in their order."""
 
     snapshot: str
-    results: list[BestConfig | Miss | Refusal]
+    results: list[BestConfigDocument | MissDocument | ErrorDocument]
 
 
-class StoredAnswerDocument(BaseModel):
-    """One answer: the fields of `BestConfig` that do not depend on who asks."""
-
-    model_config = ConfigDict(extra="allow")
+@stated_by(Answer, [each.name for each in fields(Answer)], _TYPES)
+class TableAnswerDocument(BaseModel):
+    """One answer in full: its numbers are not rounded."""
 
     id: int
-    problem: dict[str, Value]
-    config: dict[str, Value]
-    kind: str
-    latency_us: float | None
-    tuned_with: TunedWith
-    recorded: str | None
-    tuned_at: str
-
-
-class TableAnswer(StoredAnswerDocument):
-    """One answer in full: its numbers are not rounded, and what its search was asked for is told."""
-
     op: str
-    device: int = Field(description="Place of its card in `devices`.")
+    device: int = Field(description="Index of its device in `devices`.")
+    recorded: str | None
+    tuned_with: TunedWithDocument
+    tuned_at: str
+    run: int
+    trials: int
+    settings: dict[str, Any] = Field(description="Settings of its search.")
 
 
-class WholeTable(BaseModel):
-    """Everything that serves an op on a device: a file of it is what `tuner export` writes and `TUNER_SNAPSHOT` names.
+class TableDocument(BaseModel):
+    """All answers of an op on a device, as `tuner export` writes them and `TUNER_SNAPSHOT` names them.
 
     A problem may have several answers: of other versions, and older.
     """
 
-    sha256: str = Field(description="Of the bytes that follow it.")
+    sha256: str = Field(description="Hash of the bytes that follow it.")
     format: int
     op: str
     device: str
     snapshot: str
-    signatures: list[dict[str, Any]] = Field(description="What reads the answers: the op's dims, dtypes and knobs.")
-    devices: list[dict[str, Any]] = Field(description="The cards that were measured, by field.")
-    answers: list[TableAnswer]
+    signatures: list[dict[str, Any]] = Field(description="Dims, dtypes and knobs, by which answers are read.")
+    devices: list[dict[str, Any]] = Field(description="The cards of the answers, by field.")
+    answers: list[TableAnswerDocument]
     transfers: list[tuple[int, int, int, float, float | None]] = Field(
-        description="What configs lost on each other's problems: id, ids of the answer that was tried and of the one "
-        "on whose problem, octaves between them, how many times as long it takes; null: it did not run right."
+        description="Transfer losses: id, id of the answer whose config was measured, id of the answer on whose "
+        "problem, octaves between the two, slowdown; null if the config did not run right."
     )
 
 
-class Ladder(BaseModel):
-    """Configs by the first dim, all else fixed: what a server that buckets by M takes over."""
+class LadderDocument(BaseModel):
+    """Configs by the first dim, the rest of the problem fixed, for a server that has one config for each M."""
 
     op: str
     device: str
     snapshot: str
-    over: str = Field(description="The dim that `configs` goes by.")
-    problem: dict[str, Value] = Field(description="The rest of the problem.")
-    configs: dict[str, dict[str, Value]]
+    over: str = Field(description="The first dim, whose values are the keys of `configs`.")
+    problem: Values = Field(description="The rest of the problem.")
+    configs: dict[str, Values]
 
 
 class RunDocument(BaseModel):
@@ -251,7 +194,7 @@ class RunDocument(BaseModel):
 
     run: int
     op: str
-    problem: dict[str, Value]
+    problem: Values
     device: str
     recorded: str | None
     status: str = Field(description="`running` (or killed), `done`, `failed` or `interrupted`.")
@@ -263,45 +206,45 @@ class RunDocument(BaseModel):
     answer_us: float | None
 
 
-class RunInFull(RunDocument):
-    """One search, with what it was asked for and what it answered."""
+class RunInFullDocument(RunDocument):
+    """One search with its settings and answers."""
 
     settings: dict[str, Any]
     seconds: dict[str, float] = Field(description="Wall time by stage.")
-    tuned_with: TunedWith
-    answers: list[StoredAnswerDocument]
+    tuned_with: TunedWithDocument
+    answers: list[RunAnswerDocument]
 
 
-class StoredProblem(BaseModel):
-    """A problem that was ever searched."""
+class ProblemDocument(BaseModel):
+    """A problem that has runs."""
 
     id: int
     op: str
-    text: str = Field(description="Canonical.")
-    parameters: dict[str, Value]
+    text: str = Field(description="Canonical text.")
+    parameters: Values
 
 
-class StoredKernel(BaseModel):
-    """A kernel as it was when it was searched: its signature and the hash of its code, never the code."""
+class KernelDocument(BaseModel):
+    """A kernel at the time of a search: its signature and the hash of its code, never the code."""
 
     id: int
     op: str
     source: str
-    digest: str = Field(description="Of the signature.")
+    digest: str = Field(description="Hash of the signature.")
     signature: dict[str, Any]
     created_at: str
 
 
-class StoredDevice(BaseModel):
-    """A card that was ever searched on."""
+class DeviceDocument(BaseModel):
+    """A card that has runs."""
 
     id: int
-    slug: str = Field(description="What questions call it.")
-    facts: dict[str, Any] = Field(description="Numbers are 0 where an import told nothing but the name.")
-    roofline_limits: dict[str, Any] | None = Field(description="What it was seen to reach; null until it was measured.")
+    slug: str = Field(description="Id of the device.")
+    facts: dict[str, Any] = Field(description="Its fingerprint; all numbers are 0 if only the name is known.")
+    roofline_limits: dict[str, Any] | None = Field(description="Measured best rates; null if they were not measured.")
 
 
-class StoredRequest(BaseModel):
+class RequestDocument(BaseModel):
     """A problem that was asked for and missed."""
 
     id: int
@@ -313,32 +256,32 @@ class StoredRequest(BaseModel):
     last_at: str
 
 
-class AskedJob(BaseModel):
-    """A problem that should be tuned: its op and dims, dtype and attributes where they matter."""
+class JobBody(BaseModel):
+    """A problem to be tuned: its op and dims; dtype and attributes if they are not the defaults."""
 
     model_config = ConfigDict(
         extra="allow", json_schema_extra={"examples": [{"op": "gemm", "M": 4096, "device": "nvidia-h200"}]}
     )
 
     op: str
-    device: str | None = Field(None, description="Else the server's own card, or the only one stored.")
+    device: str | None = Field(None, description="Default: the server's own card, or the only one stored.")
     priority: int = Field(0, ge=-1000, le=1000, description="Higher ones are taken first.")
 
 
 class JobDocument(BaseModel):
-    """A problem that somebody asked to have tuned."""
+    """A problem to be tuned, and the state of that."""
 
     id: int
     op: str
     problem: str
     device: str
     priority: int
-    status: str = Field(description="`pending`, `running` once a worker took it, then `done` or `failed`.")
-    tries: int = Field(description="Times that it was taken; the third failure is final.")
-    worker: str | None = Field(description="Who is at it, or was last.")
-    lease_until: str | None = Field(description="When another may take it, unless the worker asks for more time.")
-    error: str | None = Field(description="Why the last try came to nothing.")
-    run_id: int | None = Field(description="The search whose answer serves.")
+    status: str = Field(description="`pending`, `running`, `done` or `failed`.")
+    tries: int = Field(description="Number of times that a worker took it; the third failure is final.")
+    worker: str | None = Field(description="Name of the worker that has it, or had it last.")
+    lease_until: str | None = Field(description="End of the lease, unless the worker renews it.")
+    error: str | None = Field(description="Reason of the last failure.")
+    run_id: int | None = Field(description="The run whose answer serves.")
     created_at: str
     ended_at: str | None
 
@@ -346,8 +289,8 @@ class JobDocument(BaseModel):
 Item = TypeVar("Item")
 
 
-class Page(BaseModel, Generic[Item]):
-    """A part of a list."""
+class PageDocument(BaseModel, Generic[Item]):
+    """A page of a list."""
 
     items: list[Item]
-    next: int | None = Field(description="Send it as `after` for the next part; null: this was the last.")
+    next: int | None = Field(description="`after` of the next page; null: this is the last.")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, fields
+from dataclasses import fields
 from typing import Any
 
-from tuner.kernels.spec import Config
 from tuner.records.answer import Answer, StoredAnswer, Tie
 
 DERIVED = ("tflops", "gb_per_s")
@@ -15,9 +14,9 @@ _DECIMALS = 4
 """Decimals of the document's numbers: a tenth of a nanosecond, and the precision of a ratio."""
 
 
-def served_fields(record: type[Answer] | type[Tie]) -> list[Field[Any]]:
-    """Return the fields that the document has, in order."""
-    return [each for each in fields(record) if each.metadata["served"]]
+def served_names(record: type[Answer] | type[Tie]) -> tuple[str, ...]:
+    """Return the names of the fields that the document has, in order."""
+    return tuple(each.name for each in fields(record) if each.metadata["served"])
 
 
 def answer_document(stored: StoredAnswer) -> dict[str, Any]:
@@ -44,12 +43,12 @@ def _served(value: Any) -> Any:
         case float():
             return round(value, _DECIMALS)
         case Tie():
-            return {each.name: _served(getattr(value, each.name)) for each in served_fields(Tie)}
-        case Config() | Mapping():
+            return {name: _served(getattr(value, name)) for name in served_names(Tie)}
+        case Mapping():
             return dict(value)
         case tuple():
             return [_served(each) for each in value]
     return value
 
 
-_NAMES = (*(each.name for each in served_fields(Answer)), *DERIVED)
+_NAMES = (*served_names(Answer), *DERIVED)
