@@ -24,7 +24,7 @@ from tuner.api.lookups import BestConfigRoute, Lookups, TableRoute, best_configs
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
 from tuner.api.reply import refusal
-from tuner.api.schemas import Health, ReadyDocument, Refusal
+from tuner.api.schemas import ErrorDocument, HealthDocument, ReadyDocument
 from tuner.api.settings import SETTINGS, ServiceSettings
 from tuner.api.view import Watcher
 from tuner.db.store import Store
@@ -144,12 +144,12 @@ def _describe(app: FastAPI, watcher: Watcher) -> None:
 
 
 def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics, max_age_s: float) -> None:
-    @app.get("/healthz", response_model=Health)
+    @app.get("/healthz", response_model=HealthDocument)
     async def healthz() -> Any:
         """Report that the process is up, whatever the state of the store."""
         return {"status": "ok", "version": tuner.__version__}
 
-    @app.get("/readyz", response_model=ReadyDocument, responses={503: {"model": Refusal}})
+    @app.get("/readyz", response_model=ReadyDocument, responses={503: {"model": ErrorDocument}})
     async def readyz() -> Any:
         """Report whether lookups are answered from the current state of the store."""
         age_s = watcher.age_s

@@ -12,7 +12,7 @@ from helpers import H200, until
 from served import answer, problem, serving
 
 from tuner.api.app import create_app
-from tuner.api.schemas import BestConfig, Miss, WholeTable
+from tuner.api.schemas import BestConfigDocument, MissDocument, TableDocument
 from tuner.api.settings import ServiceSettings
 from tuner.cli.best import command as best
 from tuner.db.store import Store
@@ -44,7 +44,7 @@ def tried(store: Store, slowdown: float) -> None:
 def test_a_neighbour_is_served_once_it_was_tried_elsewhere(store: Store) -> None:
     with serving(create_app(store, settings=ServiceSettings(flush_s=0.1))) as client:
         missed = client.get(ASKED)
-        Miss.model_validate(missed.json())
+        MissDocument.model_validate(missed.json())
         table = client.get("/table?op=gemm&device=nvidia-h200")
         assert (missed.status_code, table.json()["transfers"]) == (404, [])
         answer(store, problem(M=200, N=4096, K=4096))
@@ -52,7 +52,7 @@ def test_a_neighbour_is_served_once_it_was_tried_elsewhere(store: Store) -> None
         tried(store, 1.013)
         until(lambda: client.get(ASKED).status_code == 200)
         body = client.get(ASKED).json()
-        BestConfig.model_validate(body)
+        BestConfigDocument.model_validate(body)
         assert (body["match"], body["neighbour"]["problem"]["M"]) == ("neighbour", 256)
         assert body["neighbour"]["expected_loss"] == 0.013
         assert body["latency_us"] is body["default_latency_us"] is None
@@ -63,7 +63,7 @@ def test_a_neighbour_is_served_once_it_was_tried_elsewhere(store: Store) -> None
         (one,) = client.post("/best-configs", json={"problems": [asked]}).json()["results"]
         assert one == body
         newer = client.get("/table?op=gemm&device=nvidia-h200", headers={"if-none-match": table.headers["etag"]})
-        WholeTable.model_validate(newer.json())
+        TableDocument.model_validate(newer.json())
         transfers = [Transfer.from_json(values) for values in newer.json()["transfers"]]
         rebuilt = Table(H200.id, store.answers(), transfers).find(Query(problem(M=300, N=4096, K=4096)))
         assert rebuilt.as_json(body["snapshot"]) == body

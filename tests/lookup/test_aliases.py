@@ -13,7 +13,7 @@ from helpers import H200
 from served import answer, problem, serving
 
 from tuner.api.app import create_app
-from tuner.api.schemas import BestConfig
+from tuner.api.schemas import BestConfigDocument
 from tuner.cli.best import command as best
 from tuner.db.store import Store
 from tuner.lookup.devices import aliases, stored_as
@@ -82,7 +82,7 @@ class TestB13AnAnswerUnderAnotherName:
     def test_the_service_answers_and_says_so(self, store: Store) -> None:
         with serving(create_app(store)) as http:
             body = http.get("/best-config?op=gemm&M=64&device=h100-sxm5-80gb").json()
-            BestConfig.model_validate(body)
+            BestConfigDocument.model_validate(body)
             assert (body["match"], body["device"], body["alias"]) == ("exact", SXM.id, RENAMED.id)
             assert "alias" not in http.get(f"/best-config?op=gemm&M=64&device={SXM.id}").json()
             assert http.get("/best-config?op=gemm&M=64&device=nvidia-h100-pcie").status_code == 404
