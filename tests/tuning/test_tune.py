@@ -183,7 +183,7 @@ class TestErrors:
             ("softmax", SOFTMAX, {"budget": "soon"}, UsageError, "a duration is a number with s, m or h"),
             ("softmax", [SOFTMAX, WIDE], {"joint": "best"}, UsageError, "a joint search goes by geomean or worst"),
             ("softmax", {"M": 17}, {}, NoDevice, "there is no GPU here and no recorded space of softmax M=17"),
-            ("softmax", SOFTMAX, {"gpu": 3}, NoDevice, "there is no GPU 3: the driver shows 0"),
+            ("softmax", SOFTMAX, {"gpu": 3}, NoDevice, "there is no GPU 3 among the 0 that the driver shows"),
         ],
     )  # fmt: skip
     def test_what_is_not_understood_or_not_here_is_refused(
