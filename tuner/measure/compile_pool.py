@@ -7,8 +7,9 @@ from threading import Lock
 from tuner.kernels.spec import Limits, Problem
 from tuner.measure import cores
 from tuner.measure.deadline import COMPILE_SETTINGS, CompileSettings
-from tuner.measure.messages import Pool
+from tuner.measure.messages import Compiled, Pool
 from tuner.measure.processes import Child
+from tuner.records import Measurement
 
 
 class CompilePool:
@@ -68,3 +69,16 @@ class CompilePool:
         process = Child("tuner.measure.compile")
         process.send(Pool(kernel, problem, limits, self.jobs, self._settings))
         return process
+
+
+def failed_compile(result: Compiled) -> Measurement:
+    """Return the failed measurement of a config that did not compile."""
+    return Measurement(
+        result.config,
+        result.outcome,
+        stage="compile",
+        error=result.error,
+        compile_s=result.compile_s,
+        compiled_by="pool",
+        shared_bytes=result.shared_bytes,
+    )

@@ -19,7 +19,7 @@ from typing import Any
 
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Limits, Problem
-from tuner.measure.compile_pool import CompilePool
+from tuner.measure.compile_pool import CompilePool, failed_compile
 from tuner.measure.deadline import COMPILE_SETTINGS, CompileSettings
 from tuner.measure.messages import Compile, Compiled, Drop, Measure, Recheck, Rounds, Task
 from tuner.measure.worker_pool import WORKER, WorkerPool
@@ -270,7 +270,7 @@ class GpuMeasurer:
         if message.outcome is Outcome.OK:
             self._compiled.append(message)
         else:
-            self._done.append(_not_compiled(message))
+            self._done.append(failed_compile(message))
 
     def _after(self, answer: Any) -> None:
         """Mark the worker idle, or replace it if a config corrupted its context or left its memory full."""
@@ -295,16 +295,3 @@ class GpuMeasurer:
             self._best_us = min(measurement.latency_us, self._best_us or measurement.latency_us)
         self._done.append(replace(measurement, compile_s=self._measuring.compile_s))
         self._measuring = None
-
-
-def _not_compiled(result: Compiled) -> Measurement:
-    """Return the failed measurement of a config that did not compile."""
-    return Measurement(
-        result.config,
-        result.outcome,
-        stage="compile",
-        error=result.error,
-        compile_s=result.compile_s,
-        compiled_by="pool",
-        shared_bytes=result.shared_bytes,
-    )
