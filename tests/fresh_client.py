@@ -1,12 +1,10 @@
-"""A process-wide client as a new process has it."""
+"""The default client as a new process has it."""
 
 from __future__ import annotations
 
-from tuner.client import client, pinned
+from tuner.client import default_client
 
 
 def forget() -> None:
-    client._answered.clear()
-    client._now.pinned = pinned.Pinned()
-    pinned._said.clear()
-    pinned._kernel.cache_clear()
+    """Make the default client forget everything that it has read, answered and logged."""
+    default_client().clear()

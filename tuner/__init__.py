@@ -3,6 +3,7 @@
 Light: neither torch, triton nor optuna is imported until something needs them.
 """
 
+import importlib
 import typing
 
 from tuner.client.best import Best
@@ -58,6 +59,4 @@ def __getattr__(name: str) -> typing.Any:
     """Import a name of `tuner.tuning` on its first use."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tuner import tuning
-
-    return getattr(tuning, name)
+    return getattr(importlib.import_module("tuner.tuning"), name)

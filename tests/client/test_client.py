@@ -282,8 +282,8 @@ class TestG01NeverRaises:
         for _ in range(3):
             assert best_config("gemm", device=DEVICE, M=64) == Best(None, "none")
         assert messages(caplog) == [
-            "gemm M=64 N=64 K=64 dtype=bf16: no config is given (the limits of a card that is only named are not "
-            "known, so there is no default), since it is not tuned on nvidia-h200; "
+            "gemm M=64 N=64 K=64 dtype=bf16: no config is given (a device that is named by its id has no "
+            "known limits, so there is no default), since it is not tuned on nvidia-h200; "
             "tuner search gemm --M 64 --N 64 --K 64 --dtype bf16"
         ]
         assert not path.exists()
@@ -351,7 +351,7 @@ class TestG01NeverRaises:
             assert best_config("gemm", M=64) == Best(None, "none")
         assert messages(caplog) == [
             "gemm M=64 N=64 K=64 dtype=bf16: no config is given (its default cannot be computed here), "
-            "since nothing can be looked up: the driver shows no GPU 0"
+            "since nothing can be looked up: there is no GPU 0 among the 0 that the driver shows"
         ]
 
 

@@ -60,7 +60,8 @@ def test_what_this_card_cannot_launch_is_not_given(
     assert best.match == "none"
     assert best.config == kernel.default_config(kernel.signature.problem(sizes), device.describe(0).limits)
     (message,) = caplog.messages
-    assert "the default is used, since today's rules refuse" in message
+    assert "the default is used, since the stored config" in message
+    assert "is not valid on this card" in message
 
 
 def test_while_a_graph_is_captured_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +126,7 @@ def test_a_graph_that_is_captured_after_a_refresh_has_what_is_on_the_card(tmp_pa
     ops.softmax(x)
     (before,) = PREPARED.prepared.values()
     keep(tmp_path / "tuner.db", "softmax", {"M": 64, "N": 1000}, num_warps=2)
-    client._refresh(in_background=True)
+    client.refresh(in_background=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = ops.softmax(x)

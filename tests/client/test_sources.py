@@ -29,13 +29,14 @@ from stored import SCALE, answered, config
 import tuner
 from tuner import Best, best_config, catalog
 from tuner.api.app import create_app
-from tuner.client import client, pinned, sources
-from tuner.client.pinned import Pinned
-from tuner.client.sources import BundleFile, RemoteService
+from tuner.client import Client, default_client
+from tuner.client.settings import ClientSettings, RemoteSettings
+from tuner.client.sources import BundleSource, ServiceSource, source_from_environment
+from tuner.client.tables import TableCache
 from tuner.db.store import Store
 from tuner.errors import BadBundle, StoreError
 from tuner.lookup import bundle
-from tuner.lookup.table import Query
+from tuner.lookup.query import Query
 from tuner.records import Environment
 
 DEVICE = H200.id
@@ -131,19 +132,19 @@ class TestThreeSources:
         self, store: Store, snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
-        assert sources.chosen().devices() == {A100.id, DEVICE}
+        assert source_from_environment().devices() == {A100.id, DEVICE}
         with service(store, monkeypatch) as counted:
-            assert sources.chosen().devices() == {A100.id, DEVICE}
+            assert source_from_environment().devices() == {A100.id, DEVICE}
         assert counted.asked == [("/devices?limit=1000", 200)]
         monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
-        assert sources.chosen().devices() == {A100.id, DEVICE}
+        assert source_from_environment().devices() == {A100.id, DEVICE}
 
     def test_a_service_that_does_not_tell_its_devices_is_no_service(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def page(scope: Scope, receive: Receive, send: Send) -> None:
             await PlainTextResponse("hello")(scope, receive, send)
 
-        with serving(page) as http, pytest.raises(StoreError, match="does not say which devices it knows: "):
-            RemoteService(str(http.base_url)).devices()
+        with serving(page) as http, pytest.raises(StoreError, match="does not list its devices: "):
+            ServiceSource(str(http.base_url)).devices()
 
     def test_the_first_that_is_named_is_the_only_one(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -254,7 +255,7 @@ class TestServer:
             monkeypatch.setenv("TUNER_URL", url)
             assert best_config("gemm", device=DEVICE, M=64) == Best(None, "none")
             (message,) = caplog.messages
-            assert "a service is at http://HOST:PORT or https://HOST, not at" in message
+            assert "the URL of a service is http://HOST:PORT or https://HOST, not" in message
             assert "secret" not in message
 
 
@@ -274,14 +275,14 @@ class TestI09Rubbish:
             behave(connection)
 
         with bad_servers.server(counted) as url:
-            asked = Pinned(RemoteService(url, answer_s=0.3))
+            asked = TableCache(ServiceSource(url, RemoteSettings(timeout_s=0.3)))
             began = monotonic()
             for op in OURS:
                 assert asked.best(op, DEVICE, {"M": 64}) == (Best(None, "none"), True)
             assert 0.25 < monotonic() - began < 2
             assert len(calls) == 1
             (message,) = caplog.messages
-            assert message.endswith(f"{url} did not answer in time, which is 0.3 s at most")
+            assert message.endswith(f"{url} did not answer within 0.3 s")
             until(lambda: all(thread.name != "tuner-get" for thread in threading.enumerate()), seconds=2)
 
     @pytest.mark.parametrize(
@@ -291,12 +292,12 @@ class TestI09Rubbish:
             (bad_servers.answering(b"", b"SSH-2.0-OpenSSH_9.6\r\n"), "cannot be reached: SSH-2.0-OpenSSH_9.6"),
             (
                 bad_servers.answering(b"<html>", b"HTTP/1.1 404 Not Found\r\n"),
-                "answers 404 when it is asked for a table",
+                "answers 404 to a request for a table",
             ),
-            (bad_servers.answering(b"[]", b"HTTP/1.1 404 Not Found\r\n"), "answers 404 when it is asked for a table"),
-            (bad_servers.answering(b"", b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n"), "answers 302 when"),
-            (bad_servers.answering(b"", b"HTTP/1.1 500 Oops\r\n"), "answers 500 when it is asked for a table"),
-            (bad_servers.answering(b"", b"HTTP/1.1 304 Not Modified\r\n"), "answers 304 when it is asked for a table"),
+            (bad_servers.answering(b"[]", b"HTTP/1.1 404 Not Found\r\n"), "answers 404 to a request for a table"),
+            (bad_servers.answering(b"", b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\n"), "answers 302 to"),
+            (bad_servers.answering(b"", b"HTTP/1.1 500 Oops\r\n"), "answers 500 to a request for a table"),
+            (bad_servers.answering(b"", b"HTTP/1.1 304 Not Modified\r\n"), "answers 304 to a request for a table"),
             (
                 bad_servers.answering(b"x", bad_servers.HEAD + b"A: b\r\n" * 200),
                 "cannot be reached: got more than 100 headers",
@@ -314,7 +315,7 @@ class TestI09Rubbish:
         self, behave: bad_servers.Behaviour, why: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         with bad_servers.server(behave) as url:
-            asked = Pinned(RemoteService(url))
+            asked = TableCache(ServiceSource(url))
             for M in (1, 2):
                 assert asked.best("gemm", DEVICE, {"M": M}) == (Best(None, "none"), True)
         (record,) = caplog.records
@@ -329,11 +330,11 @@ class TestI09Rubbish:
         document["answers"][0]["config"]["__class__"] = 1
         document["answers"][1]["config"] |= {"BLOCK_M": "128; import os"}
         with bad_servers.server(bad_servers.answering(bad_servers.signed(document))) as url:
-            asked = Pinned(RemoteService(url))
+            asked = TableCache(ServiceSource(url))
             assert asked.best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
             assert asked.best("gemm", DEVICE, {"M": 4096})[0].match == "exact"  # the third, of an older Triton
         assert caplog.messages[0] == (
-            f"{url}: 2 answers are passed over; the first, since a gemm config has the knobs "
+            f"{url}: 2 answers are skipped; the first, since a gemm config has the knobs "
             f"{', '.join(knob.name for knob in GEMM.signature.knobs)}, not '__class__'"
         )
 
@@ -346,14 +347,14 @@ class TestI09Rubbish:
         for told in document["answers"]:
             told["config"]["BLOCK_M"] = "x"
         with bad_servers.server(bad_servers.answering(bad_servers.signed(document))) as url:
-            assert Pinned(RemoteService(url)).best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
+            assert TableCache(ServiceSource(url)).best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
         (message,) = caplog.messages
         assert "the stored config has the knobs of another kernel: gemm: BLOCK_M is int, not 'x'" in message
 
     def test_a_table_of_another_op_or_card_answers_nothing(self, store: Store) -> None:
         data = bundle.packed("a:1", [GEMM.signature], store.answers(op="gemm", device=A100.id))
         with bad_servers.server(bad_servers.answering(data)) as url:
-            asked = Pinned(RemoteService(url))
+            asked = TableCache(ServiceSource(url))
             assert asked.best("gemm", DEVICE, {"M": 64})[0].match == "none"
             assert asked.best("softmax", A100.id, {"M": 64})[0].match == "none"
 
@@ -428,30 +429,27 @@ class TestRefresh:
     ) -> None:
         """As tuner.ops compiles: what it prepares is given to it, and served after."""
         monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
-        old = best_config("gemm", device=DEVICE, M=99)
+        client = Client()
+        old = client.best_config("gemm", device=DEVICE, M=99)
         answer(store, problem(M=99))
         preparing, go_on = threading.Event(), threading.Event()
         told: list[object] = []
 
-        def prepare(newer: Pinned, in_background: bool) -> None:
+        def prepare(newer: TableCache, in_background: bool) -> None:
             told.extend([newer.best("gemm", DEVICE, {"M": 99})[0].match, in_background])
             preparing.set()
             assert go_on.wait(10)
 
-        listener = (prepare, lambda: told.append(best_config("gemm", device=DEVICE, M=99).match))
-        client.on_refresh(*listener)
-        try:
-            refreshing = threading.Thread(target=tuner.refresh)
-            refreshing.start()
-            assert preparing.wait(10)
-            assert best_config("gemm", device=DEVICE, M=99) is old
-            assert best_config("gemm", device=DEVICE, M=4096).match == "exact"  # asked for the first time
-            go_on.set()
-            refreshing.join()
-        finally:
-            client._now.listeners.remove(listener)
+        client.on_refresh(prepare, lambda: told.append(client.best_config("gemm", device=DEVICE, M=99).match))
+        refreshing = threading.Thread(target=client.refresh)
+        refreshing.start()
+        assert preparing.wait(10)
+        assert client.best_config("gemm", device=DEVICE, M=99) is old
+        assert client.best_config("gemm", device=DEVICE, M=4096).match == "exact"  # its first query
+        go_on.set()
+        refreshing.join()
         assert told == ["exact", False, "exact"]
-        assert best_config("gemm", device=DEVICE, M=99).match == "exact"
+        assert client.best_config("gemm", device=DEVICE, M=99).match == "exact"
 
 
 FOLLOWING = """
@@ -505,11 +503,11 @@ def test_a_nonsense_interval_is_told_and_refreshes_nothing(
     for nonsense in ("soon", "0", "-1", "nan", "inf"):
         monkeypatch.setenv("TUNER_REFRESH_S", nonsense)
         best_config("gemm", device=DEVICE, M=0)
-        client._answered.clear()
+        assert not default_client().is_refreshing
+        forget()
         assert caplog.messages[-1] == (
             f"TUNER_REFRESH_S is a number of seconds, not '{nonsense}'; nothing is refreshed"
         )
-    assert client._now.refresher is None
 
 
 RANKS = """
@@ -553,11 +551,11 @@ def test_an_answer_of_another_compiler_is_stale_and_says_which(
     store: Store, snapshot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same Triton by number with another ptxas, too; asked as a launch would, with all that is here."""
-    table = BundleFile(snapshot).load("gemm", DEVICE).table
+    table = BundleSource(snapshot).load("gemm", DEVICE).table
     here = Environment("3.6.0", "12.8", "2.11.0", "580.1")
     reasons = {}
     for field, version in (("ptxas", "12.9"), ("triton", "3.7.1"), ("driver", "590.1")):
-        asked = Query.here(problem(M=64), replace(here, **{field: version}), GEMM.source)
+        asked = Query.for_environment(problem(M=64), replace(here, **{field: version}), GEMM.source)
         found = table.find(asked)
         assert found.match == "stale"
         assert table.find(replace(asked, strict=True)).match == "none"
@@ -573,13 +571,13 @@ def test_answers_at_hand_are_bounded_and_stay_the_same(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
-    monkeypatch.setattr(client, "_MOST", 100)
-    first = best_config("gemm", device=DEVICE, M=4096)
+    client = Client(settings=ClientSettings(max_answers=100))
+    first = client.best_config("gemm", device=DEVICE, M=4096)
     answer(store, problem(M=4096))
     for M in range(1, 301):
-        best_config("gemm", device=DEVICE, M=M)
-        assert len(client._answered) <= 100
-    again = best_config("gemm", device=DEVICE, M=4096)
+        client.best_config("gemm", device=DEVICE, M=M)
+        assert client.kept <= 100
+    again = client.best_config("gemm", device=DEVICE, M=4096)
     assert again == first
     assert again is not first
 
@@ -589,12 +587,12 @@ def test_more_ops_than_anybody_has_are_not_asked_for(
 ) -> None:
     """Names may come from a request."""
     monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
-    monkeypatch.setattr(pinned, "_MOST_TABLES", 3)
+    client = Client(settings=ClientSettings(max_tables=3))
     for op in ("scale", "b", "c", "d", "scale"):
-        best_config(op, device=DEVICE, M=4096)
-    assert len(client.current()._tables) == 3
-    assert "a process asks for 3 ops on devices, and not for 'd' too" in caplog.messages[-1]
-    assert best_config("scale", device=DEVICE, M=4096).match == "exact"
+        client.best_config(op, device=DEVICE, M=4096)
+    assert len(client.current()) == 3
+    assert "a process reads at most 3 tables of an op on a device, so not 'd'" in caplog.messages[-1]
+    assert client.best_config("scale", device=DEVICE, M=4096).match == "exact"
 
 
 def printed(code: str) -> Any:

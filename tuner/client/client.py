@@ -1,11 +1,9 @@
-"""`best_config`: what model code asks before it launches a kernel.
+"""`best_config`: the lookup that model code calls before it launches a kernel.
 
-The table of an op on a device is read once; after that an answer is a dictionary hit. What was answered stays for the
-life of the process, so that captured graphs stay true and ranks agree. Nothing here raises into a model or tunes, and a
-service that keeps its tables is waited for once: where there is no answer the kernel's default is given, and a line is
-logged once.
-
-Who wants newer answers says so: `refresh()`, or `TUNER_REFRESH_S` for a thread that does it every so many seconds.
+The table of an op on a device is read once; after that an answer is a dictionary hit. Answers stay the same for the
+life of the process, so that captured graphs stay valid and ranks agree, until `refresh()` or a refresh interval asks
+for newer ones. Nothing here raises into a model or tunes, and a service that does not answer is waited for once:
+without an answer the kernel's default is returned, and a line is logged once.
 """
 
 from __future__ import annotations
@@ -13,149 +11,232 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from threading import Lock, Thread
-from time import sleep
+from threading import Event, Lock, Thread
+from weakref import WeakSet
 
-from tuner.client.pinned import Best, Pinned, say_once
-from tuner.errors import TunerError
+from tuner.client.best import Best
+from tuner.client.kernels import GuardedKernels
+from tuner.client.settings import ClientSettings
+from tuner.client.sources import AnswerSource
+from tuner.client.tables import TableCache
+from tuner.client.warn import WarnOnce
+from tuner.errors import TunerError, UsageError
+from tuner.records import StoredAnswer
 
 _log = logging.getLogger("tuner")
 
-_MOST = 65_536
-"""Questions whose answers are at hand, about 1 kB each. Then the oldest goes, and is answered anew, and alike, when it
-comes again: tables stay."""
+_SETTINGS = ClientSettings()
+_LONGEST_INTERVAL_S = 1e6
 
-_answered: dict[object, Best] = {}
+Prepare = Callable[[TableCache, bool], object]
+"""Called with the tables that will be answered from, and whether that is in the background, where nothing waits."""
 
 
-def best_config(op: str, /, *, device: int | str = 0, **problem: object) -> Best:
-    """The best known config of a problem: `best_config("gemm", M=4096, dtype="bf16").config`.
-
-    Never raises: a question that makes no sense is logged and answered with the default or with None.
+class Client:
+    """Best configs from one answer source, for model code.
 
     Args:
-        op: a kernel's name.
-        device: the index of a GPU here, or the `Device.id` of one elsewhere.
-        problem: dims, `dtype` and attributes; what is left out takes the signature's default.
-    """
-    key: object = (op, device, *problem.items())
-    try:
-        best = _answered.get(key)
-    except TypeError:  # a value that is no number, name or dtype
-        key = repr(key)
-        best = _answered.get(key)
-    if best is None:
-        best = _first(key, op, device, problem)
-    return best
-
-
-def refresh() -> None:
-    """Takes up what was answered since this process first asked: whoever asks next is answered from that.
-
-    It is read first, and compiled where `tuner.ops` has launched something, while other threads go on with what they
-    have. Graphs that are captured already keep theirs.
+        source: where answers are read; None is what the environment names: TUNER_SNAPSHOT, TUNER_URL or TUNER_DB, else
+            the database in the user's data folder.
+        refresh_s: interval in seconds at which a thread refreshes the answers, from the first query on; None is that of
+            TUNER_REFRESH_S, and never without it.
+        settings: limits of what is kept.
 
     Raises:
-        TunerError: it cannot be read or compiled; then all stays as it is.
+        UsageError: `refresh_s` is not a positive number of seconds.
     """
-    _refresh(in_background=False)
+
+    def __init__(
+        self,
+        source: AnswerSource | None = None,
+        *,
+        refresh_s: float | None = None,
+        settings: ClientSettings = _SETTINGS,
+    ) -> None:
+        if refresh_s is not None and not 0 < refresh_s <= _LONGEST_INTERVAL_S:
+            raise UsageError(
+                f"refresh_s is a number of seconds above 0, not {refresh_s!r}; leave it out to refresh never"
+            )
+        self._source, self._refresh_s, self._settings = source, refresh_s, settings
+        self._warn = WarnOnce(settings.max_warnings)
+        self._kernels = GuardedKernels(self._warn, settings.max_tables)
+        self._answered: dict[object, Best] = {}
+        self._listeners: list[tuple[Prepare, Callable[[], object]]] = []
+        self._changing, self._refreshing = Lock(), Lock()  # the first is held for moments, so that no query waits
+        self._refresher: Thread | None = None
+        self._closed = Event()
+        self._tables = self._no_tables()
+        _clients.add(self)
+
+    def best_config(self, op: str, /, *, device: int | str = 0, **problem: object) -> Best:
+        """Return the best known config of a problem: `best_config("gemm", M=4096, dtype="bf16").config`.
+
+        Never raises: a problem that is not understood is logged, and its config is the default or None.
+
+        Args:
+            op: name of a kernel.
+            device: index of a GPU here, or the `Device.id` of another one.
+            problem: dims, `dtype` and attributes; what is left out takes the signature's default.
+        """
+        key: object = (op, device, *problem.items())
+        try:
+            best = self._answered.get(key)
+        except TypeError:  # an unhashable value, which is not understood
+            key = repr(key)
+            best = self._answered.get(key)
+        if best is None:
+            best = self._first(key, op, device, problem)
+        return best
+
+    def answers(self, op: str, /, *, device: int | str = 0) -> list[StoredAnswer]:
+        """Return all answers of an op on a device, with their evidence.
+
+        Raises:
+            TunerError: they cannot be read, or there is no such GPU.
+        """
+        return self._tables.answers(op, device)
+
+    def refresh(self, *, in_background: bool = False) -> None:
+        """Read the answers again; later queries are answered from what they are now.
+
+        They are read first, and compiled if `tuner.ops` has launched something, while other threads go on with the
+        old ones. Captured graphs keep their configs.
+
+        Args:
+            in_background: do nothing before the first query, and let listeners know that no caller waits.
+
+        Raises:
+            TunerError: the answers cannot be read or compiled; then the old ones stay.
+        """
+        with self._refreshing:
+            new = self._tables.renewed()
+            if new is self._tables or (in_background and not len(new)):
+                return
+            for prepare, _ in self._listeners:
+                prepare(new, in_background)
+            with self._changing:
+                self._tables = new
+                self._answered.clear()
+            for _, done in self._listeners:
+                done()
+
+    def on_refresh(self, prepare: Prepare, done: Callable[[], object]) -> None:
+        """Call `prepare` before newer answers are handed out, and `done` after."""
+        self._listeners.append((prepare, done))
+
+    def current(self) -> TableCache:
+        """Return the tables that queries are answered from now."""
+        return self._tables
+
+    def clear(self) -> None:
+        """Forget all tables, answers, loaded kernels and logged warnings, as in a new process. Listeners stay."""
+        with self._refreshing, self._changing:
+            self._answered.clear()
+            self._warn.clear()
+            self._kernels.clear()
+            source = self._source
+            self._source = None if source is None else source.reopened()
+            self._tables = self._no_tables()
+
+    def close(self) -> None:
+        """Stop the thread that refreshes the answers. Queries are still answered."""
+        self._closed.set()
+
+    @property
+    def kept(self) -> int:
+        """Number of queries whose answers are kept."""
+        return len(self._answered)
+
+    @property
+    def is_refreshing(self) -> bool:
+        """Whether a thread refreshes the answers at an interval."""
+        return self._refresher is not None and not self._closed.is_set()
+
+    def _no_tables(self) -> TableCache:
+        return TableCache(self._source, kernels=self._kernels, warn=self._warn, settings=self._settings)
+
+    def _first(self, key: object, op: str, device: int | str, problem: dict[str, object]) -> Best:
+        """Look up a query and keep its answer."""
+        tables = self._tables
+        try:
+            best, final = tables.best(op, device, problem)
+            self._start_refresher()
+        except Exception:  # noqa: BLE001  no error may stop a model
+            _log.exception("best_config(%.80r) failed; no config is given", op)
+            return Best(None, "none")
+        if not final:
+            return best
+        with self._changing:
+            if tables is not self._tables:  # refreshed meanwhile
+                return best
+            if len(self._answered) >= self._settings.max_answers:
+                self._answered.pop(next(iter(self._answered)), None)
+            return self._answered.setdefault(key, best)
+
+    def _start_refresher(self) -> None:
+        if self._refresher is not None or self._closed.is_set():
+            return
+        seconds = self._interval_s()
+        if seconds is None:
+            return
+        with self._changing:
+            if self._refresher is None:
+                self._refresher = Thread(
+                    target=self._refresh_every, args=(seconds, self._closed), name="tuner-refresh", daemon=True
+                )
+                self._refresher.start()
+
+    def _interval_s(self) -> float | None:
+        """Return the refresh interval, or None with a warning if TUNER_REFRESH_S is no number of seconds."""
+        given = os.environ.get("TUNER_REFRESH_S")
+        if self._refresh_s is not None or not given:
+            return self._refresh_s
+        try:
+            seconds = float(given)
+            if not 0 < seconds <= _LONGEST_INTERVAL_S:
+                raise ValueError
+        except ValueError:
+            self._warn(f"TUNER_REFRESH_S is a number of seconds, not {given[:40]!r}; nothing is refreshed")
+            return None
+        return seconds
+
+    def _refresh_every(self, seconds: float, closed: Event) -> None:
+        while not closed.wait(seconds):
+            try:
+                self.refresh(in_background=True)
+            except TunerError as error:
+                self._warn(f"the answers stay as they are, since newer ones cannot be read: {error}")
+            except Exception:  # noqa: BLE001  the next refresh may succeed
+                _log.exception("refreshing failed; the answers stay as they are")
+
+    def _after_fork(self) -> None:
+        """Replace locks and thread in a child process, which has its parent's answers and none of its threads."""
+        refreshed, closed = self._refresher is not None, self._closed.is_set()
+        self._changing, self._refreshing, self._refresher, self._closed = Lock(), Lock(), None, Event()
+        self._tables.after_fork()
+        if closed:
+            self._closed.set()
+        if refreshed:
+            self._start_refresher()
 
 
-Prepare = Callable[[Pinned, bool], object]
-"""Is given what will be answered from, and whether that happens in the background, where nobody waits for it."""
-
-
-def on_refresh(prepare: Prepare, done: Callable[[], object]) -> None:
-    """Has `prepare` called before newer answers are handed out, and `done` after."""
-    _now.listeners.append((prepare, done))
-
-
-def current() -> Pinned:
-    """What is answered from now."""
-    return _now.pinned
-
-
-@dataclass
-class _State:
-    pinned: Pinned
-    listeners: list[tuple[Prepare, Callable[[], object]]]
-    changing: Lock
-    """Held for moments: no question waits."""
-    refreshing: Lock
-    refresher: Thread | None = None
-
-
-_now = _State(Pinned(), [], Lock(), Lock())
+_clients: WeakSet[Client] = WeakSet()
 
 
 def _after_fork() -> None:
-    """A child has its parent's answers and none of its threads: it goes on refreshing with one of its own."""
-    refreshed = _now.refresher is not None
-    _now.changing, _now.refreshing, _now.refresher = Lock(), Lock(), None
-    _now.pinned.after_fork()
-    if refreshed:
-        _start_refreshing()
+    for client in list(_clients):
+        client._after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
-
-def _first(key: object, op: str, device: int | str, problem: dict[str, object]) -> Best:
-    """Answers what is not at hand, and keeps it."""
-    pinned = _now.pinned
-    try:
-        best, for_good = pinned.best(op, device, problem)
-        _start_refreshing()
-    except Exception:  # noqa: BLE001  whatever it is, a model must not stop for it
-        _log.exception("best_config(%.80r) failed, and a model goes on without a config", op)
-        return Best(None, "none")
-    if not for_good:
-        return best
-    with _now.changing:
-        if pinned is not _now.pinned:  # refreshed meanwhile
-            return best
-        if len(_answered) >= _MOST:
-            _answered.pop(next(iter(_answered)), None)
-        return _answered.setdefault(key, best)
+_default = Client()
+best_config = _default.best_config
+refresh = _default.refresh
+on_refresh = _default.on_refresh
+current = _default.current
 
 
-def _refresh(in_background: bool) -> None:
-    with _now.refreshing:
-        new = _now.pinned.renewed()
-        if new is _now.pinned or (in_background and new.empty):
-            return
-        for prepare, _ in _now.listeners:
-            prepare(new, in_background)
-        with _now.changing:
-            _now.pinned = new
-            _answered.clear()
-        for _, done in _now.listeners:
-            done()
-
-
-def _start_refreshing() -> None:
-    if _now.refresher is not None or not (told := os.environ.get("TUNER_REFRESH_S")):
-        return
-    try:
-        seconds = float(told)
-        if not 0 < seconds <= 1e6:
-            raise ValueError
-    except ValueError:
-        say_once(f"TUNER_REFRESH_S is a number of seconds, not {told[:40]!r}; nothing is refreshed")
-        return
-    with _now.changing:
-        if _now.refresher is None:
-            _now.refresher = Thread(target=_refresh_every, args=(seconds,), name="tuner-refresh", daemon=True)
-            _now.refresher.start()
-
-
-def _refresh_every(seconds: float) -> None:
-    while True:
-        sleep(seconds)
-        try:
-            _refresh(in_background=True)
-        except TunerError as error:
-            say_once(f"answers stay as they are, since newer ones cannot be taken up: {error}")
-        except Exception:  # noqa: BLE001  the thread goes on, as what failed may work the next time
-            _log.exception("refreshing failed; answers stay as they are")
+def default_client() -> Client:
+    """Return the client whose methods `tuner.best_config` and `tuner.refresh` are."""
+    return _default

@@ -1,8 +1,7 @@
-"""One GET that ends in time and brings no more than it may, whatever the other side does.
+"""One GET request with a limit on its whole duration and on the size of the reply, whatever the server does.
 
-The work is done by a thread of its own, and whoever asked waits for it no longer than agreed: looking up a host's name
-cannot be ended, nor can a server be stopped that sends a byte a second. Standard library only; redirects are not
-followed and proxies not asked.
+A thread of its own does the work, since the lookup of a host name cannot be interrupted, and a server may send a byte a
+second. Standard library only; redirects are not followed and proxies not used.
 """
 
 from __future__ import annotations
@@ -18,119 +17,117 @@ from time import monotonic
 from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from tuner.client.settings import RemoteSettings
 from tuner.errors import StoreError, UsageError
 
 T = TypeVar("T")
 
-_CONNECT_S = 2.0
-"""A server that is not there is known by then."""
-_CHUNK = 1 << 16
-
 
 @dataclass(frozen=True)
-class Got:
-    """What a server answered."""
+class Received:
+    """The reply of a server."""
 
     status: int
     headers: Mapping[str, str]
-    """By name in lower case."""
+    """Headers by name in lower case."""
     body: bytes
 
 
-def address(url: str) -> SplitResult:
-    """The parts of a URL that a service is at.
+def parse_url(url: str) -> SplitResult:
+    """Return the parts of the URL of a service.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not the URL of a service.
     """
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # of the port, or of brackets
+    except ValueError:  # an invalid port, or unbalanced brackets
         fits = False
     if not fits or parts.query or parts.fragment or "@" in parts.netloc:
-        raise UsageError(f"a service is at http://HOST:PORT or https://HOST, not at {url.rpartition('@')[2][:80]!r}")
+        raise UsageError(
+            f"the URL of a service is http://HOST:PORT or https://HOST, not {url.rpartition('@')[2][:80]!r}"
+        )
     return parts
 
 
 def get(
-    at: SplitResult,
+    address: SplitResult,
     target: str,
     headers: Mapping[str, str],
-    read: Callable[[Got], T],
-    *,
-    seconds: float,
-    most_bytes: int,
+    read: Callable[[Received], T],
+    settings: RemoteSettings,
 ) -> T:
-    """What `read` makes of the answer; connecting, receiving and reading take so many seconds at most.
+    """Return what `read` makes of the reply; the time limit covers connecting, receiving and `read`.
 
     Raises:
-        StoreError: it cannot be reached, or took too long, or sent more than it may.
+        StoreError: the server cannot be reached, takes too long or sends too much.
         as `read`.
     """
-    request = _Request(at, target, headers, monotonic() + seconds, most_bytes)
+    request = _Request(address, target, headers, settings)
     done: Future[T] = Future()
 
     def work() -> None:
         try:
-            done.set_result(read(request.answer()))
-        except BaseException as error:  # noqa: BLE001  it is raised again where it is waited for
+            done.set_result(read(request.send()))
+        except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
             done.set_exception(error)
 
     Thread(target=work, name="tuner-get", daemon=True).start()
     try:
-        return done.result(seconds)
+        return done.result(settings.timeout_s)
     except TimeoutError:
-        request.end()
-        raise StoreError(f"{request.origin} did not answer in time, which is {seconds:g} s at most") from None
-    except (OSError, HTTPException, ValueError) as error:  # a header that is none is a ValueError
+        request.abort()
+        raise StoreError(f"{request.origin} did not answer within {settings.timeout_s:g} s") from None
+    except (OSError, HTTPException, ValueError) as error:  # a malformed header is a ValueError
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise StoreError(f"{request.origin} cannot be reached: {why[:200]}") from error
 
 
 class _Request:
-    def __init__(
-        self, at: SplitResult, target: str, headers: Mapping[str, str], deadline: float, most_bytes: int
-    ) -> None:
-        assert at.hostname is not None
-        kind = HTTPSConnection if at.scheme == "https" else HTTPConnection
-        self.origin = f"{at.scheme}://{at.netloc}{at.path.rstrip('/')}"
-        self._target, self._headers = at.path.rstrip("/") + target, dict(headers)
-        self._deadline, self._most = deadline, most_bytes
-        self._connection = kind(at.hostname, at.port, timeout=min(_CONNECT_S, self._left()))
+    def __init__(self, address: SplitResult, target: str, headers: Mapping[str, str], settings: RemoteSettings) -> None:
+        assert address.hostname is not None
+        kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
+        self.origin = f"{address.scheme}://{address.netloc}{address.path.rstrip('/')}"
+        self._target, self._headers = address.path.rstrip("/") + target, dict(headers)
+        self._deadline, self._settings = monotonic() + settings.timeout_s, settings
+        timeout_s = min(settings.connect_s, self._remaining_s())
+        self._connection = kind(address.hostname, address.port, timeout=timeout_s)
         self._socket: socket | None = None
 
-    def answer(self) -> Got:
+    def send(self) -> Received:
+        """Send the request and return the reply."""
         try:
             self._connection.connect()
-            self._socket = self._connection.sock  # which the connection forgets where the server wants it closed
-            self._wait_no_longer()
+            self._socket = self._connection.sock  # the connection drops it if the server closes
+            self._limit_wait()
             self._connection.request("GET", self._target, headers=self._headers)
             with self._connection.getresponse() as response:
                 headers = {name.lower(): value for name, value in response.getheaders()}
-                return Got(response.status, headers, self._body(response))
+                return Received(response.status, headers, self._body(response))
         finally:
             self._connection.close()
 
-    def end(self) -> None:
-        """Wakes whoever waits for the server, so that the thread ends too."""
+    def abort(self) -> None:
+        """Shut the socket down, so that the thread that waits for the server ends."""
         with suppress(OSError):  # it may be closed by now
             if self._socket is not None:
                 self._socket.shutdown(SHUT_RDWR)
 
     def _body(self, response: HTTPResponse) -> bytes:
         received = bytearray()
-        while part := response.read1(_CHUNK):
+        while part := response.read1(self._settings.chunk_bytes):
             received += part
-            if len(received) > self._most:
-                raise OSError(f"it sends more than {self._most:,} bytes")
-            self._wait_no_longer()
+            if len(received) > self._settings.max_bytes:
+                raise OSError(f"it sends more than {self._settings.max_bytes:,} bytes")
+            self._limit_wait()
         return bytes(received)
 
-    def _wait_no_longer(self) -> None:
+    def _limit_wait(self) -> None:
+        """Limit the next wait for the server to the time that remains."""
         assert self._socket is not None
-        with suppress(OSError):  # closed, since all was received
-            self._socket.settimeout(self._left())
+        with suppress(OSError):  # the socket is closed once everything is received
+            self._socket.settimeout(self._remaining_s())
 
-    def _left(self) -> float:
+    def _remaining_s(self) -> float:
         return max(0.001, self._deadline - monotonic())

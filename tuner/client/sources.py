@@ -1,17 +1,17 @@
-"""Where the client's answers come from: a file, a server or a database, whichever the environment names first.
+"""The sources of a client's answers: a file, a service or a database, whichever the environment names first.
 
     TUNER_SNAPSHOT   a file that `tuner export` wrote
     TUNER_URL        a service that `tuner serve` runs
     TUNER_DB         a database; else the one in the user's data folder
 
-There is no second choice behind the first: what a process launches with must not depend on whether a server was slow.
+If the first one fails, no other is tried: the configs of a process must not depend on whether a server was slow.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,83 +19,89 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlencode
 
+from tuner.client.settings import RemoteSettings
 from tuner.errors import StoreError, reason
 from tuner.kernels.spec import Signature
 from tuner.lookup import bundle
-from tuner.lookup.aliases import aliases
 from tuner.lookup.bundle import Bundle
+from tuner.lookup.readers import BundleReader
+from tuner.lookup.service import LookupService, StoredTables
 from tuner.lookup.table import Table
-from tuner.measure import device as local
+from tuner.measure import device as cards
 from tuner.records import Device
 
 if TYPE_CHECKING:
-    from tuner.client.remote import Got
+    from tuner.client.remote import Received
     from tuner.db.store import Store
 
 T = TypeVar("T")
 
-ANSWER_S = 10.0
-"""A server's whole answer takes no longer, or it is done without."""
-_MOST_RECEIVED = 64 << 20
-"""Bytes of it, compressed."""
-_MOST_DEVICES = 1000
-"""A service tells no more at once."""
-_NOTHING = "nothing"
-"""The version of what is not there."""
+_REMOTE = RemoteSettings()
+_ABSENT = "absent"
+"""Version of a table that its source does not have."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a source has of one op on one device."""
+    """The answers of one op on one device, as a source has them."""
 
     signature: Signature | None
-    """None: it knows no such op."""
+    """Signature of the op; None if the source does not know it."""
     table: Table
     version: str = field(compare=False)
-    """Two of one version hold the same; two of others may."""
+    """Two tables of one version are equal; of two versions they may be."""
     skipped: tuple[str, ...] = ()
-    """Why some answers of it cannot be used."""
+    """Reasons why answers cannot be used, one for each."""
 
 
 class AnswerSource(Protocol):
-    """Answers, a whole table at a time."""
+    """A source of answers, which are read a whole table at a time."""
 
     @property
     def origin(self) -> str:
-        """What it is called in a log."""
+        """Name of the source in a log."""
         ...
 
     @property
     def waits(self) -> bool:
-        """Whether reading it is up to somebody elsewhere."""
+        """Whether reading may wait for another machine."""
         ...
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
-        """Everything of an op on a device; `known` itself where that is still all.
+        """Return the answers of an op on a device; `known` itself if it is up to date.
 
         Raises:
-            TunerError: it cannot be read.
+            TunerError: they cannot be read.
         """
         ...
 
     def devices(self) -> set[str]:
-        """Ids of all devices that it knows, with answers or without.
+        """Return the ids of all devices that the source knows, with answers or without.
 
         Raises:
-            TunerError: it cannot be read.
+            TunerError: they cannot be read.
         """
         ...
 
+    def reopened(self) -> AnswerSource:
+        """Return the same source without what it keeps in memory, such as that a service did not answer."""
+        ...
 
-def chosen() -> AnswerSource:
-    """The source that the environment names."""
+
+def source_from_environment() -> AnswerSource:
+    """Return the source that the environment names."""
     snapshot, url = os.environ.get("TUNER_SNAPSHOT"), os.environ.get("TUNER_URL")
     if snapshot:
-        return BundleFile(Path(snapshot))
-    return RemoteService(url) if url else LocalDatabase()
+        return BundleSource(Path(snapshot))
+    return ServiceSource(url) if url else DatabaseSource()
 
 
-class BundleFile:
+def local_cards() -> list[Device]:
+    """Return the descriptions of this machine's GPUs."""
+    return [cards.describe(index) for index in range(cards.count())]
+
+
+class BundleSource:
     """A bundle on disk, read once."""
 
     waits = False
@@ -104,97 +110,112 @@ class BundleFile:
         self.origin, self._path = str(path), path
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
+        """Return the answers of an op on a device; `known` itself if it is up to date."""
         held = self._held
-        if known is not None and known.version == held.sha256:
-            return known
-        return _of(held, op, device, held.sha256)
+        return known if known is not None and known.version == held.sha256 else _of(held, op, device, held.sha256)
 
     def devices(self) -> set[str]:
-        return {stored.provenance.device.id for stored in self._held.answers}
+        """Return the ids of the devices with answers."""
+        return set(BundleReader(self._held).devices())
+
+    def reopened(self) -> BundleSource:
+        """Return the source of the same path, which reads it again."""
+        return BundleSource(self._path)
 
     @cached_property
     def _held(self) -> Bundle:
         return bundle.read(self._path)
 
 
-class RemoteService:
-    """A service. One that did not answer in time is not asked again: nobody waits twice."""
+class ServiceSource:
+    """A service. One that did not answer in time is not asked again, so that a process waits once."""
 
     waits = True
 
-    def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
-        self.origin, self._answer_s = url, answer_s
-        self._away: StoreError | None = None
+    def __init__(self, url: str, settings: RemoteSettings = _REMOTE) -> None:
+        self.origin, self._settings = url, settings
+        self._error: StoreError | None = None
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
+        """Return the answers of an op on a device; `known` itself if it is up to date."""
         headers = {"Accept-Encoding": "gzip"}
-        if known is not None and known.version != _NOTHING:
+        if known is not None and known.version != _ABSENT:
             headers["If-None-Match"] = known.version
         target = f"/table?{urlencode({'op': op, 'device': device})}"
-        return self._get(target, headers, lambda got: self._read(got, op, device, known))
+        return self._get(target, headers, lambda received: self._read(received, op, device, known))
 
     def devices(self) -> set[str]:
-        return self._get(f"/devices?limit={_MOST_DEVICES}", {}, self._slugs)
+        """Return the ids of all devices that the service knows."""
+        return self._get(f"/devices?limit={self._settings.max_devices}", {}, self._ids)
 
-    def _get(self, target: str, headers: Mapping[str, str], read: Callable[[Got], T]) -> T:
+    def reopened(self) -> ServiceSource:
+        """Return the source of the same URL, which is asked again."""
+        return ServiceSource(self.origin, self._settings)
+
+    def _get(self, target: str, headers: Mapping[str, str], read: Callable[[Received], T]) -> T:
         from tuner.client import remote
 
-        if self._away is not None:
-            raise self._away.with_traceback(None)
-        at = remote.address(self.origin)
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        address = remote.parse_url(self.origin)
         try:
-            return remote.get(at, target, headers, read, seconds=self._answer_s, most_bytes=_MOST_RECEIVED)
+            return remote.get(address, target, headers, read, self._settings)
         except StoreError as error:
-            self._away = error
+            self._error = error
             raise
 
-    def _slugs(self, got: Got) -> set[str]:
+    def _ids(self, received: Received) -> set[str]:
         try:
-            return {str(row["slug"]) for row in json.loads(got.body)["items"]}
+            return {str(row["slug"]) for row in json.loads(received.body)["items"]}
         except (ValueError, RecursionError, KeyError, TypeError) as error:
-            raise StoreError(f"{self.origin} does not say which devices it knows: {reason(error)}") from error
+            raise StoreError(f"{self.origin} does not list its devices: {reason(error)}") from error
 
-    def _read(self, got: Got, op: str, device: str, known: Loaded | None) -> Loaded:
-        if got.status == 304 and known is not None:
+    def _read(self, received: Received, op: str, device: str, known: Loaded | None) -> Loaded:
+        if received.status == 304 and known is not None:
             return known
-        if got.status == 404 and _says_why(got):  # it has heard of no such op, or of no such device
-            return Loaded(None, Table(device, ()), _NOTHING)
-        if got.status != 200:
-            raise StoreError(f"{self.origin} answers {got.status} when it is asked for a table")
-        held = bundle.unpacked(got.body, self.origin)
-        return _of(held, op, device, got.headers.get("etag", "")[:200] or held.sha256)
+        if received.status == 404 and _is_refusal(received):  # the service knows no such op or device
+            return Loaded(None, Table(device, ()), _ABSENT)
+        if received.status != 200:
+            raise StoreError(f"{self.origin} answers {received.status} to a request for a table")
+        held = bundle.unpacked(received.body, self.origin)
+        return _of(held, op, device, received.headers.get("etag", "")[:200] or held.sha256)
 
 
-class LocalDatabase:
-    """`TUNER_DB`, else the database in the user's data folder."""
+class DatabaseSource:
+    """The database that `TUNER_DB` names, else the one in the user's data folder."""
 
     origin = "the database"
 
     @property
     def waits(self) -> bool:
+        """Whether the database is on a server."""
         return "://" in os.environ.get("TUNER_DB", "")
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
+        """Return the answers of an op on a device; `known` itself if it is up to date."""
         with _opened() as store:
             tip = None if store is None else store.tip()
-            version = _NOTHING if tip is None else f"{tip.snapshot}:{tip.kernel}:{tip.transfer}"
+            version = _ABSENT if tip is None else f"{tip.snapshot}:{tip.kernel}:{tip.transfer}"
             if known is not None and known.version == version:
                 return known
             if store is None:
                 return Loaded(None, Table(device, ()), version)
-            stored_as = _stored_as(device, store.devices(), store.cards())
-            transfers = store.transfers(op=op, device=stored_as).get((op, stored_as), ())
-            table = Table(stored_as, store.answers(op=op, device=stored_as), transfers)
-            return Loaded(store.signatures().get(op), table, version)
+            lookup = LookupService(StoredTables(store), cards=local_cards())
+            return Loaded(store.signatures().get(op), lookup.table(op, lookup.stored_as(device)), version)
 
     def devices(self) -> set[str]:
+        """Return the ids of all devices that the database knows."""
         with _opened() as store:
             return set() if store is None else {card.id for card in store.cards()}
+
+    def reopened(self) -> DatabaseSource:
+        """Return this source, which opens the database for each read."""
+        return self
 
 
 @contextmanager
 def _opened() -> Iterator[Store | None]:
-    """The store, for as long as it is read; None where there is none."""
+    """Open the store for a read; None if there is no database."""
     from tuner.db.store import Store, default_database
 
     database = default_database()
@@ -207,27 +228,16 @@ def _opened() -> Iterator[Store | None]:
 
 
 def _of(held: Bundle, op: str, device: str, version: str) -> Loaded:
-    """What a bundle holds of one op on one device, whatever else it holds."""
-    cards = {stored.provenance.device for stored in held.answers}
-    stored_as = _stored_as(device, {card.id for card in cards}, cards)
-    answers = [
-        stored for stored in held.answers if stored.answer.problem.op == op and stored.provenance.device.id == stored_as
-    ]
-    ids = {stored.id for stored in answers}
-    transfers = [transfer for transfer in held.transfers if transfer.to_answer in ids]
-    return Loaded(held.signatures.get(op), Table(stored_as, answers, transfers), version, held.skipped)
+    """Return a bundle's answers of one op on one device."""
+    lookup = LookupService(StoredTables(BundleReader(held)), cards=local_cards())
+    table = lookup.table(op, lookup.stored_as(device))
+    return Loaded(held.signatures.get(op), table, version, held.skipped)
 
 
-def _stored_as(asked: str, answered: Collection[str], cards: Collection[Device]) -> str:
-    """What a device is called where its answers are stored: a card here may have another name there."""
-    here = [local.describe(index) for index in range(local.count())]
-    return aliases(answered, [*cards, *here]).get(asked, asked)
-
-
-def _says_why(got: Got) -> bool:
-    """Whether this is a service of ours that refuses, and not a web server that has no such page."""
+def _is_refusal(received: Received) -> bool:
+    """Return whether a reply is a refusal of our service, not a web server's page for an unknown address."""
     try:
-        document = json.loads(got.body)
+        document = json.loads(received.body)
     except (ValueError, RecursionError):
         return False
     return isinstance(document, Mapping) and isinstance(document.get("error"), str)

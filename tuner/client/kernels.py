@@ -1,0 +1,90 @@
+"""Kernels as the client uses them: no error in their code reaches a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from tuner import catalog
+from tuner.client.warn import WarnOnce
+from tuner.errors import TunerError, UsageError
+from tuner.kernels.spec import Config, Kernel, Limits, Problem
+from tuner.lookup.neighbours import fits
+from tuner.measure import device as cards
+from tuner.records import StoredAnswer
+from tuner.records.signatures import checked_config
+
+
+class GuardedKernels:
+    """Kernels by op. An error that a kernel's code raises is logged once.
+
+    Args:
+        warn: called with each warning.
+        limit: number of ops whose kernels are kept.
+    """
+
+    def __init__(self, warn: WarnOnce, limit: int) -> None:
+        self._warn = warn
+        self._load = lru_cache(limit)(self._load_now)
+
+    def load(self, op: str) -> Kernel | None:
+        """Return the kernel of an op, or None if it is unknown or cannot be loaded here."""
+        return self._load(op)
+
+    def clear(self) -> None:
+        """Forget the loaded kernels."""
+        self._load.cache_clear()
+
+    def default(self, kernel: Kernel | None, problem: Problem, device: int | str) -> Config | None:
+        """Return the kernel's default, or None without a kernel or without a GPU of that index."""
+        if kernel is None or isinstance(device, str):
+            return None
+        try:
+            return kernel.default_config(problem, cards.describe(device).limits)
+        except TunerError:
+            return None
+        except Exception as error:  # noqa: BLE001  the code of a kernel's author must not stop a model
+            self._warn(f"{problem.text}: the default cannot be computed: {type(error).__name__}: {error}")
+            return None
+
+    def checked(self, kernel: Kernel | None, stored: StoredAnswer, device: int | str) -> Config:
+        """Return a stored config with the kernel's knobs; without a kernel the config as it is.
+
+        The config may be of an older kernel or of a larger card, or made up.
+
+        Raises:
+            UsageError: it has other knobs, or is not valid for the problem on the GPU of that index.
+        """
+        config, tuned_for = stored.answer.config, stored.answer.problem
+        if kernel is None:
+            return config
+        try:
+            config = checked_config(kernel.signature, config)
+        except UsageError as error:
+            raise UsageError(f"the stored config has the knobs of another kernel: {error}") from error
+        if isinstance(device, int) and not self._valid(kernel, tuned_for, config, cards.describe(device).limits):
+            raise UsageError(f"the stored config {config.text} is not valid on this card")
+        return config
+
+    def fits(self, kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool:
+        """Return whether the config of another problem's answer may be launched; without a kernel it may not."""
+        return kernel is not None and self._holds(lambda: fits(kernel, problem, stored), problem, stored.answer.config)
+
+    def _valid(self, kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> bool:
+        return self._holds(lambda: kernel.valid(problem, config, limits), problem, config)
+
+    def _holds(self, rule: Callable[[], bool], problem: Problem, config: Config) -> bool:
+        try:
+            return rule()
+        except Exception as error:  # noqa: BLE001  as above; the rule was not written for such values
+            self._warn(f"{problem.text}: checking {config.text} raises {type(error).__name__}: {error}")
+            return False
+
+    def _load_now(self, op: str) -> Kernel | None:
+        try:
+            return catalog.load(op)
+        except TunerError:
+            return None
+        except Exception as error:  # noqa: BLE001  as above; loading runs the author's code
+            self._warn(f"the code of {op} cannot be loaded: {type(error).__name__}: {error}")
+            return None
