@@ -99,7 +99,7 @@ def test_a_folder_of_vllms_answers_over_http_and_in_process(run: Any, configs: P
         missed = client.get("/best-config", params=asked | {"M": 65}).json()
         assert missed["nearest"][0].startswith("fused_moe M=64 ")
         job = client.post("/jobs", json=asked, headers={"authorization": f"Bearer {TOKEN}"})
-        skipped = "fused_moe came with answers of others and has no kernel here; /best-config has them"
+        skipped = "fused_moe has imported answers and no kernel here, so it cannot be tuned; /best-config has them"
         assert (job.status_code, job.json()["error"]) == (422, skipped)
         page = client.get("/openapi.json").json()["paths"]["/best-config"]["get"]
         assert {"E", "quant", "block_shape"} <= {parameter["name"] for parameter in page["parameters"]}
