@@ -8,7 +8,8 @@ from math import inf
 from statistics import geometric_mean
 from typing import Any
 
-from tuner.lookup.table import Query, Table
+from tuner.lookup.query import Query
+from tuner.lookup.table import Table
 from tuner.records import Interval, StoredAnswer, Transfer
 
 LOSS_BAR, SLOWER_BAR = 0.03, 0.02

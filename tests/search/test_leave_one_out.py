@@ -15,7 +15,7 @@ from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl, only
 
 from tuner.db.store import Store
 from tuner.kernels.spec import Config, Problem
-from tuner.lookup.table import Query
+from tuner.lookup.query import Query
 from tuner.records import COLD, Answer, Comparison, Environment, Outcome, Provenance, StoredAnswer
 from tuner.tuning.target import Target
 
@@ -36,7 +36,7 @@ def source(problem: Problem, outcome: Outcome = Outcome.OK) -> Target:
 
 
 def asked(stored: StoredAnswer) -> Query:
-    return Query.here(stored.answer.problem, HERE.environment, HERE.source, policy=HERE.policy)
+    return Query.for_environment(stored.answer.problem, HERE.environment, HERE.source, policy=HERE.policy)
 
 
 @pytest.fixture

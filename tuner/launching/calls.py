@@ -16,7 +16,7 @@ import torch
 
 from tuner import catalog
 from tuner.client import client
-from tuner.client.pinned import Pinned
+from tuner.client.tables import TableCache
 from tuner.errors import UsageError
 from tuner.kernels import calling
 from tuner.kernels.calling import OpCall, PreparedLaunch, Tensors, refuse_gradient
@@ -81,7 +81,7 @@ class PreparedLaunches:
         self.launched.add((call.op, out.get_device()))
         return launch
 
-    def compile_first(self, pinned: Pinned, in_background: bool) -> None:
+    def compile_first(self, pinned: TableCache, in_background: bool) -> None:
         """Compile what newer answers would launch.
 
         In the background nothing is loaded onto the card, since other threads may be capturing a graph; the call that

@@ -9,12 +9,13 @@ from typing import Any
 
 from tuner import catalog
 from tuner.client import client
-from tuner.client.pinned import Pinned
+from tuner.client.tables import TableCache
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Limits
-from tuner.lookup.table import device_asked
+from tuner.lookup.devices import resolve_device
 from tuner.measure import cores
 from tuner.measure import device as cards
+from tuner.measure.deadline import CompileSettings
 from tuner.measure.messages import Compile, Compiled, Pool
 from tuner.records import Outcome
 
@@ -66,7 +67,7 @@ def precompile(*ops: str, device: int | str = 0, jobs: int | None = None, compil
 
 
 def compile_ahead(
-    pinned: Pinned,
+    pinned: TableCache,
     ops: Sequence[str],
     device: int | str,
     jobs: int | None = None,
@@ -96,10 +97,10 @@ def _refuse_unknown(device: str, known: Collection[str]) -> None:
     """Where something is known at all: else no name can be told from another."""
     here = {cards.describe(index).id for index in range(cards.count())}
     if known:
-        device_asked(device, device if device in here else None, sorted(known))
+        resolve_device(device, device if device in here else None, sorted(known))
 
 
-def _wanted(pinned: Pinned, op: str, device: int | str) -> tuple[list[Compile], Limits | None]:
+def _wanted(pinned: TableCache, op: str, device: int | str) -> tuple[list[Compile], Limits | None]:
     """What would be launched for each problem of an op that has an answer, and on what kind of card."""
     if op not in catalog.names():
         catalog.load(op)  # says which there are
@@ -119,7 +120,7 @@ def _compile(op: str, wanted: Sequence[Compile], limits: Limits, jobs: int, comp
 
     pool = Child("tuner.measure.compile")
     try:
-        pool.send(Pool(op, wanted[0].problem, limits, jobs, compile_s))
+        pool.send(Pool(op, wanted[0].problem, limits, jobs, CompileSettings(compile_s, adaptive=None)))
         for number in range(len(wanted) + jobs + _AHEAD):
             if number < len(wanted):
                 pool.send(wanted[number])
