@@ -86,19 +86,19 @@ def test_a_folder_of_vllms_answers_over_http_and_in_process(run: Any, configs: P
     run(import_command, configs)
     store = Store.open(path)
     with serving(create_app(store, signatures={}, token=TOKEN)) as client:
-        asked: dict[str, Any] = {"op": "fused_moe", "E": 8, "N": 7168, "M": 64, "device": "nvidia-h100-80gb-hbm3"}
-        found = client.get("/best-config", params=asked).json()
+        query: dict[str, Any] = {"op": "fused_moe", "E": 8, "N": 7168, "M": 64, "device": "nvidia-h100-80gb-hbm3"}
+        found = client.get("/best-config", params=query).json()
         assert (found["config"], found["match"], found["kind"]) == (table_config(32), "stale", "imported")
         assert (found["latency_us"], found["imported"]) == (None, MOE)
         assert found["stale"] == [f"imported: taken from {MOE}, not measured here"]
-        quantised = asked | {"quant": "fp8_w8a8", "block_shape": "128x128", "device": "nvidia-h200"}
+        quantised = query | {"quant": "fp8_w8a8", "block_shape": "128x128", "device": "nvidia-h200"}
         assert client.get("/best-config", params=quantised).json()["tuned_with"]["triton"] == "3.5.1"
         assert client.get("/best-config", params=quantised | {"quant": "fp4"}).status_code == 422
-        ladder = client.get("/table", params={name: asked[name] for name in ("op", "E", "N", "device")}).json()
-        assert ladder["configs"] == {"1": table_config(), "64": table_config(32)}
-        missed = client.get("/best-config", params=asked | {"M": 65}).json()
+        table = client.get("/table", params={name: query[name] for name in ("op", "E", "N", "device")}).json()
+        assert table["configs"] == {"1": table_config(), "64": table_config(32)}
+        missed = client.get("/best-config", params=query | {"M": 65}).json()
         assert missed["nearest"][0].startswith("fused_moe M=64 ")
-        job = client.post("/jobs", json=asked, headers={"authorization": f"Bearer {TOKEN}"})
+        job = client.post("/jobs", json=query, headers={"authorization": f"Bearer {TOKEN}"})
         skipped = "fused_moe has imported answers and no kernel here, so it cannot be tuned; /best-config has them"
         assert (job.status_code, job.json()["error"]) == (422, skipped)
         page = client.get("/openapi.json").json()["paths"]["/best-config"]["get"]
@@ -116,12 +116,12 @@ def test_from_vllm_to_sglang_and_by_bundle_to_another_store(run: Any, configs: P
     tmp_path = path.parent
     run(import_command, configs)
     code, printed = run(export_command, tmp_path / "out", "--format", "sglang", "--json")
-    told = json.loads(printed)
-    assert (code, told["files"]) == (0, [f"triton_3_5_1/{BLOCK}"])
-    assert [one["reason"] for one in told["left_out"]] == [
+    exported = json.loads(printed)
+    assert (code, exported["files"]) == (0, [f"triton_3_5_1/{BLOCK}"])
+    assert [one["reason"] for one in exported["left_out"]] == [
         "SGLang keeps tables by Triton version, and the version of this answer is unknown"
     ] * 2
-    assert json.loads((tmp_path / "out" / told["files"][0]).read_text()) == {"64": table_config(64, SPLIT_K=1)}
+    assert json.loads((tmp_path / "out" / exported["files"][0]).read_text()) == {"64": table_config(64, SPLIT_K=1)}
     assert run(export_command, tmp_path / "out", "--format", "sglang")[0] == 1  # left as it is
     run(export_command, tmp_path / "all.json.gz")
     assert run(import_command, tmp_path / "all.json.gz", "--db", other)[1] == "1 file: 3 read, 3 stored, 0 skipped\n"
