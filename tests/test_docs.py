@@ -1,9 +1,10 @@
-"""What the README and the docs say is run: their commands, their Python, their numbers."""
+"""The README and the docs: commands run or parse, Python runs, numbers are right, pages are short."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,16 @@ from tuner.measure import device
 from tuner.records import VENDOR, median
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+STUDIES = sorted((ROOT / "docs" / "studies").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS, *STUDIES]
+LONGER = ("glossary.md", "lesson.md")
+"""Pages that may be longer than others: a table of all terms, and a lesson to read from start to end."""
+PAGE_WORDS, DOCS_WORDS = 800, 9000
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -77,6 +87,59 @@ def test_one_config_for_several_problems_is_what_the_page_shows(environment: dic
         command = ["sh", "-c", line.removeprefix("$ ")]
         done = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-2:] == shown.splitlines()[-2:]
+
+
+def command_lines(page: Path) -> list[list[str]]:
+    """Return the words of each line of a page's console blocks, without comments."""
+    lines = "".join(blocks(page, "console")).replace("\\\n", " ").splitlines()
+    return [shlex.split(line.removeprefix("$ ").partition(" #")[0].rstrip("& ")) for line in lines]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_of_pages_have_the_options_that_they_are_given(page: Path, tmp_path: Path) -> None:
+    """Parsed, not run: some take hours, a card or a file of the reader's."""
+    import click
+
+    from tuner.cli import cli
+
+    with click.Context(cli, info_name="tuner") as context:
+        for program, *arguments in command_lines(page):
+            if program == "tuner" and not arguments[0].startswith("-"):
+                (tmp_path / "token.txt").touch()
+                arguments = [str(tmp_path / word) if word == "token.txt" else word for word in arguments]
+                command = cli.get_command(context, arguments[0])
+                assert command is not None, arguments
+                if "--help" not in arguments:
+                    command.make_context(arguments[0], arguments[1:], parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_scripts_of_pages_exist_and_have_the_options_that_they_are_given(page: Path) -> None:
+    for program, *arguments in command_lines(page):
+        if program == "python":
+            source = (ROOT / arguments[0]).read_text()
+            assert all(f'"{word}"' in source for word in arguments[1:] if word.startswith("--")), arguments
+        elif program.startswith("scripts/"):
+            assert os.access(ROOT / program, os.X_OK)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_python_of_pages_is_python(page: Path) -> None:
+    for source in (*blocks(page, "python"), *blocks(page, "py")):
+        compile(source, page.name, "exec")
+
+
+def words(page: Path) -> int:
+    return len(page.read_text().split())
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if page.name not in LONGER], ids=named)
+def test_a_page_is_short(page: Path) -> None:
+    assert words(page) <= PAGE_WORDS
+
+
+def test_the_docs_are_short_together() -> None:
+    assert sum(words(page) for page in DOCS if page.name not in LONGER) <= DOCS_WORDS
 
 
 def test_every_command_is_in_the_readme() -> None:
