@@ -13,7 +13,7 @@ from tuner.kernels.spec import Problem
 
 
 def compiled_in(problem: Problem, config: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The knobs that every variant is compiled with, and those of these names."""
+    """Return the knobs that each variant is compiled with, and those of these names."""
     always = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
     return {name: config[name] for name in (*always, *names)} | {"ACTIVATION": problem["activation"]}
 
@@ -25,7 +25,7 @@ def strides(tensors: Mapping[str, Any]) -> list[int]:
 def described(
     matrix: Any, rows: int, columns: int, *, is_t: bool = False, gluon: str | None = None
 ) -> TensorDescriptor | GluonDescriptor:
-    """A descriptor of blocks of so many rows and columns, over memory as it lies; with a dtype, one for Gluon."""
+    """Return a descriptor of blocks of `rows` x `columns`, over memory as it lies; Gluon's, if its dtype is given."""
     order = slice(None, None, -1 if is_t else 1)
     block = [rows, columns][order]
     lies = (matrix, list(matrix.shape)[order], [matrix.stride(0), matrix.stride(1)][order], block)

@@ -1,35 +1,56 @@
-"""What gemm runs where nothing is tuned: rules over sizes and the card's limits, each with what it rests on."""
+"""Default config of gemm: rules over sizes and the limits of the card."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import product
 
 from tuner.kernels.gemm.space import descriptors_can, on_tensor_cores, precision, transposed, valid
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
-_TILES = {
-    (128, 256): 1.0, (128, 128): 0.956, (256, 128): 0.952, (64, 256): 0.95, (128, 192): 0.95, (256, 64): 0.846,
-    (64, 128): 0.814, (128, 64): 0.687, (64, 64): 0.578, (256, 32): 0.527, (128, 32): 0.451, (64, 32): 0.338,
-}  # fmt: skip
-"""How fast the tensor cores are with a tile, over the fastest: the best config of each in the recorded space of 4096^3
-bf16 (H200, 2026-11-28), where all fill the card alike; 192 columns, which do not, by how they compare at 3072^3 and at
-1024 x 6144 x 4096."""
+
+@dataclass(frozen=True)
+class DefaultSettings:
+    """Numbers of the rules, from recorded spaces of an H200; the studies say how each was found."""
+
+    tile_speeds: Mapping[tuple[int, int], float] = field(default_factory=lambda: {
+        (128, 256): 1.0, (128, 128): 0.956, (256, 128): 0.952, (64, 256): 0.95, (128, 192): 0.95, (256, 64): 0.846,
+        (64, 128): 0.814, (128, 64): 0.687, (64, 64): 0.578, (256, 32): 0.527, (128, 32): 0.451, (64, 32): 0.338,
+    })  # fmt: skip
+    """Speed of the tensor cores with a tile (BLOCK_M, BLOCK_N), relative to the fastest tile."""
+    fewest_rows: int = 64
+    """Rows and columns from which a problem is computed in tiles by waves."""
+    stage_bytes: int = 48 * 1024
+    """Most bytes of a step of tiles by waves."""
+    few_rows_stage_bytes: int = 40 * 1024
+    """Most bytes of a step, with few rows."""
+    sixteen_rows_stage_bytes: int = 35 * 1024
+    """Most bytes of a step, with up to 16 rows and enough tiles to keep two thirds of the card busy."""
+    wave_slack: float = 1.2
+    """Most columns walked by the waves of a wide tile, relative to the tile width that walks fewest."""
+    bytes_in_flight: int = 12_000_000
+    """Bytes of all programs' loads in flight, beyond which they only wait for each other."""
+    vectors_least_k: int = 1024
+    """K from which a product with few rows is computed without tensor cores."""
+
+
+SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Of the tiles, whole, in two slices or shared evenly, the one whose waves over the multiprocessors take least.
+    """Return the tile whose waves over the multiprocessors take least: whole, in two slices, or shared evenly.
 
-    Few rows: tiles for the bytes of b, which are what takes the time. One row: no tensor cores.
+    With few rows, reading b takes the time, so tiles are chosen by its bytes. With one row, tensor cores are not used.
     """
     M, N, _ = problem.sizes
-    if min(M, N) < 64:
+    if min(M, N) < SETTINGS.fewest_rows:
         ways = (by_vectors, by_stream, sixteen_rows)
         return next((found for way in ways if (found := way(problem, limits))), None) or few_rows(problem, limits)
     if limits.capability[0] == 9 and precision(problem) == "tf32" and problem["layout"] != "nt":
         return across_k(problem, limits)
-    for tiling in by_waves(problem, _TILES, limits, even=True):
+    for tiling in by_waves(problem, SETTINGS.tile_speeds, limits, even=True):
         block_m, block_n = tiling.block_m, tiling.block_n
         config: dict[str, Value] = {
             "BLOCK_M": block_m,
@@ -38,26 +59,26 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
             "num_warps": 8 if block_m * block_n > 128 * 128 and block_n != 192 else 4,
             **({"VARIANT": "stream_k", "num_warps": 4} if tiling.even else {}),
         }
-        for found in filled(problem, config, limits, most_bytes=48 * 1024):
+        for found in filled(problem, config, limits, SETTINGS.stage_bytes):
             return found
     return few_rows(problem, limits)
 
 
 def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """The default of a matrix times a vector, or times up to four where it lies along K; None where it is too small, or
-    the tensor cores are asked for.
+    """Return the default of a matrix times a vector, or times up to four vectors if it lies along K; else None.
 
-    A matrix that lies along K is read a row a program, in steps of 8 KB where they divide it: 18.3 us at
-    1 x 6144 x 4096, and 19.3 with four rows a program. For more vectors programs take as many rows, and less of each.
-    One that lies across K is read 128 bytes of a row at once, by programs of 16 warps: 38.8 us at 1 x 4096 x 14336,
-    40.9 with 8. Where there are more than two of those for each multiprocessor, they are small and share it: 65.4 us at
-    1 x 28672 x 4096, 67.5 with 8 (H200, 2026-11-28).
+    None too if the matrix is small, or the tensor cores are asked for.
+
+    A matrix that lies along K is read by one row for each program, in steps of 8 KB if they divide it; for more
+    vectors, programs take as many rows and a shorter step of each. A matrix that lies across K is read 128 bytes of a
+    row at once, by programs of 16 warps. With more than two such programs for each multiprocessor, smaller programs
+    share it.
     """
     M, N, K = problem.sizes
     a_is_t, b_is_t = transposed(problem)
     few, many, lies_along_k = ("BLOCK_M", "BLOCK_N", b_is_t) if M <= N else ("BLOCK_N", "BLOCK_M", not a_is_t)
     vectors = next_power_of_2(min(M, N))
-    if K < 1024 or vectors > (4 if lies_along_k else 1):
+    if SETTINGS.vectors_least_k > K or vectors > (4 if lies_along_k else 1):
         return None
     if lies_along_k:
         step = 4096 if K % 4096 == 0 else 2048 if K >= 2048 else 1024
@@ -80,11 +101,9 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
 
 
 def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """The default of up to 16 rows where columns of b lie along K, while all programs run at once; else None.
+    """Return the default of up to 16 rows if columns of b lie along K and all programs run at once; else None.
 
-    Steps are as deep as lets them: two programs of 512 for each multiprocessor, or three of 256. 16 x 4096 x 14336
-    takes 38.8 us so, 42.3 in steps of 256 and 41.6 in tiles; 16 x 6144 x 4096 21.4, 21.9 in steps of 512 and 23.6 in
-    tiles; 16 x 28672 x 4096, whose programs do not all run at once, 71.4 at best and 70.1 in tiles (H200, 2026-11-28).
+    Steps are as deep as that allows: two programs of 512 for each multiprocessor, or three of 256.
     """
     programs = cdiv(problem["N"], 16)
     config: dict[str, Value] = {
@@ -102,10 +121,10 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
 
 
 def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """The default of a tf32 product of which a factor does not lie along K, on Hopper.
+    """Return the default, on Hopper, of a tf32 product with a factor that does not lie along K.
 
-    Its wgmma turns 16-bit factors around, not these. Two warps with the older instructions and all their registers are
-    then fastest by far: 95.3 us at 2048^3, where more take 117 at best and cuBLAS 51.3 (H200, 2026-11-28).
+    wgmma transposes 16-bit factors only. Two warps with the older instructions and all their registers are then
+    fastest.
     """
     M, N, _ = problem.sizes
     wide = N > 64 and cdiv(M, 64) * cdiv(N, 128) >= limits.sm_count
@@ -123,13 +142,11 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """The default of up to 16 rows, which a tile has at least; None where there are more, or it does not fit.
+    """Return the default of up to 16 rows, the fewest of a tile; None for more rows, or if no tile fits.
 
-    All the time goes by reading b. So tiles are as wide as their waves allow, and steps as deep as leaves six of them:
-    16 x 6144 x 4096 takes 22.1 us in steps of 20 KB and 23.7 in ones of 40, 16 x 28672 x 4096 67.0 in tiles of 256
-    columns and 71.7 of 128. Columns of b that are its rows want 256 bytes at once. Else more than 12 MB on their way
-    only wait for each other: 16 x 4096 x 4096 takes 17.2 us with five stages and 17.7 with six. Descriptors fetch
-    nothing in place of rows that are missing (H200, 2026-11-28).
+    Reading b takes all the time. So tiles are as wide as their waves allow, and steps as deep as leaves six of them in
+    flight, unless that is more than memory serves at once. If columns of b lie along K, at least 256 bytes of each are
+    read at once. Descriptors read nothing for missing rows.
     """
     M, N, _ = problem.sizes
     b_is_t = transposed(problem)[1]
@@ -137,13 +154,14 @@ def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None
     if M > 16 or not widths:
         return None
     walked = {width: cdiv(cdiv(N, width), limits.sm_count) * width for width in widths}  # columns, by the waves of each
-    block_n = next(width for width in widths if walked[width] <= 1.2 * min(walked.values()))
+    block_n = next(width for width in widths if walked[width] <= SETTINGS.wave_slack * min(walked.values()))
     tiles, column_bytes = cdiv(N, block_n), (16 + block_n) * itemsize(problem.dtype)
-    most_bytes = 35 * 1024 if 3 * tiles >= 2 * limits.sm_count else 40 * 1024
+    busy = 3 * tiles >= 2 * limits.sm_count
+    most_bytes = SETTINGS.sixteen_rows_stage_bytes if busy else SETTINGS.few_rows_stage_bytes
     block_k = next(depth for depth in (256, 128, 64, 32) if depth * column_bytes <= most_bytes or depth == 32)
     if b_is_t:
         block_k = max(block_k, 128)
-    on_their_way = 12_000_000 // (min(tiles, limits.sm_count) * block_k * column_bytes)
+    in_flight = SETTINGS.bytes_in_flight // (min(tiles, limits.sm_count) * block_k * column_bytes)
     described = M <= 8 and descriptors_can(problem, limits) and on_tensor_cores(problem)
     config: dict[str, Value] = {
         "BLOCK_M": 16,
@@ -153,24 +171,23 @@ def sixteen_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None
         "SPLIT_K": 1,
         "num_warps": 4 if described or b_is_t else 2,
     }
-    most_stages = 6 if b_is_t else min(6, max(3, 1 + on_their_way))
+    most_stages = 6 if b_is_t else min(6, max(3, 1 + in_flight))
     for stages in range(most_stages, 1, -1):
-        for found in filled(problem, config | {"num_stages": stages}, limits, most_bytes=limits.shared_bytes):
+        for found in filled(problem, config | {"num_stages": stages}, limits, limits.shared_bytes):
             return found
     return None
 
 
 def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """The default where a tile has fewer than 64 rows or columns.
+    """Return the default of a problem whose tiles have fewer than 64 rows or columns.
 
-    Where the narrowest tiles leave half of the multiprocessors idle, rows are cut in two, though b is then read twice
-    from L2, or K is: 32 x 4096 x 4096 takes 17.5 us in tiles of 16 rows and 21.7 in ones of 32, 48 x 4096 x 14336 takes
-    42.3 in two slices and 44.6 in one (H200, 2026-11-28).
+    If the narrowest tiles leave half of the multiprocessors idle, rows are cut in two, though b is then read twice
+    from L2, or K is.
     """
     M, N, _ = problem.sizes
     block_m = min(128, max(16, next_power_of_2(M)))
     block_n = min(256, max(16, next_power_of_2(N)))
-    narrowest = 32 if transposed(problem)[1] else 64  # b's rows, 128 bytes of each at least
+    narrowest = 32 if transposed(problem)[1] else 64  # 128 bytes or more of each row of b
     while cdiv(M, block_m) * cdiv(N, block_n) < limits.sm_count and max(block_m, block_n // 2) > 32:
         if block_m > block_n:
             block_m //= 2
@@ -184,17 +201,23 @@ def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "SPLIT_K": 1,
         "num_warps": 4 if block_m * block_n > 16 * 16 else 2,
     }
+    most_bytes = SETTINGS.few_rows_stage_bytes
     if 2 * cdiv(M, block_m) * cdiv(N, block_n) <= limits.sm_count and min(block_m, block_n) >= 32:
         more = {"BLOCK_M": 16, "num_warps": 2} if block_m == 32 else {"SPLIT_K": 2}
-        for found in filled(problem, config | more | {"VARIANT": "tiles", "num_stages": 5}, limits, 40 * 1024):
+        for found in filled(problem, config | more | {"VARIANT": "tiles", "num_stages": 5}, limits, most_bytes):
             return found
-    return next(filled(problem, config, limits, most_bytes=40 * 1024))
+    return next(filled(problem, config, limits, most_bytes))
 
 
 def filled(
     problem: Problem, config: Mapping[str, Value], limits: Limits, most_bytes: int
 ) -> Iterator[Mapping[str, Value]]:
-    """A tile with its order, and what it leaves open: the variant, the deepest steps and the most stages that fit."""
+    """Yield feasible configs with a tile, best first: the variant, the deepest steps and the most stages that fit.
+
+    Args:
+        config: the tile, and the knobs that are decided already.
+        most_bytes: most bytes of a step.
+    """
     group_m = rows_walked(problem, int(config["BLOCK_M"]))
     for variant in ("persistent", "specialized", "tiles"):
         for block_k in (256, 128, 64, 32):

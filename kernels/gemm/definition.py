@@ -1,10 +1,10 @@
 """Matrix product: out (M, N) = act(a (M, K) @ b (K, N) + bias (N,)), accumulated in fp32.
 
-A GEMM does 2 M N K operations on M K + K N + M N elements, so for large sizes the tensor cores should be the
-limit and memory should not. A program that computes a BLOCK_M x BLOCK_N tile of the output reads
-(BLOCK_M + BLOCK_N) K elements to do 2 BLOCK_M BLOCK_N K operations: larger tiles read less, until the accumulators
-no longer fit the registers, or until there are fewer tiles than multiprocessors. Everything else is about hiding
-the latency of those reads. What may be tried stands in `rules.gemm_space`, what runs untuned in `rules.gemm_default`.
+The product does 2 M N K operations on M K + K N + M N elements, so for large sizes the tensor cores are the limit and
+memory is not. Computed element by element, each output would read 2 K elements, 2 M N K in all. A program that computes
+a BLOCK_M x BLOCK_N tile reads (BLOCK_M + BLOCK_N) K elements for BLOCK_M BLOCK_N outputs: larger tiles read less, until
+the accumulators no longer fit the registers, or there are fewer tiles than multiprocessors. The variants differ in how
+they hide the latency of those reads. `space` states the feasible configs, `default` the config that runs untuned.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ from tuner.kernels.spec import (
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
-    """a (M, K), b (K, N), out (M, N), bias (N,). A `t` in the layout: that input is the transpose of a contiguous
-    matrix."""
+    """Return a (M, K), b (K, N), bias (N,) and out (M, N).
+
+    A `t` in the layout means that the input is the transpose of a contiguous matrix.
+    """
     M, N, K = problem.sizes
     a_is_t, b_is_t = transposed(problem)
     inputs = {
@@ -49,11 +51,11 @@ def operands(problem: Problem) -> Mapping[str, Operand]:
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """The sums of slices, and how many of each tile have arrived; of programs that stay, a counter for each."""
+    """Return the partial sums of slices, and counters: of arrived slices for each tile, or one for each program."""
     sliced = sliced_tiles(problem, config, limits.sm_count)
     counters = limits.sm_count if config["VARIANT"] in DESCRIBED else sliced
     sums = sliced * config["SPLIT_K"]
-    if config["VARIANT"] == "stream_k":  # at most one unfinished tile of every program, told of in halves
+    if config["VARIANT"] == "stream_k":  # at most one unfinished tile of each program, signalled in halves
         counters, sums = 2 * limits.sm_count, limits.sm_count
     partials = Operand((sums, config["BLOCK_M"], config["BLOCK_N"]), "fp32")
     return {
@@ -63,7 +65,10 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """Some variants need rows without gaps, aligned to 16 bytes; other tensors of the same problem go by tiles."""
+    """Return the launch of a variant; `tiles` runs on tensors that descriptors cannot describe.
+
+    Descriptors need rows without gaps, aligned to 16 bytes.
+    """
     M, N, _ = problem.sizes
     if M == 0 or N == 0:
         return ()
@@ -81,8 +86,11 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
 
 
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What replaces a config that takes no such tensors: the same tile without slices, for which the workspace has no
-    room; for warps with roles, a tile that fits four warps."""
+    """Return the config of `tiles` that replaces one that needs descriptors.
+
+    It has the same tile without slices, which the workspace has no room for; instead of warps with roles, a tile that
+    fits four warps.
+    """
     if config["VARIANT"] == "persistent":
         return {**config, "SPLIT_K": 1}
     if config["VARIANT"] == "streamed":
@@ -93,7 +101,7 @@ def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
 KERNEL = Kernel(
     signature=Signature(
         op="gemm",
-        summary="matrix product out (M, N) = a (M, K) @ b (K, N), bias and activation if asked",
+        summary="matrix product out (M, N) = a (M, K) @ b (K, N), with optional bias and activation",
         dims=(
             Dim("M", help="rows of a and out"),
             Dim("N", default="M", help="columns of b and out"),
@@ -102,9 +110,9 @@ KERNEL = Kernel(
         dtypes=("bf16", "fp16", "fp32"),
         attributes=(
             Attribute("layout", ("nn", "nt", "tn", "tt"), "nn", help="which of a, b is a transposed view (t)"),
-            Attribute("bias", (False, True), False, help="whether bias (N,) is added to every row"),
-            Attribute("activation", ("none", "silu", "gelu"), "none", help="what is applied to the sums"),
-            Attribute("precision", ("ieee", "tf32"), "ieee", help="how fp32 products are made", dtypes=("fp32",)),
+            Attribute("bias", (False, True), False, help="whether bias (N,) is added to each row"),
+            Attribute("activation", ("none", "silu", "gelu"), "none", help="function of each sum"),
+            Attribute("precision", ("ieee", "tf32"), "ieee", help="how fp32 products are computed", dtypes=("fp32",)),
         ),
         knobs=(
             Knob("BLOCK_M", (1, 2, 4, 8, 16, 32, 64, 128, 256), "rows of the output tile a program computes"),
@@ -114,12 +122,13 @@ KERNEL = Kernel(
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),
-                "a program a tile; one a multiprocessor (Hopper on), also with roles for its warps, or with those and "
-                "the last waves shared evenly; b straight to registers; no tensor cores",
+                "tiles: a program for each tile; persistent: one for each multiprocessor (Hopper on); specialized: "
+                "with roles for warps; stream_k: and last waves shared evenly; streamed: b loaded to registers; "
+                "vectors: no tensor cores",
                 "tiles",
             ),
-            Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K: of all tiles, or of a persistent kernel's last wave", 1),
-            Knob("STORES", (1, 2), "pieces a persistent kernel stores a tile in", 1),
+            Knob("SPLIT_K", (1, 2, 4, 8, 16), "slices along K of all tiles, or of a persistent kernel's last wave", 1),
+            Knob("STORES", (1, 2), "pieces in which a persistent kernel stores a tile", 1),
             Knob("num_warps", (2, 4, 8, 16), "warps that share a tile and its accumulators"),
             Knob("num_stages", (1, 2, 3, 4, 5, 6), "steps of the loop in flight between device and shared memory"),
         ),

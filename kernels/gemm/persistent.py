@@ -1,4 +1,4 @@
-"""A program a multiprocessor, through tensor descriptors: for cards with a copy engine, from Hopper on."""
+"""Variant `persistent`: a program for each multiprocessor, through tensor descriptors; from Hopper on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def summed(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     A_IS_T: tl.constexpr, B_IS_T: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A tile's sum over some steps along K, of descriptors over memory as it lies."""
+    """Return a tile's sum over the steps from `first` to `end` along K."""
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for step in range(first, end):
         k = step * BLOCK_K
@@ -33,7 +33,7 @@ def summed(
 
 @triton.jit
 def stored(acc, out, first_m, first_n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STORES: tl.constexpr):
-    """Stores a tile at once, or in halves, which leaves more shared memory to the stages."""
+    """Store a tile at once, or in halves, which leaves more shared memory to the stages."""
     if STORES == 1:
         out.store([first_m, first_n], acc.to(out.dtype))
     else:
@@ -50,14 +50,15 @@ def gemm_persistent(
     STORES: tl.constexpr, A_IS_T: tl.constexpr, B_IS_T: tl.constexpr,
     PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """A program a multiprocessor, which takes one tile after the other, through tensor descriptors.
+    """Compute one tile after the other.
 
-    The copy engine (TMA) computes the addresses and fills in zeros past the edges, so that the threads have their
-    registers for the accumulators. Flattened into one loop, the loads of the next tile begin while this one ends.
+    The copy engine (TMA) computes the addresses and fills in zeros past the edges, so that threads keep their registers
+    for the accumulators. The loops over tiles and steps are flattened into one: the loads of the next tile begin while
+    this one ends.
 
     The tiles after the first `whole`, fewer than there are programs, are cut into SPLIT_K slices along K, one for each
-    program: else a last wave would keep few multiprocessors busy for as long as a full one, which Osama et al. cure
-    in "Stream-K" (2023) in a more general way.
+    program. Without slices, a last wave would keep few multiprocessors busy for as long as a full one. Stream-K (Osama
+    et al., 2023) is a more general remedy.
     """
     steps = tl.cdiv(K, BLOCK_K)
     column = tl.arange(0, BLOCK_N)

@@ -1,4 +1,4 @@
-"""What gemm is compared with: its definition in torch, and the vendor's kernels."""
+"""Reference of gemm in higher precision, and the vendor's kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.kernels.spec import Problem
 
 
 def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
-    """In fp32 for 16-bit inputs (their products are exact there) and in fp64 for fp32 ones."""
+    """Return the product in fp32 for 16-bit inputs, whose products are exact there, and in fp64 for fp32 inputs."""
     a, b = tensors["a"][rows], tensors["b"]
     out = a.double() @ b.double() if problem.dtype == "fp32" else a.float() @ b.float()
     if problem["bias"]:
@@ -19,6 +19,7 @@ def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapp
 
 
 def activated(problem: Problem, x: Any) -> Any:
+    """Return torch's activation of x."""
     import torch
 
     return {"none": lambda x: x, "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}[
@@ -27,7 +28,7 @@ def activated(problem: Problem, x: Any) -> Any:
 
 
 def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
-    """`torch.matmul` or `torch.addmm`, which are cuBLAS, and torch's activation after it."""
+    """Run `torch.matmul` or `torch.addmm`, which call cuBLAS, and torch's activation."""
     import torch
 
     matmul = torch.backends.cuda.matmul
@@ -44,9 +45,11 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
 
 
 def rounding(problem: Problem) -> float:
-    """A sum of K products in fp32 strays by a root of K half steps, where each is added to all before it: 9.8e-7 at
-    K = 1032, and cuBLAS, which adds sums of parts, by 1.7e-7 (H200, 2026-11-29). tf32 keeps 10 bits of a product's
-    factors; cuBLAS does not always use it where it may (1 x 1 x 1)."""
+    """Return the relative rounding error of fp32 products; 0 for other dtypes.
+
+    A running sum of K products strays by about sqrt(K) half steps of fp32. tf32 keeps 10 bits of each factor, and
+    cuBLAS does not always use it if it may.
+    """
     if problem.dtype != "fp32":
         return 0.0
     return 2.0**-10 if precision(problem) == "tf32" else problem["K"] ** 0.5 * 2.0**-24

@@ -1,4 +1,4 @@
-"""What may be tried of gemm: the single statement of which configs are valid, variant by variant."""
+"""Feasible configs of gemm: the single statement of the rules, by variant."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tuner.kernels.spec import Limits, Problem, Value, itemsize
 
 
 def transposed(problem: Problem) -> tuple[bool, bool]:
-    """Whether a is, and whether b is."""
+    """Return whether a, and whether b, is the transpose of a contiguous matrix."""
     a, b = problem["layout"]
     return a == "t", b == "t"
 
 
 def precision(problem: Problem) -> Value:
-    """How fp32 products are made; of other types there is one way."""
+    """Return how fp32 products are computed: `ieee` or `tf32`; `ieee` for other dtypes, which have one way."""
     return dict(problem.attributes).get("precision", "ieee")
 
 
 def sliced_tiles(problem: Problem, config: Mapping[str, Any], sm_count: int) -> int:
-    """How many tiles are cut along K: all, or of a persistent kernel those after its last full wave."""
+    """Return the number of tiles cut along K: all, or those after the last full wave of a persistent kernel."""
     if config["SPLIT_K"] == 1:
         return 0
     tiles = tile_count(problem, config)
@@ -38,16 +38,16 @@ def sliced_tiles(problem: Problem, config: Mapping[str, Any], sm_count: int) -> 
 
 
 def shared_tiles(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
-    """How many tiles are cut evenly among all programs: a full wave, and what is left of the tiles beside full waves.
+    """Return the number of tiles cut evenly among all programs: one full wave, and those beyond full waves.
 
-    So each program gets more than one tile's worth of steps, and none waits for the sums of more than one other. They
-    are the first in number, and done first.
+    Each program then gets more than one tile's worth of steps, and waits for the sums of one other at most. The shared
+    tiles have the lowest numbers, and are computed first.
     """
     return programs + tile_count(problem, config) % programs if config["VARIANT"] == "stream_k" else 0
 
 
 DESCRIBED = ("persistent", "specialized", "stream_k")
-"""The variants that go through descriptors, a program a multiprocessor."""
+"""Variants that read through descriptors, with one program for each multiprocessor."""
 
 _ROLES: Mapping[str, tuple[Value, ...]] = {
     "BLOCK_M": (128, 256),  # two groups of 64 rows, or of 128
@@ -95,15 +95,16 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },
 }
-"""The choices that each variant has a use for."""
+"""Choices of each variant; a knob that is missing has all its choices."""
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a config is feasible."""
     M, N, _ = problem.sizes
     a_is_t, b_is_t = transposed(problem)
     return (
         suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
-        # Steps along K are 32-bit offsets, and one down a column crosses whole rows. (Along M and N they are 64-bit.)
+        # Steps along K are 32-bit offsets, and a step down a column crosses whole rows. (M and N use 64-bit offsets.)
         and config["BLOCK_K"] * max(M if a_is_t else 1, 1 if b_is_t else N) < 2**31
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
@@ -112,16 +113,16 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
 
 
 def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the kernel that goes through pointers."""
-    # Hopper's wgmma takes its operands from shared memory, so the step in use stays there beside those on their
-    # way; older instructions copy it to registers first and need one buffer less.
+    """Return whether the kernel that reads through pointers can run a config."""
+    # Hopper's wgmma reads its operands from shared memory, so the step in use stays there beside those in flight;
+    # older instructions copy it to registers first and need one buffer less.
     wgmma = limits.capability[0] == 9 and config["BLOCK_M"] >= 64 and config["num_warps"] >= 4
     buffers = config["num_stages"] - (0 if wgmma else 1)
     return accumulators_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
 
 
 def descriptors_can(problem: Problem, limits: Limits) -> bool:
-    """The copy engine came with Hopper, and wants every row aligned to 16 bytes."""
+    """Return whether the copy engine, which Hopper introduced, can read the operands: rows aligned to 16 bytes."""
     M, N, K = problem.sizes
     a_is_t, b_is_t = transposed(problem)
     rows = (M if a_is_t else K, K if b_is_t else N, N)
@@ -129,34 +130,34 @@ def descriptors_can(problem: Problem, limits: Limits) -> bool:
 
 
 def on_tensor_cores(problem: Problem) -> bool:
-    """Whether products are: exact fp32 ones are made by threads, which want their operands in registers."""
+    """Return whether tensor cores compute the products; exact fp32 products are computed by threads."""
     return problem.dtype != "fp32" or precision(problem) == "tf32"
 
 
 def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the persistent kernel."""
+    """Return whether the persistent kernel can run a config."""
     tile = config["BLOCK_M"] * config["BLOCK_N"]
     store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
     return (
         descriptors_can(problem, limits)
         and accumulators_fit(problem, config, limits)
         and on_tensor_cores(problem)
-        # Halves are for tiles that leave no room for another stage.
+        # A tile is stored in halves to leave room for another stage.
         and (config["STORES"] == 1 or tile >= 128 * 128)
         and config["num_stages"] * stage_bytes(problem, config) + store_bytes <= limits.shared_bytes
     )
 
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the kernel whose warps have roles."""
+    """Return whether the kernel whose warps have roles can run a config."""
     tile = config["BLOCK_M"] * config["BLOCK_N"]
     store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
     return (
         descriptors_can(problem, limits)
-        # wgmma is Hopper's alone, and turns operands around only while they have 16 bits.
+        # wgmma exists on Hopper only, and transposes 16-bit operands only.
         and limits.capability[0] == 9
         and itemsize(problem.dtype) == 2
-        # Half of the accumulators of each group's threads are its most: the rest is for addresses.
+        # Accumulators may take half of the registers of a group's threads; the rest holds addresses.
         and tile <= 2 * 128 * 128
         and (config["STORES"] == 1 or config["BLOCK_N"] in (128, 256))
         and config["num_stages"] * stage_bytes(problem, config) + store_bytes + 1024 <= limits.shared_bytes
@@ -164,22 +165,22 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
 
 
 def vectors_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the kernel without tensor cores."""
+    """Return whether the kernel without tensor cores can run a config."""
     return precision(problem) == "ieee" and threads_can(problem, config, limits)
 
 
 def streamed_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the kernel whose threads load b themselves."""
+    """Return whether the kernel whose threads load b themselves can run a config."""
     threads = config["num_warps"] * limits.warp_size
     return (
         1 < problem["M"] <= 16
         and problem["layout"] == "nt"
         and itemsize(problem.dtype) == 2
         and problem["K"] % 8 == 0
-        # Since Ampere; others make products in another way than Gluon's for NVIDIA.
+        # Ampere or newer: Gluon's products for NVIDIA begin there.
         and limits.capability >= (8, 0)
-        # Each warp has 32 at least of a step along K, and a thread two steps of b, two elements a register, in half of
-        # its registers.
+        # Each warp takes 32 or more elements of a step along K. A thread holds two steps of b, two elements for each
+        # register, in half of its registers.
         and config["BLOCK_K"] >= 32 * config["num_warps"]
         and config["BLOCK_N"] * config["BLOCK_K"] <= threads * limits.registers_per_thread // 2
         and config["num_stages"] * 16 * config["BLOCK_K"] * 2 <= limits.shared_bytes
@@ -187,7 +188,7 @@ def streamed_can(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
 
 
 def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of warps with roles that share the last waves evenly."""
+    """Return whether warps with roles can share the last waves evenly."""
     return (
         specialized_can(problem, config, limits)
         and has_steps(problem, config)
@@ -206,12 +207,12 @@ _CAN = {
 
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
+    """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
     if not has_steps(problem, config):
         return False
     if config["VARIANT"] != "persistent":
         return slices_fill(problem, config, limits)
-    # One wave of slices, as full as it can be, after a few of tiles.
+    # One wave of slices, as full as possible, after a few waves of tiles.
     slices = sliced_tiles(problem, config, limits.sm_count) * config["SPLIT_K"]
     few = tile_count(problem, config) < 16 * limits.sm_count
     return few and limits.sm_count < 2 * slices <= 2 * limits.sm_count

@@ -1,9 +1,8 @@
-"""Warps with roles of their own, scheduled by hand for Hopper: one warp feeds two groups of four, which only multiply.
+"""Variants `specialized` and `stream_k`: warps with roles, for Hopper. One warp loads, two groups of four multiply.
 
-In the other variants every warp waits for the loads and issues the products. Here the copies never wait for a
-product to be issued nor a product for an address, and the two groups store independently of each other. Written in
-Gluon, which leaves layouts, barriers and the order of things to us, and so allows tiles of 192 columns: Triton's own
-are powers of two.
+In the other variants each warp waits for the loads and issues the products. Here no copy waits for a product to be
+issued, no product waits for an address, and the two groups store independently. Gluon leaves layouts, barriers and the
+order of instructions to the kernel, and allows tiles of 192 columns; Triton's tiles are powers of two.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def fetch(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     A_IS_T: gl.constexpr, B_IS_T: gl.constexpr, STREAM_K: gl.constexpr,
 ):  # fmt: skip
-    """Keeps STAGES steps of a and b on their way, over the ends of tiles; what is `full` says so by counting bytes."""
+    """Keep STAGES steps of a and b in flight, across tiles; the barriers `full` count arrived bytes."""
     WIDE: gl.constexpr = b_tiles.shape[1] if B_IS_T else b_tiles.shape[2]
     steps = gl.cdiv(K, BLOCK_K)
     step = 0
@@ -72,7 +71,7 @@ def multiply(
     STORES: gl.constexpr, A_IS_T: gl.constexpr, B_IS_T: gl.constexpr, STREAM_K: gl.constexpr,
     ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """The upper or the lower half of every tile: one product is always under way while the next one is issued."""
+    """Compute the upper or lower half of each tile; one product runs while the next one is issued."""
     ROWS: gl.constexpr = BLOCK_M // 2
     WIDE: gl.constexpr = b_tiles.shape[1] if B_IS_T else b_tiles.shape[2]
     REST: gl.constexpr = BLOCK_N - WIDE
@@ -100,7 +99,7 @@ def multiply(
                 acc, acc_rest = warpgroup_mma_wait(2, deps=[acc, acc_rest])
             else:
                 acc = warpgroup_mma_wait(1, deps=[acc])
-            # All but the newest products are done, so the step before is no longer read.
+            # All products but the newest are complete, so the step before is no longer read.
             mbarrier.arrive(free.index((step + STAGES - 1) % STAGES), pred=k > first)
             step += 1
         if REST > 0:
@@ -110,7 +109,7 @@ def multiply(
         mbarrier.arrive(free.index((step + STAGES - 1) % STAGES))
 
         if STREAM_K:
-            if first > 0:  # the program before has the steps up to there
+            if first > 0:  # the program before this one has the steps up to `first`
                 wait_for_other(arrived, GROUP)
                 acc = joined(acc, partials, 0, GROUP, BLOCK_M, BLOCK_N)
                 if REST > 0:
@@ -135,12 +134,12 @@ def gemm_specialized(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr, STORES: gl.constexpr,
     A_IS_T: gl.constexpr, B_IS_T: gl.constexpr, STREAM_K: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """Persistent as `gemm_persistent` is. 192 columns are 128 and a rest of 64, each with descriptors of its own.
+    """Start the roles of a persistent program. 192 columns are 128 and a rest of 64, each with its own descriptors.
 
-    With STREAM_K the first `shared` tiles, more than there are programs, are cut along K into an even share for each,
-    wherever that cuts them, so that no last wave keeps few multiprocessors busy (Osama et al., "Stream-K", 2023). A
-    program may wait for the one before it, so either all run at once, a multiprocessor each, or, where others use the
-    card, they start in the order of their numbers, as they do on every card so far though CUDA does not promise it.
+    With STREAM_K the first `shared` tiles, more than there are programs, are cut along K into an even share for each
+    program, so that no last wave keeps few multiprocessors busy (Osama et al., "Stream-K", 2023). A program may wait
+    for the one before it. So all programs run at once, one for each multiprocessor; or, if others use the card, they
+    start in the order of their numbers, as on each card so far, though CUDA does not guarantee it.
     """
     a_tiles = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)
     b_tiles = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)
@@ -154,7 +153,7 @@ def gemm_specialized(
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
-        mbarrier.init(free.index(stage), count=2)  # both groups are done with it
+        mbarrier.init(free.index(stage), count=2)  # both groups have read it
         mbarrier.init(full.index(stage), count=1)
     fence_async_shared()
     gl.warp_specialize(
@@ -169,7 +168,7 @@ def gemm_specialized(
                      M, N, K, shared, group_m, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, A_IS_T, B_IS_T, STREAM_K)),
         ],
         [4, 1],
-        [224, 24],  # of 65,536 registers; the first group gets the 256 a thread that this leaves
+        [224, 24],  # registers of a thread; the first group gets the rest of 65,536, 256 for each thread
     )  # fmt: skip
 
 
@@ -201,6 +200,6 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
 
 
 def in_powers_of_2(columns: int) -> tuple[int, int]:
-    """The two powers of 2 that 192 is the sum of; a power of 2 and 0."""
+    """Return the powers of 2 whose sum is the number of columns: 128 and 64 of 192; a power of 2 and 0 otherwise."""
     wide = 1 << columns.bit_length() - 1
     return wide, columns - wide

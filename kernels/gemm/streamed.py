@@ -1,8 +1,9 @@
-"""A product with up to sixteen rows, to which b comes from memory into the registers that multiply it.
+"""Variant `streamed`: up to sixteen rows, with b loaded straight into the registers that multiply it.
 
-Only what threads load themselves can say that it is read once: Triton's asynchronous copies drop that hint. So b, which
-is nearly all that is read, does without shared memory, barriers and another way back; a, which all programs read, comes
-by such copies. Written in Gluon, which leaves it to us which thread loads what.
+With M rows, the product reads K N elements of b and M K of a, so nearly all bytes are of b, each read once. Loads by
+threads can say so, and leave the cache to a; Triton's asynchronous copies drop that hint. So b needs no shared memory,
+barriers and second read, and a, which all programs read, is copied asynchronously. Gluon leaves the assignment of
+elements to threads to the kernel.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from tuner.kernels.spec import Launch, Problem, cdiv
 
 @gluon.constexpr_function
 def sums_layout(warps):
-    """Each warp has sums of its own, over its part of every step."""
+    """Return the layout of the sums: each warp has its own, over its part of each step."""
     return gl.NVMMADistributedLayout(version=[2, 0], warps_per_cta=[warps, 1, 1], instr_shape=[1, 16, 8])
 
 
 @gluon.constexpr_function
 def doublings(first, end):
-    """first, 2 first, 4 first and so on, below end."""
+    """Return first, 2 first, 4 first and so on, below end."""
     return [first << n for n in range((end // first).bit_length() - 1)]
 
 
 @gluon.constexpr_function
 def factor_layout(rows, depth, warps):
-    """Rows of a factor, as (warps, rows, depth): a thread has 8 neighbours along K, four threads 32, a warp 8 rows."""
+    """Return the layout of a factor (warps, rows, depth): a thread holds 8 neighbours along K, a warp 8 rows of 32."""
     along_k = doublings(1, 8) + doublings(32, depth)
     registers = [[0, 0, k] for k in along_k] + [[0, row, 0] for row in doublings(8, rows)]
     lanes = [[0, 0, k] for k in doublings(8, 32)] + [[0, row, 0] for row in doublings(1, 8)]
@@ -44,7 +45,7 @@ def factor_layout(rows, depth, warps):
 
 @gluon.jit
 def offsets(rows: gl.constexpr, depth: gl.constexpr, layout: gl.constexpr):
-    """Row (1, rows, 1) and place along K (warps, 1, depth) of what is loaded with a layout."""
+    """Return the rows (1, rows, 1) and the places along K (warps, 1, depth) of elements in a layout."""
     warp = gl.arange(0, gl.num_warps(), gl.SliceLayout(1, gl.SliceLayout(2, layout)))[:, None, None]
     row = gl.arange(0, rows, gl.SliceLayout(0, gl.SliceLayout(2, layout)))[None, :, None]
     k = gl.arange(0, depth, gl.SliceLayout(0, gl.SliceLayout(1, layout)))[None, None, :]
@@ -53,10 +54,10 @@ def offsets(rows: gl.constexpr, depth: gl.constexpr, layout: gl.constexpr):
 
 @gluon.jit
 def as_factor(values, WHICH: gl.constexpr):
-    """Values as loaded, (warps, rows, depth), as the tensor cores want them: K in another order, the same for both.
+    """Return loaded values (warps, rows, depth) as a factor for the tensor cores, with K in the same order in both.
 
-    Of 32 neighbours along K thread t has the 8 from 8 t on; of two products 16 deep it is asked for those from 2 t and
-    from 8 + 2 t on. No value changes its thread.
+    Of 32 neighbours along K, thread t holds the 8 from 8 t on. Two products of depth 16 take those from 2 t and from
+    8 + 2 t on. No value changes its thread.
     """
     WARPS: gl.constexpr = values.shape[0]
     ROWS: gl.constexpr = values.shape[1]
@@ -96,11 +97,11 @@ def gemm_streamed(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     ACTIVATION: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """All rows, and BLOCK_N columns, of a program. Rows of a and columns of b lie along K, each aligned to 16 bytes: K
-    and their strides are given in eighths, so that the compiler knows it too.
+    """Compute all rows, and BLOCK_N columns for each program.
 
-    Two steps of b are in registers, one being multiplied, one on its way: in two variables, not in one that is handed
-    on, since a register that is moved is waited for.
+    Rows of a and columns of b lie along K, each aligned to 16 bytes. K and their strides are given in eighths, so that
+    the compiler knows the alignment. Two steps of b are in registers: one is multiplied while the other is loaded. They
+    are two variables, since moving a register waits for its load.
     """
     K = eighths * 8
     DEPTH: gl.constexpr = BLOCK_K // num_warps
@@ -110,8 +111,8 @@ def gemm_streamed(
     COPIED: gl.constexpr = gl.BlockedLayout([1, 1, 8], [1, 32 // LANES, LANES], [num_warps, 1, 1], [2, 1, 0])
     first_n = gl.program_id(0) * BLOCK_N
 
-    # Columns past the end are the last one: their loads stay in bounds, and they are never stored. Rows of a past the
-    # end are not read: copies of one row, by all programs at once, wait for each other.
+    # Columns past the end are replaced by the last one: their loads stay in bounds, and they are not stored. Rows of a
+    # past the end are not read: copies of one row by all programs at once would wait for each other.
     n, bk = offsets(BLOCK_N, DEPTH, B)
     b_tile = b + gl.minimum(first_n + n, N - 1).to(gl.int64) * bn_eighths * 8 + bk
     b_even = load_b(b_tile, 0, bk, K, BLOCK_K)

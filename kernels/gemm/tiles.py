@@ -1,4 +1,4 @@
-"""A program a tile of the product, through pointers: what runs on any card, and on tensors of any strides."""
+"""Variant `tiles`: a program for each tile, through pointers. It runs on any card, on tensors with any strides."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def gemm_tiles(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
     WHOLE_K: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """A program a tile, or a slice of one along K, through pointers: any strides, any card."""
+    """Compute a tile, or a slice of it along K."""
     slot = tl.program_id(0)
     first_m, first_n = corner_of(slot // SPLIT_K, M, N, group_m, BLOCK_M, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
     first = steps * (slot % SPLIT_K) // SPLIT_K
     end = steps * (slot % SPLIT_K + 1) // SPLIT_K
 
-    # Rows past the end wrap around: their loads stay in bounds without a mask in the loop, and are never stored.
+    # Rows past the end wrap around: their loads stay in bounds without a mask in the loop, and are not stored.
     # 64-bit offsets: one matrix may hold more than 2^31 elements.
     m = ((first_m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)
     n = ((first_n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)
@@ -40,8 +40,8 @@ def gemm_tiles(
         a_tile += (first * BLOCK_K).to(tl.int64) * stride_ak
         b_tile += (first * BLOCK_K).to(tl.int64) * stride_bk
 
-    # The loop that num_stages pipelines: while the tensor cores work on one step, the next num_stages - 1 steps
-    # are on their way from device memory into shared memory.
+    # num_stages pipelines this loop: while the tensor cores multiply one step, the next num_stages - 1 steps are in
+    # flight from device memory to shared memory.
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for step in range(first, end):
         if WHOLE_K:

@@ -1,4 +1,4 @@
-"""Few rows or columns, by the threads themselves: the launch of the device code in `shared.vectors`."""
+"""Variant `vectors`: few rows or columns, computed by the threads. Its device code is in `shared.vectors`."""
 
 from __future__ import annotations
 

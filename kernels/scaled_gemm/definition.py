@@ -1,14 +1,13 @@
 """Matrix product of 8-bit floats: out (M, N) = a (M, K) @ b (K, N), scaled in fp32, rounded to 16 bits.
 
-An e4m3 float has 4 bits of precision and reaches 448, so every tensor, or every block of one, comes with the number
-that its elements were divided by. Beside bf16 the bytes halve and the tensor cores run twice as fast, which leaves half
-the time for everything that is not a product: waiting, scaling, rounding, storing.
+An e4m3 float has 4 bits of precision and reaches 448, so each tensor, or each block of it, comes with the number by
+which its elements were divided. The product reads M K + K N bytes, half of bf16's, and tensor cores run twice as fast,
+which leaves half the time for waiting, scaling, rounding and storing.
 
-Two things are new, besides. Hopper's tensor cores want both operands with K contiguous: a as it lies, b as the
-transpose of a contiguous matrix, which is how `torch.nn.Linear` keeps its weights. And they add 8-bit products in
-fewer bits than fp32 has (14, found DeepSeek-AI, "DeepSeek-V3", section 3.3.2, 2024), so that a sum in fp32 has to leave
-them from time to time, for registers that the threads add up: `accumulate` says whether it does. What may be tried
-stands in `rules.scaled_space`, what runs untuned in `rules.scaled_default`.
+Hopper's tensor cores take both operands with K contiguous: a as it lies, and b as the transpose of a contiguous matrix,
+which is how `torch.nn.Linear` keeps its weights. They add 8-bit products in fewer bits than fp32 has (14 according to
+DeepSeek-AI, "DeepSeek-V3", section 3.3.2, 2024), so a sum in fp32 moves to registers from time to time; `accumulate`
+says whether it does. `space` states the feasible configs, `default` the config that runs untuned.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from tuner.kernels.spec import (
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
-    """a (M, K), b (K, N) as the transpose of a contiguous matrix, their scales, out (M, N).
+    """Return a (M, K), b (K, N) as the transpose of a contiguous matrix, their scales, and out (M, N).
 
-    Scales of blocks lie as torch's own product wants them: column by column, like b itself.
+    Scales of blocks lie column by column, like b, which is how torch's own product takes them.
     """
     M, N, K = problem.sizes
     sizes = ((M, cdiv(K, BLOCK)), (cdiv(K, BLOCK), cdiv(N, BLOCK)))
@@ -63,14 +62,14 @@ def operands(problem: Problem) -> Mapping[str, Operand]:
 
 
 def draw_scales(scales: Any, generator: Any) -> object:
-    """Positive, and further apart than any rounding: one taken for another shows."""
+    """Fill scales with numbers further apart than any rounding, so that a wrong scale is a wrong result."""
     return scales.uniform_(0.5, 2.0, generator=generator)
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """The slices' sums, and how many slices of each tile have arrived; for programs that stay, a counter each.
+    """Return the partial sums of slices, and counters: of arrived slices for each tile, or one for each program.
 
-    Warps with roles that share tiles leave at most one unfinished sum a program, and tell of it in halves.
+    With roles for warps, each program leaves at most one unfinished sum, which it signals in halves.
     """
     split_k, tiles = config["SPLIT_K"], tile_count(problem, config)
     if config["VARIANT"] == "specialized" and split_k > 1:
@@ -86,7 +85,7 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """Two variants need what descriptors can describe; other tensors of the same problem go through pointers."""
+    """Return the launch of a variant; `tiles` runs on tensors that descriptors cannot describe."""
     M, N, _ = problem.sizes
     if M == 0 or N == 0:
         return ()
@@ -103,17 +102,20 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
 
 
 def in_columns(scales: Any) -> bool:
-    """Whether the copy engine can take scales of blocks from a whole column at once, as torch wants them to lie.
+    """Return whether the copy engine can read scales of blocks by columns, as torch takes them.
 
-    Each has to begin at a multiple of 16 bytes: from 301 rows one after the other it takes an illegal instruction.
+    Each column begins at a multiple of 16 bytes; the copy engine fails with an illegal instruction otherwise.
     """
     columns = scales.stride(0) == 1 and scales.stride(1) * itemsize("fp32") % 16 == 0
     return bool(columns and scales.data_ptr() % 16 == 0)
 
 
 def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What replaces a config whose descriptors cannot be: the same tile; for warps with roles, one that fits eight,
-    whole, since the workspace has no room for slices."""
+    """Return the config of `tiles` that replaces one that needs descriptors.
+
+    It has the same tile; instead of warps with roles, a whole tile that fits eight warps, since the workspace has no
+    room for slices.
+    """
     if config["VARIANT"] == "persistent":
         return config
     return {**config, "BLOCK_N": BLOCK, "SPLIT_K": 1, "num_warps": 8, "num_stages": 4}
@@ -130,9 +132,14 @@ KERNEL = Kernel(
         ),
         dtypes=("fp8e4m3",),
         attributes=(
-            Attribute("scales", ("tensor", "block"), "tensor", help="one each, or of 1 x 128 of a and 128 x 128 of b"),
             Attribute(
-                "accumulate", ("fp32", "fast"), "fp32", help="fast: sums stay in the tensor cores; not of blocks"
+                "scales",
+                ("tensor", "block"),
+                "tensor",
+                help="one of each factor, or of blocks of 1 x 128 of a and 128 x 128 of b",
+            ),
+            Attribute(
+                "accumulate", ("fp32", "fast"), "fp32", help="fast: sums stay in the tensor cores; not with block"
             ),
             Attribute("out_dtype", ("bf16", "fp16"), "bf16", help="dtype of out"),
         ),
@@ -144,7 +151,8 @@ KERNEL = Kernel(
             Knob(
                 "VARIANT",
                 tuple(VARIANTS),
-                "a program a tile; programs that stay (Hopper on), their warps with roles or not; no tensor cores",
+                "tiles: a program for each tile; persistent: programs that stay (Hopper on); specialized: with roles "
+                "for warps; vectors: no tensor cores",
                 "tiles",
             ),
             Knob(

@@ -1,4 +1,4 @@
-"""The two factors of a scaled product as every variant takes them: rows along K, with their scales."""
+"""Factors of a scaled product as each variant takes them: rows along K, with their scales."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tuner.kernels.spec import Problem
 
 @dataclass(frozen=True)
 class Rows:
-    """One factor of the product as rows along K, whose elements are neighbours, and their scales.
+    """One factor of the product as rows of contiguous elements along K, and their scales.
 
-    `share`: how many rows have a scale together; 0 for all, and all along K.
+    `share`: number of rows that share a scale; 0 if the matrix has one scale.
     """
 
     matrix: Any
@@ -26,14 +26,14 @@ class Rows:
     share: int
 
     def lies(self, K: int, block_k: int) -> tuple[Any, list[int], list[int], list[int]]:
-        """What describes it to the copy engine: sizes, strides, and the block of a step."""
+        """Return the arguments of its descriptor: matrix, sizes, strides, and the block of a step."""
         return self.matrix, [self.count, K], [self.stride, 1], [self.block, block_k]
 
 
 def factors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> tuple[Rows, Rows]:
-    """a, and b by its columns; or these and a, where a has too few rows for the tensor cores.
+    """Return a and b by its columns, left factor first; b is the left one if a has too few rows for wgmma.
 
-    Theirs is the left factor's 64 rows, and out's transpose is b's times a's.
+    wgmma takes 64 rows of the left factor, and the transpose of out is b's transpose times a's.
     """
     M, N, _ = problem.sizes
     a, b, scale_a, scale_b = (tensors[name] for name in ("a", "b", "scale_a", "scale_b"))
@@ -47,7 +47,7 @@ def factors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, A
 
 
 def compiled_in(problem: Problem, config: Mapping[str, Any], left: Rows, right: Rows) -> dict[str, Any]:
-    """What both variants in Triton are compiled with."""
+    """Return what both variants in Triton are compiled with."""
     leave = problem["scales"] == "tensor" and problem["accumulate"] == "fp32"
     return {
         **{name: config[name] for name in ("BLOCK_K", "SPLIT_K", "num_warps", "num_stages")},

@@ -1,4 +1,4 @@
-"""A scaled product by programs that stay, through tensor descriptors: for cards with a copy engine, from Hopper on."""
+"""Variant `persistent`: one or two programs for each multiprocessor, through tensor descriptors; from Hopper on."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def scaled_persistent(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
     SWAPPED: tl.constexpr, SHARE_A: tl.constexpr, SHARE_B: tl.constexpr, IMPRECISE: tl.constexpr,
 ):  # fmt: skip
-    """A program a multiprocessor, or two, which takes one tile or slice after the other, through tensor descriptors.
+    """Compute one tile or slice after the other.
 
-    As in gemm: the copy engine computes the addresses and fills in zeros past the edges, and in one flattened loop the
-    loads of the next tile begin while this one ends.
+    The copy engine computes the addresses and fills in zeros past the edges. The loops over tiles and steps are
+    flattened into one: the loads of the next tile begin while this one ends.
     """
     steps = tl.cdiv(K, BLOCK_K)
     for slot in tl.range(tl.program_id(0), slots, tl.num_programs(0), flatten=True):

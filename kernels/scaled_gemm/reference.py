@@ -1,4 +1,4 @@
-"""What scaled_gemm is compared with: its definition in torch, and the vendor's kernel."""
+"""Reference of scaled_gemm in fp32, and the vendor's kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.kernels.spec import Problem
 
 
 def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
-    """In fp32, where products of 8-bit floats are exact."""
+    """Return the product in fp32, where products of 8-bit floats are exact."""
     _, N, K = problem.sizes
     a, b = tensors["a"][rows].float(), tensors["b"].float()
     scale_a, scale_b = tensors["scale_a"], tensors["scale_b"]
@@ -22,7 +22,7 @@ def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapp
 
 
 def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
-    """`torch._scaled_mm`, which is cuBLAS; where it refuses, the product of what the 8-bit floats stand for."""
+    """Run `torch._scaled_mm`, which calls cuBLAS; if it refuses, the reference."""
     import torch
 
     out = tensors["out"]
@@ -34,10 +34,10 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
 
 
 def vendor_can(problem: Problem, out: Any) -> bool:
-    """What torch takes; of blocks, what cuBLAS multiplies.
+    """Return whether `torch._scaled_mm` computes a problem.
 
-    With scales of blocks torch 2.11 passes on what cuBLAS 13.0 refuses (M = 1 to 3, 17, 130; it takes 16 and 128) or
-    multiplies wrongly (K = 528, whose scales are not padded to four along K; H200, 2026-11-28).
+    With scales of blocks, torch passes on problems that cuBLAS refuses (M is no multiple of 16) or computes wrongly
+    (K is no multiple of four blocks).
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What the variants of a scaled product share: which scales are a tile's."""
+"""Device functions of several variants of scaled_gemm: the scales of a tile."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import triton.language as tl
 
 @triton.jit
 def scales_of(scales, first, M, stride, SHARE: tl.constexpr, ROWS: tl.constexpr, AXIS: tl.constexpr):
-    """Where the rows of a tile (columns: AXIS 1) have their scales in the first block along K, SHARE of them one.
+    """Return pointers to the scales of a tile's rows (AXIS 0) or columns (AXIS 1) in the first block along K.
 
-    What a tile shares is a single number; SHARE 0 is a scale for everything.
+    SHARE rows have one scale: a tile within them has a single one. SHARE 0 is one scale for the matrix.
     """
     at = scales
     if SHARE > 0 and SHARE % ROWS == 0:
@@ -23,7 +23,7 @@ def scales_of(scales, first, M, stride, SHARE: tl.constexpr, ROWS: tl.constexpr,
 
 @triton.jit
 def added(acc, a_rows, b_rows, by_a, by_b, OF_BLOCKS: tl.constexpr, IMPRECISE: tl.constexpr):
-    """A sum and one step's products more, scaled if blocks have scales of their own."""
+    """Return the sum with the products of one more step, scaled if blocks have scales."""
     if OF_BLOCKS:
         acc += tl.dot(a_rows, b_rows.T) * (by_a * by_b)
     else:

@@ -1,4 +1,4 @@
-"""What may be tried of scaled_gemm: the single statement of which configs are valid, variant by variant."""
+"""Feasible configs of scaled_gemm: the single statement of the rules, by variant."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tuner.kernels.shared.tiling import accumulators_fit, has_steps, slices_fill
 from tuner.kernels.spec import Limits, Problem, Value, itemsize
 
 BLOCK = 128
-"""Columns of a, and rows and columns of b, that share a scale; and how many products the tensor cores add up before
-fp32 takes over."""
+"""Number of columns of a, and of rows and columns of b, that share a scale; and number of products that the tensor
+cores add up before the sum moves to fp32."""
 
 
 def swapped(config: Mapping[str, Any]) -> bool:
-    """Whether b is on the left."""
+    """Return whether b is the left factor, and the output is computed transposed."""
     return bool(config["BLOCK_M"] < 64 <= config["BLOCK_N"])
 
 
 DESCRIBED = ("persistent", "specialized")
-"""The variants that go through descriptors, by programs that stay."""
+"""Variants that read through descriptors, with persistent programs."""
 
 SIDES = (16, 32, 64, 128, 256)
-"""Rows and columns of tiles that the tensor cores multiply."""
+"""Numbers of rows and columns of the tiles that tensor cores multiply."""
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "tiles": {
@@ -58,15 +58,16 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "num_stages": (1,),
     },
 }
-"""The choices that each variant has a use for."""
+"""Choices of each variant; a knob that is missing has all its choices."""
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a config is feasible."""
     return (
-        # Tensor cores multiply e4m3 from Ada on; before, no instruction even converts it.
+        # Tensor cores multiply e4m3 from Ada on; earlier cards do not even convert it.
         limits.capability >= (8, 9)
         and suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
-        # A step along K has one scale of each block.
+        # A step along K lies in one block of scales.
         and (problem["scales"] == "tensor" or config["BLOCK_K"] <= BLOCK)
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
@@ -75,24 +76,24 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
 
 
 def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the kernel that goes through pointers."""
+    """Return whether the kernel that reads through pointers can run a config."""
     # wgmma reads shared memory, so the step in use stays there; older instructions copy it to registers first.
     buffers = config["num_stages"] - (0 if wgmma(config, limits) else 1)
     return sums_fit(problem, config, limits) and buffers * stage_bytes(problem, config) <= limits.shared_bytes
 
 
 def wgmma(config: Mapping[str, Any], limits: Limits) -> bool:
-    """Whether Hopper's own instruction does it: four warps, and 64 rows on the left."""
+    """Return whether Hopper's wgmma multiplies: it takes four warps, and 64 rows of the left factor."""
     return limits.capability[0] == 9 and max(config["BLOCK_M"], config["BLOCK_N"]) >= 64 and config["num_warps"] >= 4
 
 
 def sums_fit(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """As in gemm, of more sums."""
+    """Return whether the sums of a tile fit the registers."""
     return accumulators_fit(problem, config, limits, sums_held(problem, config, limits))
 
 
 def sums_held(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
-    """fp32 sums in registers at once: a tile's, and those that are still being added up by the tensor cores."""
+    """Return the number of fp32 sums held at once: a tile's, and those that the tensor cores still add up."""
     tile = config["BLOCK_M"] * config["BLOCK_N"]
     if problem["scales"] == "block":
         return 2 * tile
@@ -103,30 +104,32 @@ def sums_held(problem: Problem, config: Mapping[str, Any], limits: Limits) -> in
 
 
 def descriptors_can(problem: Problem, limits: Limits) -> bool:
-    """The copy engine came with Hopper, and wants every row aligned to 16 bytes."""
+    """Return whether the copy engine, which Hopper introduced, can read the operands: rows aligned to 16 bytes."""
     _, N, K = problem.sizes
     rows = K * itemsize(problem.dtype), N * itemsize(problem["out_dtype"])
     return limits.capability >= (9, 0) and all(row % 16 == 0 for row in rows)
 
 
 def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of the persistent kernel."""
+    """Return whether the persistent kernel can run a config."""
     tile, programs = config["BLOCK_M"] * config["BLOCK_N"], config["PROGRAMS"]
     shared = config["num_stages"] * stage_bytes(problem, config) + tile * itemsize(problem["out_dtype"])
     registers = sums_held(problem, config, limits) + 48 * config["num_warps"] * limits.warp_size
     return (
         descriptors_can(problem, limits)
         and sums_fit(problem, config, limits)
-        # Two programs overlap one's waiting with the other's products, if they fit: each takes 1 KB for the system,
-        # and some 48 registers a thread beside its sums.
+        # If two programs fit a multiprocessor, one multiplies while the other waits. Each takes 1 KB of shared memory
+        # for the system, and about 48 registers of each thread beside its sums.
         and programs * (shared + 1024) <= limits.shared_bytes + 1024
         and (programs == 1 or programs * registers <= limits.registers_per_sm)
     )
 
 
 def roles_can(problem: Problem, limits: Limits) -> bool:
-    """Whether warps with roles have a use: wgmma is Hopper's alone, and busy all the time with sums that stay there. Of
-    blocks, the scales of a come in columns of M, each aligned to 16 bytes."""
+    """Return whether warps with roles help: on Hopper, if sums leave the tensor cores.
+
+    With scales of blocks, those of a are read as columns of M numbers, each aligned to 16 bytes.
+    """
     return (
         descriptors_can(problem, limits)
         and limits.capability[0] == 9
@@ -135,14 +138,14 @@ def roles_can(problem: Problem, limits: Limits) -> bool:
 
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """What is asked of a tile of the kernel whose warps have roles."""
+    """Return whether the kernel whose warps have roles can run a config."""
     step_bytes = stage_bytes(problem, config)
     if problem["scales"] == "block":
         step_bytes += config["BLOCK_M"] * itemsize("fp32")
     store_bytes = config["BLOCK_M"] * BLOCK * itemsize(problem["out_dtype"])
     return (
         roles_can(problem, limits)
-        # Of blocks, two products a step take turns with their sums: 4096^3 takes 196 us so, and 118 (H200, 2026-11-28).
+        # With scales of blocks, two products in a step take turns with their sums, which is slower than one.
         and (problem["scales"] == "tensor" or config["BLOCK_N"] == BLOCK)
         and config["num_stages"] * step_bytes + store_bytes + 1024 <= limits.shared_bytes
     )
@@ -157,5 +160,5 @@ _CAN = {
 
 
 def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
+    """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
     return has_steps(problem, config) and slices_fill(problem, config, limits)

@@ -1,11 +1,9 @@
-"""A scaled product by warps with roles of their own: where tensor cores must not keep a sum for long, on Hopper.
+"""Variant `specialized`: warps with roles, for sums that leave the tensor cores every 128 products; on Hopper.
 
-A sum that leaves them every 128 products is added up by the threads, which meanwhile issue none. In one group of warps
-the two take turns. Two groups that wait for nothing but their operands fall out of step by themselves: one adds while
-the other one multiplies. What a group does between its sums and its next products is what the tensor cores may miss:
-so all waiting and counting is done while products are under way. (To hand the tensor cores over by barriers, when a
-step's products are done or half of them, takes 8 to 30 % longer; to hold two steps' products, so that one group does
-both at once, takes more registers than there are. H200, 2026-11-28.)
+Threads add up such sums, and issue no products meanwhile: in one group of warps, adding and multiplying take turns. Two
+groups that wait only for their operands fall out of step by themselves, and one adds while the other multiplies. The
+tensor cores are idle while a group is between its sums and its next products, so all waiting and counting is done while
+products run.
 """
 
 from __future__ import annotations
@@ -43,22 +41,22 @@ from tuner.kernels.spec import Launch, Problem, cdiv
 
 @gluon.constexpr_function
 def sums_layout(columns):
-    """Where the four warps of a group hold a sum of so many columns: as wgmma leaves that of 8-bit floats."""
+    """Return the layout in which wgmma leaves a sum of 8-bit floats of `columns` columns in a group's four warps."""
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 32])
 
 
 @gluon.jit
 def products_of(a, b, like):
-    """One step's products, which are under way."""
+    """Issue one step's products. Return them before they are complete."""
     return warpgroup_mma(a, b.permute((1, 0)), gl.zeros_like(like), use_acc=False, is_async=True)
 
 
 @gluon.jit
 def promoted(acc, products, by_a, by_b):
-    """A sum and one step's products more, which leave the tensor cores here; times their scales, if they have any.
+    """Return the sum with one step's products, which leave the tensor cores here, times their scales if they have any.
 
-    The sum is waited for, though nothing is under way, so that it is up to date before more products are issued: else
-    those of two steps would be held beside it.
+    The last wait completes the sum before more products are issued; otherwise registers would hold the products of two
+    steps beside it.
     """
     products = warpgroup_mma_wait(0, deps=[products])
     acc += products * gl.expand_dims(by_a * by_b, 1) if by_a is not None else products
@@ -71,7 +69,7 @@ def fetch(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SHARED: gl.constexpr, OF_BLOCKS: gl.constexpr,
 ):  # fmt: skip
-    """Keeps STAGES steps on their way, over the ends of tiles: a, b, and of blocks the scales of a's rows."""
+    """Keep STAGES steps in flight, across tiles: a, b, and with scales of blocks the scales of a's rows."""
     SCALE_BYTES: gl.constexpr = 4 * BLOCK_M if OF_BLOCKS else 0
     steps = gl.cdiv(K, BLOCK_K)
     step = 0
@@ -95,7 +93,7 @@ def left_or_whole(
     acc, partials, column, begun, ends,
     GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
 ):  # fmt: skip
-    """128 columns of a sum with what the program before left of them; where they do not end here, left in turn."""
+    """Return 128 columns of a sum plus those of the program before; write them if the next program ends the tile."""
     as_gemms = gl.convert_layout(acc, gemms_layout(128), assert_trivial=True)
     if begun:
         as_gemms = joined(as_gemms, partials, column, GROUP, BLOCK_M, BLOCK_N)
@@ -111,11 +109,10 @@ def multiply(
     GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SHARED: gl.constexpr, OF_BLOCKS: gl.constexpr,
 ):  # fmt: skip
-    """The upper or the lower half of every tile, 128 columns at a time; of blocks a tile has no more.
+    """Compute the upper or lower half of each tile, 128 columns at a time; with scales of blocks a tile has no more.
 
-    The scales of a's rows come with them: all programs are at the same block, so that each has to come from memory,
-    and a step that asked for its own would last as long as that takes. Those of b are neighbours along K, and mostly
-    in L1.
+    The scales of a's rows are copied with the rows: all programs are at the same block along K, so each scale comes
+    from memory, and a step that loaded its own would wait for it. Those of b are neighbours along K, mostly in L1.
     """
     gl.static_assert(BLOCK_N == 128 or not OF_BLOCKS)
     ROWS: gl.constexpr = BLOCK_M // 2
@@ -177,9 +174,10 @@ def scaled_specialized(
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SHARED: gl.constexpr, OF_BLOCKS: gl.constexpr,
 ):  # fmt: skip
-    """Persistent, with b as its rows (N, K). Of blocks `scale_a` describes all scales of a as one row.
+    """Start the roles of a persistent program, with b as its rows (N, K).
 
-    SHARED, the steps along K of all tiles are cut into an even share for each program, as gemm's stream_k cuts some.
+    With scales of blocks, `scale_a` describes all scales of a as one row. With SHARED, the steps along K of all tiles
+    are cut into an even share for each program.
     """
     a_tiles = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)
     b_tiles = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)
@@ -191,7 +189,7 @@ def scaled_specialized(
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
-        mbarrier.init(free.index(stage), count=2)  # both groups are done with it
+        mbarrier.init(free.index(stage), count=2)  # both groups have read it
         mbarrier.init(full.index(stage), count=1)
     fence_async_shared()
     gl.warp_specialize(
@@ -206,7 +204,7 @@ def scaled_specialized(
                      BLOCK_M, BLOCK_N, BLOCK_K, STAGES, SHARED, OF_BLOCKS)),
         ],
         [4, 1],
-        [240, 24],  # of 65,536 registers; the first group gets the 248 a thread that this leaves
+        [240, 24],  # registers of a thread; the first group gets the rest of 65,536, 248 for each thread
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A program a tile of a scaled product, through pointers: what runs on any card that multiplies 8-bit floats."""
+"""Variant `tiles`: a program for each tile, through pointers. It runs on any card that multiplies 8-bit floats."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def scaled_tiles(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
     WHOLE_K: tl.constexpr, SHARE_A: tl.constexpr, SHARE_B: tl.constexpr, IMPRECISE: tl.constexpr,
 ):  # fmt: skip
-    """A program a tile, or a slice of one along K, through pointers. b is given as its rows (N, K), as it lies."""
+    """Compute a tile, or a slice of it along K. b is given as its rows (N, K), as it lies."""
     slot = tl.program_id(0)
     first_m, first_n = corner_of(slot // SPLIT_K, M, N, group_m, BLOCK_M, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
     first = steps * (slot % SPLIT_K) // SPLIT_K
     end = steps * (slot % SPLIT_K + 1) // SPLIT_K
 
-    # Rows past the end wrap around: their loads stay in bounds without a mask, and are never stored.
+    # Rows past the end wrap around: their loads stay in bounds without a mask, and are not stored.
     m = ((first_m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)
     n = ((first_n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)
     k = tl.arange(0, BLOCK_K)
@@ -41,7 +41,7 @@ def scaled_tiles(
         a_tile += first * BLOCK_K
         b_tile += first * BLOCK_K
 
-    # Scales are loaded a step ahead: the products of a step would else wait for them.
+    # Scales are loaded a step ahead, so that the products of a step do not wait for them.
     at_a = scales_of(scale_a, first_m, M, stride_sam, SHARE_A, BLOCK_M, 0)
     at_b = scales_of(scale_b, first_n, N, stride_sbn, SHARE_B, BLOCK_N, 1)
     block = first * BLOCK_K // 128

@@ -1,4 +1,4 @@
-"""Few rows or columns, by the threads themselves: the launch of the device code in `shared.vectors`."""
+"""Variant `vectors`: few rows or columns, computed by the threads. Its device code is in `shared.vectors`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.kernels.spec import Launch, Problem
 
 
 def vectors(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
-    """By gemm's kernel: both factors lie along K."""
+    """Launch the kernel that gemm has too: both factors lie along K."""
     a, b, out, scale_a, scale_b = (tensors[name] for name in ("a", "b", "out", "scale_a", "scale_b"))
     strides = [tensor.stride(dim) for tensor in (a, b, out) for dim in (0, 1)]
     return Launch(

@@ -1,4 +1,4 @@
-"""Copies into shared memory by threads, which need not wait for them, by the names of Triton 3.6 and 3.7."""
+"""Asynchronous copies into shared memory by threads, by their names in Triton 3.6 and 3.7."""
 
 from __future__ import annotations
 

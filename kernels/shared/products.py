@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def corner_of(tile, M, N, group_m, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """First row and column of a tile.
+    """Return the first row and column of a tile.
 
     Programs run roughly in order. Walking `group_m` rows of tiles column by column keeps the rows of a and the columns
     of b that running programs share in L2, where a row-by-row walk would stream all of b.
@@ -22,14 +22,14 @@ def corner_of(tile, M, N, group_m, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr)
 
 @triton.jit
 def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """The sum of all slices of a tile, and whether it is all there: only the last slice to arrive has it.
+    """Return the sum of all slices of a tile, and whether it is complete: only the last slice to arrive has it.
 
-    SPLIT_K slots one after the other are a tile's. Each leaves its sum for the others; the last one adds them up in
-    their order, not in that of their arrival, so that every run gives the same bits.
+    SPLIT_K successive slots are a tile. Each writes its sum to the workspace. The last one adds them in the order of
+    their slots, not of their arrival, so that every run gives the same bits.
     """
     within = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     tl.store(partials + slot.to(tl.int64) * (BLOCK_M * BLOCK_N) + within, acc)
-    tl.debug_barrier()  # all of it is written before one thread says so
+    tl.debug_barrier()  # all threads have written before one counts the slice
     counter = arrived + slot // SPLIT_K
     last = tl.atomic_add(counter, 1, sem="acq_rel") == SPLIT_K - 1
     if last:
@@ -47,7 +47,7 @@ def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.cons
 
 @triton.jit
 def finished(acc, bias, n, N, ACTIVATION: tl.constexpr):
-    """What becomes of a sum before it is rounded: act(sum + bias)."""
+    """Return act(sum + bias), which is then rounded to the dtype of the output."""
     if bias is not None:
         acc += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
     if ACTIVATION == "silu":

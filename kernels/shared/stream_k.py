@@ -17,13 +17,13 @@ from tuner.kernels.shared import tma
 
 @gluon.constexpr_function
 def sums_layout(columns):
-    """Where the four warps of a group hold a sum of so many columns: as wgmma leaves it."""
+    """Return the layout in which wgmma leaves a sum of `columns` columns in the four warps of a group."""
     return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
 
 
 @gluon.jit
 def share_of(shared, steps):
-    """From where to where the steps along K of all `shared` tiles, one tile after the other, are this program's."""
+    """Return the first step of this program, and the one after its last, among the steps of all shared tiles."""
     program = gl.program_id(0)
     each = shared * steps // gl.num_programs(0)
     more = shared * steps % gl.num_programs(0)
@@ -32,7 +32,7 @@ def share_of(shared, steps):
 
 @gluon.jit
 def pieces_of(tiles, shared, steps, STREAM_K: gl.constexpr):
-    """How many pieces this program has: of shared tiles first, then whole ones."""
+    """Return the number of this program's pieces: of shared tiles first, then whole tiles."""
     count = gl.cdiv(tiles - shared - gl.program_id(0), gl.num_programs(0))
     if STREAM_K:
         first, end = share_of(shared, steps)
@@ -42,9 +42,10 @@ def pieces_of(tiles, shared, steps, STREAM_K: gl.constexpr):
 
 @gluon.jit
 def piece_of(nth, shared, steps, STREAM_K: gl.constexpr):
-    """The nth piece of this program: its tile, its first step along K, and the one after its last.
+    """Return the nth piece of this program: its tile, its first step along K, and the one after its last.
 
-    A share is walked from its end. So what the next program waits for is done first, and what this one waits for last.
+    A share is walked from its end: the piece that the next program waits for comes first, and the piece for which this
+    program waits comes last.
     """
     programs = gl.num_programs(0)
     tile, first, end = shared + gl.program_id(0) + nth * programs, 0, steps
@@ -61,7 +62,7 @@ def piece_of(nth, shared, steps, STREAM_K: gl.constexpr):
 
 @gluon.jit
 def put(sums, out, staging, m, n, STORES: gl.constexpr):
-    """Stores a sum through `staging`, at once or in halves. The copy engine may still be at it afterwards."""
+    """Store a sum through `staging`, at once or in halves; the copy engine may still be writing on return."""
     if STORES == 1:
         tma.store_wait(0)
         staging.store(sums.to(out.dtype))
@@ -76,10 +77,10 @@ def put(sums, out, staging, m, n, STORES: gl.constexpr):
 
 @gluon.jit
 def place_of(program, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, WIDTH: gl.constexpr):
-    """Where a program's group leaves its sums of WIDTH columns from `column` on: offsets into the workspace.
+    """Return the offsets in the workspace of a group's sums of WIDTH columns from `column` on.
 
-    In the order in which its threads hold them, so that a warp writes and reads 256 bytes in a row: of each eight
-    columns lane 4 r + c has 2 c and 2 c + 1, in rows r and r + 8 of its warp's sixteen.
+    Sums lie in the order in which threads hold them, so that a warp writes and reads 256 contiguous bytes: of each
+    eight columns, lane 4 r + c holds 2 c and 2 c + 1 in rows r and r + 8 of its warp's sixteen.
     """
     row = gl.arange(0, BLOCK_M // 2, gl.SliceLayout(1, sums_layout(WIDTH)))[:, None]
     n = gl.arange(0, WIDTH, gl.SliceLayout(0, sums_layout(WIDTH)))[None, :]
@@ -90,28 +91,28 @@ def place_of(program, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_
 
 @gluon.jit
 def leave(sums, partials, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
-    """Leaves sums, from `column` of a tile on, for the next program, which has the tile's last step."""
+    """Write sums, from `column` of a tile on, for the next program, which has the tile's last step."""
     place = place_of(gl.program_id(0), column, GROUP, BLOCK_M, BLOCK_N, sums.shape[1])
     gl.store(partials + place, sums)
 
 
 @gluon.jit
 def joined(sums, partials, column, GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
-    """With what the program before this one left."""
+    """Return sums plus those that the program before this one wrote."""
     place = place_of(gl.program_id(0) - 1, column, GROUP, BLOCK_M, BLOCK_N, sums.shape[1])
     return sums + gl.load(partials + place, cache_modifier=".cg")
 
 
 @gluon.jit
 def tell(arrived, GROUP: gl.constexpr):
-    """Says that all of what this group leaves is there."""
+    """Signal that all sums of this group are written."""
     tl.debug_barrier()
     gl.atomic_xchg(arrived + 2 * gl.program_id(0) + GROUP, 1, sem="release")
 
 
 @gluon.jit
 def wait_for_other(arrived, GROUP: gl.constexpr):
-    """Until the program before this one told: which waits for nobody before that."""
+    """Wait for the signal of the program before this one, which waits for no other before it signals."""
     while gl.atomic_cas(arrived + 2 * (gl.program_id(0) - 1) + GROUP, 1, 0, sem="acquire") == 0:
         pass
     tl.debug_barrier()

@@ -1,4 +1,4 @@
-"""The copy engine's commands, by the names of Triton 3.6 and 3.7: 3.8 renamed them, and 3.9 refuses the old ones."""
+"""Commands of the copy engine (TMA), by their names in Triton 3.6 and 3.7; 3.8 renamed them and 3.9 has no old ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A product with few rows or columns, by the threads themselves: where the reading of one matrix is all the time."""
+"""A product with few rows or columns, computed by the threads themselves.
+
+The product moves M K + K N + M N elements and does 2 M N K operations. With M = 1 that is one product and one sum for
+each element of b, so reading b is all the time. Tensor cores would compute a tile of 16 rows, of which 15 are missing,
+from operands in shared memory; here each thread multiplies what it loads in registers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from tuner.kernels.shared.products import finished
 
 @triton.jit
 def read(tile, there, WHOLE_K: tl.constexpr, ONCE: tl.constexpr):
-    """What is read ONCE leaves the cache first, so that what others wrote there need not go to memory for it."""
+    """Load values as fp32; values that are read ONCE are evicted from the cache first, so that others stay there."""
     LEAVES: tl.constexpr = "evict_first" if ONCE else ""
     if WHOLE_K:
         values = tl.load(tile, eviction_policy=LEAVES)
@@ -21,7 +26,7 @@ def read(tile, there, WHOLE_K: tl.constexpr, ONCE: tl.constexpr):
 
 @triton.jit
 def thread_sums(products, RUN: tl.constexpr, THREADS: tl.constexpr):
-    """Of products (rows, columns, depth) what each of THREADS threads along K has, in runs of RUN, added up."""
+    """Return the sum of each of THREADS threads along K over its runs of RUN products (rows, columns, depth)."""
     ROWS: tl.constexpr = products.shape[0]
     COLUMNS: tl.constexpr = products.shape[1]
     DEPTH: tl.constexpr = products.shape[2]
@@ -36,16 +41,14 @@ def gemm_vectors(
     RUN: tl.constexpr, THREADS: tl.constexpr, A_ONCE: tl.constexpr, B_ONCE: tl.constexpr,
     B_IS_WIDER: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Every thread multiplies what it loads and adds it up; the sums of all are added once, after the loop.
+    """Multiply what each thread loads and add it up; the threads' sums are added once, after the loop.
 
-    A tensor core wants its operands in shared memory and 16 rows of them. Where there are fewer, the way through
-    shared memory costs more than the products, which are exact in fp32 here. 8-bit floats have scales, one of each
-    factor.
+    Products are exact in fp32. 8-bit floats have one scale for each factor.
     """
     tiles_m = tl.cdiv(M, BLOCK_M)
     first_m = tl.program_id(0) % tiles_m * BLOCK_M
     first_n = tl.program_id(0) // tiles_m * BLOCK_N
-    # Rows past the end wrap around, as in every variant: in bounds without a mask, and never stored.
+    # Rows past the end wrap around, as in each variant: in bounds without a mask, and not stored.
     m = ((first_m + tl.arange(0, BLOCK_M)) % M).to(tl.int64)[:, None, None]
     n = ((first_n + tl.arange(0, BLOCK_N)) % N).to(tl.int64)[None, :, None]
     k = tl.arange(0, BLOCK_K)[None, None, :]
@@ -55,7 +58,7 @@ def gemm_vectors(
     acc = tl.zeros((BLOCK_M, BLOCK_N, THREADS), dtype=tl.float32)
     for start in range(0, K, BLOCK_K):
         there = k < K - start
-        if B_IS_WIDER:  # Triton multiplies where the second lies, the wider one
+        if B_IS_WIDER:  # Triton multiplies in the layout of the second load, which is the wider factor's
             a_values = read(a_tile, there, WHOLE_K, A_ONCE)
             b_values = read(b_tile, there, WHOLE_K, B_ONCE)
         else:

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from tuner.kernels.softmax.space import MOST_COLUMNS, valid
+from tuner.kernels.softmax import space
+from tuner.kernels.softmax.space import valid
 from tuner.kernels.spec import Limits, Problem, Value, next_power_of_2
 
 
+@dataclass(frozen=True)
+class DefaultSettings:
+    """Numbers of the rule, from an H200; the studies say how each was found."""
+
+    parts: tuple[tuple[int, int], ...] = ((8192, 4), (16384, 16))
+    """Columns and warps of a program that shares a row, best first."""
+    block: int = 4096
+    """Columns of a block of a row that one program loops over."""
+    elements: int = 1024
+    """Number of elements of several short rows that a program takes together."""
+    elements_per_warp: int = 512
+    """Number of elements for each warp."""
+
+
+SETTINGS = DefaultSettings()
+
+
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """The whole row at once while 32 warps can hold it; longer rows shared, and the longest a few thousand columns at a
-    time."""
+    """Return a config that holds the whole row if 32 warps can; longer rows are shared, the longest are looped over."""
     M, N = problem.sizes
     row = next_power_of_2(N)
-    for part, warps in ((8192, 4), (16384, 16)):  # 602 us and 622 at 4096 x 65536 fp32 (H200, 2026-11-28)
+    longest = space.SETTINGS.most_columns
+    for part, warps in SETTINGS.parts:
         config: dict[str, Value] = {"BLOCK_N": part, "ROWS": 1, "SHARED": True, "num_warps": warps, "num_stages": 1}
-        if row > MOST_COLUMNS and valid(problem, config, limits):
+        if row > longest and valid(problem, config, limits):
             return config
-    block_n = row if row <= MOST_COLUMNS else 4096
-    rows = max(1, min(next_power_of_2(M), 1024 // block_n, 32))
+    block_n = row if row <= longest else SETTINGS.block
+    rows = max(1, min(next_power_of_2(M), SETTINGS.elements // block_n, 32))
     return {
         "BLOCK_N": block_n,
         "ROWS": rows,
         "SHARED": False,
-        "num_warps": min(limits.threads_per_block // limits.warp_size, max(1, rows * block_n // 512)),
+        "num_warps": min(
+            limits.threads_per_block // limits.warp_size, max(1, rows * block_n // SETTINGS.elements_per_warp)
+        ),
         "num_stages": 1 if block_n == row else 2,
     }

@@ -1,12 +1,12 @@
 """Softmax over rows: out (M, N) = exp(x - max(x)) / sum(exp(x - max(x))), row by row.
 
-The arithmetic is nothing; the bytes are everything. Written with separate torch operations it reads or writes the
-matrix eight times. While a row fits one program's registers it is read once and written once, which is the least
-there is: the kernel should then run at the speed of a copy.
+Bytes decide the speed, not arithmetic. Written as separate torch operations (maximum, difference, exponential, sum,
+quotient), softmax reads or writes the matrix eight times, 8 M N elements. A row that fits one program's registers is
+read once and written once, 2 M N elements, and the kernel runs at the speed of a copy.
 
-The first output of a longer row needs the maximum and the sum of all of it. Either the row is read twice, both being
-found in one online pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), or several
-programs hold a part of it each, and wait for each other.
+The first output of a longer row needs the maximum and the sum of the whole row. Either one program reads the row twice,
+and finds both in one online pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), or
+several programs hold a part of it each, and wait for each other.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tuner.kernels.spec import (
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
-    """x (M, N), out (M, N)."""
+    """Return x (M, N) and out (M, N)."""
     return {"x": Operand(problem.sizes, problem.dtype), "out": Operand(problem.sizes, problem.dtype, role="out")}
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """Where a row is shared: how many programs have started, how many are at which row, and what each has found."""
+    """Return, for rows shared by programs: the started programs, those arrived at each row, and what each found."""
     M, N = problem.sizes
     if not config["SHARED"]:
         return {}
@@ -70,7 +70,7 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
 
 
 def flops(problem: Problem) -> int:
-    """A comparison, a subtraction, an exponential, an addition and a division an element."""
+    """Return 5 operations for each element: comparison, subtraction, exponential, addition and division."""
     M, N = problem.sizes
     return 5 * M * N
 
@@ -85,10 +85,10 @@ KERNEL = Kernel(
             Knob(
                 "BLOCK_N",
                 tuple(2**power for power in range(18)),
-                "columns read together; at least N: the row stays in registers",
+                "columns read at once; from N on, the row stays in registers",
             ),
-            Knob("ROWS", (1, 2, 4, 8, 16, 32), "rows a program takes; short rows need several to fill it"),
-            Knob("SHARED", (False, True), "a longer row is shared by programs with a block each, and read once", False),
+            Knob("ROWS", (1, 2, 4, 8, 16, 32), "rows of a program; short rows need several to fill it"),
+            Knob("SHARED", (False, True), "programs share a row, a block each, and read it once", False),
             Knob("num_warps", (1, 2, 4, 8, 16, 32), "warps that share a program's rows"),
             Knob("num_stages", (1, 2, 3, 4), "blocks of a long row in flight"),
         ),

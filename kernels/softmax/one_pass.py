@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def softmax_one_pass(x, out, M, N, stride_x, stride_out, BLOCK_N: tl.constexpr, ROWS: tl.constexpr):
-    """A row is one block: read, reduced and written without leaving the registers."""
+    """Read, reduce and write rows of one block each without leaving the registers."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     n = tl.arange(0, BLOCK_N)
     mask = (row < M)[:, None] & (n < N)[None, :]

@@ -11,7 +11,7 @@ def softmax_online(
     x, out, M, N, stride_x, stride_out,
     BLOCK_N: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """A row is many blocks: one pass for its maximum and sum, a second to write."""
+    """Compute rows of many blocks: one pass for maximum and sum, a second pass to write."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     in_rows = (row < M)[:, None]
     row = row.to(tl.int64)[:, None]
@@ -19,8 +19,8 @@ def softmax_online(
     x += row * stride_x
     out += row * stride_out
 
-    # Every lane keeps the maximum and the sum of its own columns; they are joined once, after the loop.
-    # A lane that has only seen -inf keeps a shift of 0, so that exp(-inf - shift) is 0 and not NaN.
+    # Each lane keeps the maximum and the sum of its own columns; they are joined once, after the loop.
+    # A lane that has read only -inf keeps a shift of 0, so that exp(-inf - shift) is 0 and not NaN.
     top = tl.full((ROWS, BLOCK_N), -float("inf"), tl.float32)
     total = tl.zeros((ROWS, BLOCK_N), tl.float32)
     for start in tl.range(0, N, BLOCK_N, num_stages=STAGES):
@@ -34,7 +34,7 @@ def softmax_online(
     shift = tl.where(row_top == -float("inf"), 0.0, row_top)
     row_total = tl.sum(total * tl.exp(top - shift), axis=1)[:, None]
 
-    # Backwards: the end of the row was read last and is the likeliest to be still in L2.
+    # Backwards: the end of the row was read last, and is most likely in L2.
     for start in tl.range(0, N, BLOCK_N, num_stages=STAGES):
         column = (tl.cdiv(N, BLOCK_N) - 1) * BLOCK_N - start + n[None, :]
         mask = in_rows & (column < N)

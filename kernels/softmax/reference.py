@@ -1,4 +1,4 @@
-"""What softmax is compared with: torch, in double precision and as a user would call it."""
+"""Reference of softmax in double precision, and the vendor's kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapp
 
 
 def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
-    """`torch.softmax`."""
+    """Run `torch.softmax`."""
     import torch
 
     return torch.softmax(tensors["x"], dim=1, out=tensors["out"])

@@ -13,12 +13,13 @@ def softmax_shared(
     x, out, started, arrived, found, M, N, stride_x, stride_out,
     BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """A row is a block of each of PARTS programs, which tell each other their maximum and sum through memory.
+    """Compute one of PARTS blocks of a row; the programs of a row exchange maximum and sum through memory.
 
-    Nobody waits in vain: a program takes its row when it starts, so those of all rows before are running or done.
+    No program waits for one that cannot start: a program takes its row when it starts, so the programs of all rows
+    before are running or have ended.
     """
     ticket = tl.atomic_add(started, 1, sem="relaxed")
-    if ticket == M * PARTS - 1:  # the last
+    if ticket == M * PARTS - 1:  # the last program
         tl.store(started, 0)
     row, part = (ticket // PARTS).to(tl.int64), ticket % PARTS
     n = part * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -29,7 +30,7 @@ def softmax_shared(
     tl.store(mine, top)
     tl.store(mine + 1, tl.sum(values, axis=0))
 
-    tl.debug_barrier()  # both are written before one thread says so
+    tl.debug_barrier()  # both are written before one thread counts the program
     tl.atomic_add(arrived + row, 1, sem="release")
     while tl.atomic_add(arrived + row, 0, sem="acquire") < PARTS:
         pass
@@ -44,6 +45,6 @@ def softmax_shared(
     if tl.atomic_add(arrived + row, 1, sem="acq_rel") == 2 * PARTS - 1:  # all have read
         tl.store(arrived + row, 0)
 
-    # A part of nothing but -inf was not shifted, and stays 0.
+    # A part of -inf only was not shifted, and stays 0.
     values = values * tl.where(top == -float("inf"), 0.0, tl.exp(top - shift)) / row_total
     tl.store(out + row * stride_out + n, values.to(out.dtype.element_ty), mask=n < N)

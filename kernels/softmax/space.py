@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.kernels.spec import Limits, Problem, cdiv, next_power_of_2
 
-MOST_COLUMNS = 32768
-"""The longest row that one program holds with registers to spare."""
+
+@dataclass(frozen=True)
+class SpaceSettings:
+    """Numbers of the rules."""
+
+    most_columns: int = 32768
+    """Number of columns of the longest row that one program holds in registers."""
+    shortest_block: int = 256
+    """Fewest columns of a block of a longer row."""
+    streams: int = 16
+    """Number of streams on which shared rows may run at once, each with all its programs on the card."""
+
+
+SETTINGS = SpaceSettings()
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a config is feasible."""
     M, N = problem.sizes
     block_n, rows, shared = config["BLOCK_N"], config["ROWS"], config["SHARED"]
     threads = config["num_warps"] * limits.warp_size
     one_pass = block_n >= N
-    # Values one thread holds at once; the online kernel keeps a maximum and a sum beside each.
+    # Number of values that a thread holds at once; the online kernel keeps a maximum and a sum beside each.
     held = cdiv(rows * block_n, threads) * (1 if one_pass or shared else 3)
     return (
-        # The row, rounded up, is the largest block that does anything.
+        # A block longer than the row, rounded up, computes nothing more.
         block_n <= next_power_of_2(N)
-        # Short steps make a long row a long loop of small loads.
-        and (one_pass or block_n >= 256)
+        # Short blocks make a long row a long loop of small loads.
+        and (one_pass or block_n >= SETTINGS.shortest_block)
         and rows <= next_power_of_2(M)
         and threads <= limits.threads_per_block
-        # Threads without a value are idle; more values than a thread has registers spill.
+        # Threads without a value are idle, and values beyond a thread's registers spill.
         and (threads <= rows * block_n or config["num_warps"] == 1)
         and held <= limits.registers_per_thread // 2
         # Only a loop can be pipelined.
@@ -35,13 +49,13 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
 
 
 def can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Whether a row is worth sharing, and its programs may wait for each other."""
+    """Return whether sharing a row among programs helps, and they may wait for each other."""
     parts = cdiv(problem["N"], config["BLOCK_N"])
     return (
         config["ROWS"] == 1
         and parts > 1
-        # One program holds a shorter row, and waits for nobody.
-        and problem["N"] > MOST_COLUMNS
-        # All of them must be running at some time, even while others like them run beside, on up to 16 streams.
-        and parts <= limits.sm_count // 16
+        # One program holds a shorter row, and waits for no other.
+        and problem["N"] > SETTINGS.most_columns
+        # All programs of a row must run at once, even beside those of other streams.
+        and parts <= limits.sm_count // SETTINGS.streams
     )

@@ -1,13 +1,13 @@
 """Transpose: out (N, M) = x (M, N) transposed, through padded shared memory.
 
-Nothing is computed, so the only question is how memory is touched. Device memory answers a warp best when its 32
-threads read neighbouring elements. Rows of x are columns of out: whichever side a naive kernel walks in order, it
-walks the other with a stride, and every access there fetches a whole sector to use one element. So a tile goes
-through shared memory: read along rows of x, written along rows of out, the turn made in between.
+Nothing is computed: 2 M N elements are moved, and only the order of accesses matters. Memory serves a warp best if its
+32 threads read neighbouring elements. Rows of x are columns of out, so a naive kernel walks one of them with a stride,
+and each access there fetches a sector of 32 bytes to use one element: up to 8 times the bytes for fp32. So a tile goes
+through shared memory, read along rows of x and written along rows of out.
 
-There the turn meets the 32 banks. Reading a column of a tile whose rows are a multiple of 32 words long sends all
-threads of a warp to one bank, one after the other. PAD elements behind every row shift each row by PAD, and the
-column spreads over the banks. Plain Triton chooses shared layouts itself and has no word for this; Gluon does.
+Shared memory has 32 banks. Reading a column of a tile whose rows are a multiple of 32 words long sends all threads of a
+warp to one bank, one after the other. PAD elements behind each row shift the rows, and the column spreads over the
+banks. Triton chooses shared layouts itself and has no padding; Gluon leaves it to the kernel.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuner.kernels.transpose.tiles import transpose_kernel
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
-    """x (M, N), out (N, M)."""
+    """Return x (M, N) and out (N, M)."""
     M, N = problem.sizes
     return {"x": Operand((M, N), problem.dtype), "out": Operand((N, M), problem.dtype, role="out")}
 
@@ -56,16 +56,16 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
 KERNEL = Kernel(
     signature=Signature(
         op="transpose",
-        summary="transpose of x (M, N); types not listed are moved as an int of their width",
+        summary="transpose of x (M, N); other dtypes move as the integer of their width",
         dims=(Dim("M", help="rows of x"), Dim("N", default="M", help="columns of x")),
         dtypes=("fp32", "bf16", "fp16", "int64", "int32", "int16", "int8"),
         knobs=(
             Knob("TILE_M", (16, 32, 64, 128, 256), "rows of x in a tile"),
             Knob("TILE_N", (16, 32, 64, 128, 256), "columns of x in a tile"),
             Knob("PAD", (0, 1, 2, 4, 8, 16), "elements between the tile's rows in shared memory"),
-            Knob("VEC", (1, 2, 4, 8, 16), "neighbouring elements a thread moves at once"),
+            Knob("VEC", (1, 2, 4, 8, 16), "neighbouring elements that a thread moves at once"),
             Knob("num_warps", (1, 2, 4, 8, 16), "warps that share a tile"),
-            Knob("num_stages", (1,), "one tile a program: there is no loop to pipeline"),
+            Knob("num_stages", (1,), "1: a program has one tile, and no loop to pipeline"),
         ),
     ),
     operands=operands,

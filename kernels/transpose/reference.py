@@ -1,4 +1,4 @@
-"""What transpose is compared with: torch's transpose and its copy."""
+"""Reference of transpose, and the vendor's copy."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapp
 
 
 def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
-    """`x.t().contiguous()` into a given output."""
+    """Run torch's copy of `x.t()` into the output."""
     return tensors["out"].copy_(tensors["x"].t())

@@ -1,4 +1,4 @@
-"""A tile a program, turned in padded shared memory."""
+"""Device code: a program for each tile, which is transposed in padded shared memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from triton.experimental.gluon import language as gl
 
 @gluon.constexpr_function
 def shared_layout(tile_m, tile_n, pad):
-    """Rows of the tile one after the other, `pad` elements behind each."""
+    """Return the layout of a tile row by row, with `pad` elements behind each row."""
     if pad == 0:
         return gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     return gl.PaddedSharedLayout.with_identity_for([[tile_n, pad]], [tile_m, tile_n], [1, 0])
@@ -19,7 +19,7 @@ def transpose_kernel(
     x, out, M, N, stride_x, stride_out,
     TILE_M: gl.constexpr, TILE_N: gl.constexpr, PAD: gl.constexpr, VEC: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    # A thread owns VEC neighbouring elements and a warp up to 32 such groups of one row, on either side.
+    # A thread owns VEC neighbouring elements, and a warp up to 32 such groups of one row, of x and of out alike.
     LANES_N: gl.constexpr = min(32, TILE_N // VEC)
     LANES_M: gl.constexpr = min(32, TILE_M // VEC)
     READ: gl.constexpr = gl.BlockedLayout([1, VEC], [32 // LANES_N, LANES_N], [num_warps, 1], [1, 0])

@@ -1,19 +1,23 @@
-"""What holds for every kernel: ours and a user's four lines."""
+"""Contract of every kernel: our own ops, which are discovered, and a user's few lines."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from helpers import A100, B200, H200, OURS, RTX_4090, able, drawn, problems, resized, toy, wrongness
 
+import tuner.kernels
 from tuner import catalog
 from tuner.kernels.spec import Kernel, Limits, Problem, Signature
 from tuner.measure.compile import StandIn
@@ -61,6 +65,33 @@ class TestKernelContract:
         assert kernel.bytes(problem) == sum(o.bytes for o in operands) + sum(
             o.bytes for o in operands if o.role == "inout"
         )
+
+
+KERNELS = Path(tuner.kernels.__file__).parent
+MAY_IMPORT = {"tuner.errors", "tuner.kernels.spec", "tuner.kernels.calling", "tuner.kernels.shared"}
+
+
+def imported(file: Path) -> set[str]:
+    """Return the modules of ours that a file imports."""
+    found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    of_each = (
+        [node.module or ""] if isinstance(node, ast.ImportFrom) else [n.name for n in node.names] for node in found
+    )
+    return {name for name in chain.from_iterable(of_each) if name.partition(".")[0] == "tuner"}
+
+
+@pytest.mark.parametrize("package", [*OURS, "shared"])
+def test_an_op_imports_no_other_op(package: str) -> None:
+    allowed = MAY_IMPORT | {f"tuner.kernels.{package}"}
+    for file in (KERNELS / package).rglob("*.py"):
+        others = {name for name in imported(file) if not any(f"{name}.".startswith(f"{own}.") for own in allowed)}
+        assert others == set(), file
+
+
+@pytest.mark.parametrize("file", ["kernels/calling.py", "catalog.py", "launching/calls.py", "ops.py"])
+def test_general_code_names_no_op(file: str) -> None:
+    words = set(re.findall(r"\w+", (Path(tuner.__file__).parent / file).read_text()))
+    assert words & set(OURS) == set()
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ class TestSpace:
             KERNEL.default(asked, A100.limits)
         assert str(refused.value) == (
             "scaled_gemm multiplies 8-bit floats on cards of compute capability 8.9 and up, and this one has 8.0; "
-            "take gemm on 16-bit ones"
+            "call gemm on 16-bit floats instead"
         )
 
     @pytest.mark.parametrize(
