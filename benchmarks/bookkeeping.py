@@ -18,8 +18,7 @@ from time import monotonic, process_time
 from tuner.db.store import Store
 from tuner.kernels.spec import Config, Dim, Knob, Signature
 from tuner.records import COLD, VENDOR, Comparison, Device, Environment, Evidence, Measurement, Outcome, Provenance
-from tuner.search.loop import Budget, search
-from tuner.search.sampler import DEFAULT, SAMPLERS
+from tuner.search import DEFAULT_SAMPLER, SAMPLERS, Budget, search
 
 KNOBS = {name: tuple(2**n for n in range(5)) for name in ("A", "B", "C", "D")} | {
     "E": (False, True),
@@ -105,7 +104,7 @@ def main() -> None:
     """Prints a line for each tenth of the trials."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--sampler", choices=SAMPLERS, default=DEFAULT)
+    parser.add_argument("--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER)
     asked = parser.parse_args()
     print("trials  ms a trial  of it CPU     MB")
     for seen, wall, cpu, held in run(asked.trials, asked.sampler, max(1, asked.trials // 10)):

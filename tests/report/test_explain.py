@@ -23,7 +23,8 @@ from tuner.records import (
     StoredRun,
     Tie,
 )
-from tuner.report.explain import Candidates, CardRange, Explanation, Failure, Roofline, explain
+from tuner.report.explain import explain
+from tuner.report.explanation import Candidates, CardRange, Explanation, Failure, Roofline
 from tuner.report.occupancy import Occupancy
 
 PROBLEM = TOY.problem({"N": 4096})

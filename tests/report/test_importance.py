@@ -1,4 +1,4 @@
-"""What mattered: the knob that decides comes first, and what cannot be told is said."""
+"""Importance of knobs: the decisive knob comes first, and too little data is an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripted import SPACE, bowl
 
 from tuner.errors import NothingFound
 from tuner.records import Measurement, Outcome
-from tuner.report.importance import FEWEST, importances
+from tuner.report.importance import IMPORTANCE, importances
 
 
 def test_the_knob_that_decides_comes_first_and_one_that_never_changed_is_left_out() -> None:
@@ -28,22 +28,22 @@ def test_the_knob_that_decides_comes_first_and_one_that_never_changed_is_left_ou
     assert list(shares.values()) == sorted(shares.values(), reverse=True)
 
 
-def test_what_failed_is_not_counted() -> None:
-    ran = [Measurement(config, Outcome.OK, (bowl(config),)) for config in SPACE[:FEWEST]]
+def test_failed_configs_are_not_counted() -> None:
+    ran = [Measurement(config, Outcome.OK, (bowl(config),)) for config in SPACE[: IMPORTANCE.min_configs]]
     failed = replace(ran[0], outcome=Outcome.CRASHED, samples=())
     assert importances([*ran, failed]) == importances(ran)
-    with pytest.raises(NothingFound, match="told from 20 configs that ran right or more, and 19 did"):
+    with pytest.raises(NothingFound, match="needs 20 configs that ran, and 19 did; search with more trials"):
         importances([*ran[1:], failed])
 
 
-def test_where_no_knob_changed_none_mattered() -> None:
-    same = [Measurement(SPACE[0], Outcome.OK, (10.0,))] * FEWEST
-    with pytest.raises(NothingFound, match="no knob took a second value"):
+def test_no_knob_with_two_values_is_an_error() -> None:
+    same = [Measurement(SPACE[0], Outcome.OK, (10.0,))] * IMPORTANCE.min_configs
+    with pytest.raises(NothingFound, match="and each knob has one"):
         importances(same)
 
 
-def test_it_needs_nothing_but_optuna() -> None:
-    """Optuna's fANOVA would need scikit-learn, which the search extra does not bring."""
+def test_it_needs_no_package_but_optuna() -> None:
+    """Optuna's fANOVA would need scikit-learn, which the search extra does not install."""
     story = """
 import sys
 sys.modules |= dict.fromkeys(("sklearn", "scipy", "pandas", "torch", "plotly", "matplotlib"))

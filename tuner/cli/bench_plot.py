@@ -7,8 +7,8 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from tuner.cli.bench_rows import short
 from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
+from tuner.report.text import short
 from tuner.tuning.bench import Row, by_device, summary
 
 

@@ -9,10 +9,10 @@ from itertools import accumulate
 import plotly.graph_objects as go
 
 from tuner.cli.page import BLUE, GREEN, GREY, ORANGE, RED, blank, html
-from tuner.cli.text import config_text, first_line, latency_text, problem_text
 from tuner.kernels.spec import Config, Value
 from tuner.records import Measurement, RooflineLimits
-from tuner.report.explain import Contender, Explanation
+from tuner.report.explanation import Contender, Explanation
+from tuner.report.text import config_text, first_line, latency_text, problem_text
 
 _ROLES = {"answer": BLUE, "default": ORANGE, "torch": GREEN}
 _LEAST_SPAN, _MOST_SPAN = 1.2, 3.0

@@ -13,16 +13,17 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 
+from tuner import recorded
 from tuner.cli.drawing import needs_plotly, plot_option
 from tuner.cli.grid import print_table
 from tuner.cli.ops import json_option
 from tuner.cli.text import print_json, say
 from tuner.errors import UnknownName, UsageError
+from tuner.exchange import measurements
 from tuner.kernels.spec import Config
-from tuner.measure import foreign, recorded
 from tuner.records import Provenance
+from tuner.search import DEFAULT_SAMPLER, SAMPLERS
 from tuner.search.replay import AT, ReplaySpace, Score, geometric_gap, replay
-from tuner.search.sampler import DEFAULT, SAMPLERS
 from tuner.tuning.winners import Winner, promising
 
 _ALL = "geometric mean"
@@ -33,8 +34,8 @@ def _space(name: str, warm_start: bool) -> ReplaySpace:
         space = recorded.load(name)
         return ReplaySpace(name, space.measurements, space.default, _winners(space) if warm_start else ())
     if not Path(name).is_file():
-        raise UnknownName(f"no file and no recorded space is {name[:120]!r}; {recorded.meant(name)}")
-    return ReplaySpace(name, foreign.load(Path(name)))
+        raise UnknownName(f"no file and no recorded space is {name[:120]!r}; {recorded.suggestion(name)}")
+    return ReplaySpace(name, measurements.load(Path(name)))
 
 
 def _winners(space: recorded.RecordedSpace) -> tuple[Config, ...]:
@@ -150,7 +151,7 @@ command = click.Command(
         click.Option(
             ["--sampler"],
             type=_samplers,
-            default=f"{DEFAULT},random",
+            default=f"{DEFAULT_SAMPLER},random",
             show_default=True,
             metavar="NAME,...",
             help=f"Any of {', '.join(SAMPLERS)}.",

@@ -1,1 +1,1 @@
-"""Explanations of stored answers: pure functions over stored records."""
+"""Explanations of stored answers."""

@@ -1,8 +1,9 @@
-"""Which knobs decide whether a config is among the fast ones, as Optuna tells it from what was measured."""
+"""The importance of each knob for being among the fastest configs, from measurements, by Optuna."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import log
 
 import optuna
@@ -13,26 +14,36 @@ from optuna.trial import create_trial
 from tuner.errors import NothingFound
 from tuner.records import Measurement
 
-FEWEST = 20
-"""Measured configs: with fewer, not even two are in the fastest tenth that is compared with all."""
+
+@dataclass(frozen=True)
+class ImportanceSettings:
+    """Limits of `importances`."""
+
+    min_configs: int = 20
+    """Minimum number of configs that ran, which puts two in the fastest tenth."""
+
+
+IMPORTANCE = ImportanceSettings()
 
 
 def importances(measurements: Iterable[Measurement]) -> dict[str, float]:
-    """Every knob's share of what makes a config one of the fastest tenth, the largest first; they sum to one.
+    """Return each knob's share in what makes a config one of the fastest tenth, largest first. Shares sum to 1.
 
-    By PED-ANOVA (Watanabe et al., "PED-ANOVA", IJCAI 2023), over the configs that ran right. A knob that never took a
-    second value is left out.
+    The method is PED-ANOVA (Watanabe et al., "PED-ANOVA", IJCAI 2023) over the configs that ran. A knob with one value
+    is left out.
 
     Raises:
-        NothingFound: too few ran right to tell, or no knob took a second value.
+        NothingFound: too few configs ran, or no knob has a second value.
     """
     ran = [measurement for measurement in measurements if measurement.ok]
-    if len(ran) < FEWEST:
-        raise NothingFound(f"what mattered is told from {FEWEST} configs that ran right or more, and {len(ran)} did")
+    if len(ran) < IMPORTANCE.min_configs:
+        raise NothingFound(
+            f"importance needs {IMPORTANCE.min_configs} configs that ran, and {len(ran)} did; search with more trials"
+        )
     values = {name: tuple(dict.fromkeys(m.config[name] for m in ran)) for name in ran[0].config}
     knobs = {name: CategoricalDistribution(choices) for name, choices in values.items() if len(choices) > 1}
     if not knobs:
-        raise NothingFound("no knob took a second value, so none can have mattered")
+        raise NothingFound("importance needs a knob with two values, and each knob has one")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study()
     for measurement in ran:

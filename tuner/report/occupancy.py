@@ -1,7 +1,7 @@
-"""How many warps of a kernel an SM holds at once, and what keeps it from holding more.
+"""The occupancy of an SM by a kernel, and the resource that limits it.
 
-Limits per compute capability: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". The
-allocation rules: `cuda_occupancy.h` of the CUDA toolkit, which the occupancy calculator uses too.
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", for the limits, and
+`cuda_occupancy.h` of the CUDA toolkit for the allocation rules.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from tuner.kernels.spec import Limits, cdiv
 
 _WARP_REGISTERS, _PARTITIONS = 256, 4
-"""A warp's registers come in units of so many, from one of so many partitions of the SM."""
+"""Allocation unit of a warp's registers, and number of partitions of an SM's register file."""
 _SHARED_UNIT, _SHARED_RESERVED = 128, 1024
-"""Bytes in which shared memory is handed out, and what the system takes of it for each block."""
+"""Allocation unit of shared memory and shared memory that the system reserves for each block, in bytes."""
 
 
 @dataclass(frozen=True)
 class _Multiprocessor:
+    """Maximum of resident warps and blocks, and shared memory in bytes."""
+
     warps: int
     blocks: int
     shared_bytes: int
@@ -35,29 +37,29 @@ _MULTIPROCESSORS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What is resident on one SM when there are blocks enough."""
+    """Blocks and warps that one SM holds at once, if the grid has enough."""
 
     blocks: int
     warps: int
     most_warps: int
-    """That the SM can hold."""
+    """Maximum number of warps of the SM."""
     limited_by: tuple[str, ...]
-    """What would have to shrink for one more block: `registers`, `shared` memory, `warps`; or the SM's `blocks`."""
+    """Resources that leave no room for one more block: `registers`, `shared` (memory), `warps` or `blocks`."""
 
     @property
     def share(self) -> float:
-        """Of the SM's warps."""
+        """Resident warps over the maximum of the SM."""
         return self.warps / self.most_warps
 
 
 def occupancy(limits: Limits, warps: int, registers: int, shared_bytes: int) -> Occupancy | None:
-    """Of blocks of `warps` warps; None where the card's compute capability is not in our table.
+    """Return the occupancy of a kernel, or None if the card's compute capability is unknown.
 
     Args:
-        limits: of the card.
-        warps: of one block.
-        registers: of one thread.
-        shared_bytes: of one block, as the compiler reports them.
+        limits: limits of the card.
+        warps: number of warps of a block.
+        registers: number of registers of a thread.
+        shared_bytes: shared memory of a block, in bytes, as the compiler reports it.
     """
     card = _MULTIPROCESSORS.get(limits.capability)
     if card is None:

@@ -1,4 +1,4 @@
-"""How many times as long as an answer torch takes."""
+"""The speedup of an answer over the vendor's kernel."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tuner.search.verdict import ratio
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Torch's latency over the answer's."""
+class VendorSpeedup:
+    """The vendor's latency over the answer's."""
 
     ratio: float
     interval: Interval | None = None
-    """None where the rounds are not stored, and the ratio is that of the medians."""
+    """None if the rounds are not stored; then the ratio is that of the medians."""
 
 
-def torch_beside(store: Store, stored: StoredAnswer | None) -> Beside | None:
-    """By the rounds in which both met, as far as they are stored; None where torch was not timed."""
+def vendor_speedup(store: Store, stored: StoredAnswer | None) -> VendorSpeedup | None:
+    """Return the answer's speedup over the vendor, over paired rounds if stored; None if it was not timed."""
     if stored is None:
         return None
     answer, comparison = stored.answer, store.comparison(stored.run_id)
     if comparison is not None and {VENDOR, answer.config.text} <= {*comparison.contenders}:
-        return Beside(*ratio(comparison, VENDOR, answer.config.text))
+        return VendorSpeedup(*ratio(comparison, VENDOR, answer.config.text))
     if answer.latency_us is None or answer.vendor_latency_us is None:
         return None
-    return Beside(answer.vendor_latency_us / answer.latency_us)
+    return VendorSpeedup(answer.vendor_latency_us / answer.latency_us)

@@ -1,0 +1,162 @@
+"""The explanation of a stored answer, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tuner.records import Answer, Interval, Measurement, StoredRun
+from tuner.report.occupancy import Occupancy
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A contender of the interleaved comparison. Ratios are over the answer's latency, within rounds."""
+
+    name: str
+    """A config's canonical text, or `VENDOR`."""
+    roles: tuple[str, ...]
+    """Those of `answer`, `default`, `tie` and `torch` that apply, else `beaten`.
+
+    Ties are relative to the fastest config, which need not be the answer.
+    """
+    latency_us: float
+    interval_us: Interval
+    slowdown: float
+    slowdown_interval: Interval
+    measurement: Measurement | None = None
+    """Measurement of the config, with the compiler's report; None for the vendor."""
+    occupancy: Occupancy | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Number of configs that failed in one way, and an example."""
+
+    outcome: str
+    count: int
+    stage: str
+    example: str
+    """Error of the first of them."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Number of configs by what became of them: `space + outside` is the sum of all others."""
+
+    space: int | None
+    """Number of feasible configs; None if the run did not store it."""
+    comparison: int
+    """Configs in the interleaved comparison."""
+    slower: int
+    """Configs that were measured and are no contenders."""
+    beaten: int
+    """Configs whose measurement ended after a few launches, since they were far slower than the best."""
+    failures: tuple[Failure, ...]
+    not_tried: int | None
+    """None if the number of feasible configs is unknown."""
+    outside: int
+    """Counted configs of earlier runs that are not in this run's space."""
+
+    @property
+    def failed(self) -> int:
+        """Number of configs that failed."""
+        return sum(failure.count for failure in self.failures)
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Lower limit of the problem's latency on the card, by its roofline limits."""
+
+    floor_us: float
+    """The lower limit, in us."""
+    share: float
+    """Lower limit over the answer's latency: 1 is on the roofline."""
+    bound: str
+    """`compute` or `memory`, whichever limit is higher."""
+    missing: str = ""
+    """The limit that was not measured, so that `floor_us` may be too low; else empty."""
+
+
+@dataclass(frozen=True)
+class CardRange:
+    """State of the card over the rounds. None is unknown."""
+
+    rounds: int
+    sm_mhz: tuple[int, int] | None
+    """Lowest and highest SM clock, in MHz."""
+    temperature_c: int | None
+    """Highest temperature, in degrees Celsius."""
+    power_w: float | None
+    """Highest power, in W."""
+    throttled: tuple[str, ...]
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a stored answer is the answer."""
+
+    answer: Answer
+    run: StoredRun
+    rounds: int
+    """Number of rounds of the interleaved comparison."""
+    ladder: tuple[Contender, ...]
+    """Contenders, fastest first; empty if no rounds are stored."""
+    chosen: str
+    """The rule that chose the answer, in words."""
+    candidates: Candidates
+    roofline: Roofline | None
+    """None if the card's roofline limits or the answer's latency are unknown."""
+    card: CardRange | None
+    """None if the card's state was not recorded."""
+    importance: Mapping[str, float] = field(default_factory=dict)
+    """Share of each knob in what makes a config fast, largest first."""
+    importance_missing: str = ""
+    """Why `importance` is empty."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that `tuner explain --json` adds to the answer's document."""
+        return {
+            "run": self.run.id,
+            "rounds": self.rounds,
+            "chosen": self.chosen,
+            "ladder": [_contender_json(contender) for contender in self.ladder],
+            "candidates": {**asdict(self.candidates), "failed": self.candidates.failed},
+            "importance": {name: _round(share) for name, share in self.importance.items()} or None,
+            "importance_missing": self.importance_missing or None,
+            "roofline": None if self.roofline is None else _roofline_json(self.roofline),
+            "seconds": dict(self.run.seconds),
+            "card": None if self.card is None else asdict(self.card),
+        }
+
+
+def _contender_json(contender: Contender) -> dict[str, Any]:
+    measurement, resident = contender.measurement, contender.occupancy
+    return {
+        "config": None if measurement is None else dict(measurement.config),
+        "name": contender.name,
+        "roles": list(contender.roles),
+        "latency_us": _round(contender.latency_us),
+        "interval_us": [_round(bound) for bound in contender.interval_us],
+        "slowdown": _round(contender.slowdown),
+        "slowdown_interval": [_round(bound) for bound in contender.slowdown_interval],
+        "registers": None if measurement is None else measurement.registers,
+        "spills": None if measurement is None else measurement.spills,
+        "shared_bytes": None if measurement is None else measurement.shared_bytes,
+        "occupancy": None if resident is None else {**asdict(resident), "share": resident.share},
+    }
+
+
+def _roofline_json(roofline: Roofline) -> dict[str, Any]:
+    return {
+        "floor_us": _round(roofline.floor_us),
+        "share": _round(roofline.share),
+        "bound": roofline.bound,
+        "missing": roofline.missing or None,
+    }
+
+
+def _round(value: float) -> float:
+    return round(value, 4)
