@@ -105,6 +105,16 @@ def test_the_readme_runs_as_it_stands_on_a_card(scale: Kernel, tmp_path: Path) -
     subprocess.run([sys.executable, "-P", "-c", code], env=environment, cwd=tmp_path, check=True)
 
 
+def test_events_and_stop_of_the_page_on_tuning(tmp_path: Path) -> None:
+    """Run the first example, and the one with `Events` and `stop`, without a GPU."""
+    answers, *_, with_events = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "tuning.md").read_text(), re.DOTALL)
+    environment = f"import os\nos.environ['TUNER_DB'] = {str(tmp_path / 'tuner.db')!r}\n"
+    assert "BLOCK_M=" in run(environment + answers.replace("answer.config,", "answer.config.text,"), tmp_path)
+    lines = run(environment + with_events, tmp_path).splitlines()
+    assert len(lines) > 20
+    assert all(re.fullmatch(r"\w+ [\d.]+ BLOCK_N=.*", line) for line in lines)
+
+
 def console(page: str) -> list[str]:
     """Return the commands of a page's console blocks."""
     blocks = re.findall(r"```console\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
@@ -118,10 +128,9 @@ def test_the_page_on_kernel_files_has_a_command_for_its_kernel(tmp_path: Path) -
     assert re.search(r"double 4096 fp32 +9 +9 +none", in_shell(command, tmp_path))
 
 
-@pytest.mark.parametrize("page", ["commands.md", "measuring.md", "neighbours.md", "jobs.md", "studies/kernels.md"])
-def test_the_commands_that_open_a_page_run(page: str, tmp_path: Path) -> None:
-    in_shell("tuner search transpose --M 8192 --trials 5", tmp_path)  # which creates the database
-    for command in console(page):
+def test_the_commands_that_open_the_pages_run(tmp_path: Path) -> None:
+    pages = ("measuring.md", "commands.md", "neighbours.md", "jobs.md", "studies/kernels.md")
+    for command in (command for page in pages for command in console(page)):
         if command.startswith("tuner") and "work" not in command:  # the service and its workers have their own tests
             in_shell(command, tmp_path, allowed={"verify": (0, 3), "why": (0, 1)}.get(command.split()[1], (0,)))
 
