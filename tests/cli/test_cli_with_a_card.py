@@ -58,11 +58,11 @@ class Machine:
             "tuner.measure.device.environment", lambda index=0: Environment("3.7.1", "12.8", "2.13.0", "580.1")
         )
         patch.setattr("tuner.measure.device.bus_id", lambda index: "0000:1b:00.0")
-        patch.setattr("tuner.tuning.target.lock_path", lambda address: folder / "card.lock")
-        patch.setattr("tuner.tuning.target.open_monitor", lambda address: NoMonitor())
-        patch.setattr("tuner.measure.gpu.start_worker", self._start)
+        patch.setattr("tuner.tuning.gpu.lock_path", lambda address: folder / "card.lock")
+        patch.setattr("tuner.tuning.gpu.open_monitor", lambda address: NoMonitor())
+        patch.setattr("tuner.measure.worker_pool.start_worker", self._start)
         patch.setattr("tuner.measure.compile_pool.Child", self._pool)
-        patch.setattr("tuner.tuning.target.measure_roofline_limits", self._survey)
+        patch.setattr("tuner.tuning.gpu.measure_roofline_limits", self._survey)
 
     def _start(self, gpu: int, module: str = "") -> Child:
         self.started.append(gpu)
@@ -81,10 +81,10 @@ class Machine:
     def cards(self, folder: Path, count: int) -> None:
         self._patch.setattr("tuner.measure.device.count", lambda: count)
         self._patch.setattr("tuner.measure.device.bus_id", lambda index: f"0000:0{index}:00.0")
-        self._patch.setattr("tuner.tuning.target.lock_path", lambda address: folder / f"{address}.lock")
+        self._patch.setattr("tuner.tuning.gpu.lock_path", lambda address: folder / f"{address}.lock")
 
     def card(self, look: Callable[[str], Any]) -> None:
-        self._patch.setattr("tuner.tuning.target.open_monitor", look)
+        self._patch.setattr("tuner.tuning.gpu.open_monitor", look)
 
     def __call__(self, command: str, *options: str) -> Result:
         return CliRunner().invoke(cli, [command, toy("on_torch"), *PROBLEM, *options], standalone_mode=False)
@@ -345,7 +345,7 @@ class TestBench:
         suite.write_text(json.dumps(problems))
         done = self.bench("--suite", str(suite), "--out", str(out))
         assert done.return_value == 1
-        assert "failed           on_torch 64 fp32 vendor=elsewhere: the vendor's own result of on_torch" in done.stdout
+        assert "failed           on_torch 64 fp32 vendor=elsewhere: the vendor's result of on_torch" in done.stdout
         assert "on_torch 1000 fp32" in done.stdout
         assert [row["kind"] for row in json.loads(out.read_text())["rows"]] == ["failed", "untuned"]
         again = self.bench("--suite", str(suite), "--out", str(out), "--json")
@@ -362,9 +362,9 @@ class TestBench:
 def test_a_worker_holds_the_card_for_all_that_was_asked_for(machine: Machine) -> None:
     signature = catalog.resolve(toy("on_torch")).signature
     with closing(Store.open(machine.db)) as store:
-        store.queue.ask_for(signature.problem({"N": 4096}), H200.id)
+        store.queue.add(signature.problem({"N": 4096}), H200.id)
         other = replace(signature.problem({"N": 64}), text="on_torch K=64 dtype=fp32")  # of another version's signature
-        store.queue.ask_for(other, H200.id)
+        store.queue.add(other, H200.id)
         options = ["work", toy("on_torch"), "--drain", "--trials", "6", "--policy", "cold"]
         done = CliRunner().invoke(cli, options, standalone_mode=False)
         assert done.return_value == 1, (done.stderr, done.exception)
@@ -373,7 +373,7 @@ def test_a_worker_holds_the_card_for_all_that_was_asked_for(machine: Machine) ->
         assert [stored.answer.problem["N"] for stored in store.answers()] == [4096]
         assert machine.surveys == 1
         machine.card(lambda address: Busy())
-        store.queue.ask_for(signature.problem({"N": 64}), H200.id)
+        store.queue.add(signature.problem({"N": 64}), H200.id)
         busy = CliRunner().invoke(cli, options, standalone_mode=False)
         assert "GPU 0 is in use by process 4711" in str(busy.exception)
         assert store.queue.jobs(1)[0].tries == 0  # it was not even taken
