@@ -16,7 +16,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-import tuner
 from tuner.api.describe import described
 from tuner.api.guard import Guard
 from tuner.api.lists import lists
@@ -30,6 +29,7 @@ from tuner.api.view import Watcher
 from tuner.db.store import Store
 from tuner.errors import StoreError, TunerError
 from tuner.kernels.spec import Signature
+from tuner.version import __version__
 
 _log = logging.getLogger("tuner.api")
 
@@ -67,7 +67,7 @@ def create_app(
             await watching
         _flush(misses, metrics)
 
-    app = FastAPI(title="triton-tuner", version=tuner.__version__, lifespan=lifespan)
+    app = FastAPI(title="triton-tuner", version=__version__, lifespan=lifespan)
     _add_error_handlers(app, metrics)
     listed = lists(store, lookups)
     app.include_router(listed)
@@ -137,7 +137,7 @@ def _describe(app: FastAPI, watcher: Watcher) -> None:
         nonlocal page, of
         known = watcher.view.signatures
         if of is not known:
-            page, of = described(app.routes, tuner.__version__, known), known
+            page, of = described(app.routes, __version__, known), known
         return page
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -147,7 +147,7 @@ def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics, max_age_s: flo
     @app.get("/healthz", response_model=HealthDocument)
     async def healthz() -> Any:
         """Report that the process is up, whatever the state of the store."""
-        return {"status": "ok", "version": tuner.__version__}
+        return {"status": "ok", "version": __version__}
 
     @app.get("/readyz", response_model=ReadyDocument, responses={503: {"model": ErrorDocument}})
     async def readyz() -> Any:

@@ -21,11 +21,11 @@ from tuner.kernels.spec import (
     Signature,
 )
 from tuner.launching.warm import Precompiled, precompile
+from tuner.version import __version__
 
 if typing.TYPE_CHECKING:
     from tuner.tuning import Events, JointAnswer, Tuned, tune
 
-__version__ = "0.1.0"
 __all__ = [
     "Attribute",
     "Best",

@@ -8,8 +8,8 @@ from importlib import import_module
 
 import click
 
-import tuner
 from tuner.errors import TunerError, UsageError
+from tuner.version import __version__
 
 _COMMANDS = {
     "search": "Find the best config of a problem, or of several, and keep it.",
@@ -59,7 +59,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(tuner.__version__, package_name="triton-tuner", prog_name="tuner")
+@click.version_option(__version__, package_name="triton-tuner", prog_name="tuner")
 def cli() -> None:
     """Finds the fastest launch configuration of a Triton kernel on your GPU, keeps it, and serves it.
 

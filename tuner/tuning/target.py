@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-import tuner
 from tuner import catalog, recorded
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
@@ -22,6 +21,7 @@ from tuner.suites.suite import Entry
 from tuner.tuning.events import Events
 from tuner.tuning.gpu import AUTO, HeldGpu, MeasureOptions
 from tuner.tuning.stand_in import none_recorded, note_what_stands_in
+from tuner.version import __version__
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def recorded_target(space: recorded.RecordedSpace, problem: Problem, policy: str
         space=[measurement.config for measurement in space.measurements],
         default=space.default,
         provenance=Provenance(
-            space.device, space.environment, space.source, space.policy.text, space.name, tuner.__version__
+            space.device, space.environment, space.source, space.policy.text, space.name, __version__
         ),
         policy=space.policy,
         flops=space.flops,
@@ -175,7 +175,7 @@ def gpu_target(
     return Target(
         space=space,
         default=default if default in set(space) else None,
-        provenance=Provenance(card, environment, kernel.source, policy.text, None, tuner.__version__),
+        provenance=Provenance(card, environment, kernel.source, policy.text, None, __version__),
         policy=policy,
         flops=flops,
         bytes=bytes,
