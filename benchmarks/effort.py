@@ -27,7 +27,7 @@ def ended(space: recorded.RecordedSpace, default: bool, budget: Budget, seeds: i
 
 
 def main() -> None:
-    """Prints a table for docs/search.md."""
+    """Prints a table for docs/studies/samplers.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     seeds = parser.parse_args().seeds

@@ -1,4 +1,4 @@
-"""Samplers compared by replaying the recorded spaces: the tables of docs/search.md.
+"""Samplers compared by replaying the recorded spaces: the tables of docs/studies/samplers.md.
 
 Beside the package's samplers there is `forest`, a random forest that separates the fastest tenth from the rest. It
 needs scikit-learn. A second run continues from the scores in `--out`.

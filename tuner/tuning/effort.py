@@ -16,7 +16,7 @@ EFFORTS: Mapping[str, Budget] = {
     "normal": Budget(200, min_improvement_probability=0.05),
     "exhaustive": Budget(),
 }
-"""Budget of each named effort; docs/studies/sampler.md has what each finds."""
+"""Budget of each named effort; docs/studies/samplers.md has what each finds."""
 
 
 @dataclass(frozen=True)
