@@ -1,4 +1,6 @@
-"""Our samplers beside Kernel Tuner's strategies in its simulation mode, on the same files: a table of docs/studies/samplers.md.
+"""Our samplers beside Kernel Tuner's strategies in its simulation mode, on the same files.
+
+A table of docs/studies/samplers.md.
 
 Judged on the recorded spaces and on files of others, such as the benchmark hub's
 (https://github.com/AutoTuningAssociation/benchmark_hub). All are written as Kernel Tuner caches that both sides read,
