@@ -78,7 +78,7 @@ class ReadOnly(StoreError):
 
 
 def reason(error: Exception) -> str:
-    """Return why a file cannot be read, in words for the user who wrote it."""
+    """Return why a file cannot be read, as a clause of an error message."""
     match error:
         case OSError(strerror=str(why)):
             return why

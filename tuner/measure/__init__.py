@@ -1,1 +1,1 @@
-"""How a config becomes a `Measurement`: recorded, or compiled and run by processes that may die."""
+"""Measuring: compiles, launches, checks and times configs in helper processes, which may crash or hang."""
