@@ -1,4 +1,4 @@
-"""What a browser is given to draw of a suite."""
+"""Figures and page of a suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.tuning.bench import Row, Subject, bench
 
 pytest.importorskip("plotly")
 
-from tuner.cli.bench_plot import bandwidth_figure, beside_figure, page, roofline_figure
+from tuner.cli.bench_plot import bandwidth_figure, page, roofline_figure, vendor_figure
 
 HERE = Provenance(H200, Environment("3.6.0", "12.8", "2.11.0", "580.1"), "9f2c", COLD.text)
 
@@ -36,15 +36,15 @@ def drawn(figure: Any) -> dict[str, Any]:
     return {trace.name: trace for trace in figure.data}
 
 
-def test_bars_are_ratios_to_torch_by_what_the_answer_is() -> None:
-    bars = drawn(beside_figure([row(1, BEST), row(2, None), row(3, BEST, vendor_us=90.0)]))
+def test_bars_are_speedups_over_torch_by_kind_of_answer() -> None:
+    bars = drawn(vendor_figure([row(1, BEST), row(2, None), row(3, BEST, vendor_us=90.0)]))
     assert bars.keys() == {"tuned", "untuned"}
     assert list(bars["tuned"].x) == pytest.approx([1.2, 0.9])
     assert list(bars["tuned"].y) == ["toy 1 fp32", "toy 3 fp32"]
     assert list(bars["untuned"].x) == pytest.approx([120 / 250])
 
 
-def test_a_roofline_bends_where_arithmetic_takes_over() -> None:
+def test_a_roofline_bends_at_the_ridge() -> None:
     marks = drawn(roofline_figure([row(1, BEST, flops=2_000_000_000), row(2, None, flops=4_000_000_000)]))
     roof = marks.pop("fp32: 50 TFLOP/s, 4,000 GB/s")
     assert roof.x[1] == 12.5
@@ -56,13 +56,13 @@ def test_a_roofline_bends_where_arithmetic_takes_over() -> None:
     assert list(marks["default"].y) == pytest.approx([8.0])  # where it is not the answer
 
 
-def test_what_only_moves_data_is_drawn_by_bandwidth() -> None:
+def test_kernels_that_only_move_data_are_drawn_by_bandwidth() -> None:
     figure = bandwidth_figure([row(1, BEST)])
     assert list(drawn(figure)["answer"].y) == pytest.approx([2000.0])
     assert figure.layout.annotations[0].text == "device copy, 4,000 GB/s"
 
 
-def test_a_page_has_what_its_rows_have() -> None:
+def test_a_page_has_the_figures_of_its_rows() -> None:
     moving, computing = row(1, BEST), row(2, BEST, flops=1_000_000)
     assert "Roofline" not in page("toys", [moving])
     assert "Bandwidth" not in page("toys", [computing])
@@ -70,13 +70,13 @@ def test_a_page_has_what_its_rows_have() -> None:
     assert "The geometric mean is 1.200. " in page("toys", [replace(moving, default=None)]).replace("</p>", " ")
 
 
-def test_two_cards_are_told_apart() -> None:
+def test_two_cards_have_separate_bars_and_means() -> None:
     elsewhere = replace(HERE, device=A100)
     rows = [row(1, BEST), row(2, BEST, vendor_us=90.0, provenance=elsewhere)]
     drawn_page = page("toys", rows)
     assert "on nvidia-a100-sxm4-80gb is 0.900, over the default 2.500." in drawn_page
     assert "on nvidia-h200 is 1.200, over the default 2.500." in drawn_page
-    names = list(drawn(beside_figure(rows))["tuned"].y)
+    names = list(drawn(vendor_figure(rows))["tuned"].y)
     assert names == ["toy 1 fp32 on nvidia-h200", "toy 2 fp32 on nvidia-a100-sxm4-80gb"]
-    both = beside_figure([row(1, BEST), row(1, BEST, provenance=elsewhere)])
+    both = vendor_figure([row(1, BEST), row(1, BEST, provenance=elsewhere)])
     assert list(drawn(both)["tuned"].y) == ["toy 1 fp32 on nvidia-h200", "toy 1 fp32 on nvidia-a100-sxm4-80gb"]

@@ -1,4 +1,4 @@
-"""The page that `tuner bench --plot` writes: a suite beside torch, and beside what the card reaches at best."""
+"""The page of `tuner bench --plot`: a suite compared with torch and with the card's roofline limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.tuning.bench import Row, by_device, summary
 
 
 def _default_us(row: Row) -> float | None:
-    """Of a default that is not the answer."""
+    """Return the default's latency in us; None if it is the answer or did not run."""
     return row.default.latency_us if row.default is not None and row.kind == "tuned" else None
 
 
@@ -23,29 +23,29 @@ _CONTENDERS: dict[str, tuple[str, str, Callable[[Row], float | None]]] = {
     "default": (ORANGE, "circle-open", _default_us),
     "answer": (BLUE, "circle", lambda row: row.latency_us),
 }
-"""How each is drawn, and its latency; the last is drawn over the others."""
+"""Colour, symbol and latency of each contender; the last is drawn over the others."""
 
 
 def page(name: str, rows: Sequence[Row]) -> str:
-    """One HTML page that needs no network."""
+    """Return an HTML page that needs no network."""
     ran = [row for row in rows if row.ok]
     computing = [row for row in ran if row.flops]
     moving = [row for row in ran if not row.flops]
-    figures = {"Beside torch": (_beside_words(ran), beside_figure(ran))}
+    figures = {"Speedup over torch": (_vendor_words(ran), vendor_figure(ran))}
     if computing:
         words = (
-            "Each problem's answer, default and torch under the card's roof: a copy's bandwidth, a large matmul's rate."
+            "Each problem's answer, default and torch under the roofline of the card's copy bandwidth and matmul rate."
         )
         figures["Roofline"] = (words, roofline_figure(computing))
     if moving:
-        figures["Bandwidth"] = ("Fewest bytes that the problem moves, by the time it took.", bandwidth_figure(moving))
+        figures["Bandwidth"] = ("The problem's minimum of bytes over the latency.", bandwidth_figure(moving))
     devices = ", ".join(by_device(ran))
     return html(f"{name}  on {devices}", _lead(ran), figures)
 
 
-def beside_figure(rows: Sequence[Row]) -> go.Figure:
-    """A bar for every problem: how many times as fast as torch the answer is."""
-    figure = blank("times as fast as torch", "")
+def vendor_figure(rows: Sequence[Row]) -> go.Figure:
+    """Return a figure with a bar for each problem: the speedup over torch."""
+    figure = blank("speedup over torch", "")
     apart = len(by_device(rows)) > 1
 
     def name(row: Row) -> str:
@@ -77,7 +77,7 @@ def beside_figure(rows: Sequence[Row]) -> go.Figure:
 
 
 def roofline_figure(rows: Sequence[Row]) -> go.Figure:
-    """Operations a second over operations a byte, on logarithmic axes."""
+    """Return a figure of TFLOP/s by FLOP per byte, on logarithmic axes."""
     figure = blank("arithmetic intensity, FLOP per byte", "TFLOP/s")
     intensities = [row.flops / row.bytes for row in rows]
     for row in {(row.roof.gb_per_s, row.roof.tflops): row for row in rows if row.roof is not None}.values():
@@ -100,7 +100,7 @@ def roofline_figure(rows: Sequence[Row]) -> go.Figure:
 
 
 def bandwidth_figure(rows: Sequence[Row]) -> go.Figure:
-    """Bytes a second over the bytes that a problem moves, for kernels that only move data."""
+    """Return a figure of GB/s by MB moved, for kernels that only move data."""
     figure = blank("MB moved", "GB/s")
     _add_contenders(figure, rows, [row.bytes / 1e6 for row in rows], lambda row: row.bytes / 1e3, "GB/s")
     for gb_per_s in {row.roof.gb_per_s for row in rows if row.roof is not None}:
@@ -115,7 +115,7 @@ def bandwidth_figure(rows: Sequence[Row]) -> go.Figure:
 def _add_contenders(
     figure: go.Figure, rows: Sequence[Row], across: Sequence[float], work: Callable[[Row], float], unit: str
 ) -> None:
-    """Marks for all that ran, at their `work` by their latency in us."""
+    """Add a mark for each contender that ran, at its `work` over its latency in us."""
     for name, (colour, symbol, latency_us) in _CONTENDERS.items():
         drawn = [(x, row, taken) for x, row in zip(across, rows, strict=True) if (taken := latency_us(row))]
         figure.add_scatter(
@@ -129,20 +129,20 @@ def _add_contenders(
         )
 
 
-def _beside_words(rows: Sequence[Row]) -> str:
-    told = {device: summary(of_it) for device, of_it in by_device(rows).items()}
+def _vendor_words(rows: Sequence[Row]) -> str:
+    summaries = {device: summary(of_it) for device, of_it in by_device(rows).items()}
     means = [
-        f"The geometric mean{f' on {device}' if len(told) > 1 else ''} is {each.over_vendor:.3f}"
+        f"The geometric mean{f' on {device}' if len(summaries) > 1 else ''} is {each.over_vendor:.3f}"
         f"{'' if each.over_default is None else f', over the default {each.over_default:.3f}'}."
-        for device, each in told.items()
+        for device, each in summaries.items()
         if each.over_vendor is not None
     ]
-    return " ".join(["Longer is faster.", *means]) if means else "Torch was not measured."
+    return " ".join(["Longer is faster.", *means]) if means else "Torch is not measured."
 
 
 def _lead(rows: Sequence[Row]) -> str:
     made = [row.measured_with for row in rows]
     lines = sorted({f"triton {m['triton']}, torch {m['torch']}, driver {m['driver']}" for m in made})
     if replayed := sorted({row.recorded for row in rows if row.recorded is not None}):
-        lines.append(f"replayed from {', '.join(replayed)}: measured there, not here")
+        lines.append(f"replayed from {', '.join(replayed)}: measured on that card, not here")
     return "\n".join(f"<p>{escape(line)}</p>" for line in lines)

@@ -1,4 +1,4 @@
-"""`--plot FILE.html`: the option, what it needs installed, and the file."""
+"""`--plot FILE.html`: the option, the check for plotly, and the file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tuner.cli.text import say
 from tuner.errors import UsageError
 
 
-def plot_option(help: str = "Draw it too, as one page that opens without a network.") -> click.Option:
-    """The option of a command that draws a page."""
+def plot_option(help: str = "Draw the result as an HTML page that needs no network.") -> click.Option:
+    """Return the option of a command that draws a page."""
     return click.Option(
         ["--plot"], type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help=help
     )  # fmt: skip
@@ -21,10 +21,10 @@ def plot_option(help: str = "Draw it too, as one page that opens without a netwo
 
 @contextmanager
 def needs_plotly() -> Iterator[None]:
-    """Around the import of what draws.
+    """Turn a failed import of plotly within the block into a usage error.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: plotly is not installed.
     """
     try:
         yield
@@ -33,7 +33,7 @@ def needs_plotly() -> Iterator[None]:
 
 
 def write_page(file: Path, text: str) -> None:
-    """Writes a page, and says where.
+    """Write a page, and print its path to stderr.
 
     Raises:
         UsageError: the file cannot be written.
@@ -42,4 +42,4 @@ def write_page(file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"the page {file} cannot be written: {error.strerror}") from error
-    say(f"Drawn in {file}; it opens in any browser, without a network.")
+    say(f"Page written to {file}.")

@@ -1,4 +1,4 @@
-"""What the pages that the commands draw have in common: their looks, and that they need no network."""
+"""The layout of HTML pages with figures. A page needs no network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#8C8C8C"
-"""Told apart by colour-blind readers too: Okabe and Ito, "Color Universal Design", 2008."""
+"""Colours that colour-blind readers can distinguish: Okabe and Ito, "Color Universal Design", 2008."""
 INK = "#222"
 _FONT = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif"
 
@@ -37,11 +37,12 @@ code {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; f
 
 
 def html(title: str, lead: str, figures: Mapping[str, tuple[str, go.Figure]]) -> str:
-    """One page.
+    """Return an HTML page.
 
     Args:
+        title: title of the page, as text.
         lead: HTML under the title.
-        figures: by their heads, with a sentence on each.
+        figures: for each heading, a sentence on the figure and the figure.
     """
     sections: list[str] = []
     for head, (words, figure) in figures.items():
@@ -51,7 +52,7 @@ def html(title: str, lead: str, figures: Mapping[str, tuple[str, go.Figure]]) ->
 
 
 def blank(across: str, down: str) -> go.Figure:
-    """A figure without anything in it, its axes named."""
+    """Return an empty figure with named axes."""
     axis: Mapping[str, Any] = {"gridcolor": "#E8E8E8", "zeroline": False, "linecolor": "#BBB", "ticks": ""}
     return go.Figure(
         layout={

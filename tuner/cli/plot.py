@@ -1,4 +1,4 @@
-"""The page that `tuner explain --plot` writes: the search, the landscape and the roofline, each as one figure."""
+"""The page of `tuner explain --plot`, with figures of the search, the landscape and the roofline."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tuner.report.explanation import Contender, Explanation
 from tuner.report.text import config_text, first_line, latency_text, problem_text
 
 _ROLES = {"answer": BLUE, "default": ORANGE, "torch": GREEN}
-_LEAST_SPAN, _MOST_SPAN = 1.2, 3.0
-"""The landscape's colours end at so many times the best: noise is not coloured, and what is slower is merely slow."""
+_MIN_SPAN, _MAX_SPAN = 1.2, 3.0
+"""Limits of the landscape's slowest colour, as latency over the best."""
 _NARROW = 6.0
-"""A logarithmic axis that spans less than this is labelled at every digit, else at 1, 2 and 5."""
+"""Largest ratio of latencies for which the logarithmic axis has a label at every digit, not only at 1, 2 and 5."""
 
 
 def page(report: Explanation, measurements: Sequence[Measurement], roofline_limits: RooflineLimits | None) -> str:
-    """One HTML page that needs no network."""
+    """Return an HTML page that needs no network."""
     figures = {
         "The search": (_search_words(report), search_figure(report, measurements)),
         "The landscape": (_landscape_words(report), landscape_figure(report, measurements)),
@@ -33,7 +33,7 @@ def page(report: Explanation, measurements: Sequence[Measurement], roofline_limi
 
 
 def search_figure(report: Explanation, measurements: Sequence[Measurement]) -> go.Figure:
-    """Every config's latency in the order they were measured, the best so far, and where configs failed."""
+    """Return a figure of the latency of each config in the order of measuring, the best so far, and failures."""
     numbered = list(enumerate(measurements, 1))
     ran = [(number, measurement) for number, measurement in numbered if measurement.ok]
     failed = [(number, measurement) for number, measurement in numbered if not measurement.ok]
@@ -71,7 +71,7 @@ def search_figure(report: Explanation, measurements: Sequence[Measurement]) -> g
     taken_over = len(measurements) - report.run.trials
     if 0 < taken_over < len(measurements):
         figure.add_vline(
-            x=taken_over + 0.5, line={"color": GREY, "dash": "dot"}, annotation_text="this run's own from here"
+            x=taken_over + 0.5, line={"color": GREY, "dash": "dot"}, annotation_text="measured by this run"
         )
     latencies = [measurement.latency_us for _, measurement in ran]
     narrow = not latencies or max(latencies) < _NARROW * min(latencies)
@@ -80,7 +80,7 @@ def search_figure(report: Explanation, measurements: Sequence[Measurement]) -> g
 
 
 def landscape_figure(report: Explanation, measurements: Sequence[Measurement]) -> go.Figure:
-    """The best latency by the two knobs that matter most, over all the others."""
+    """Return a figure of the best latency by the two most important knobs."""
     across, down = knobs_drawn(report)
     best: dict[tuple[Value, Value], Measurement] = {}
     for measurement in sorted((m for m in measurements if m.ok), key=lambda m: -m.latency_us):
@@ -102,7 +102,7 @@ def landscape_figure(report: Explanation, measurements: Sequence[Measurement]) -
         colorscale="Cividis",
         reversescale=True,
         zmin=1,
-        zmax=min(_MOST_SPAN, max([_LEAST_SPAN, *slownesses])),
+        zmax=min(_MAX_SPAN, max([_MIN_SPAN, *slownesses])),
         xgap=2,
         ygap=2,
         colorbar={"title": {"text": "times<br>the best"}, "outlinewidth": 0, "thickness": 14},
@@ -113,7 +113,7 @@ def landscape_figure(report: Explanation, measurements: Sequence[Measurement]) -
 
 
 def limits_figure(report: Explanation, roofline_limits: RooflineLimits | None) -> go.Figure:
-    """A roofline where the problem computes; else bars of bandwidth against the card's own copy."""
+    """Return a roofline if the problem has FLOP, else bars of bandwidth beside the card's copy."""
     answer = report.answer
     peak = None if roofline_limits is None else roofline_limits.tflops.get(roofline_limits.arithmetic(answer.problem))
     if answer.flops and roofline_limits is not None and peak is not None:
@@ -143,9 +143,9 @@ def limits_figure(report: Explanation, roofline_limits: RooflineLimits | None) -
 
 
 def knobs_drawn(report: Explanation) -> tuple[str, str]:
-    """The two that matter most; the signature's first two where that is not known."""
+    """Return the two most important knobs, or the signature's first two if importance is unknown."""
     across, down = [*report.importance, *(knob.name for knob in report.run.signature.knobs)][:2]
-    if across == down:  # one knob alone took a second value
+    if across == down:  # only one knob has two values
         down = next(knob.name for knob in report.run.signature.knobs if knob.name != across)
     return across, down
 
@@ -179,7 +179,7 @@ def _roofline(report: Explanation, roofline_limits: RooflineLimits, peak: float)
 
 
 def _drawn(report: Explanation) -> dict[str, Contender]:
-    """Answer, default and torch, where they met; a default that is the answer is drawn as that."""
+    """Return answer, default and torch by role, as far as compared; a default that is the answer is the answer."""
     named: dict[str, Contender] = {}
     for role in _ROLES:
         for contender in report.ladder:
@@ -212,13 +212,13 @@ def _search_words(report: Explanation) -> str:
 
 def _landscape_words(report: Explanation) -> str:
     across, down = knobs_drawn(report)
-    chosen = "the two knobs that matter most" if report.importance else "two knobs"
-    return f"Latency in us by {across} and {down}, {chosen}; of all other knobs, the best that was measured."
+    chosen = "the two most important knobs" if report.importance else "two knobs"
+    return f"Latency in us by {across} and {down}, {chosen}. Each cell has the best measurement over all other knobs."
 
 
 def _limits_words(report: Explanation, roofline_limits: RooflineLimits | None) -> str:
     if roofline_limits is None or report.roofline is None:
-        return "What the card reaches at best was not measured."
+        return "The card's roofline limits are not measured."
     roofline = report.roofline
     return f"The answer reaches {100 * roofline.share:.1f} % of what the card's {roofline.bound} allows."
 

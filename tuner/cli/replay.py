@@ -1,8 +1,9 @@
-"""`tuner replay`: how samplers do on spaces of which every config was measured."""
+"""`tuner replay`: scores of samplers on recorded spaces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -14,15 +15,15 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from tuner import recorded
-from tuner.cli.drawing import needs_plotly, plot_option
+from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.grid import print_table
 from tuner.cli.ops import json_option
 from tuner.cli.text import print_json, say
-from tuner.errors import UnknownName, UsageError
+from tuner.errors import UnknownName
 from tuner.exchange import measurements
 from tuner.kernels.spec import Config
 from tuner.records import Provenance
-from tuner.search import DEFAULT_SAMPLER, SAMPLERS
+from tuner.search import DEFAULT_SAMPLER, SAMPLERS, samplers
 from tuner.search.replay import AT, ReplaySpace, Score, geometric_gap, replay
 from tuner.tuning.winners import Winner, promising
 
@@ -39,7 +40,7 @@ def _space(name: str, warm_start: bool) -> ReplaySpace:
 
 
 def _winners(space: recorded.RecordedSpace) -> tuple[Config, ...]:
-    """The best of the other spaces of the op that shipped, where a search of this one would try them."""
+    """Return the best configs of the op's other recorded spaces that a search of this one would try first."""
     alike = (name for name in recorded.names(space.problem.op) if name != space.name)
     won = [
         Winner(other.problem, Provenance(other.device, other.environment, other.source, other.policy.text), other.best)
@@ -51,10 +52,7 @@ def _winners(space: recorded.RecordedSpace) -> tuple[Config, ...]:
 
 
 def _samplers(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := [name for name in names if name not in SAMPLERS]:
-        raise UsageError(f"samplers are {', '.join(SAMPLERS)}, not {unknown[0][:40]!r}")
-    return names
+    return [samplers.checked(name) for name in text.split(",")]
 
 
 def _replay(
@@ -83,7 +81,7 @@ def _replay(
         print_json([_as_json(score, budgets) for score in scores])
     else:
         console = Console(highlight=False, soft_wrap=True)
-        console.print("share of the optimum's speed, and gap to its latency, after so many evaluations")
+        console.print("share of the optimum's speed, and gap to its latency, after each number of evaluations")
         print_table(_table(scores, budgets), console)
     return 0
 
@@ -119,7 +117,9 @@ def _table(scores: Sequence[Score], budgets: Sequence[int]) -> Table:
 def _write_plot(path: Path, scores: Sequence[Score]) -> None:
     with needs_plotly():
         from plotly.subplots import make_subplots
-    colours = dict(zip(SAMPLERS, ("#0072B2", "#E69F00", "#8C8C8C", "#009E73"), strict=True))
+
+        from tuner.cli.page import BLUE, GREEN, GREY, ORANGE, RED
+    colours = dict(zip(SAMPLERS, cycle((BLUE, ORANGE, GREY, GREEN, RED)), strict=False))
     names = list(dict.fromkeys(score.space for score in scores))
     figure = make_subplots(rows=len(names), subplot_titles=[name.rpartition("/")[2] for name in names])
     for score in scores:
@@ -137,10 +137,7 @@ def _write_plot(path: Path, scores: Sequence[Score]) -> None:
     figure.update_layout(template="plotly_white", height=320 * len(names), hovermode="x unified")
     figure.update_yaxes(title_text="share of the optimum")
     figure.update_xaxes(title_text="evaluations", row=len(names))
-    try:
-        path.write_text(figure.to_html(include_plotlyjs=True))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    write_page(path, figure.to_html(include_plotlyjs=True))
 
 
 command = click.Command(
@@ -170,7 +167,7 @@ command = click.Command(
             metavar="N",
             default=AT[-1],
             show_default=True,
-            help="Configs to try in a run.",
+            help="Configs in each run.",
         ),
         click.Option(
             ["--batch"],
@@ -178,13 +175,15 @@ command = click.Command(
             metavar="N",
             default=8,
             show_default=True,
-            help="Configs on their way at a time.",
+            help="Configs that run at once.",
         ),
-        click.Option(["--default-first"], is_flag=True, help="As in a search. Else the sampler is on its own."),
-        click.Option(["--warm-start"], is_flag=True, help="Try first what won the other spaces of the op, if near."),
+        click.Option(["--default-first"], is_flag=True, help="Measure the default first, as a search does."),
+        click.Option(
+            ["--warm-start"], is_flag=True, help="Measure the winners of the op's other spaces first, if near."
+        ),
         plot_option("Draw the mean share over evaluations."),
         json_option,
     ],
-    help="Compare samplers on recorded spaces.\n\nSPACE is the name of one that ships with the package (all of them if "
-    "none is named), a Kernel Tuner cache file, or a file in the T4 schema.",
+    help="Compare samplers on recorded spaces.\n\nSPACE is the name of a recorded space of the package (default: all), "
+    "a Kernel Tuner cache file, or a file in the T4 schema.",
 )

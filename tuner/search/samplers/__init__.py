@@ -26,14 +26,23 @@ SAMPLERS = tuple(_CLASSES)
 DEFAULT_SAMPLER = SAMPLERS[0]
 
 
-def sampler_named(name: str) -> SamplerFactory:
-    """Import and return the sampler of this name.
+def checked(name: str) -> str:
+    """Return the name of a sampler.
 
     Raises:
         UsageError: no sampler has this name.
     """
     if name not in _CLASSES:
         raise UsageError(f"samplers are {', '.join(SAMPLERS)}, not {name[:40]!r}")
-    module, sampler = _CLASSES[name]
+    return name
+
+
+def sampler_named(name: str) -> SamplerFactory:
+    """Import and return the sampler of this name.
+
+    Raises:
+        UsageError: no sampler has this name.
+    """
+    module, sampler = _CLASSES[checked(name)]
     factory: SamplerFactory = getattr(import_module(f"{__name__}.{module}"), sampler)
     return factory
