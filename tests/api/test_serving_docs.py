@@ -29,10 +29,10 @@ def test_every_curl_is_answered_and_none_is_left_out(tmp_path: Path) -> None:
     with serving(create_app(store, token=TOKEN)) as client:
         curls = [line for line in COMMANDS if line.startswith("curl")]
         for line in curls:
-            asked = line.replace("curl", "curl --fail-with-body", 1)
-            asked = asked.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
+            request = line.replace("curl", "curl --fail-with-body", 1)
+            request = request.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
             environment = os.environ | {"TUNER_TOKEN": TOKEN, "no_proxy": "127.0.0.1"}
-            done = subprocess.run(["sh", "-c", asked], env=environment, capture_output=True, text=True, check=False)
+            done = subprocess.run(["sh", "-c", request], env=environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{line}\n{done.stdout}"
         for path in client.get("/openapi.json").json()["paths"]:
             assert any(f":8000{path.replace('{id}', '1')}" in line for line in curls), path

@@ -27,7 +27,7 @@ BY_SIZE, BY_RANKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 @pytest.fixture(autouse=True)
 def database(migrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One that has an answer."""
+    """Name a database with one answer in the environment."""
     store = Store.open(shutil.copy(migrated, tmp_path / "tuner.db"))
     answer(store, problem(M=4096))
     store.close()
@@ -55,7 +55,7 @@ TWO_RANKS = """
 import os, sys
 import torch.distributed
 import tuner.catalog
-tuner.catalog.load("gemm")  # once for both, since loading takes longest
+tuner.catalog.load("gemm")  # once for both ranks, since loading takes the longest
 recipe, nowhere = sys.argv[1:]
 for rank in range(2):
     if os.fork() == 0:
@@ -76,4 +76,4 @@ def test_ranks_agree_though_only_one_of_them_has_the_database(tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     config = GEMM.default_config(problem(M=4096), H200.limits)
-    assert done.stdout.replace("\n", "") == f"{config}" * 2  # both write at once, and a line in two pieces
+    assert done.stdout.replace("\n", "") == f"{config}" * 2  # both ranks print at once, each line in two pieces
