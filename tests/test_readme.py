@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,14 @@ def test_the_commands_that_open_the_pages_run(tmp_path: Path) -> None:
     for command in (command for page in pages for command in console(page)):
         if command.startswith("tuner") and "work" not in command:  # the service and its workers have their own tests
             in_shell(command, tmp_path, allowed={"verify": (0, 3), "why": (0, 1)}.get(command.split()[1], (0,)))
+
+
+def test_the_map_of_rooms_is_the_import_law() -> None:
+    (rooms,) = re.findall(r"```text\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL)
+    shown = [sorted(set(re.findall(r"(?:^|\s{2,})([a-z]+)(?=\s{2,})", level))) for level in rooms.split("─\n")]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    levels = [sorted(level.split(" | ")) for level in contracts[0]["layers"] if level != "__main__"]
+    assert shown == levels
 
 
 def in_shell(command: str, tmp_path: Path, allowed: tuple[int, ...] = (0,)) -> str:
