@@ -165,7 +165,7 @@ def lists(store: Store, lookups: Lookups) -> APIRouter:
                 f"{signature.op} has imported answers and no kernel here, so it cannot be tuned; /best-config has them"
             )
         problem = parse_problem(given, signature)
-        job, new = await in_thread(store.queue.ask_for, problem, device, priority)
+        job, new = await in_thread(store.queue.add, problem, device, priority)
         return _json(asdict(job), 201 if new else 200)
 
     return router

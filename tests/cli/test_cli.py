@@ -21,9 +21,8 @@ import pytest
 from commands import run_tuner
 from helpers import H200, toy
 
-from tuner import catalog
+from tuner import catalog, recorded
 from tuner.db.store import Store
-from tuner.measure import recorded
 from tuner.records import Answer, Comparison, Environment, Provenance
 
 GEMM = next(name for name in recorded.names() if name.startswith("gemm-4096"))
@@ -274,8 +273,8 @@ REFUSED = [
     ),
     (["search", "gemm", "--M", "64", "--budget", "soon"], 2, "a duration is a number with s, m or h, such as 30s"),
     (["search", "gemm", "--M", "64", "--trials", "0"], 2, "0 is not in the range x>=1"),
-    (["search", "gemm", "--M", "64", "--gpu", "first"], 2, "a GPU is chosen as auto or by its number, not as 'first'"),
-    (["search", "gemm", "--M", "64", "--gpu", "3"], 3, "GPU 3 was asked for and the driver shows 0"),
+    (["search", "gemm", "--M", "64", "--gpu", "first"], 2, "a GPU is auto or a number, not 'first'"),
+    (["search", "gemm", "--M", "64", "--gpu", "3"], 3, "there is no GPU 3 among the 0 that the driver shows"),
     (["search", "gemm", "--M", "65"], 3, "what can be replayed: gemm-"),
     (["search", "gemm", "--M", "64", "--seed", "-1"], 2, "-1 is not in the range 0<=x<=4294967295"),
     (["list", "nosuch"], 2, "no op is called 'nosuch'; known are gemm, softmax, transpose"),
@@ -326,7 +325,7 @@ def test_a_port_that_is_taken_is_refused(tuned: Tuner) -> None:
         port = taken.getsockname()[1]
         done = tuned("serve", "--port", str(port))
     assert done.returncode == 2
-    assert f"tuner: 127.0.0.1:{port} cannot be served on: " in done.stderr
+    assert f"tuner: cannot listen on 127.0.0.1:{port}: " in done.stderr
 
 
 def test_a_name_stored_in_another_database_is_known_there(tmp_path: Path) -> None:

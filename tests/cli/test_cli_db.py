@@ -23,9 +23,9 @@ def tuner(*arguments: str, db: Database | Path | str) -> CompletedProcess[str]:
 
 def test_upgrade_makes_the_tables_and_then_has_nothing_to_do(nothing: Database) -> None:
     done = tuner("db", "upgrade", db=nothing)
-    assert (done.returncode, done.stdout) == (0, f"{nothing} has schema {HEAD} now, after no tables\n")
+    assert (done.returncode, done.stdout) == (0, f"{nothing} is upgraded to schema {HEAD}, from no tables\n")
     again = tuner("db", "upgrade", db=nothing)
-    assert (again.returncode, again.stdout) == (0, f"{nothing} has schema {HEAD}, the newest, already\n")
+    assert (again.returncode, again.stdout) == (0, f"{nothing} already has the newest schema, {HEAD}\n")
 
 
 def test_an_older_file_is_brought_up_to_date_even_where_only_its_signatures_are_asked_for(
@@ -65,9 +65,9 @@ def test_prune_says_what_went(store: Store, database: Database) -> None:
     change(database, f"INSERT INTO rounds (run_id, number, latencies) VALUES ({run}, 0, '{{}}')")
     change(database, "UPDATE runs SET started_at = '2020-01-01T00:00:00.000+00:00'")
     would = tuner("db", "prune", "--older-than", "90d", "--dry-run", db=database)
-    assert would.stdout == "0 trials and 1 rounds of 1 runs would go; no answer did\n"
+    assert would.stdout == "0 trials and 1 rounds of 1 runs would be removed; all answers stay\n"
     went = tuner("db", "prune", "--older-than", "90d", db=database)
-    assert went.stdout == "0 trials and 1 rounds of 1 runs went; no answer did\n"
+    assert went.stdout == "0 trials and 1 rounds of 1 runs are removed; all answers stay\n"
 
 
 @pytest.mark.parametrize("age", ["90", "0d", "3 months", "-1d"])

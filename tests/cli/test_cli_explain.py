@@ -192,7 +192,7 @@ class TestExplain:
     def test_a_person_reads_all_of_it(self, toy: Path) -> None:
         shown = tuner(toy, "explain", "toy", "--N", "1000", columns=80).stdout
         for line in (
-            "Interleaved comparison  20 rounds; latency, and time over the answer's, with intervals",
+            "Interleaved comparison  20 rounds; latency and slowdown over the answer, with intervals",
             "  1      95.00 us        95.00 - 95.00  0.950  0.950 - 0.950  torch",
             "  2     100.00 us      100.00 - 100.00                        answer",
             "  3     250.00 us      250.00 - 250.00  2.500  2.500 - 2.500  default",
@@ -200,12 +200,12 @@ class TestExplain:
             "  chosen: the fastest config",
             "Space  60 configs",
             "      2  in the interleaved comparison",
-            "      4  far behind at a first look",
+            "      4  dropped after one measurement, far slower",
             "      2  wrong_result (check): error 0.5, allowed 0.1",
             "      1  compile_error (compile): ptxas fatal: [bold]too many",
-            "  80.0 % of it: the problem takes 80.00 us or more here, bound by compute",
+            "  80.0 % of the limit: the problem takes at least 80.00 us here, bound by compute",
             "  time: measure 12.2 s, comparison 4.0 s",
-            "  card: 1,736 - 1,755 MHz, up to 60 C, up to 590 W, clocks held down by power_cap",
+            "  card: 1,736 - 1,755 MHz, up to 60 C, up to 590 W, clocks throttled by power_cap",
         ):
             assert line in shown.splitlines()
 
@@ -239,9 +239,7 @@ class TestExplain:
         done = tuner(toy, "explain", "toy", "--N", "1000", "--json", hidden="optuna")
         document = json.loads(done.stdout)
         assert document["importance"] is None
-        assert document["importance_missing"] == (
-            "telling what mattered needs optuna; pip install 'triton-tuner[search]'"
-        )
+        assert document["importance_missing"] == ("knob importance needs optuna; pip install 'triton-tuner[search]'")
         assert document["ladder"]
 
     def test_without_plotly_there_is_a_way_out(self, toy: Path, tmp_path: Path) -> None:
@@ -267,7 +265,7 @@ class TestPlot:
     def test_it_is_one_page_that_needs_no_network(self, replayed: Path, tmp_path: Path) -> None:
         out = tmp_path / "out.html"
         done = tuner(replayed, "explain", "gemm", "--M", "4096", "--plot", str(out), "--json")
-        assert f"Drawn in {out}" in done.stderr
+        assert f"Page written to {out}" in done.stderr
         assert json.loads(done.stdout)["run"] == 2
         text = out.read_text()
         assert "<title>gemm  M=4096 N=4096 K=4096 dtype=bf16  on NVIDIA H200</title>" in text
@@ -325,7 +323,7 @@ class TestPlot:
         report, measurements = drawn(tmp_path / "tuner.db")
         (bars,) = traces(limits_figure(report, None))
         assert bars["text"][0] == "20 TFLOP/s"
-        assert "What the card reaches at best was not measured." in page(report, measurements, None)
+        assert "The card's roofline limits are not measured." in page(report, measurements, None)
 
 
 def traces(figure: Any) -> list[Any]:
@@ -363,13 +361,13 @@ class TestShow:
         shown = tuner(replayed, "show", "2").stdout
         assert "Run 2  gemm  M=4096 N=4096 K=4096 dtype=bf16  on NVIDIA H200" in shown
         assert (
-            "asked:    sampler gp, seed 0, trials 45, budget_s none, min_improvement_probability none, space 4948, known 30"
-            in shown
+            "settings: sampler gp, seed 0, trials 45, budget_s none, min_improvement_probability none, space 4948, "
+            "known 30" in shown
         )
-        assert "Configs  15 measured, 30 taken over from earlier runs" in shown
+        assert "Configs  15 measured, 30 reused from earlier runs" in shown
         assert re.search(r"^     4\d  ok$", shown, re.MULTILINE)
         assert "ended:    done, stopped by trials" in shown
-        assert "tuner explain tells why" in shown
+        assert "tuner explain shows why" in shown
 
     def test_a_run_that_gave_no_answer_says_so(self, tmp_path: Path) -> None:
         db = tmp_path / "tuner.db"
@@ -390,7 +388,7 @@ class TestShow:
 
     def test_without_a_number_it_lists_the_newest_first(self, replayed: Path, tmp_path: Path) -> None:
         _, head, _, *lines, _ = tuner(replayed, "show", columns=60).stdout.splitlines()  # piped, so it is whole
-        assert head.split() == ["run", "begun,", "UTC", "status", "tried", "answer,", "us", "problem", "on"]
+        assert head.split() == ["run", "started,", "UTC", "status", "tried", "answer,", "us", "problem", "on"]
         assert [line.split()[0] for line in lines] == ["2", "1"]
         assert [line.split()[4] for line in lines] == ["45", "30"]
         assert "  gemm M=4096 N=4096 K=4096 dtype=bf16   nvidia-h200, replayed " in lines[0]
@@ -398,7 +396,7 @@ class TestShow:
         assert [run["run"] for run in listed] == [2, 1]
         empty = tmp_path / "empty.db"
         Store.open(empty).close()
-        assert tuner(empty, "show").stdout == "nothing was searched yet; tuner search OP does\n"
+        assert tuner(empty, "show").stdout == "nothing was searched yet; tuner search OP searches\n"
 
     def test_a_narrow_terminal_goes_without_columns_and_has_the_problem_whole(self, replayed: Path) -> None:
         pty = pytest.importorskip("pty")
@@ -413,4 +411,4 @@ class TestShow:
         _, head, _, newest, *_ = lines
         assert head.split() == ["run", "answer,", "us", "problem"]
         assert newest.rstrip().endswith("gemm M=4096 N=4096 K=4096 dtype=bf16")
-        assert "left out, since the terminal is narrow: begun, UTC, on, tried, status" in lines
+        assert "narrow terminal, left out: started, UTC, on, tried, status" in lines

@@ -124,7 +124,7 @@ class TestCommand:
     def test_for_a_reader(self, folder: Path) -> None:
         keep(folder, "softmax", {"M": 64})
         printed = CliRunner().invoke(cli, ["warm", "softmax", "--device", H200.id], standalone_mode=False)
-        assert printed.output.startswith("nvidia-h200  1 compiled, 0 were there already, 0 failed; ")
+        assert printed.output.startswith("nvidia-h200  1 compiled, 0 cached already, 0 failed; ")
         assert printed.return_value == 0
 
     def test_for_a_program_with_what_failed(self, folder: Path) -> None:
@@ -149,7 +149,7 @@ class TestCommand:
     def test_nothing_is_tuned(self) -> None:
         printed = CliRunner().invoke(cli, ["warm", "--device", H200.id], standalone_mode=False)
         assert printed.return_value == 0
-        assert "nothing is tuned for it yet; tuner search OP does that" in printed.output
+        assert "nothing is tuned for it yet; tuner search OP tunes a problem" in printed.output
 
 
 def test_refreshing_forgets_what_was_answered(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`tuner db`: what a database holds, and how it is kept in order."""
+"""`tuner db`: describe, upgrade, back up and prune a database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _info(db: Database | None, as_json: bool) -> None:
     upgrade = "" if info.schema == HEAD else f"; this version writes {HEAD}"
     click.echo(f"database  {info.database}")
     click.echo(f"engine    {info.engine}")
-    click.echo(f"schema    {info.schema or 'none, as there are no tables'}{upgrade}")
+    click.echo(f"schema    {info.schema or 'none, since there are no tables'}{upgrade}")
     click.echo(f"size      {info.bytes / 1e6:,.1f} MB")
     click.echo(f"holds     {_counted(info.total)}")
     for device, counts in info.devices.items():
@@ -41,9 +41,9 @@ def _upgrade(db: Database | None) -> None:
     database = db or default_database()
     found = Store.upgrade(database)
     if found == HEAD:
-        click.echo(f"{database} has schema {HEAD}, the newest, already")
+        click.echo(f"{database} already has the newest schema, {HEAD}")
     else:
-        click.echo(f"{database} has schema {HEAD} now, after {found or 'no tables'}")
+        click.echo(f"{database} is upgraded to schema {HEAD}, from {found or 'no tables'}")
 
 
 def _backup(file: str, db: Database | None) -> None:
@@ -55,16 +55,16 @@ def _backup(file: str, db: Database | None) -> None:
 def _prune(older_than: timedelta, dry_run: bool, db: Database | None) -> None:
     database = db or default_database()
     if not database.exists():
-        raise StoreError(f"there is no database at {database}, so there is nothing to remove")
+        raise StoreError(f"there is no database at {database}; name one with --db")
     store = Store.open(database)
     try:
         gone = store.prune(older_than, dry_run=dry_run)
     finally:
         store.close()
-    went = "would go" if dry_run else "went"
-    click.echo(f"{gone.trials:,} trials and {gone.rounds:,} rounds of {gone.runs:,} runs {went}; no answer did")
+    removed = "would be removed" if dry_run else "are removed"
+    click.echo(f"{gone.trials:,} trials and {gone.rounds:,} rounds of {gone.runs:,} runs {removed}; all answers stay")
     if gone.trials and not dry_run:
-        say("A file keeps its size: what is written next takes the room.")
+        say("The file keeps its size; later writes reuse the space.")
 
 
 def _days(text: str) -> timedelta:
@@ -79,7 +79,7 @@ command.add_command(
         "info",
         callback=_info,
         params=[db_option, json_option],
-        help="Where the database is, its engine, schema and size, and how much it holds by device.",
+        help="Show a database's location, engine, schema and size, and its content by device.",
     )
 )
 command.add_command(
@@ -87,7 +87,7 @@ command.add_command(
         "upgrade",
         callback=_upgrade,
         params=[db_option],
-        help="Make the tables, or bring them to the newest schema. Any number of hosts may do so at once.",
+        help="Create the tables or upgrade them to the newest schema. Several hosts may do so at once.",
     )
 )
 command.add_command(
@@ -95,7 +95,7 @@ command.add_command(
         "backup",
         callback=_backup,
         params=[click.Argument(["file"], type=click.Path(dir_okay=False)), db_option],
-        help="Copy an SQLite database to a new FILE while others go on using it.",
+        help="Copy an SQLite database to a new FILE while it is in use.",
     )
 )
 command.add_command(
@@ -103,12 +103,18 @@ command.add_command(
         "prune",
         callback=_prune,
         params=[
-            click.Option(["--older-than"], type=_days, metavar="DAYS", required=True, help="Age, such as 90d."),
-            click.Option(["--dry-run"], is_flag=True, help="Only say what would go."),
+            click.Option(
+                ["--older-than"],
+                type=_days,
+                metavar="DAYS",
+                required=True,
+                help="Smallest age of the runs, such as 90d.",
+            ),
+            click.Option(["--dry-run"], is_flag=True, help="Only report what would be removed."),
             db_option,
         ],
-        help="Remove the trials and rounds of old runs that no serving answer rests on. Answers stay.",
+        help="Remove the trials and rounds of old runs that no answer in service depends on. Answers stay.",
     )
 )
 for each in command.commands.values():
-    each.short_help = each.help  # click cuts off what it is not told
+    each.short_help = each.help  # click truncates the first sentence of a help otherwise

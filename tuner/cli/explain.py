@@ -1,4 +1,4 @@
-"""`tuner explain OP`: why the stored answer is the answer."""
+"""`tuner explain OP`: the evidence for a stored answer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from rich.markup import escape
 from tuner.cli.best import find
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
-from tuner.cli.text import bytes_text, config_text, first_line, give, print_found, print_json, seconds_text
+from tuner.cli.text import give, print_found, print_json
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.kernels.spec import Problem, Signature
 from tuner.measure import device
 from tuner.records import IMPORTED, Measurement, RooflineLimits, StoredAnswer
-from tuner.report.explain import Candidates, CardRange, Contender, Explanation, Roofline, explain
+from tuner.report.explain import explain
+from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Roofline
 from tuner.report.occupancy import Occupancy
-from tuner.report.vendor import torch_beside
+from tuner.report.text import bytes_text, config_text, first_line, seconds_text
+from tuner.report.vendor import vendor_speedup
 
 _BAR = 24
-"""Characters of a bar that stands for everything."""
+"""Length of the bar of 100 %, in characters."""
 
 
 def _explain(
@@ -44,7 +46,9 @@ def _explain(
         give(found, store, as_json)
         return 1
     if found.stored.answer.kind == IMPORTED:
-        raise NothingFound(f"{found.stored.taken_from} says so, and nothing was compared here; {found.command}")
+        raise NothingFound(
+            f"the answer is imported from {found.stored.taken_from} and nothing was compared here; {found.command}"
+        )
     report, measurements, roofline_limits = _report(store, found.stored)
     if plot is not None:
         _write_page(plot, report, measurements, roofline_limits)
@@ -52,7 +56,7 @@ def _explain(
         print_json(found.as_json(store.snapshot) | report.as_json())
     else:
         console = Console(highlight=False, soft_wrap=True)
-        print_found(found, torch_beside(store, found.stored), console)
+        print_found(found, vendor_speedup(store, found.stored), console)
         for line in _lines(report):
             console.print(line)
     return 0
@@ -63,13 +67,13 @@ def _report(store: Store, stored: StoredAnswer) -> tuple[Explanation, list[Measu
     assert run is not None  # an answer's run is a foreign key
     measurements = store.known_to(run)
     roofline_limits = store.roofline_limits(stored.provenance.device)
-    importance, unimportant = _importance(measurements)
-    report = explain(stored, run, store.comparison(run.id), measurements, roofline_limits, importance, unimportant)
+    importance, missing = _importance(measurements)
+    report = explain(stored, run, store.comparison(run.id), measurements, roofline_limits, importance, missing)
     return report, measurements, roofline_limits
 
 
 def _importance(measurements: Sequence[Measurement]) -> tuple[dict[str, float], str]:
-    """Of every knob; else why it cannot be told."""
+    """Return the importance of each knob; if there is none, the reason."""
     try:
         from tuner.report.importance import importances
 
@@ -77,7 +81,7 @@ def _importance(measurements: Sequence[Measurement]) -> tuple[dict[str, float], 
     except NothingFound as error:
         return {}, str(error)
     except ModuleNotFoundError as error:
-        return {}, f"telling what mattered needs {error.name}; pip install 'triton-tuner[search]'"
+        return {}, f"knob importance needs {error.name}; pip install 'triton-tuner[search]'"
 
 
 def _write_page(
@@ -89,23 +93,23 @@ def _write_page(
 
 
 def _lines(report: Explanation) -> Iterator[str]:
-    yield from _ladder(report)
+    yield from _comparison(report)
     yield from _candidates(report.candidates)
-    yield from _what_mattered(report)
+    yield from _importances(report)
     yield from _roofline(report.roofline)
-    yield from _course(report)
+    yield from _run(report)
 
 
 def _head(title: str, about: str = "") -> str:
     return f"\n[bold]{title}[/]{f'  [dim]{escape(about)}[/]' if about else ''}"
 
 
-def _ladder(report: Explanation) -> Iterator[str]:
+def _comparison(report: Explanation) -> Iterator[str]:
     if not report.ladder:
         yield _head("Interleaved comparison", "its rounds are not stored")
         return
     yield _head(
-        "Interleaved comparison", f"{report.rounds} rounds; latency, and time over the answer's, with intervals"
+        "Interleaved comparison", f"{report.rounds} rounds; latency and slowdown over the answer, with intervals"
     )
     for number, contender in enumerate(report.ladder, 1):
         low, high = contender.interval_us
@@ -118,7 +122,7 @@ def _ladder(report: Explanation) -> Iterator[str]:
         for detail in _details(contender):
             yield f"     {escape(detail)}"
     if any(contender.occupancy for contender in report.ladder):
-        yield "     [dim]blocks and share of its warps that an SM holds, and what limits them[/]"
+        yield "     [dim]resident blocks and share of warps per SM, and what limits them[/]"
     yield f"  chosen: {report.chosen}"
 
 
@@ -141,12 +145,12 @@ def _held(resident: Occupancy) -> str:
 
 def _candidates(candidates: Candidates) -> Iterator[str]:
     if candidates.space is None:
-        yield _head("Space", "how many configs there were is not stored")
+        yield _head("Space", "its size is not stored")
     else:
         yield _head("Space", f"{candidates.space:,} configs")
     yield f"{candidates.comparison:7,}  in the interleaved comparison"
     yield f"{candidates.slower:7,}  measured, and slower"
-    yield f"{candidates.beaten:7,}  far behind at a first look"
+    yield f"{candidates.beaten:7,}  dropped after one measurement, far slower"
     for failure in candidates.failures:
         stage = f" ({failure.stage})" if failure.stage else ""
         head = f"{failure.count:7,}  {failure.outcome}{stage}: "
@@ -154,15 +158,15 @@ def _candidates(candidates: Candidates) -> Iterator[str]:
     if candidates.not_tried is not None:
         yield f"{candidates.not_tried:7,}  not tried"
     if candidates.outside:
-        yield f"         {candidates.outside:,} of these are of earlier runs and outside of this run's space"
+        yield f"         {candidates.outside:,} of these are from earlier runs, outside this run's space"
 
 
-def _what_mattered(report: Explanation) -> Iterator[str]:
+def _importances(report: Explanation) -> Iterator[str]:
     if not report.importance:
-        yield _head("What mattered")
-        yield f"  {escape(report.unimportant)}"
+        yield _head("Knob importance")
+        yield f"  {escape(report.importance_missing)}"
         return
-    yield _head("What mattered", "each knob's share in being among the fastest tenth")
+    yield _head("Knob importance", "for being among the fastest tenth")
     width = max(map(len, report.importance))
     for name, share in report.importance.items():
         yield f"  {name:{width}}  {100 * share:4.0f} %  [cyan]{'█' * round(_BAR * share)}[/]"
@@ -171,45 +175,49 @@ def _what_mattered(report: Explanation) -> Iterator[str]:
 def _roofline(roofline: Roofline | None) -> Iterator[str]:
     yield _head("Roofline")
     if roofline is None:
-        yield "  what the card reaches at best was not measured, so no share of it can be told"
+        yield "  the card's roofline limits are not measured, so there is no share of them"
         return
     yield (
-        f"  {100 * roofline.share:.1f} % of it: the problem takes {roofline.floor_us:,.2f} us or more here, "
+        f"  {100 * roofline.share:.1f} % of the limit: the problem takes at least {roofline.floor_us:,.2f} us here, "
         f"bound by {roofline.bound}"
     )
     if roofline.missing:
-        yield f"  {roofline.missing} was not measured, so it may well take more"
+        yield f"  {roofline.missing} is not measured, so it may take more"
 
 
-def _course(report: Explanation) -> Iterator[str]:
+def _run(report: Explanation) -> Iterator[str]:
     stopped = f", stopped by {report.run.stopped}" if report.run.stopped else ""
-    yield _head("Run", f"{report.run.id}, begun {report.run.started_at[:16].replace('T', ' ')} UTC{stopped}")
+    yield _head("Run", f"{report.run.id}, started {report.run.started_at[:16].replace('T', ' ')} UTC{stopped}")
     yield f"  time: {seconds_text(report.run.seconds)}"
     yield f"  card: {'its state was not recorded' if report.card is None else _card(report.card)}"
 
 
 def _card(card: CardRange) -> str:
-    told = []
+    parts = []
     if card.sm_mhz is not None:
         low, high = card.sm_mhz
-        told.append(f"{low:,} MHz" if low == high else f"{low:,} - {high:,} MHz")
+        parts.append(f"{low:,} MHz" if low == high else f"{low:,} - {high:,} MHz")
     if card.temperature_c is not None:
-        told.append(f"up to {card.temperature_c} C")
+        parts.append(f"up to {card.temperature_c} C")
     if card.power_w is not None:
-        told.append(f"up to {card.power_w:.0f} W")
-    told.append(f"clocks held down by {', '.join(card.throttled)}" if card.throttled else "clocks not held down")
-    return "; ".join([", ".join(told), *card.marks])
+        parts.append(f"up to {card.power_w:.0f} W")
+    parts.append(f"clocks throttled by {', '.join(card.throttled)}" if card.throttled else "clocks not throttled")
+    return "; ".join([", ".join(parts), *card.marks])
 
 
 command = OpCommands(
     _explain,
     [
-        click.Option(["--device", "device_id"], metavar="ID", help="Device id; else the GPU here, else the only one."),
+        click.Option(
+            ["--device", "device_id"],
+            metavar="ID",
+            help="Device id.  [default: the GPU here, else the only device stored]",
+        ),
         gpu_option,
         plot_option(),
         db_option,
         json_option,
     ],
     name="explain",
-    help="Show why the stored best config is the best.",
+    help="Show why the stored config is the best: its comparison, search and roofline limits.",
 )

@@ -1,6 +1,6 @@
-"""`tuner export`: the stored answers in one file, for machines that reach no database and for ranks that must agree.
+"""`tuner export`: the stored answers as one file, for machines without a database and ranks that must agree.
 
-Or as files that others read.
+Also as files in the formats of other tools.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from tuner.db.database import Database
 from tuner.db.store import Store, Tip
 from tuner.errors import NothingFound, UsageError
 from tuner.exchange import folder, t4
-from tuner.exchange.claim import Refused
-from tuner.exchange.tables import STYLES, tables
+from tuner.exchange.config_tables import STYLES, to_tables
+from tuner.exchange.imported import Skipped
 from tuner.lookup import bundle
 from tuner.lookup.bundle import Bundle
-from tuner.lookup.table import device_asked, serving
-from tuner.measure.recorded import stem
+from tuner.lookup.ranking import serving
+from tuner.lookup.service import LookupService, StoredTables
+from tuner.recorded import problem_stem
 from tuner.records import StoredAnswer
 
 _BUNDLE, _T4 = "bundle", "t4"
@@ -34,7 +35,7 @@ def _export(target: Path, format: str, op: str | None, device: str | None, db: D
         tip = store.tip()
         answers = _wanted(store, tip, op, device)
         if format != _BUNDLE:
-            documents, refused = _searches(store, answers) if format == _T4 else tables(answers, format)
+            documents, refused = _searches(store, answers) if format == _T4 else to_tables(answers, format)
             written, kept = folder.write(target, documents)
             _print_folder(target, written, [*refused, *kept], as_json)
             return 0 if written else 1
@@ -44,9 +45,9 @@ def _export(target: Path, format: str, op: str | None, device: str | None, db: D
 
 
 def _wanted(store: Store, tip: Tip, op: str | None, device: str | None) -> list[StoredAnswer]:
-    answers, _ = store.answers_between(0, tip.answer)
+    answers = store.answers_between(0, tip.answer)
     if answers and device is not None:
-        device_asked(device, None, store.devices())
+        device = LookupService(StoredTables(store)).resolve_device(device)
     wanted = [
         stored
         for stored in answers
@@ -66,27 +67,27 @@ def _written(file: Path, store: Store, tip: Tip, wanted: list[StoredAnswer]) -> 
     return bundle.write(file, tip.snapshot, signatures, wanted, transfers)
 
 
-def _searches(store: Store, answers: list[StoredAnswer]) -> tuple[dict[str, Any], list[Refused]]:
-    """What was measured on the way to the answers that serve, a document for each."""
-    by_question: dict[tuple[str, str], list[StoredAnswer]] = {}
+def _searches(store: Store, answers: list[StoredAnswer]) -> tuple[dict[str, Any], list[Skipped]]:
+    """Return the measurements of the searches behind the answers in service, a document for each."""
+    by_query: dict[tuple[str, str], list[StoredAnswer]] = {}
     for stored in answers:
-        by_question.setdefault((stored.answer.problem.text, stored.provenance.device.id), []).append(stored)
-    documents, refused = dict[str, Any](), list[Refused]()
-    for (text, device), several in by_question.items():
+        by_query.setdefault((stored.answer.problem.text, stored.provenance.device.id), []).append(stored)
+    documents, refused = dict[str, Any](), list[Skipped]()
+    for (text, device), several in by_query.items():
         stored = serving(several)
         run = store.run(stored.run_id)
         measured = [] if run is None or stored.provenance.recorded is not None else store.known_to(run)
         try:
-            path = folder.path_of(f"{stem(stored.answer.problem)}-{device}.json")
+            path = folder.relative_path(f"{problem_stem(stored.answer.problem)}-{device}.json")
             if not measured:
-                raise UsageError("nothing of its search is here: it was imported, replayed or pruned")
-            documents[path] = t4.document(measured)
+                raise UsageError("the measurements of its search are not stored: it was imported, replayed or pruned")
+            documents[path] = t4.to_document(measured)
         except UsageError as error:
-            refused.append(Refused(text, str(error)))
+            refused.append(Skipped(text, str(error)))
     return documents, refused
 
 
-def _print_folder(target: Path, written: list[str], left_out: list[Refused], as_json: bool) -> None:
+def _print_folder(target: Path, written: list[str], left_out: list[Skipped], as_json: bool) -> None:
     if as_json:
         told = [{"what": refused.file, "reason": refused.reason} for refused in left_out]
         print_json({"folder": str(target), "files": written, "left_out": told})
@@ -130,13 +131,13 @@ command = click.Command(
             type=click.Choice([_BUNDLE, *STYLES, _T4]),
             default=_BUNDLE,
             show_default=True,
-            help="Of bundle's others FILE is a folder: tables by M, or all that each search measured.",
+            help="bundle is one file; other formats fill a folder: tables of configs by M, or t4, all measurements.",
         ),
         click.Option(["--op"], metavar="OP", help="Only this op."),
         click.Option(["--device"], metavar="ID", help="Only this device."),
         db_option,
         json_option,
     ],
-    help="Write the stored answers to FILE, with the signatures that read them; compressed if it ends in .gz.\n\n"
-    "Model code reads it where TUNER_SNAPSHOT names it.",
+    help="Write the stored answers and their signatures to FILE, compressed if its name ends in .gz.\n\n"
+    "Model code reads it if TUNER_SNAPSHOT names it.",
 )

@@ -26,7 +26,7 @@ def print_table(table: Table, console: Console, spare: Sequence[str] = ()) -> No
             without.append(head)
     console.print(table, soft_wrap=False)
     if without:
-        console.print(f"[dim]left out, since the terminal is narrow: {', '.join(without)}[/]")
+        console.print(f"[dim]narrow terminal, left out: {', '.join(without)}[/]")
 
 
 def _without(head: str, table: Table) -> Table:

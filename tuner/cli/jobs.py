@@ -1,4 +1,4 @@
-"""`tuner jobs`: what was asked for, and what became of it."""
+"""`tuner jobs`: the queue of tuning jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _jobs(limit: int, db: Database | None, as_json: bool) -> None:
         return
     console = Console(highlight=False, soft_wrap=True)
     if not jobs:
-        console.print("nothing was asked for; POST /jobs of tuner serve does")
+        console.print("there are no jobs; POST /jobs of tuner serve adds one")
     for job in jobs:
         colour = _COLOURS.get(job.status, "")
         status = f"[{colour}]{job.status:7}[/]" if colour else f"{job.status:7}"
@@ -49,10 +49,10 @@ command = click.Command(
             metavar="N",
             default=50,
             show_default=True,
-            help="So many that are not finished, and so many that are.",
+            help="Number of unfinished jobs listed, and of finished ones.",
         ),
         db_option,
         json_option,
     ],
-    help="List what was asked for: number, status, priority, problem. What runs and what is next come first.",
+    help="List the jobs: number, status, priority, problem. Running and next ones come first.",
 )

@@ -1,4 +1,4 @@
-"""`tuner list`: everything that serves."""
+"""`tuner list`: the answers in service."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from tuner.cli.ops import EMPTY, db_option, json_option, known_signatures, open_to_read
-from tuner.cli.text import config_text, latency_text, print_json, problem_text
+from tuner.cli.text import print_json
 from tuner.db.database import Database
 from tuner.errors import UnknownName
-from tuner.lookup.table import Query, Table, device_asked, serving
+from tuner.lookup.query import Query
+from tuner.lookup.ranking import serving
+from tuner.lookup.service import LookupService, StoredTables
+from tuner.lookup.table import Table
 from tuner.records import StoredAnswer
+from tuner.report.text import config_text, latency_text, problem_text
 
 
 def _list(op: str | None, device: str | None, db: Database | None, as_json: bool) -> int:
@@ -19,23 +23,23 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
     if op is not None and op not in (known := known_signatures(db)):
         raise UnknownName(f"no op is called {op[:80]!r}; known are {', '.join(sorted(known))}")
     if device is not None:
-        device_asked(device, None, store.devices())
+        device = LookupService(StoredTables(store)).resolve_device(device)
     answers: dict[tuple[str, str], list[StoredAnswer]] = {}
     for stored in store.answers(op=op, device=device):
         answers.setdefault((stored.provenance.device.id, stored.answer.problem.text), []).append(stored)
-    serve = {key: serving(several) for key, several in sorted(answers.items())}
+    in_service = {key: serving(several) for key, several in sorted(answers.items())}
     if as_json:
         snapshot = store.snapshot
         rows = [
             Table(device_id, [stored]).find(Query(stored.answer.problem)).as_json(snapshot)
-            for (device_id, _), stored in serve.items()
+            for (device_id, _), stored in in_service.items()
         ]
         print_json(rows)
         return 0
     console = Console(highlight=False, soft_wrap=True)
-    if not serve:
+    if not in_service:
         console.print(EMPTY)
-    for (device_id, _), stored in serve.items():
+    for (device_id, _), stored in in_service.items():
         answer, recorded = stored.answer, stored.provenance.recorded
         faster = "" if answer.speedup is None else f", {answer.speedup:.3f} times as fast as the default"
         if answer.kind == "default":
@@ -57,5 +61,5 @@ command = click.Command(
         db_option,
         json_option,
     ],
-    help="List the answers that are stored.",
+    help="List the stored answers, one for each problem and device.",
 )

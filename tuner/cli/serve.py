@@ -20,8 +20,7 @@ from tuner.cli.text import say
 from tuner.db.database import Database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
-from tuner.lookup.aliases import known_as
-from tuner.lookup.table import device_asked
+from tuner.lookup.service import LookupService, StoredTables
 from tuner.measure import device
 
 if TYPE_CHECKING:
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
     from uvicorn import Config
 
 _LEAVE_S = 10
-"""Requests that are being answered when the service is told to end get so long."""
+"""Time limit of open requests when the service stops, in seconds."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """What every worker process makes its app of; it is sent to them pickled."""
+    """The arguments of the app of each worker process, which get it pickled."""
 
     db: Database | None
     device: str | None
@@ -43,12 +42,12 @@ class Served:
     access_log: bool
 
     def app(self) -> FastAPI:
-        """The app of one process, with a store of its own."""
+        """Return the app of one process, with a store of its own."""
         from tuner.api.app import create_app
 
         log = sys.stderr.write if self.access_log else None
         store = open_to_serve(self.db)
-        gc.disable()  # what is read now is never garbage: looking through 100,000 answers for some takes a second
+        gc.disable()  # the answers live as long as the process: collecting among 100,000 of them takes a second
         app = create_app(store, device=self.device, signatures=self.signatures, token=self.token, log=log)
         gc.freeze()
         gc.enable()
@@ -65,18 +64,17 @@ def _serve(
     db: Database | None,
 ) -> int:
     try:
-        import fastapi  # noqa: F401  that it is missing is said here, and not by every worker
+        import fastapi  # noqa: F401  reports it missing once, not by each worker process
         import prometheus_client  # noqa: F401
         import uvicorn
     except ModuleNotFoundError as error:
         raise UsageError(f"serving needs {error.name}; pip install 'triton-tuner[serve]'") from error
     store = open_to_serve(db)
     card = device.describe(0) if device.count() else None
-    here = None if card is None else known_as(card, store.devices(), store.cards())
-    if device_id is not None:
-        device_asked(device_id, here, store.devices())
+    lookup = LookupService(StoredTables(store), card=card)
+    own = lookup.own_device if device_id is None else lookup.resolve_device(device_id)
     store.close()
-    served = Served(db, device_id or here, known_signatures(db), _token(token_file), access_log)
+    served = Served(db, own, known_signatures(db), _token(token_file), access_log)
     with listening_on(host, port) as listening:
         say(f"Serving http://{host}:{listening.getsockname()[1]}/best-config, described at /docs; Ctrl-C ends it.")
         config = uvicorn.Config(
@@ -95,26 +93,26 @@ def _serve(
 
 
 def listening_on(host: str, port: int) -> socket.socket:
-    """A socket for clients to connect to.
+    """Return a socket bound to a host and port.
 
     Raises:
-        UsageError: others have it, or it cannot be had here.
+        UsageError: the address is in use, or is not one of this machine.
     """
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Head and body of an answer are sent one after the other, and the body waited 40 ms for the head to be
-    # acknowledged. asyncio sees to that for sockets that it makes itself; connections inherit it from this one.
+    # Head and body of a reply are sent one after the other; without TCP_NODELAY the body waits 40 ms for the head to be
+    # acknowledged. asyncio sets it for its own sockets only; connections inherit it from this one.
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         made.bind((host, port))
     except (OSError, OverflowError) as error:
         made.close()
-        raise UsageError(f"{host}:{port} cannot be served on: {error}") from error
+        raise UsageError(f"cannot listen on {host}:{port}: {error}; choose another with --host and --port") from error
     return made
 
 
 def _run_several(config: Config, listening: socket.socket) -> None:
-    """Worker processes that share one socket, and one folder where their numbers add up."""
+    """Run worker processes that share one socket, and one folder in which their metrics are summed."""
     from uvicorn.supervisors import Multiprocess
 
     from tuner.api.metrics import MULTIPROCESS
@@ -125,11 +123,11 @@ def _run_several(config: Config, listening: socket.socket) -> None:
 
 
 def _token(file: Path | None) -> str | None:
-    """What writers must send: from a file, or `TUNER_TOKEN`."""
+    """Return the bearer token for writes from a file, else from `TUNER_TOKEN`; None without one."""
     given = os.environ.get("TUNER_TOKEN") if file is None else file.read_text()
     token = (given or "").strip()
     if file is not None and not token:
-        raise UsageError(f"a token is one line of text, and {file} is empty")
+        raise UsageError(f"a token is one line of text, and {file} is empty; write one into it")
     return token or None
 
 
@@ -144,7 +142,7 @@ command = click.Command(
             metavar="N",
             default=8000,
             show_default=True,
-            help="0: any that is free.",
+            help="Port to listen on; 0 takes a free one.",
         ),
         click.Option(
             ["--workers"],
@@ -152,16 +150,18 @@ command = click.Command(
             metavar="N",
             default=1,
             show_default=True,
-            help="Processes that share the port.",
+            help="Worker processes that share the port.",
         ),
-        click.Option(["--device", "device_id"], metavar="ID", help="Device of questions that name none."),
+        click.Option(
+            ["--device", "device_id"], metavar="ID", help="Device of queries that name none.  [default: the GPU here]"
+        ),
         click.Option(
             ["--token-file"],
             type=click.Path(path_type=Path, dir_okay=False, exists=True),
-            help="File with the token that writers send; else TUNER_TOKEN; else nobody writes.",
+            help="File with the bearer token for writes; else TUNER_TOKEN; without one all writes are refused.",
         ),
         click.Option(
-            ["--access-log/--no-access-log"], default=True, help="A line of JSON on stderr for every request."
+            ["--access-log/--no-access-log"], default=True, help="Log a line of JSON on stderr for each request."
         ),
         db_option,
     ],

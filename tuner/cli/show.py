@@ -1,4 +1,4 @@
-"""`tuner show [RUN]`: one search by its number, or the newest ones."""
+"""`tuner show [RUN]`: one search by its number, or the newest searches."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from rich.table import Table
 
 from tuner.cli.grid import print_table
 from tuner.cli.ops import db_option, json_option, open_to_read
-from tuner.cli.text import config_text, first_line, latency_text, print_json, problem_text, seconds_text
+from tuner.cli.text import print_json
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
-from tuner.lookup.table import LookupResult, Query
+from tuner.lookup.query import Query
+from tuner.lookup.table import LookupResult
 from tuner.lookup.table import Table as Answers
 from tuner.records import Measurement, StoredRun
 from tuner.report.explain import failures
+from tuner.report.text import config_text, first_line, latency_text, problem_text, seconds_text
 
 _NEWEST, _BEST = 20, 5
 _COLUMNS: Mapping[str, JustifyMethod] = {
     "run": "right",
-    "begun, UTC": "left",
+    "started, UTC": "left",
     "status": "left",
     "tried": "right",
     "answer, us": "right",
@@ -41,7 +43,7 @@ def _show(number: int | None, db: Database | None, as_json: bool) -> int:
         return _list(store.runs(_NEWEST), as_json)
     run = store.run(number)
     if run is None:
-        newest = ", ".join(str(run.id) for run in store.runs(_NEWEST)) or "none, as nothing was searched yet"
+        newest = ", ".join(str(run.id) for run in store.runs(_NEWEST)) or "none, since nothing was searched yet"
         raise NothingFound(f"there is no run {number}; newest: {newest}")
     measurements = store.known_to(run)
     answer = _answer(store, run)
@@ -55,7 +57,7 @@ def _show(number: int | None, db: Database | None, as_json: bool) -> int:
 
 
 def _answer(store: Store, run: StoredRun) -> LookupResult | None:
-    """The newest that this run gave, as `tuner best` would find it if it were the only one."""
+    """Return the newest answer of a run as a lookup result, or None without one."""
     stored = store.answers_of(run.id)
     device = run.provenance.device.id
     return Answers(device, stored).find(Query(run.problem)) if stored else None
@@ -66,14 +68,14 @@ def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
         print_json([run.as_json() for run in runs])
         return 0
     if not runs:
-        click.echo("nothing was searched yet; tuner search OP does")
+        click.echo("nothing was searched yet; tuner search OP searches")
         return 0
     table = Table(box=SIMPLE, pad_edge=False)
     for head, justify in _COLUMNS.items():
         table.add_column(head, justify=justify, no_wrap=head != "problem")
     for run in runs:
         table.add_row(*_cells(run))
-    spare = ("begun, UTC", "on", "tried", "status", "answer, us")
+    spare = ("started, UTC", "on", "tried", "status", "answer, us")
     print_table(table, Console(highlight=False, soft_wrap=True), spare=spare)
     return 0
 
@@ -116,17 +118,17 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     yield f"[bold]Run {run.id}[/]  {problem_text(run.problem)}  on {card}"
     if provenance.recorded is not None:
         yield f"  [yellow]replayed from {provenance.recorded}: measured on {card}, not here[/]"
-    yield f"  asked:    {escape(_settings(run))}"
+    yield f"  settings: {escape(_settings(run))}"
     if run.settings.get("default") is not None:
         yield f"  default:  {escape(run.settings['default'])}"
     for winner in run.settings.get("winners", ()):
         yield f"  winner:   {escape(winner['config'])}, of answer {winner['answer']}"
-    yield f"  with:     {escape(_versions(run))}"
+    yield f"  software: {escape(_versions(run))}"
     yield f"  key:      source {provenance.source}, policy {provenance.policy}; tuner {provenance.tuner or 'unknown'}"
     yield f"  ended:    {_end(run)}"
     yield f"  time:     {seconds_text(run.seconds)}"
-    taken_over = run.settings.get("known", 0)
-    also = f", {taken_over:,} taken over from earlier runs" if taken_over else ""
+    reused = run.settings.get("known", 0)
+    also = f", {reused:,} reused from earlier runs" if reused else ""
     yield f"\n[bold]Configs[/]  {run.trials:,} measured{also}"
     yield f"{sum(m.ok for m in measurements):7,}  ok"
     for failure in failures(measurements):
@@ -142,14 +144,14 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     if answer is None or answer.stored is None:
         yield "  none"
         return
-    given = answer.stored.answer
-    yield f"  [bold green]{config_text(given.config)}[/]"
-    yield f"  {given.kind}, {latency_text(given)}; tuner explain tells why"
+    best_answer = answer.stored.answer
+    yield f"  [bold green]{config_text(best_answer.config)}[/]"
+    yield f"  {best_answer.kind}, {latency_text(best_answer)}; tuner explain shows why"
 
 
 def _settings(run: StoredRun) -> str:
-    asked = {name: value for name, value in run.settings.items() if name not in ("default", "winners")}
-    return ", ".join(f"{name} {'none' if value is None else value}" for name, value in asked.items()) or "not stored"
+    shown = {name: value for name, value in run.settings.items() if name not in ("default", "winners")}
+    return ", ".join(f"{name} {'none' if value is None else value}" for name, value in shown.items()) or "not stored"
 
 
 def _versions(run: StoredRun) -> str:

@@ -1,4 +1,4 @@
-"""`tuner warm`: everything that was answered for a card is compiled before a server asks for it."""
+"""`tuner warm`: compile the answers for a card ahead of their use."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from rich.markup import escape
 
 from tuner import precompile
 from tuner.cli.ops import gpu_option, json_option
-from tuner.cli.text import config_text, first_line, print_json, problem_text
+from tuner.cli.text import print_json
 from tuner.errors import NoDevice, UsageError
 from tuner.launching.warm import Precompiled
 from tuner.measure import device
+from tuner.report.text import config_text, first_line, problem_text
 
 
 def _warm(ops: tuple[str, ...], gpu: str, device_id: str | None, jobs: int | None, as_json: bool) -> int:
     if device_id is not None and gpu != "auto":
-        raise UsageError("--gpu names a card here and --device one elsewhere; give one of them")
+        raise UsageError("--gpu chooses a GPU here and --device one elsewhere; give one of them")
     card = device.choose(gpu) if device_id is None else device_id
     if card is None:
-        raise NoDevice("there is no GPU here; --device ID compiles for a card elsewhere that has answers")
+        raise NoDevice("there is no GPU here; name a device that has answers with --device")
     done = precompile(*ops, device=card, jobs=jobs)
     if as_json:
         print_json(done.as_json())
@@ -34,11 +35,11 @@ def _warm(ops: tuple[str, ...], gpu: str, device_id: str | None, jobs: int | Non
 
 def _lines(done: Precompiled) -> Iterator[str]:
     yield (
-        f"[bold]{done.device}[/]  {done.compiled:,} compiled, {done.cached:,} were there already, "
+        f"[bold]{done.device}[/]  {done.compiled:,} compiled, {done.cached:,} cached already, "
         f"{len(done.failed):,} failed; {done.seconds:,.1f} s"
     )
     if not (done.compiled or done.cached or done.failed):
-        yield "  nothing is tuned for it yet; tuner search OP does that"
+        yield "  nothing is tuned for it yet; tuner search OP tunes a problem"
     for result in done.failed:
         assert result.problem is not None
         yield f"  [yellow]{problem_text(result.problem)}[/]  {escape(config_text(result.config))}"
@@ -51,11 +52,18 @@ command = click.Command(
     params=[
         click.Argument(["ops"], metavar="[OP]...", nargs=-1),
         gpu_option,
-        click.Option(["--device", "device_id"], metavar="ID", help="A card elsewhere: only Triton's cache is filled."),
-        click.Option(["--jobs"], type=click.IntRange(1), metavar="N", help="Compiles at once.  [default: one a core]"),
+        click.Option(
+            ["--device", "device_id"], metavar="ID", help="Device elsewhere, for which only Triton's cache is filled."
+        ),
+        click.Option(
+            ["--jobs"],
+            type=click.IntRange(1),
+            metavar="N",
+            help="Parallel compiles.  [default: number of usable cores]",
+        ),
         json_option,
     ],
-    help="Compile what was answered for a card, before a server asks.\n\n"
-    "Reads the answers that the server's process would read: those of TUNER_SNAPSHOT, else TUNER_URL, else TUNER_DB,\n"
-    "else of your data folder.",
+    help="Compile the answers for a card ahead of their use.\n\n"
+    "Reads the answers that model code would read: those of TUNER_SNAPSHOT, else TUNER_URL, else TUNER_DB, else the\n"
+    "database in your data folder.",
 )

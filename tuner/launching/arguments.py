@@ -1,4 +1,4 @@
-"""From the addresses of tensors to the arguments of a compiled kernel, with all that never changes settled before."""
+"""Arguments of a compiled kernel from the addresses of its tensors; all other arguments are fixed in advance."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Arguments = Callable[[Pointers], tuple[Any, ...]]
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 DESCRIPTORS = (TensorDescriptor, GluonDescriptor)
 
-_MOST = 1024
-"""Sets of addresses whose descriptors are kept of one launch; then the oldest goes."""
+MOST_DESCRIBED = 1024
+"""Number of sets of addresses whose encoded descriptors are kept for one launch; then the oldest is dropped."""
 
 
 def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
-    """What makes a launch's arguments from the addresses of its tensors, in the order of `tensors`.
+    """Return the function from addresses, in the order of `tensors`, to a launch's arguments.
 
-    A tensor becomes its address, which Triton then need not ask for.
+    A tensor is passed as its address, so that Triton does not ask for it.
 
     Raises:
-        UsageError: the launch has a tensor that is none of these, or several in a tuple.
+        UsageError: the launch has a tensor that is not among these, or several in a tuple.
     """
     order: list[int] = []
     constants: list[Any] = []
@@ -42,7 +42,7 @@ def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
             order.append(_which(value, tensors))
             continue
         if isinstance(value, tuple | list) and any(hasattr(item, "data_ptr") for item in value):
-            raise UsageError("a kernel that is prepared takes its tensors one by one, not in a tuple; name each")
+            raise UsageError("a prepared kernel takes its tensors one by one, not in a tuple; name each")
         if isinstance(value, DESCRIPTORS):
             described[place] = value, _which(value.base, tensors)
         order.append(len(tensors) + len(constants))
@@ -54,14 +54,14 @@ def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
 
 
 def expanded(arguments: Arguments, compiled: Any) -> Arguments:
-    """With descriptors encoded as the card reads them. That is kept, since they hold addresses, and those recur."""
+    """Return arguments with descriptors encoded as the card reads them, kept by their addresses, which recur."""
     kept: dict[Pointers, tuple[Any, ...]] = {}
 
     def expand(pointers: Pointers) -> tuple[Any, ...]:
         values = kept.get(pointers)
         if values is None:
             values = _encoded(arguments(pointers), compiled)
-            make_room(kept, _MOST)
+            make_room(kept, MOST_DESCRIBED)
             kept[pointers] = values
         return values
 
@@ -69,18 +69,18 @@ def expanded(arguments: Arguments, compiled: Any) -> Arguments:
 
 
 def make_room(kept: dict[Any, Any], most: int) -> None:
-    """Drops the oldest where there are as many as there may be."""
+    """Drop the oldest item if there are `most` or more."""
     if len(kept) >= most:
-        kept.pop(list(kept)[0], None)  # noqa: RUF015  in one step: other threads may add and drop
+        kept.pop(list(kept)[0], None)  # noqa: RUF015  one step, since other threads add and drop
 
 
 def _picker(order: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Picks these items; `itemgetter` of one makes no tuple."""
+    """Return a function that picks these items as a tuple, which `itemgetter` of one item does not."""
     return itemgetter(*order) if len(order) > 1 else lambda items: (items[order[0]],)
 
 
 def _bound(launch: Launch) -> tuple[Any, ...]:
-    """The kernel's parameters in its own order, as Triton binds them; of options like `num_warps` only its own."""
+    """Return the values of the kernel's parameters in their order; options like `num_warps` are left out."""
     parameters = signature(launch.fn.fn)
     own = {name: value for name, value in launch.kwargs.items() if name in parameters.parameters}
     bound = parameters.bind(*launch.args, **own)
@@ -89,12 +89,12 @@ def _bound(launch: Launch) -> tuple[Any, ...]:
 
 
 def _which(value: Any, tensors: Sequence[Any]) -> int:
-    """The tensor that an argument is, or is a view of from its first element on."""
+    """Return the index of the tensor that an argument is, or is a view of from the first element on."""
     same = [place for place, tensor in enumerate(tensors) if value is tensor]
     same += [place for place, tensor in enumerate(tensors) if value.data_ptr() == tensor.data_ptr()]
     if not same:
         raise UsageError(
-            "a kernel is launched with its operands and its workspace, from their first element on, "
+            "a prepared kernel is launched with its operands and its workspace, from their first element on, "
             f"not with another tensor of shape {tuple(value.shape)}; name it in `workspace`"
         )
     return same[0]
@@ -102,18 +102,18 @@ def _which(value: Any, tensors: Sequence[Any]) -> int:
 
 @dataclass(frozen=True)
 class _Address:
-    """Stands for the tensor that a descriptor describes."""
+    """A stand-in for the tensor that a descriptor describes."""
 
     address: int
     dtype: Any
 
     def data_ptr(self) -> int:
-        """Its first element's."""
+        """Return the address of the first element."""
         return self.address
 
 
 def _describing(arguments: Arguments, described: Mapping[int, tuple[Any, int]]) -> Arguments:
-    """The arguments with descriptors in their places, of tensors at these addresses."""
+    """Return arguments with descriptors of the tensors at these addresses in their places."""
     blank = {
         place: (replace(descriptor, base=_Address(0, descriptor.base.dtype)), tensor)
         for place, (descriptor, tensor) in described.items()
@@ -129,9 +129,9 @@ def _describing(arguments: Arguments, described: Mapping[int, tuple[Any, int]]) 
 
 
 def _encoded(values: tuple[Any, ...], compiled: Any) -> tuple[Any, ...]:
-    """As Triton's launcher expands descriptors; where the card has no use for them, into addresses and strides."""
+    """Return values with descriptors expanded as Triton's launcher does: encoded, or addresses and strides."""
     metas = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
-    more = () if TRITON < (3, 8) else ((),)  # what else is launched with, which no card of NVIDIA's is told
+    more = () if TRITON < (3, 8) else ((),)  # another argument of the newer releases, unused on NVIDIA cards
     encoded: list[Any] = []
     for value in values:
         if isinstance(value, DESCRIPTORS):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tuner import catalog
-from tuner.client import client
+from tuner.client import Client, default_client
 from tuner.client.tables import TableCache
 from tuner.errors import UsageError
 from tuner.kernels import calling
@@ -45,6 +45,8 @@ class CallSettings:
 class PreparedLaunches:
     """The launches of this process, by the key that an op's function makes of its tensors."""
 
+    client: Client
+    """Where tuned configs are looked up."""
     settings: CallSettings = CallSettings()
     prepared: dict[object, PreparedLaunch] = field(default_factory=dict)
     replaced: dict[object, PreparedLaunch] = field(default_factory=dict)
@@ -75,13 +77,13 @@ class PreparedLaunches:
         if key in self.replaced and torch.cuda.is_current_stream_capturing():
             return self.replaced[key]
         with torch.cuda.device(out.device):
-            launch = _with_best(call, problem, operands)
+            launch = _with_best(self.client, call, problem, operands)
         make_room(self.prepared, self.settings.most_prepared)
         self.prepared[key] = launch
         self.launched.add((call.op, out.get_device()))
         return launch
 
-    def compile_first(self, pinned: TableCache, in_background: bool) -> None:
+    def compile_first(self, tables: TableCache, in_background: bool) -> None:
         """Compile what newer answers would launch.
 
         In the background nothing is loaded onto the card, since other threads may be capturing a graph; the call that
@@ -89,7 +91,7 @@ class PreparedLaunches:
         """
         jobs = self.settings.refresh_compiles if in_background else None
         for op, index in sorted(self.launched):
-            compile_ahead(pinned, [op], index, jobs, load=not in_background)
+            compile_ahead(tables, [op], index, jobs, load=not in_background)
 
     def prepare_again(self) -> None:
         """Let each call prepare its launch again, with newer answers."""
@@ -103,14 +105,14 @@ class PreparedLaunches:
         self.replaced.clear()
 
 
-PREPARED = PreparedLaunches(prepared=calling.prepared)
+PREPARED = PreparedLaunches(default_client(), prepared=calling.prepared)
 """The launches that `tuner.ops` runs."""
 
 
 def install() -> None:
     """Prepare the launches of all ops with `PREPARED`, and again after each refresh of the client."""
     calling.install(PREPARED.prepare)
-    client.on_refresh(PREPARED.compile_first, PREPARED.prepare_again)
+    PREPARED.client.on_refresh(PREPARED.compile_first, PREPARED.prepare_again)
     os.register_at_fork(after_in_child=PREPARED.clear)  # a child does not share its parent's card
 
 
@@ -167,7 +169,7 @@ def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, str]) ->
         call.function(**given, **attributes, out=tensors["out"])
 
 
-def _with_best(call: OpCall, problem: Problem, operands: Tensors) -> PreparedLaunch:
+def _with_best(client: Client, call: OpCall, problem: Problem, operands: Tensors) -> PreparedLaunch:
     """Prepare the tuned config, or the default if there is none or it does not run here."""
     kernel, index = call.kernel, torch.cuda.current_device()
     limits = device.describe(index).limits

@@ -1,8 +1,8 @@
-"""A config's launches, prepared once and repeated for as little host time as there can be.
+"""Launches of a config, prepared once and repeated at the least cost for the host.
 
-`fn[grid](...)` binds, specialises and hashes all its arguments at every call, to find what it compiled for such ones
-before. Who has settled that the arguments are such ones needs only the last step: the launcher in C that Triton made
-for the compiled kernel, given the stream, the addresses and what never changes.
+`fn[grid](...)` binds, specialises and hashes all its arguments at each call, to find the kernel that it compiled for
+such arguments. A caller that knows the arguments to be such needs only the last step: Triton's launcher in C for the
+compiled kernel, given the stream, the addresses and the fixed arguments.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from tuner.measure.tensors import blank
 _Step = Callable[[int, Pointers], None]
 """Launches on a stream, given the addresses of operands and workspace."""
 
-_MOST_STREAMS = 64
-"""Workspaces that are kept of one problem; then the oldest goes."""
-READ = (3, 6), (3, 9)
-"""The first and the last release of Triton whose launcher was read, and is called from here as it is there."""
+MOST_STREAMS = 64
+"""Number of streams whose workspaces are kept for one problem; then the oldest is dropped."""
+KNOWN_RELEASES = (3, 6), (3, 9)
+"""First and last release of Triton whose launcher in C is called from here, by the arguments that it takes there."""
 
 
 def prepare_launch(
     kernel: Kernel, problem: Problem, config: Config, tensors: Mapping[str, torch.Tensor], limits: Limits
 ) -> PreparedLaunch:
-    """Compiles what a config launches and loads it onto the current device; what launches it.
+    """Compile a config and load it onto the current device. Return the function that launches it.
 
-    It serves all tensors that are described as these are: shapes, strides, dtypes, and which are aligned to 16 bytes.
+    It serves all tensors with the same shapes, strides, dtypes and alignment to 16 bytes.
 
     Raises:
-        UsageError: Triton was told to interpret kernels, not to compile them.
+        UsageError: Triton is set to interpret kernels, not to compile them.
         Triton's own errors: the config cannot be compiled, or the card refuses it.
     """
     if knobs.runtime.interpret:
-        raise UsageError("what is prepared is a compiled kernel, and TRITON_INTERPRET=1 makes none; unset it")
+        raise UsageError("a prepared launch is of a compiled kernel, and TRITON_INTERPRET=1 compiles none; unset it")
     work = kernel.workspace(problem, config, limits)
     given = {**tensors, **blank(work, "cuda")}
     steps = [_step(launch, list(given.values())) for launch in kernel.launch(problem, config, given)]
@@ -73,13 +73,13 @@ def _in_order(steps: Sequence[_Step]) -> _Step:
 
 
 def _with_workspace(operands: Mapping[str, Operand], run: _Step) -> _Step:
-    """Each stream has a workspace of its own, and each captured launch one that belongs to the graph.
+    """Give each stream a workspace of its own, and each captured launch one that belongs to the graph.
 
-    A graph may be replayed on any stream, beside whatever runs there. Its workspace is memory of the graph's pool, and
-    zeroed by the graph before the launch.
+    A graph may be replayed on any stream, beside other work. Its workspace is memory of the graph's pool, which the
+    graph zeroes before the launch.
     """
     kept: dict[int, tuple[dict[str, torch.Tensor], Pointers]] = {}
-    one_at_a_time = Lock()  # or another thread's first launch could come between our first and our second
+    one_at_a_time = Lock()  # no other thread may launch between our first launch and our second
 
     def on_stream(stream: int, pointers: Pointers) -> None:
         if torch.cuda.is_current_stream_capturing():
@@ -89,7 +89,7 @@ def _with_workspace(operands: Mapping[str, Operand], run: _Step) -> _Step:
         with one_at_a_time:
             if stream not in kept:
                 made = blank(operands, "cuda")
-                make_room(kept, _MOST_STREAMS)
+                make_room(kept, MOST_STREAMS)
                 kept[stream] = made, _addresses(made)
             run(stream, pointers + kept[stream][1])
 
@@ -126,7 +126,7 @@ def _step(launch: Launch, tensors: Sequence[torch.Tensor]) -> _Step:
 
 
 def _as_triton(compiled: Any, grid: tuple[int, ...], arguments: Arguments) -> _Step:
-    """As Triton's own `run` ends: with hooks, and with scratch memory where a kernel needs some."""
+    """Return a step that launches as Triton's own `run` does: with hooks, and scratch memory if the kernel has some."""
     runtime = knobs.runtime
 
     def step(stream: int, pointers: Pointers) -> None:
@@ -139,9 +139,9 @@ def _as_triton(compiled: Any, grid: tuple[int, ...], arguments: Arguments) -> _S
 
 
 def _known(launcher: Any) -> bool:
-    """Whether its inside is that of a release that was read, and needs neither scratch memory nor instruments."""
+    """Return whether a launcher is of a known release, and needs neither scratch memory nor instrumentation."""
     return (
-        READ[0] <= TRITON <= READ[1]
+        KNOWN_RELEASES[0] <= TRITON <= KNOWN_RELEASES[1]
         and type(launcher) is CudaLauncher
         and launcher.global_scratch_size == launcher.profile_scratch_size == 0
         and not getattr(launcher, "gsan_enabled", False)
@@ -149,13 +149,13 @@ def _known(launcher: Any) -> bool:
 
 
 def _layout(compiled: Any, arguments: Arguments) -> tuple[tuple[Any, ...], Arguments]:
-    """What the launcher in C takes after grid and stream: what never changes, and what the addresses decide.
+    """Return what the launcher in C takes after grid and stream: the fixed arguments, and those made of addresses.
 
     Three of the Nones are launch metadata and hooks, two are scratch memory.
     """
     launcher = compiled.run
     head = compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl
-    if TRITON == (3, 6):  # made for each kind of kernel: takes its arguments in the same row
+    if TRITON == (3, 6):  # compiled for each signature: takes the arguments one by one
         return (*head, None, None, compiled.packed_metadata, None, None, None), arguments
     how_to_read = launcher.arg_annotations, launcher.kernel_signature
     after = (*head, compiled.packed_metadata, None, None, None, None, None, *how_to_read)
@@ -163,5 +163,5 @@ def _layout(compiled: Any, arguments: Arguments) -> tuple[tuple[Any, ...], Argum
 
 
 def _wrapped(launch: Any) -> Any:
-    """The launcher in C inside the function that Triton wraps around it where there are descriptors to expand."""
+    """Return the launcher in C inside the function that Triton wraps around it to expand descriptors."""
     return dict(zip(launch.__code__.co_freevars, launch.__closure__, strict=True))["launcher"].cell_contents

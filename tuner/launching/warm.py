@@ -1,4 +1,4 @@
-"""`precompile`: what a server calls when it starts, so that no request pays for a compile."""
+"""`precompile`, which a server calls when it starts, so that no request waits for a compile."""
 
 from __future__ import annotations
 
@@ -19,23 +19,36 @@ from tuner.measure.deadline import CompileSettings
 from tuner.measure.messages import Compile, Compiled, Pool
 from tuner.records import Outcome
 
-_AHEAD = 4
-"""Requests to the pool beyond those it is at work on."""
+
+@dataclass(frozen=True)
+class PrecompileSettings:
+    """How `precompile` uses the compile pool."""
+
+    compile_s: float = 120.0
+    """Time limit of one compile, in seconds."""
+    requests_ahead: int = 4
+    """Number of requests sent to the pool beyond those that it compiles at once."""
+    pool_grace_s: float = 2.0
+    """Time that the pool has to exit before it is killed, in seconds."""
+
+
+_SETTINGS = PrecompileSettings()
 
 
 @dataclass(frozen=True)
 class Precompiled:
-    """What came of compiling the answers of a device."""
+    """Result of compiling the answers of a device."""
 
     device: str
     compiled: int
+    """Number of configs compiled now."""
     cached: int
-    """Were in Triton's cache already."""
+    """Number of configs that Triton's cache had already."""
     failed: tuple[Compiled, ...]
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """What `tuner warm --json` prints."""
+        """Return the document that `tuner warm --json` prints."""
         return {
             "device": self.device,
             "compiled": self.compiled,
@@ -45,20 +58,22 @@ class Precompiled:
         }
 
 
-def precompile(*ops: str, device: int | str = 0, jobs: int | None = None, compile_s: float = 120.0) -> Precompiled:
-    """Compiles the config of every problem that has an answer, side by side, into Triton's cache.
+def precompile(
+    *ops: str, device: int | str = 0, jobs: int | None = None, compile_s: float = _SETTINGS.compile_s
+) -> Precompiled:
+    """Compile the config of each problem that has an answer into Triton's cache, several at once.
 
-    The answers are those that `best_config` gives. For a GPU of this machine they are loaded too: then the first call
-    on contiguous tensors of such a problem compiles nothing and reads nothing from disk.
+    Configs are those that `best_config` returns. For a GPU of this machine they are loaded too: the first call on
+    contiguous tensors of such a problem then compiles nothing and reads nothing from disk.
 
     Args:
-        ops: only these; none is all that are known by name.
-        device: the index of a GPU here, or the `Device.id` of one elsewhere, for which only the cache is filled.
-        jobs: compiles at once; None is one a usable core.
-        compile_s: seconds that each may take.
+        ops: ops to compile; none given is all that have a name.
+        device: index of a GPU of this machine, or the `Device.id` of another, for which only the cache is filled.
+        jobs: number of compiles at once; None is one for each usable core.
+        compile_s: time limit of each compile, in seconds.
 
     Raises:
-        UnknownName: an op is unknown, or nobody has heard of a device that is named so.
+        UnknownName: there is no such op, or no answers for a device of that name.
         NoDevice: there is no such GPU, or triton is not installed.
         StoreError, BadBundle: the answers cannot be read.
         MeasureError: the compile pool cannot be kept alive.
@@ -67,24 +82,24 @@ def precompile(*ops: str, device: int | str = 0, jobs: int | None = None, compil
 
 
 def compile_ahead(
-    pinned: TableCache,
+    tables: TableCache,
     ops: Sequence[str],
     device: int | str,
     jobs: int | None = None,
-    compile_s: float = 120.0,
+    compile_s: float = _SETTINGS.compile_s,
     *,
     load: bool = True,
 ) -> Precompiled:
-    """`precompile` for what is answered from `pinned`; without `load`, a GPU of this machine is left alone."""
+    """Do what `precompile` does with answers from `tables`; without `load`, nothing is loaded onto a GPU."""
     started = monotonic()
     name = device if isinstance(device, str) else cards.describe(device).id
     results: list[Compiled] = []
     for op in ops or catalog.names():
-        wanted, limits = _wanted(pinned, op, device)
+        wanted, limits = _answered(tables, op, device)
         if wanted and limits is not None:
             results += _compile(op, wanted, limits, jobs or cores.usable(), compile_s)
     if isinstance(device, str) and not results:
-        _refuse_unknown(device, pinned.source.devices())
+        _check_known(device, tables.source.devices())
     if isinstance(device, int) and load:
         results = [_loaded(result, device) if result.outcome is Outcome.OK else result for result in results]
     usable = [result for result in results if result.outcome is Outcome.OK]
@@ -93,22 +108,22 @@ def compile_ahead(
     return Precompiled(name, len(usable) - cached, cached, failed, monotonic() - started)
 
 
-def _refuse_unknown(device: str, known: Collection[str]) -> None:
-    """Where something is known at all: else no name can be told from another."""
+def _check_known(device: str, known: Collection[str]) -> None:
+    """Raise UnknownName if answers are stored, but none for this device and it is not in this machine."""
     here = {cards.describe(index).id for index in range(cards.count())}
     if known:
         resolve_device(device, device if device in here else None, sorted(known))
 
 
-def _wanted(pinned: TableCache, op: str, device: int | str) -> tuple[list[Compile], Limits | None]:
-    """What would be launched for each problem of an op that has an answer, and on what kind of card."""
+def _answered(tables: TableCache, op: str, device: int | str) -> tuple[list[Compile], Limits | None]:
+    """Return the config to compile of each problem of an op that has an answer, and the card's limits."""
     if op not in catalog.names():
-        catalog.load(op)  # says which there are
-    answers = pinned.answers(op, device)
+        catalog.load(op)  # raises UnknownName with the known names
+    answers = tables.answers(op, device)
     problems = {stored.answer.problem.text: stored.answer.problem for stored in answers}
     wanted = []
     for problem in problems.values():
-        config = pinned.best(op, device, problem.values)[0].config
+        config = tables.best(op, device, problem.values)[0].config
         if config is not None:
             wanted.append(Compile(problem, config))
     described = [stored.provenance.device for stored in answers if stored.provenance.device.is_described]
@@ -121,19 +136,20 @@ def _compile(op: str, wanted: Sequence[Compile], limits: Limits, jobs: int, comp
     pool = Child("tuner.measure.compile")
     try:
         pool.send(Pool(op, wanted[0].problem, limits, jobs, CompileSettings(compile_s, adaptive=None)))
-        for number in range(len(wanted) + jobs + _AHEAD):
+        ahead = jobs + _SETTINGS.requests_ahead  # bounded, so that the pool and this process never both wait to write
+        for number in range(len(wanted) + ahead):
             if number < len(wanted):
                 pool.send(wanted[number])
-            if number >= jobs + _AHEAD:  # never so many on their way that both ends wait to be read
+            if number >= ahead:
                 yield pool.receive()
     except EOFError:
         raise MeasureError(f"the compile pool died: {pool.exit_text()}") from None
     finally:
-        pool.kill(grace_s=2.0)
+        pool.kill(grace_s=_SETTINGS.pool_grace_s)
 
 
 def _loaded(result: Compiled, index: int) -> Compiled:
-    """Takes a config from Triton's cache into this process and onto the card; how that failed, if it did."""
+    """Load a config from Triton's cache onto the card. Return the result, which says if that failed."""
     import torch
 
     from tuner.measure.compile import compile_launches, describe_error, is_compile_error
