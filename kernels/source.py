@@ -1,9 +1,9 @@
-"""The hash of a kernel's source: changes when what runs changes, and only then.
+"""Hash of a kernel's source, which changes if and only if the code that runs changes.
 
-It covers the tokens of a function and of every function that it names, jit functions included, and the values of
-the constants that they name; Python's, torch's and Triton's own code is left out. Comments, docstrings and layout
-are no tokens, so editing one or moving a function leaves every stored answer valid. (Triton's own `cache_key`
-counts comments and line numbers; `ast.dump` differs between Python versions.)
+It covers the tokens of a function and of each function that it names, jit functions included, and the values of the
+constants that they name; code of Python, torch and Triton is left out. Comments, the text of docstrings and layout are
+left out too, so that editing them or moving a function keeps stored answers valid. (Triton's own `cache_key` covers
+comments and line numbers, and `ast.dump` differs between Python versions.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FSTRING_END = getattr(tokenize, "FSTRING_END", None)
 
 
 def source_hash(function: Callable[..., Any]) -> str:
-    """sha256, first 16 hex digits, over `function` and all of its own code that it reaches.
+    """Return the first 16 hex digits of the sha256 over `function` and the code of ours that it reaches.
 
     Raises:
         UsageError: the source of a function is not in a file.
@@ -40,7 +40,7 @@ def source_hash(function: Callable[..., Any]) -> str:
 
 
 def tokens(source: str) -> list[str]:
-    """The tokens of a function's source, without comments, docstrings, layout and position."""
+    """Return the tokens of a function's source, without comments, docstrings, layout and position."""
     found: list[str] = []
     lines = source.splitlines(keepends=True)
     depth, start = 0, (1, 0)
@@ -83,7 +83,7 @@ def _reached(function: FunctionType, seen: set[FunctionType]) -> Iterator[tuple[
         text = textwrap.dedent(inspect.getsource(function))
     except OSError as error:
         raise UsageError(
-            f"a kernel's code is read from its file, and {function.__qualname__} has none; write it in one"
+            f"a kernel's source is read from its file, and {function.__qualname__} has no file; define it in one"
         ) from error
     yield function.__qualname__, " ".join(tokens(text))
     for name, value in _named(function):
@@ -96,7 +96,7 @@ def _reached(function: FunctionType, seen: set[FunctionType]) -> Iterator[tuple[
 
 
 def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What the code of `function` may mean by the names in it: globals, closed-over values, modules' attributes."""
+    """Yield the names in a function's code with their values: globals, closed-over values, attributes of modules."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     scope: Mapping[str, Any] = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
     names = sorted(_names(function.__code__))
@@ -113,6 +113,6 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _plain(value: Any) -> Any:
-    """The Python function under a jit decorator (Triton keeps it as `fn`), or the value itself."""
+    """Return the Python function under a jit decorator, which Triton keeps as `fn`; any other value as it is."""
     inner = getattr(value, "fn", None)
     return inner if isinstance(inner, FunctionType) else value

@@ -1,4 +1,4 @@
-"""The words a kernel file is written in: the problems and configs of an op, and the code that runs them.
+"""The types that a kernel is written with: problems and configs of an op, and the code that runs them.
 
 Standard library only, so that a server, a client or a replay reads a signature without torch or triton.
 """
@@ -16,10 +16,10 @@ from tuner.errors import UsageError
 from tuner.kernels.source import source_hash
 
 Value = int | bool | str
-"""What a knob or an attribute may be: passes through JSON, SQL and Triton unchanged."""
+"""Value of a knob or an attribute; it passes through JSON, SQL and Triton unchanged."""
 
 MAX_SIZE = 2**31 - 1
-"""Largest dim: Triton passes sizes as 32-bit integers, and one dim past that fits no card."""
+"""Largest size of a dim: Triton passes sizes as 32-bit integers."""
 
 _TORCH_NAMES = {
     "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
@@ -38,10 +38,10 @@ _DTYPES = {alias: name for name, torch in _TORCH_NAMES.items() for alias in (nam
 
 
 def dtype_name(dtype: object) -> str:
-    """The short name of a dtype given as ours (`bf16`) or torch's (`bfloat16`, `torch.bfloat16`).
+    """Return the short name (`bf16`) of a dtype, given by its short name or torch's (`bfloat16`, `torch.bfloat16`).
 
     Raises:
-        UsageError: no dtype is called that.
+        UsageError: no dtype has that name.
     """
     text = str(dtype).removeprefix("torch.")
     if text not in _DTYPES:
@@ -50,28 +50,28 @@ def dtype_name(dtype: object) -> str:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one element."""
+    """Return the bytes of one element."""
     return _ITEMSIZES[dtype]
 
 
 def torch_dtype(dtype: str) -> str:
-    """The attribute of `torch` that holds this dtype: `bf16` -> `bfloat16`."""
+    """Return the name of a dtype in `torch`: `bf16` -> `bfloat16`."""
     return _TORCH_NAMES[dtype]
 
 
 def cdiv(a: int, b: int) -> int:
-    """`a / b`, rounded up."""
+    """Return `a / b`, rounded up."""
     return -(-a // b)
 
 
 def next_power_of_2(n: int) -> int:
-    """The smallest power of two that is at least `n`; 1 for `n` below 1."""
+    """Return the smallest power of two that is at least `n`; 1 for `n` below 1."""
     return 1 << max(0, n - 1).bit_length()
 
 
 @dataclass(frozen=True)
 class Dim:
-    """A size of the problem. Where it is not given it takes `default`: a number, or another dim's value."""
+    """A size of the problem. If it is not given, it is `default`: a number, or the value of another dim."""
 
     name: str
     default: int | str | None = None
@@ -80,7 +80,7 @@ class Dim:
 
 @dataclass(frozen=True)
 class Attribute:
-    """A property of the problem that is no size. `dtypes`: the only dtypes it means something for; () is all."""
+    """A property of the problem other than a size. `dtypes`: dtypes that it applies to; () is all."""
 
     name: str
     choices: tuple[Value, ...]
@@ -91,7 +91,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Knob:
-    """What a config decides. A `default` lets a knob be added later: configs stored without it stay valid."""
+    """A choice of a config. With a `default`, a knob can be added later: configs stored without it stay valid."""
 
     name: str
     choices: tuple[Value, ...]
@@ -103,8 +103,8 @@ class Knob:
 class Problem:
     """One op at one size, dtype and set of attributes; made by `Signature.problem`.
 
-    Two problems are the same when their canonical `text` is. Attributes at their default are left out of it,
-    so that an attribute added later does not change the text of what was stored before.
+    Problems with the same canonical `text` are equal. It omits attributes at their default, so that an attribute added
+    later does not change the texts stored before.
     """
 
     op: str = field(compare=False)
@@ -114,27 +114,27 @@ class Problem:
     text: str
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a dim, of an attribute, or of `dtype`."""
+        """Return the value of a dim, of an attribute, or of `dtype`."""
         return self.values[name]
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The dims' values, in the signature's order."""
+        """Values of the dims, in the signature's order."""
         return tuple(size for _, size in self.dims)
 
     @cached_property
     def values(self) -> Mapping[str, Value]:
-        """Everything in full: dims, `dtype`, attributes."""
+        """All values: dims, `dtype`, attributes."""
         return {**dict(self.dims), "dtype": self.dtype, **dict(self.attributes)}
 
     @property
     def stated(self) -> Mapping[str, Value]:
-        """What tells it from others of its op: dims, `dtype`, and the attributes that are not at their default."""
+        """Values of the canonical text: dims, `dtype`, and the attributes that are not at their default."""
         return _stated(self.values, self.text)
 
 
 class Config(Mapping[str, Value]):
-    """One choice for every knob; made by `Signature.config`. `text` is canonical: sorted, defaults left out."""
+    """One choice for each knob; made by `Signature.config`. `text` is canonical: sorted, without defaults."""
 
     __slots__ = ("_values", "text")
 
@@ -156,7 +156,7 @@ class Config(Mapping[str, Value]):
 
     @property
     def stated(self) -> Mapping[str, Value]:
-        """The knobs that are not at a default of theirs."""
+        """Knobs that are not at their default."""
         return _stated(self._values, self.text)
 
     def __repr__(self) -> str:
@@ -165,10 +165,10 @@ class Config(Mapping[str, Value]):
 
 @dataclass(frozen=True)
 class Signature:
-    """What can be asked of an op, and what can be tried: plain data, stored with every search.
+    """The problems and configs of an op: plain data, stored with each search.
 
-    It drives the command line's options, the service's parameters, the canonical texts and Optuna's
-    distributions. The first dtype is the default. Knobs always include `num_warps` and `num_stages`.
+    It defines the command line's options, the service's parameters, the canonical texts and Optuna's distributions.
+    The first dtype is the default. Knobs always include `num_warps` and `num_stages`.
     """
 
     op: str
@@ -187,11 +187,11 @@ class Signature:
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
-        """The names that describe a problem, in the order they are shown."""
+        """Names that describe a problem, in the order in which they are shown."""
         return (*(dim.name for dim in self.dims), "dtype", *(attribute.name for attribute in self.attributes))
 
     def problem(self, values: Mapping[str, object]) -> Problem:
-        """The problem that `values` describe, numbers as ints or as decimal text.
+        """Return the problem that `values` describe, with numbers as ints or as decimal text.
 
         Raises:
             UsageError: a name is unknown, a dim is missing or out of range, or a choice does not exist.
@@ -219,9 +219,9 @@ class Signature:
         return self._problem(sizes, dtype, attributes)
 
     def config(self, values: Mapping[str, Value]) -> Config:
-        """The config that `values` describe, knobs that have a default filled in.
+        """Return the config that `values` describe; missing knobs take their default.
 
-        A value outside today's choices is kept: narrowing a list must not lose what was measured.
+        A value outside today's choices is kept, so that narrowing the choices keeps what was measured.
 
         Raises:
             UsageError: a knob is unknown or missing.
@@ -239,12 +239,12 @@ class Signature:
         return Config(chosen, _text({name: value for name, value in chosen.items() if value != defaults[name]}))
 
     def as_json(self) -> dict[str, Any]:
-        """Plain lists and dicts; `from_json` gives the signature back."""
+        """Return plain lists and dicts, from which `from_json` makes the signature again."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Signature:
-        """The signature that `as_json` wrote; fields of a newer version are ignored."""
+        """Return the signature that `as_json` wrote. Unknown fields, of a newer version, are ignored."""
 
         def each(kind: Any, items: list[dict[str, Any]]) -> tuple[Any, ...]:
             known = kind.__dataclass_fields__
@@ -264,8 +264,8 @@ class Signature:
 
     def _problem(self, sizes: dict[str, int], dtype: str, attributes: dict[str, Value]) -> Problem:
         defaults = {attribute.name: attribute.default for attribute in self.attributes}
-        told = {name: value for name, value in attributes.items() if value != defaults[name]}
-        text = f"{self.op} {_text(sizes, ordered=True)} dtype={dtype} {_text(told)}".rstrip()
+        stated = {name: value for name, value in attributes.items() if value != defaults[name]}
+        text = f"{self.op} {_text(sizes, ordered=True)} dtype={dtype} {_text(stated)}".rstrip()
         return Problem(self.op, tuple(sizes.items()), dtype, tuple(attributes.items()), text)
 
     def _default_size(self, dim: Dim, sizes: dict[str, int]) -> int:
@@ -281,8 +281,8 @@ class Signature:
 
     def _choice(self, attribute: Attribute, given: object) -> Value:
         for choice in attribute.choices:
-            told = str(given).capitalize() if isinstance(choice, bool) else str(given)  # JSON and URLs say true
-            if str(choice) == told:
+            text = str(given).capitalize() if isinstance(choice, bool) else str(given)  # JSON and URLs write true
+            if str(choice) == text:
                 return choice
         choices = ", ".join(map(str, attribute.choices))
         raise UsageError(f"{self.op}: {attribute.name} is one of {choices}, not {_shown(given)}")
@@ -290,12 +290,12 @@ class Signature:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a kernel may ask of a card."""
+    """Resources of a card that a kernel may use."""
 
     capability: tuple[int, int]
     sm_count: int
     shared_bytes: int
-    """Shared memory one block can opt in to, the compiler's own use included."""
+    """Shared memory that one block can opt in to, including the compiler's own."""
     registers_per_sm: int = 65536
     registers_per_thread: int = 255
     threads_per_block: int = 1024
@@ -304,11 +304,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor a kernel is launched with.
+    """A tensor that a kernel is launched with.
 
-    `role`: "in" is read, "out" is written in full, "inout" is read and written, so it is restored before each
-    launch. `strides` counts elements; None is contiguous. `fill(tensor, generator)` sets what random numbers
-    may not be, such as indices; without it floats are normal and integers uniform.
+    `role`: "in" is read, "out" is written in full, "inout" is read and written, and restored before each launch.
+    `strides` counts elements; None is contiguous. `fill(tensor, generator)` fills a tensor that does not take random
+    numbers, such as indices; without it floats are normal and integers uniform.
     """
 
     shape: tuple[int, ...]
@@ -319,7 +319,7 @@ class Operand:
 
     @property
     def element_strides(self) -> tuple[int, ...]:
-        """`strides`, or those of a contiguous tensor where none are stated."""
+        """Strides in elements; those of a contiguous tensor if none are stated."""
         return self.strides or tuple(prod(self.shape[dim + 1 :]) for dim in range(len(self.shape)))
 
     @property
@@ -332,7 +332,7 @@ class Operand:
 class Launch:
     """One kernel launch as a value: `fn[grid](*args, **kwargs)`.
 
-    The compile pool calls `fn.warmup` with it, so what is compiled ahead is what is launched later.
+    The compile pool calls `fn.warmup` with it, so the launch later finds what was compiled ahead.
     """
 
     fn: Any
@@ -341,7 +341,7 @@ class Launch:
     kwargs: Mapping[str, Any]
 
     def __call__(self) -> Any:
-        """Launches; the compiled kernel, as Triton returns it."""
+        """Launch. Return the compiled kernel, as Triton does."""
         return self.fn[self.grid](*self.args, **self.kwargs)
 
 
@@ -351,7 +351,7 @@ def _anything(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
 
 @dataclass(frozen=True)
 class Kernel:
-    """An op: its signature and its code. A kernel file ends in `KERNEL = Kernel(...)`; no list is edited anywhere.
+    """An op: its signature and its code. Its module states `KERNEL = Kernel(...)`, and the catalog finds it there.
 
     Tensors travel as a mapping from operand name to `torch.Tensor`, or to a stand-in that has `shape`, `dtype`,
     `stride(i)` and `data_ptr()` when the compile pool calls `launch`.
@@ -359,54 +359,55 @@ class Kernel:
 
     signature: Signature
     operands: Callable[[Problem], Mapping[str, Operand]]
-    """The tensors of a problem, in the order a caller would name them."""
+    """Tensors of a problem, in the order in which a caller names them."""
     launch: Callable[[Problem, Config, Mapping[str, Any]], tuple[Launch, ...]]
-    """What to launch, in order; () where there is nothing to do. Never looks at the tensors' contents."""
+    """Launches of a config, in order; () if there is nothing to do. It never reads the tensors' elements."""
     reference: Callable[[Problem, Mapping[str, Any], slice], Mapping[str, Any]]
-    """Rows `slice` (of the first dim) of every written operand, in higher precision, from torch alone."""
+    """Rows `slice` (of the first dim) of each written operand, in higher precision, computed by torch."""
     vendor: Callable[[Problem, Mapping[str, Any]], object]
-    """What a user would call otherwise, writing to the same operands."""
+    """Runs what a user would call without this kernel, writing to the same operands."""
     default: Callable[[Problem, Limits], Mapping[str, Value]]
-    """A rule over dims and limits that names no particular shape; what runs where nothing was tuned."""
+    """Config that runs untuned: a rule over dims and limits, without special cases for shapes."""
     workspace: Callable[[Problem, Config, Limits], Mapping[str, Operand]] = lambda problem, config, limits: {}
-    """Tensors that a config needs beside the operands, such as partial sums; `launch` finds them under their names.
+    """Tensors that a config needs beside the operands, such as partial sums; `launch` gets them under their names.
 
-    Integers are 0 when it first gets them, and it leaves them 0; floats hold anything. Launches that follow each other
-    on one stream may share them. Their shapes may tell `launch` of the card, such as how many multiprocessors it has.
+    Integers are 0 at first, and each launch leaves them 0; floats are uninitialised. Successive launches on one stream
+    may share them. Their shapes may depend on the card, such as on its number of multiprocessors.
     """
     valid: Callable[[Problem, Mapping[str, Any], Limits], bool] = _anything
-    """The single statement of what may be tried, and the reason why each line is there."""
+    """Whether a config is feasible: the single statement of the rules."""
     parts: tuple[Mapping[str, tuple[Value, ...]], ...] = ({},)
-    """Choices that go together, such as those of one variant: `valid` allows nothing that is in none of these, so the
-    combinations of all choices need not be asked for. A knob that a part does not name has all its choices there."""
+    """Choices that go together, such as those of one variant. Each feasible config is in one of the parts, so that
+    other combinations are not enumerated. A knob that a part omits has all its choices there."""
     flops: Callable[[Problem], int] = lambda problem: 0
     """Floating-point operations of the problem; 0 for a kernel that only moves data."""
     rounding: Callable[[Problem], float] = lambda problem: 0.0
-    """Relative rounding of the products where that is coarser than the outputs' own: 2^-10 for tf32."""
+    """Relative rounding error of the products, if it is coarser than that of the outputs: 2^-10 for tf32."""
     finite_only: bool = False
-    """The op promises nothing for infinities and NaN, so no config is checked on them."""
+    """Whether configs are checked on finite inputs only, since the op defines no result for infinities and NaN."""
     exact: bool = False
-    """Outputs must equal the reference bit for bit, as a copy's do."""
+    """Whether outputs must equal the reference bit for bit, as a copy does."""
 
     @property
     def op(self) -> str:
+        """Name of the op."""
         return self.signature.op
 
     @cached_property
     def source(self) -> str:
-        """Hash of the code that decides what runs: `launch` and the jit functions it reaches."""
+        """Source hash: of `launch` and the functions that it reaches, jit functions included."""
         return source_hash(self.launch)
 
     def default_config(self, problem: Problem, limits: Limits) -> Config:
-        """The default as a `Config`."""
+        """Return the default as a `Config`."""
         return self.signature.config(self.default(problem, limits))
 
     def tensors(self, problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-        """All that `launch` is given: the operands and the config's workspace."""
+        """Return the tensors that `launch` is given: the operands and the config's workspace."""
         return {**self.operands(problem), **self.workspace(problem, config, limits)}
 
     def bytes(self, problem: Problem) -> int:
-        """Fewest bytes the problem moves: each input read once, each output written once."""
+        """Return the fewest bytes that the problem moves: each input read once, each output written once."""
         return sum(operand.bytes * (2 if operand.role == "inout" else 1) for operand in self.operands(problem).values())
 
 
@@ -416,12 +417,12 @@ def _text(values: Mapping[str, Value], *, ordered: bool = False) -> str:
 
 
 def _stated(values: Mapping[str, Value], text: str) -> Mapping[str, Value]:
-    """Those of `values` that a canonical text names."""
+    """Return the values that a canonical text names."""
     names = {part.partition("=")[0] for part in text.split()}
     return {name: value for name, value in values.items() if name in names}
 
 
 def _shown(value: object) -> str:
-    """A stranger's value, quoted and cut to a length that fits a message."""
+    """Return a value from outside, quoted and cut to 80 characters, as an error message shows it."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from tuner import catalog
-from tuner.client import client
+from tuner.client import default_client
 from tuner.launching import calls
 
 calls.install()
@@ -48,4 +48,4 @@ def refresh() -> None:
     Raises:
         as `precompile`; then the prepared launches stay in use.
     """
-    client.refresh()
+    default_client().refresh()

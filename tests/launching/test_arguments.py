@@ -1,4 +1,4 @@
-"""From addresses to a kernel's arguments: what changes, what stays, and what is kept."""
+"""Arguments of a prepared kernel from the addresses of its tensors."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from tuner import catalog
 from tuner.errors import UsageError
 from tuner.kernels.spec import Launch
 from tuner.launching.arguments import TRITON, arranged, make_room
-from tuner.launching.launcher import READ, prepare_launch
+from tuner.launching.launcher import KNOWN_RELEASES, prepare_launch
 
 X, OUT = torch.empty(1000), torch.empty(1000)
 
 
-def test_the_launcher_of_the_pinned_release_and_of_this_one_was_read() -> None:
-    """A release that nobody read is launched as Triton does it, which costs the host more."""
+def test_the_launchers_of_the_pinned_release_and_of_this_one_are_known() -> None:
+    """A launch of an unknown release goes through Triton, which costs the host more."""
     constraints = (Path(__file__).parents[2] / "constraints.txt").read_text()
     (pinned,) = re.findall(r"^triton==(\d+)\.(\d+)", constraints, re.MULTILINE)
-    assert READ[0] <= tuple(map(int, pinned)) <= READ[1]
-    assert READ[0] <= TRITON <= READ[1]
+    first, last = KNOWN_RELEASES
+    assert first <= tuple(map(int, pinned)) <= last
+    assert first <= TRITON <= last
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_addresses_take_the_tensors_places_and_options_are_no_arguments(launch: 
     assert arranged(launch, [X, OUT])((16, 32)) == (16, 32, 1000, 256)
 
 
-def test_tensors_are_found_in_whatever_order_they_are_named(launch: Launch) -> None:
+def test_tensors_are_found_in_the_order_of_their_names(launch: Launch) -> None:
     assert arranged(launch, [OUT, X])((16, 32)) == (32, 16, 1000, 256)
 
 
@@ -55,7 +56,7 @@ def test_in_place_both_places_get_the_one_address(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize("stranger", [torch.empty(7), X[1:]], ids=["another", "from a later element"])
-def test_a_tensor_that_nobody_named_is_refused(launch: Launch, stranger: torch.Tensor) -> None:
+def test_a_tensor_that_is_not_named_is_refused(launch: Launch, stranger: torch.Tensor) -> None:
     with pytest.raises(UsageError, match=r"with its operands and its workspace.*name it in `workspace`"):
         arranged(replace(launch, args=(X, stranger, 1000)), [X, OUT])
 
@@ -82,11 +83,11 @@ def test_a_descriptor_follows_the_address_and_keeps_no_tensor(launch: Launch, la
 def test_an_interpreted_kernel_cannot_be_prepared() -> None:
     kernel = catalog.resolve(toy("double"))
     config = kernel.signature.config({"BLOCK": 256, "num_warps": 4, "num_stages": 1})
-    with pytest.raises(UsageError, match="TRITON_INTERPRET=1 makes none; unset it"):
+    with pytest.raises(UsageError, match="TRITON_INTERPRET=1 compiles none; unset it"):
         prepare_launch(kernel, kernel.signature.problem({"N": 1000}), config, {"x": X, "out": OUT}, H200.limits)
 
 
-def test_at_the_bound_the_oldest_goes() -> None:
+def test_at_the_limit_the_oldest_is_dropped() -> None:
     kept = {"a": 1, "b": 2}
     make_room(kept, 3)
     assert kept == {"a": 1, "b": 2}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from helpers import problems
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tuner import ops
+from tuner import catalog, ops
 from tuner.errors import UsageError
+from tuner.kernels.spec import torch_dtype
 from tuner.launching import calls
 
 A, B, X = torch.empty(3, 5), torch.empty(5, 7), torch.empty(3, 5)
@@ -211,6 +216,43 @@ class TestProblem:
         call = calls.load(op)
         assert call.accepts(name, tensor) == accepted
         assert call.accepts(name, tensor.contiguous())
+
+
+WITH_A_FUNCTION = [op for op in catalog.shipped() if catalog.call_module(op)]
+
+
+@pytest.mark.parametrize("op", WITH_A_FUNCTION)
+class TestEveryOp:
+    def test_it_is_a_function_and_a_custom_op_of_torch(self, op: str) -> None:
+        assert getattr(ops, op) is calls.load(op).function
+        assert hasattr(torch.ops.tuner, op)
+        assert op in dir(ops)
+
+    def test_a_call_on_the_operands_of_a_problem_is_that_problem(self, op: str) -> None:
+        call = calls.load(op)
+        for problem in problems(op):
+            if problem.stated.keys() <= {*dict(problem.dims), "dtype"}:
+                operands = call.kernel.operands(problem)
+                made = {
+                    name: torch.empty_strided(x.shape, x.element_strides, dtype=getattr(torch, torch_dtype(x.dtype)))
+                    for name, x in operands.items()
+                }
+                call.check(made)
+                assert call.problem(made) == problem
+                assert all(call.accepts(name, tensor) for name, tensor in made.items())
+
+
+def test_type_checkers_see_the_functions_that_are_there() -> None:
+    """The stub may leave a function to its `__getattr__`; it names none that is not there."""
+    stub = (Path(ops.__file__).with_suffix(".pyi")).read_text()
+    listed = re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
+    assert listed
+    assert all(getattr(ops, name) is getattr(importlib.import_module(module), name) for module, name in listed)
+
+
+def test_an_op_that_is_unknown_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'gemmm'"):
+        ops.gemmm  # noqa: B018
 
 
 def test_memory_that_cannot_be_written_is_refused_before_it_is_asked_for() -> None:
