@@ -1,10 +1,11 @@
-"""What a database is to the store: a place that is connected to. SQLite and PostgreSQL are the leaves."""
+"""The interface of a database to the store. SQLite and PostgreSQL implement it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
@@ -13,61 +14,74 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, TimeoutError
 
 from tuner.errors import StoreError
 
-WRITER_WAITS_S, READER_WAITS_S = 10, 1
-"""How long one who writes, and one who only reads, waits for others before giving up."""
+
+@dataclass(frozen=True)
+class WaitSettings:
+    """Time limits of connections that write, and of those that only read, which must not delay a model."""
+
+    writer_s: float = 10
+    """Wait of a writer for a lock, in seconds."""
+    reader_s: float = 1
+    """Wait of a reader for a lock, in seconds."""
+    writer_connects_s: int = 10
+    """Wait of a writer for the server, in seconds."""
+    reader_connects_s: int = 2
+    """Wait of a reader for the server, in seconds; the client library takes no less."""
+    poll_s: float = 0.01
+    """Polling interval of a lock that SQLite itself does not wait for, in seconds."""
 
 
 class Database(ABC):
-    """Where a database is, and how its kind is used. Its text is for people, and shows no password."""
+    """The location of a database and the way its kind is used. Its text has no password."""
 
     migrates_on_open: ClassVar[bool]
-    """Whether who opens it to write brings its schema up to date; else `tuner db upgrade` does."""
+    """Whether opening it to write upgrades its schema; else `tuner db upgrade` does."""
 
     @abstractmethod
     def __str__(self) -> str: ...
 
     @abstractmethod
     def exists(self) -> bool:
-        """False where there is surely nothing.
+        """Return False if there is certainly none.
 
         Raises:
-            StoreError: the system refuses to look.
+            StoreError: The system does not allow to look.
         """
 
     @abstractmethod
     def engine(self, *, writes: bool) -> Engine:
-        """Connections to it, for a store that writes or for one that only reads.
+        """Return connections for a store that writes, or for one that only reads.
 
-        A transaction of a connection with the execution option `writes` waits for all others of that kind, from its
-        start to its end. Any other sees one state of the database.
+        A transaction of a connection with the execution option `writes` excludes all others of that kind, from its
+        start to its end. Any other transaction sees one state of the database.
 
         Raises:
-            StoreError: it is not there, or may not be written.
+            StoreError: It does not exist, or may not be written.
         """
 
     @abstractmethod
     def now(self, connection: Connection) -> datetime:
-        """The time, in UTC, by the one clock that all who use the database share."""
+        """Return the time, in UTC, by the clock that all users of the database share."""
 
     @abstractmethod
     def size(self, connection: Connection) -> int:
-        """Bytes that it takes."""
+        """Return the size of the database in bytes."""
 
     @abstractmethod
     def back_up(self, file: str) -> None:
-        """Copies it to a file that is not there yet, while others go on.
+        """Copy the database to a new file, while others use it.
 
         Raises:
-            UsageError: this kind is backed up by other means, or the file is there.
+            UsageError: This kind is backed up by other means, or the file exists.
         """
 
     @contextmanager
     def errors(self, done: str) -> Iterator[None]:
-        """Names the database in what the driver raises. `done`: what cannot be done to it, `read`."""
+        """Raise `StoreError` that names the database for errors of the driver. `done`: `read` or `written`."""
         try:
             yield
         except IntegrityError:
-            raise  # ours to mend, not the user's
+            raise  # an error of this program, not of the user
         except DBAPIError as error:
             raise StoreError(f"the database {self} cannot be {done}: {first_line(error.orig)}") from error
         except TimeoutError as error:
@@ -75,5 +89,5 @@ class Database(ABC):
 
 
 def first_line(error: BaseException | None) -> str:
-    """What a driver says, without its advice."""
+    """Return the first line of a driver's message, which is followed by advice."""
     return str(error).strip().partition("\n")[0]

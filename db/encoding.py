@@ -1,4 +1,4 @@
-"""Values that one database or the other refuses, written so that both keep them."""
+"""Encodings of values that SQLite or PostgreSQL refuses, so that both keep them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _AS_JSON = {"Infinity": "1e999", "-Infinity": "-1e999", "NaN": "null"}
 
 
 def json_text(value: Any) -> str:
-    """JSON as its standard has it, which PostgreSQL insists on.
+    """Return standard JSON, as PostgreSQL requires it.
 
-    An infinite number is written as one that no float can hold, `1e999`, and is read back as infinite. NaN becomes
-    null, as it does in SQLite's columns.
+    An infinite number is written as `1e999`, which no float can hold and which is read as infinite. NaN becomes null,
+    as in SQLite's columns.
     """
     try:
         return json.dumps(value, allow_nan=False)
@@ -26,7 +26,7 @@ def json_text(value: Any) -> str:
 
 
 class _WithoutNul(TypeDecorator[str]):
-    """Text in PostgreSQL, which refuses NUL: kept as SUB and `0`, and SUB itself as SUB and `1`."""
+    """Text in PostgreSQL, which refuses NUL: it is kept as SUB and `0`, and SUB itself as SUB and `1`."""
 
     impl = String
     cache_ok = True
@@ -41,7 +41,7 @@ class _WithoutNul(TypeDecorator[str]):
 
 
 class _WithoutNan(TypeDecorator[float]):
-    """Numbers in PostgreSQL, which would tell NaN from null."""
+    """Numbers in PostgreSQL, which distinguishes NaN from null."""
 
     impl = Double
     cache_ok = True
@@ -53,4 +53,4 @@ class _WithoutNan(TypeDecorator[float]):
 Text: TypeEngine[str] = String().with_variant(_WithoutNul(), "postgresql")
 """Text with any characters."""
 Number: TypeEngine[float] = Double().with_variant(_WithoutNan(), "postgresql")
-"""A float; infinite ones are kept, and NaN is null."""
+"""A float. Infinite numbers are kept; NaN is null."""

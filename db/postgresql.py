@@ -10,35 +10,34 @@ from typing import NoReturn
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tuner.db.database import READER_WAITS_S, WRITER_WAITS_S, Database
+from tuner.db.database import Database, WaitSettings
 from tuner.db.encoding import json_text
 from tuner.errors import StoreError, UsageError
 
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _PASSWORD_FILE = "password_file"
-_CONNECTING_S = 10, 2
-"""How long one who writes, and one who only reads, waits for the server; libpq rounds 1 up to 2."""
 _WRITERS_LOCK = 0x74756E6572
-"""Advisory lock that every write holds from its start to its commit: `tuner` in ASCII."""
+"""Advisory lock that each write holds from its start to its commit: `tuner` in ASCII."""
 
 
 @dataclass(frozen=True)
 class PostgreSQL(Database):
-    """A database of a server. Its schema is changed by `tuner db upgrade` alone, since many hosts may use it.
+    """A database of a server. Only `tuner db upgrade` changes its schema, since many hosts may use it.
 
-    Beside libpq's own parameters the URL takes `password_file=PATH`: a file with the password on its one line, as
-    containers are given secrets. It is read when the database is opened.
+    Beside libpq's own parameters the URL takes `password_file=PATH`, a file whose only line is the password, for
+    secrets of containers. It is read when the database is opened.
     """
 
     url: URL = field(repr=False)
+    wait: WaitSettings = field(default=WaitSettings(), compare=False, repr=False)
     migrates_on_open = False
 
     @staticmethod
     def at(text: str) -> PostgreSQL:
-        """The database that a URL names: `postgresql://user@host/name`.
+        """Return the database of a URL: `postgresql://user@host/name`.
 
         Raises:
-            UsageError: it is no such URL.
+            UsageError: It is another URL.
         """
         try:
             url = make_url(text)
@@ -46,7 +45,7 @@ class PostgreSQL(Database):
                 raise ValueError("another database")
             url = url.set(drivername="postgresql+psycopg")
             url.get_dialect()().create_connect_args(url)  # refuses a port that is no number
-        except (ArgumentError, ValueError):  # their words are not shown, as the URL may hold a password
+        except (ArgumentError, ValueError):  # their messages may hold the password
             raise UsageError(
                 "a database is the path of a file or postgresql://user@host/name, and this is another URL"
             ) from None
@@ -61,7 +60,8 @@ class PostgreSQL(Database):
         return True
 
     def engine(self, *, writes: bool) -> Engine:
-        defaults = {"connect_timeout": _CONNECTING_S[not writes], "application_name": "triton-tuner"}
+        connects_s = self.wait.writer_connects_s if writes else self.wait.reader_connects_s
+        defaults = {"connect_timeout": connects_s, "application_name": "triton-tuner"}
         try:
             engine = create_engine(
                 self._with_password(),
@@ -75,12 +75,12 @@ class PostgreSQL(Database):
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
             if connection.get_execution_options().get("writes", False):
-                # Released after the commit can be seen, so ids are handed out in the order in which they are seen.
-                lock = f"SET LOCAL lock_timeout = '{WRITER_WAITS_S}s'; SELECT pg_advisory_xact_lock({_WRITERS_LOCK})"
+                # Released after the commit is visible, so that ids are in the order in which they become visible.
+                lock = f"{_lock_timeout(self.wait.writer_s)}; SELECT pg_advisory_xact_lock({_WRITERS_LOCK})"
                 connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {lock}")
             else:
                 one_state = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
-                connection.exec_driver_sql(f"{one_state}; SET LOCAL lock_timeout = '{READER_WAITS_S}s'")
+                connection.exec_driver_sql(f"{one_state}; {_lock_timeout(self.wait.reader_s)}")
 
         return engine
 
@@ -104,3 +104,7 @@ class PostgreSQL(Database):
     def back_up(self, file: str) -> NoReturn:
         command = f"pg_dump --format=custom --file={file} '{self}'"
         raise UsageError(f"a PostgreSQL database is backed up by its own tools: {command}")
+
+
+def _lock_timeout(seconds: float) -> str:
+    return f"SET LOCAL lock_timeout = '{round(seconds * 1000)}ms'"

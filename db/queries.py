@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Connection, Select, func, select
+from sqlalchemy.orm import aliased
 
 from tuner.db import schema
-from tuner.db.rows import fingerprint
-from tuner.kernels.spec import Problem
-from tuner.records import Provenance
+from tuner.db.rows import answer_from, fingerprint
+from tuner.kernels.spec import Problem, Signature
+from tuner.records import Provenance, StoredAnswer
 
 
 def select_trials(problem: Problem, provenance: Provenance) -> Any:
@@ -30,6 +31,31 @@ def select_answers() -> Any:
     columns = (schema.AnswerRow, schema.RunRow.settings, schema.RunRow.recorded, schema.RunRow.tuner, *_CONTEXT)
     query = select(*columns).join(schema.RunRow, schema.AnswerRow.run_id == schema.RunRow.id)
     return _with_context(query).order_by(schema.AnswerRow.id)
+
+
+def answers_of(connection: Connection, query: Any) -> list[StoredAnswer]:
+    """Return the answers of a query of `select_answers`. A signature that many of them have is read once."""
+    light = [column for column in query.selected_columns if column.key != "signature"]
+    kernels = select(schema.KernelRow.id, schema.KernelRow.signature)
+    signatures = {row.id: Signature.from_json(row.signature) for row in connection.execute(kernels)}
+    rows = connection.execute(query.with_only_columns(*light, schema.RunRow.kernel_id, maintain_column_froms=True))
+    return [answer_from(row, signatures[row.kernel_id]) for row in rows]
+
+
+def select_transfers(after: int, upto: int, op: str | None, device: str | None) -> Any:
+    """Return the query of transfers with ids above `after` and up to `upto`, each with its op, device and answers."""
+    table, source, target = schema.TransferRow, aliased(schema.AnswerRow), aliased(schema.AnswerRow)
+    same = (source.op == target.op) & (source.device == target.device)
+    query = (
+        select(table, target.op, target.device, target.id.label("to_answer"))
+        .join(target, (target.run_id == table.run_id) & target.kind.in_(("tuned", "default")))
+        .join(source, (source.id == table.from_answer_id) & same)
+        .where(table.id > after, table.id <= upto)
+        .order_by(table.id)
+    )
+    if op is not None:
+        query = query.where(target.op == op)
+    return query if device is None else query.where(target.device == device)
 
 
 def select_runs(ids: Select[Any]) -> Any:

@@ -1,6 +1,6 @@
 """The tables. Migrations create them; a test compares the two.
 
-Times are microseconds unless a name says otherwise; dates are UTC text in ISO 8601, which every database orders alike.
+Times are microseconds unless a name says otherwise. Dates are UTC texts in ISO 8601, which all databases order alike.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tuner.records.codec import types_of
 
 
 class Base(DeclarativeBase):
-    """Names constraints by rule, so that a migration can name them too."""
+    """Base of the tables. Constraints are named by rule, so that a migration can name them too."""
 
     metadata = MetaData(
         naming_convention={
@@ -34,7 +34,7 @@ class Base(DeclarativeBase):
 
 
 class StoreRow(Base):
-    """One row: the identity that snapshot ids begin with."""
+    """The identity of the store, in one row. Snapshot ids begin with it."""
 
     __tablename__ = "store"
     uuid: Mapped[str] = mapped_column(primary_key=True)
@@ -42,9 +42,9 @@ class StoreRow(Base):
 
 
 class KernelRow(Base):
-    """A signature as it was when some source was searched, so that a server knows kernels it never loaded.
+    """A signature at the time of a search, so that a server knows kernels that it cannot load.
 
-    One source may have several, one after the other: choices are no code.
+    One source may have several over time, since choices are not part of the source.
     """
 
     __tablename__ = "kernels"
@@ -53,14 +53,14 @@ class KernelRow(Base):
     op: Mapped[str]
     source: Mapped[str]
     digest: Mapped[str]
-    """Of the signature."""
+    """Hash of the signature."""
     signature: Mapped[dict[str, Any]]
     created_at: Mapped[str]
-    """When it was searched first, or what came with it was found: the newest of an op is the one to ask by."""
+    """Time of its first search, or of the imported answer that it came with. The newest of an op is in use."""
 
 
 class DeviceRow(Base):
-    """A card's identity and fingerprint, with what it was seen to reach."""
+    """A device: its identity, its fingerprint and its roofline limits."""
 
     __tablename__ = "devices"
     __table_args__ = (UniqueConstraint("slug", "fingerprint"),)
@@ -71,11 +71,11 @@ class DeviceRow(Base):
     """Canonical text of `facts`."""
     facts: Mapped[dict[str, Any]]
     roofline_limits: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    """Measured limits of the card (copy, matmul, launch); null until they were."""
+    """Fields of `records.RooflineLimits`; null until they are measured."""
 
 
 class EnvironmentRow(Base):
-    """Versions that compiled and ran the code."""
+    """Versions that compiled and ran the code of a run."""
 
     __tablename__ = "environments"
     __table_args__ = (UniqueConstraint("triton", "ptxas", "torch", "driver"),)
@@ -87,14 +87,14 @@ class EnvironmentRow(Base):
 
 
 class ProblemRow(Base):
-    """An op at a size, by canonical text."""
+    """A problem, by canonical text."""
 
     __tablename__ = "problems"
     id: Mapped[int] = mapped_column(primary_key=True)
     op: Mapped[str] = mapped_column(index=True)
     text: Mapped[str] = mapped_column(unique=True)
     parameters: Mapped[dict[str, Any]]
-    """Dims, dtype and attributes in full."""
+    """Dims, dtype and all attributes."""
 
 
 class RunRow(Base):
@@ -111,7 +111,7 @@ class RunRow(Base):
     recorded: Mapped[str | None]
     """The recorded space it replayed; null: measured on the card."""
     settings: Mapped[dict[str, Any]]
-    """What was asked for: sampler, seed, trials, budget."""
+    """Settings of the search: sampler, seed, trials, budget."""
     status: Mapped[str]
     """`running`, `done`, `failed` or `interrupted`."""
     stopped: Mapped[str | None]
@@ -123,7 +123,7 @@ class RunRow(Base):
 
 
 class TrialRow(Base):
-    """One config of one run. Written the moment it ends."""
+    """One measurement of a run. Written the moment it ends."""
 
     __tablename__ = "trials"
     __table_args__ = (UniqueConstraint("run_id", "config_text"),)
@@ -147,7 +147,7 @@ class TrialRow(Base):
 
 
 class RoundRow(Base):
-    """One round of a run's duel: the latency of every contender, and the card's state while it ran."""
+    """One round of a run's interleaved comparison: the latency of each contender, and the state of the card."""
 
     __tablename__ = "rounds"
     __table_args__ = (UniqueConstraint("run_id", "number"),)
@@ -204,7 +204,7 @@ _add_columns(AnswerRow, Answer)
 
 
 class TransferRow(Base):
-    """What a neighbour's config lost when it was measured on another problem: the evidence neighbours are served by."""
+    """The transfer loss of an answer's config on the problem of a run, by which neighbours are served."""
 
     __tablename__ = "transfers"
     __table_args__ = (UniqueConstraint("run_id", "from_answer_id"),)
@@ -217,7 +217,7 @@ class TransferRow(Base):
 
 
 class RequestRow(Base):
-    """A problem that was asked for and missed, counted."""
+    """A problem that was asked for and missed, with a count."""
 
     __tablename__ = "requests"
     __table_args__ = (UniqueConstraint("problem", "device"),)
@@ -231,9 +231,9 @@ class RequestRow(Base):
 
 
 class JobRow(Base):
-    """A problem that somebody asked to have tuned, and who is at it.
+    """A problem to be tuned, and the worker that has it.
 
-    While one is pending or running there is no second of the same problem and device: the database itself refuses.
+    The database allows one unfinished job for each problem and device.
     """
 
     __tablename__ = "jobs"
@@ -255,14 +255,14 @@ class JobRow(Base):
     status: Mapped[str] = mapped_column(index=True)
     """`pending`, `running`, `done` or `failed`."""
     tries: Mapped[int] = mapped_column(server_default="0")
-    """Times that a worker took it and did not hand it back untouched."""
+    """Number of times that a worker took it and did not release it."""
     worker: Mapped[str | None]
-    """Who is at it, or was last."""
+    """Name of the worker that has it, or had it last."""
     lease_until: Mapped[str | None]
-    """When it is free for others, unless the worker asks for more time."""
+    """End of the lease, unless the worker renews it."""
     error: Mapped[str | None]
-    """Why the last try came to nothing."""
+    """Reason of the last failure."""
     run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"))
-    """The search whose answer serves."""
+    """The run whose answer serves."""
     created_at: Mapped[str]
     ended_at: Mapped[str | None]

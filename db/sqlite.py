@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
@@ -14,26 +14,23 @@ from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
-from tuner.db.database import READER_WAITS_S, WRITER_WAITS_S, Database
+from tuner.db.database import Database, WaitSettings
 from tuner.db.encoding import json_text
 from tuner.db.revisions import OURS
 from tuner.errors import ReadOnly, StoreError, UsageError
-
-_AGAIN_S = 0.01
-"""How long until a lock is asked for again."""
 
 
 @dataclass(frozen=True)
 class SQLite(Database):
     """A file. Readers never wait for a writer, nor a writer for readers.
 
-    A reader who may not write in its folder cannot use the write-ahead log; SQLite then reads the file as if nobody
-    ever changed it. What was written since the log was last folded into the file is not seen, and if a process with
-    more rights writes meanwhile, a read may fail or mix old and new. Such a folder should hold a finished copy, as
-    `tuner db backup` makes it.
+    A reader that may not write in the file's folder cannot use the write-ahead log. SQLite then reads the file alone:
+    writes since the last checkpoint of the log are not seen, and a read may fail or mix old and new while a process
+    with more rights writes. Such a folder should hold a finished copy, as `tuner db backup` makes it.
     """
 
     path: Path
+    wait: WaitSettings = field(default=WaitSettings(), compare=False, repr=False)
     migrates_on_open = True
 
     def __str__(self) -> str:
@@ -56,10 +53,11 @@ class SQLite(Database):
         def configure(connection: Any, _: Any) -> None:
             connection.isolation_level = None  # transactions begin where we say, below
             cursor = connection.cursor()
-            cursor.execute(f"PRAGMA busy_timeout = {(WRITER_WAITS_S if writes else READER_WAITS_S) * 1000}")
+            wait_s = self.wait.writer_s if writes else self.wait.reader_s
+            cursor.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
             tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if writes and (not tables or tables >= OURS):
-                _log_ahead(cursor)
+                _use_write_ahead_log(cursor, self.wait)
             cursor.execute("PRAGMA synchronous = NORMAL")
             cursor.execute("PRAGMA foreign_keys = ON")
             cursor.close()
@@ -114,9 +112,9 @@ class SQLite(Database):
         return URL.create("sqlite", database=f"file:{quote(str(self.path))}", query={"immutable": "1", "uri": "true"})
 
     def _readable(self) -> bool:
-        """Whether it can be read with its write-ahead log, or cannot be read at all."""
+        """Return whether it can be read with its write-ahead log, or not at all."""
         try:
-            with closing(sqlite3.connect(self.path, timeout=READER_WAITS_S)) as connection:
+            with closing(sqlite3.connect(self.path, timeout=self.wait.reader_s)) as connection:
                 connection.execute("SELECT 1 FROM sqlite_master")
         except sqlite3.DatabaseError as error:
             return error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -124,18 +122,20 @@ class SQLite(Database):
 
 
 IN_MEMORY = SQLite(Path(":memory:"))
-"""One that is empty at first, and gone with the last connection to it."""
+"""A database that is empty at first, and removed with the last connection to it."""
 
 
-def _log_ahead(cursor: sqlite3.Cursor) -> None:
-    """Turns the write-ahead log on. Another's write ahead of it is waited for here: SQLite itself does not, since who
-    reads and then wants the whole file may wait for one who wants the same."""
+def _use_write_ahead_log(cursor: sqlite3.Cursor, wait: WaitSettings) -> None:
+    """Turn on the write-ahead log, after a writer that is ahead.
+
+    SQLite itself does not wait here, since a reader that wants the whole file might wait for another such reader.
+    """
     since = monotonic()
     while True:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() - since > WRITER_WAITS_S:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() - since > wait.writer_s:
                 raise
-        sleep(_AGAIN_S)
+        sleep(wait.poll_s)

@@ -1,4 +1,4 @@
-"""What a database holds, counted, and what of it may go."""
+"""Counts of a database's content, and the removal of what no answer rests on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sqlalchemy import Connection, delete, func, select
 from tuner.db import revisions, schema
 from tuner.db.database import Database
 
-_AT_A_TIME = 500
-"""Runs in one statement: SQLite takes 32,766 parameters, older ones 999."""
+_RUNS_AT_ONCE = 500
+"""Runs in one statement. SQLite takes 32,766 parameters, older versions 999."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How much is stored."""
+    """Numbers of rows."""
 
     runs: int = 0
     trials: int = 0
@@ -26,13 +26,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Info:
-    """A database from outside."""
+    """Description of a database."""
 
     database: str
     engine: str
-    """With its version: `sqlite 3.40.1`, `postgresql 15.14`."""
+    """Name and version: `sqlite 3.40.1`, `postgresql 15.14`."""
     schema: str | None
-    """Its revision; None where there are no tables."""
+    """Revision; None if there are no tables."""
     bytes: int
     total: Counts
     devices: dict[str, Counts]
@@ -41,16 +41,16 @@ class Info:
 
 @dataclass(frozen=True)
 class Pruned:
-    """How much went, or would go."""
+    """Numbers of rows that were removed, or would be."""
 
     runs: int
-    """Which lost their trials and rounds; the runs themselves stay."""
+    """Runs whose trials and rounds were removed; the runs themselves stay."""
     trials: int
     rounds: int
 
 
 def info(connection: Connection, database: Database) -> Info:
-    """Describes a database of any schema."""
+    """Describe a database of any schema."""
     revision = revisions.found(connection)
     dialect = connection.dialect
     version = ".".join(str(part) for part in dialect.server_version_info or ())
@@ -66,15 +66,15 @@ def info(connection: Connection, database: Database) -> Info:
 
 
 def prune(connection: Connection, before: str, *, dry_run: bool) -> Pruned:
-    """Removes trials and rounds of runs whose last sign of life is older than `before`, and which nothing rests on.
+    """Remove trials and rounds of runs whose last activity is older than `before` and that no answer rests on.
 
-    What serves rests on the run that gave it, and on the earlier runs that this one took trials over from. Runs and
-    answers stay.
+    An answer that serves rests on its run, and on the earlier runs that its run took trials over from. Runs and answers
+    stay.
     """
     trials, rounds = Counter[int](), Counter[int]()
     idle = _idle(connection, before)
-    for start in range(0, len(idle), _AT_A_TIME):
-        some = idle[start : start + _AT_A_TIME]
+    for start in range(0, len(idle), _RUNS_AT_ONCE):
+        some = idle[start : start + _RUNS_AT_ONCE]
         for table, counted in ((schema.TrialRow, trials), (schema.RoundRow, rounds)):
             of_these = table.run_id.in_(some)
             counts = select(table.run_id, func.count().label("found")).where(of_these).group_by(table.run_id)
@@ -101,26 +101,28 @@ def _numbers(counts: Counts) -> tuple[int, int, int]:
 
 
 def _idle(connection: Connection, before: str) -> list[int]:
-    """Runs that nothing rests on, and of which nothing was heard since."""
+    """Return the runs that no answer rests on and that had no activity since."""
     last_trial = (
         select(func.max(schema.TrialRow.ended_at)).where(schema.TrialRow.run_id == schema.RunRow.id).scalar_subquery()
     )
-    heard = func.coalesce(schema.RunRow.ended_at, last_trial, schema.RunRow.started_at)
-    query = select(schema.RunRow, schema.KernelRow.source, heard.label("heard"))
+    last_active = func.coalesce(schema.RunRow.ended_at, last_trial, schema.RunRow.started_at)
+    query = select(schema.RunRow, schema.KernelRow.source, last_active.label("last_active"))
     runs = connection.execute(query.join(schema.KernelRow, schema.RunRow.kernel_id == schema.KernelRow.id)).all()
     serving = _serving(connection)
     built_on: dict[tuple[Any, ...], int] = {}
-    """Of every key, the newest run that serves with trials of runs before it."""
+    """For each key, the newest run that serves and took over trials of earlier runs."""
     for run in runs:
         if run.id in serving and run.settings.get("known"):
             built_on[_key(run)] = max(run.id, built_on.get(_key(run), 0))
     return [
-        run.id for run in runs if run.heard < before and run.id not in serving and run.id > built_on.get(_key(run), 0)
+        run.id
+        for run in runs
+        if run.last_active < before and run.id not in serving and run.id > built_on.get(_key(run), 0)
     ]
 
 
 def _key(run: Any) -> tuple[Any, ...]:
-    """Runs of one key take each other's trials over."""
+    """Return the key of a run. Runs of one key take over each other's trials."""
     return run.source, run.problem_id, run.device_id, run.environment_id, run.policy, run.recorded
 
 

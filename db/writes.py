@@ -1,4 +1,4 @@
-"""What is written in one transaction or another: rows, and the rows that they point to."""
+"""Writes inside a transaction: rows, and the rows that they point to."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tuner.records import Comparison, Device, Provenance
 
 
 def insert_row(connection: Connection, table: type[schema.Base], **values: Any) -> int:
-    """Writes a row; its id."""
+    """Write a row and return its id."""
     row = connection.execute(insert(table).returning(table.id), values).one()  # type: ignore[attr-defined]
     return int(row[0])
 
 
 def id_of(connection: Connection, table: type[schema.Base], unique: Mapping[str, Any], **others: Any) -> int:
-    """The id of the row with these values, which is made if there is none."""
+    """Return the id of the row with these unique values. A missing row is written."""
     found = connection.scalar(select(table.id).filter_by(**unique))  # type: ignore[attr-defined]
     return insert_row(connection, table, **unique, **others) if found is None else int(found)
 
 
 def device_id(connection: Connection, device: Device) -> int:
-    """The id of a card's row, which is made if there is none."""
+    """Return the id of a device's row. A missing row is written."""
     known_as = {"slug": device.id, "fingerprint": fingerprint(device)}
     return id_of(connection, schema.DeviceRow, known_as, facts=asdict(device), roofline_limits=None)
 
@@ -40,7 +40,7 @@ def run_values(
     settings: Mapping[str, Any],
     ids: dict[object, int] | None = None,
 ) -> dict[str, Any]:
-    """A run that begins now. `ids`: of rows that many runs share, so that each is looked up once."""
+    """Return the row of a run that starts now. `ids`: known ids of rows that several runs share, extended here."""
     ids = {} if ids is None else ids
 
     def shared(about: object, look_up: Callable[[], int]) -> int:
@@ -67,7 +67,7 @@ def run_values(
 
 
 def kernel_id(connection: Connection, signature: Signature, provenance: Provenance, created_at: str) -> int:
-    """The id of a signature's row beside this source, which is made if there is none."""
+    """Return the id of the row of a signature and source. A missing row is written."""
     described = signature.as_json()
     kernel = {"op": signature.op, "source": provenance.source, "digest": digest(described)}
     return id_of(connection, schema.KernelRow, kernel, signature=described, created_at=created_at)
@@ -81,7 +81,7 @@ def end_run(
     seconds: Mapping[str, float],
     comparison: Comparison | None,
 ) -> None:
-    """Closes a run, and writes the rounds of its duel."""
+    """End a run, and write the rounds of its comparison."""
     ended = {"status": status, "stopped": stopped, "seconds": dict(seconds), "ended_at": utc_now()}
     connection.execute(update(schema.RunRow).filter_by(id=run_id).values(ended))
     if comparison is None:
@@ -100,7 +100,7 @@ def end_run(
 
 
 def add_transfers(connection: Connection, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
-    """Writes what the configs of other answers lost on a run's problem: see `Store.add_answer`."""
+    """Write transfer losses on a run's problem; see `Store.add_answer`."""
     for answer, distance, slowdown in lost:
         measured = {"distance": distance, "slowdown": slowdown, "created_at": utc_now()}
         insert_row(connection, schema.TransferRow, run_id=run_id, from_answer_id=answer, **measured)

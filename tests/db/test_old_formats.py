@@ -182,7 +182,9 @@ def test_only_the_upgrade_command_changes_postgresql(cluster: postgres.Cluster) 
     environment = os.environ | {"TUNER_DB": address(old)}
     upgrade = [sys.executable, "-P", "-m", "tuner", "db", "upgrade"]
     done = subprocess.run(upgrade, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, f"{old} has schema {HEAD} now, after 0003\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(old))
+    assert HEAD in done.stdout
     with closing(Store.open(old, create=False)) as store:
         assert len(store.answers()) == 3
 

@@ -9,11 +9,11 @@ from helpers import A100, H200
 from stored import SCALE, address, answered, change, python, rows
 
 from tuner.db.database import Database
-from tuner.db.queue import MOST_TRIES, Able, Job, Queue
+from tuner.db.queue import MOST_TRIES, Job, JobFilter, Queue
 from tuner.db.store import Store
 from tuner.kernels.spec import Problem
 
-HERE = [Able(H200.id, frozenset(["scale"]))]
+HERE = [JobFilter(H200.id, frozenset(["scale"]))]
 
 
 @pytest.fixture
@@ -32,52 +32,52 @@ def claim(queue: Queue, worker: str = "me", lease_s: float = 60, missed: bool = 
 
 
 def test_a_job_is_asked_for_taken_and_done(store: Store, queue: Queue) -> None:
-    asked, new = queue.ask_for(size(64), H200.id, 3)
+    asked, new = queue.add(size(64), H200.id, 3)
     assert new
     assert (asked.status, asked.priority, asked.tries, asked.worker, asked.ended_at) == ("pending", 3, 0, None, None)
-    assert queue.waits(HERE)
+    assert queue.has_work(HERE)
     job = claim(queue)
     assert (job.id, job.status, job.worker, job.tries) == (asked.id, "running", "me", 1)
-    assert not queue.waits(HERE)
+    assert not queue.has_work(HERE)
     assert queue.claim("you", HERE, 60) is None
-    assert queue.ask_for(size(64), H200.id) == (job, False)  # who asks meanwhile gets the same
+    assert queue.add(size(64), H200.id) == (job, False)  # who asks meanwhile gets the same
     answered(store)
     assert queue.done(job, run_id=1)
     (ended,) = queue.jobs(10)
     assert (ended.status, ended.run_id, ended.error) == ("done", 1, None)
     assert ended.ended_at is not None
-    again, new = queue.ask_for(size(64), H200.id)
+    again, new = queue.add(size(64), H200.id)
     assert (again.id, new) == (2, True)
 
 
 def test_the_most_urgent_comes_first_and_of_these_the_most_missed(store: Store, queue: Queue) -> None:
     for M, priority in ((1, 0), (2, 0), (3, -5), (4, 9), (5, 0)):
-        queue.ask_for(size(M), H200.id, priority)
+        queue.add(size(M), H200.id, priority)
     store.count_requests({("scale", size(5).text, H200.id): 2, ("scale", size(2).text, H200.id): 7})
     store.count_requests({("scale", size(1).text, A100.id): 1000})  # of another card
-    queue.ask_for(size(3), H200.id, 10)  # more urgent now
-    queue.ask_for(size(4), H200.id, -10)  # as urgent as before
+    queue.add(size(3), H200.id, 10)  # more urgent now
+    queue.add(size(4), H200.id, -10)  # as urgent as before
     expected = [size(M).text for M in (3, 4, 2, 5, 1)]
     assert [job.problem for job in queue.jobs(10)] == expected
     assert [claim(queue).problem for _ in range(5)] == expected
 
 
 def test_a_worker_takes_what_it_can_tune(queue: Queue) -> None:
-    queue.ask_for(size(1), A100.id, 5)
-    queue.ask_for(size(2), H200.id)
-    there = [Able(A100.id, frozenset(["scale"]), frozenset([size(2).text]))]
-    for able in ([Able(H200.id, frozenset(["other"]))], there, [Able(H200.id, frozenset())]):
-        assert not queue.waits(able)
+    queue.add(size(1), A100.id, 5)
+    queue.add(size(2), H200.id)
+    there = [JobFilter(A100.id, frozenset(["scale"]), frozenset([size(2).text]))]
+    for able in ([JobFilter(H200.id, frozenset(["other"]))], there, [JobFilter(H200.id, frozenset())]):
+        assert not queue.has_work(able)
         assert queue.claim("me", able, 60) is None
     assert claim(queue).problem == size(2).text
-    either = [*HERE, Able(A100.id, frozenset(["scale"]), frozenset([size(1).text]))]
+    either = [*HERE, JobFilter(A100.id, frozenset(["scale"]), frozenset([size(1).text]))]
     job = queue.claim("me", either, 60)
     assert job is not None
     assert job.device == A100.id
 
 
 def test_a_lease_that_is_not_renewed_lapses_and_its_worker_has_no_say(queue: Queue) -> None:
-    queue.ask_for(size(64), H200.id)
+    queue.add(size(64), H200.id)
     lost = claim(queue, "dead", lease_s=0.2)
     kept = lost
     for _ in range(3):
@@ -85,20 +85,20 @@ def test_a_lease_that_is_not_renewed_lapses_and_its_worker_has_no_say(queue: Que
         assert queue.renew(kept, 0.2)
     assert queue.claim("me", HERE, 60) is None
     sleep(0.3)
-    assert queue.waits(HERE)
+    assert queue.has_work(HERE)
     job = claim(queue)
     assert (job.id, job.worker, job.tries) == (lost.id, "me", 2)
     assert not queue.renew(lost, 60)
     assert not queue.done(lost, 1)
     assert not queue.failed(lost, "too late")
-    assert not queue.hand_back(lost)
+    assert not queue.release(lost)
     (still,) = queue.jobs(10)
     assert still == job
 
 
 def test_a_job_that_fails_is_tried_again_after_its_equals_and_then_says_why(queue: Queue) -> None:
-    queue.ask_for(size(1), H200.id)
-    queue.ask_for(size(2), H200.id)
+    queue.add(size(1), H200.id)
+    queue.add(size(2), H200.id)
     first = claim(queue)
     assert queue.failed(first, "try 1")
     other = claim(queue)
@@ -107,46 +107,46 @@ def test_a_job_that_fails_is_tried_again_after_its_equals_and_then_says_why(queu
         again = claim(queue)
         assert (again.id, again.tries, again.error) == (first.id, tries, f"try {tries - 1}")
         assert queue.failed(again, f"try {tries}")
-    assert not queue.waits(HERE)
+    assert not queue.has_work(HERE)
     ended = queue.jobs(10)[-1]
     assert (ended.id, ended.status, ended.error) == (first.id, "failed", f"try {MOST_TRIES}")
 
 
 def test_being_told_to_end_is_no_try(queue: Queue) -> None:
-    queue.ask_for(size(1), H200.id)
+    queue.add(size(1), H200.id)
     for _ in range(2 * MOST_TRIES):
         job = claim(queue)
         assert job.tries == 1
-        assert queue.hand_back(job)
+        assert queue.release(job)
 
 
 def test_a_job_that_kills_its_workers_is_given_up(queue: Queue) -> None:
-    queue.ask_for(size(1), H200.id)
+    queue.add(size(1), H200.id)
     for number in range(MOST_TRIES):
         claim(queue, f"worker-{number}", lease_s=0)
         sleep(0.002)
-    assert queue.waits(HERE)
+    assert queue.has_work(HERE)
     assert queue.claim("me", HERE, 60) is None
     (given_up,) = queue.jobs(10)
     assert given_up.status == "failed"
-    assert given_up.error == "tried 3 times, and worker-2 ended without a word the last time"
+    assert given_up.error == "tried 3 times; the last worker, worker-2, ended without reporting a result"
 
 
 def test_what_was_missed_is_taken_once_nobody_asks_for_anything(store: Store, queue: Queue, database: Database) -> None:
     store.count_requests({("scale", size(M).text, H200.id): M for M in (1, 2, 3)})
     store.count_requests({("scale", size(9).text, A100.id): 9, ("other", "other M=1", H200.id): 9})
-    queue.ask_for(size(1), H200.id, -5)
+    queue.add(size(1), H200.id, -5)
     assert claim(queue).problem == size(1).text
-    assert not queue.waits(HERE)
-    assert queue.waits(HERE, missed=True)
+    assert not queue.has_work(HERE)
+    assert queue.has_work(HERE, missed=True)
     third = claim(queue, missed=True)
     second = claim(queue, missed=True)
     assert (third.problem, second.problem, second.priority, second.tries) == (size(3).text, size(2).text, 0, 1)
-    assert not queue.waits(HERE, missed=True)
+    assert not queue.has_work(HERE, missed=True)
     answered(store)
     queue.done(third, 1)
     change(database, f"UPDATE jobs SET status = 'failed' WHERE id = {second.id}")
-    assert not queue.waits(HERE, missed=True)
+    assert not queue.has_work(HERE, missed=True)
     sleep(0.002)
     store.count_requests({("scale", size(3).text, H200.id): 1, ("scale", size(2).text, H200.id): 1})
     assert claim(queue, missed=True).problem == size(3).text  # its answer did not serve; what failed stays
@@ -156,7 +156,7 @@ def test_what_was_missed_is_taken_once_nobody_asks_for_anything(store: Store, qu
 WORKERS = """
 import os, sys, time
 import sqlalchemy.dialects.postgresql.psycopg, psycopg, sqlite3  # once, before it forks
-from tuner.db.queue import Able
+from tuner.db.queue import JobFilter
 from tuner.db.store import Store
 
 gate, word = os.pipe()
@@ -167,7 +167,7 @@ for number in range(4):
         os.close(word)
         queue = Store.open(sys.argv[1]).queue
         os.read(gate, 1)
-        able = [Able("nvidia-h200", frozenset(["scale"]))]
+        able = [JobFilter("nvidia-h200", frozenset(["scale"]))]
         while job := queue.claim(f"worker-{number}", able, 60, missed=True):
             os.write(1, f"{job.id} {job.problem}\\n".encode())
             time.sleep(0.005)  # the work, while others claim
@@ -183,7 +183,7 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in children))
 def test_two_workers_never_have_the_same_job(store: Store, database: Database) -> None:
     """Four processes take twenty jobs and ten misses; two of three fail the first time."""
     for M in range(1, 21):
-        store.queue.ask_for(size(M), H200.id)
+        store.queue.add(size(M), H200.id)
     store.count_requests({("scale", size(M).text, H200.id): 1 for M in range(16, 31)})
     printed, errors = python(WORKERS, address(database)).communicate()
     assert errors == ""

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, event
+from sqlalchemy import Engine, create_engine, event
 from stored import (
     FULL,
     HERE,
@@ -31,6 +31,7 @@ from stored import (
     started,
 )  # fmt: skip
 
+from tuner.db.opening import OpenDatabase
 from tuner.db.sqlite import SQLite
 from tuner.db.store import Store, default_database
 from tuner.errors import StoreError, UsageError
@@ -107,12 +108,16 @@ class TestFiles:
             Store.open(tmp_path / ("x" * 300), create=create)
 
 
+def impatient_engine(path: Path) -> Engine:
+    return create_engine(f"sqlite:///{path}", connect_args={"timeout": 0.05})
+
+
 class TestLocks:
     """Only the wait of `Store.open` is ten seconds, so these hand the constructor an engine that waits less."""
 
     def test_a_database_locked_against_writers_says_so(self, store: Store, path: Path) -> None:
         run = started(store)
-        impatient = Store(create_engine(f"sqlite:///{path}", connect_args={"timeout": 0.05}), SQLite(path))
+        impatient = Store(OpenDatabase(impatient_engine(path), SQLite(path)))
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             with pytest.raises(StoreError) as refused:
@@ -122,7 +127,7 @@ class TestLocks:
         assert refused.value.exit_code == 5
 
     def test_a_database_locked_against_readers_says_so(self, path: Path) -> None:
-        impatient = Store(create_engine(f"sqlite:///{path}", connect_args={"timeout": 0.05}), SQLite(path))
+        impatient = Store(OpenDatabase(impatient_engine(path), SQLite(path)))
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("CREATE TABLE store (uuid TEXT)")
             other.execute("BEGIN EXCLUSIVE")  # without a write-ahead log, readers are kept out too
@@ -248,7 +253,7 @@ def test_a_full_disk_is_told_and_loses_nothing(path: Path) -> None:
     def limit(connection: Any, _: Any) -> None:
         connection.execute("PRAGMA max_page_count = 50")  # 200 KiB, half of them in use
 
-    store = Store(engine, SQLite(path))
+    store = Store(OpenDatabase(engine, SQLite(path)))
     run, written = started(store), 0
 
     def fill() -> None:

@@ -42,7 +42,7 @@ from stored import (
 
 from tuner.db import schema
 from tuner.db.database import Database
-from tuner.db.queue import Able
+from tuner.db.queue import JobFilter
 from tuner.db.revisions import HEAD
 from tuner.db.store import Store
 from tuner.errors import ReadOnly, StoreError
@@ -713,7 +713,7 @@ class TestMigrations:
         asked = f"'scale', '{PROBLEM.text}', '{H200.id}', 7, 'pending', '2026-11-28T00:00:00.000+00:00'"
         change(database, f"INSERT INTO jobs ({columns}) VALUES ({asked})".replace(":", "\\:"))
         assert Store.upgrade(database) == "0002"
-        able = [Able(H200.id, frozenset(["scale"]))]
+        able = [JobFilter(H200.id, frozenset(["scale"]))]
         job = store.queue.claim("me", able, 60)
         assert job is not None
         assert (job.problem, job.priority, job.status, job.tries) == (PROBLEM.text, 7, "running", 1)

@@ -1,0 +1,120 @@
+"""Opening a database: its transactions, the check of its schema, and the upgrade."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from uuid import uuid4
+
+from sqlalchemy import Connection, Engine, func, insert, select
+
+from tuner.db import revisions, schema
+from tuner.db.database import Database
+from tuner.db.location import database_at
+from tuner.db.revisions import HEAD
+from tuner.db.rows import utc_now
+from tuner.errors import ReadOnly, StoreError
+
+
+class OpenDatabase:
+    """A database and the connections to it. Safe to use from several threads."""
+
+    def __init__(self, engine: Engine, database: Database) -> None:
+        self.engine, self.database = engine, database
+        self._only_read: str | None = None
+        """The reason why it is only read, if it is."""
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction that sees one state of the database."""
+        with self.database.errors("read"), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction that holds the write lock from its start to its commit.
+
+        Raises:
+            ReadOnly: A newer version made the schema.
+        """
+        if self._only_read is not None:
+            raise ReadOnly(self._only_read)
+        with (
+            self.database.errors("written"),
+            self.engine.connect().execution_options(writes=True) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    def use_schema(self, found: str | None, create: bool) -> None:
+        """Upgrade a schema other than `HEAD`, or use it for reading only, as `Store.open` describes.
+
+        Raises:
+            ReadOnly: A newer version made it, and it is to be written.
+            StoreError: It cannot be used.
+        """
+        if revisions.newer(found):
+            only_read = self._newer(found)
+            if create:
+                raise only_read
+            with self.read() as connection:
+                missing = revisions.lacking(connection)
+            if missing:
+                raise StoreError(f"{only_read}, or to read it: there is no {', '.join(missing)} in it")
+            self._only_read = str(only_read)
+            _warn_once(f"{only_read}; until then it is only read")
+        elif create and self.database.migrates_on_open:
+            self.upgrade()
+        else:
+            has = "has no tables yet" if found is None else f"has schema {found}"
+            raise StoreError(
+                f"the database {self.database} {has}, and this version needs {HEAD}; tuner db upgrade brings it there"
+            )
+
+    def upgrade(self) -> str | None:
+        """Bring the schema to `HEAD` inside the write lock, one process at a time; return the revision before."""
+        with self.write() as connection:
+            found = revisions.found(connection)
+            if revisions.newer(found):
+                raise self._newer(found)
+            revisions.upgrade(connection)
+            if connection.scalar(select(func.count()).select_from(schema.StoreRow)) == 0:
+                connection.execute(insert(schema.StoreRow).values(uuid=str(uuid4()), created_at=utc_now()))
+        return found
+
+    def _newer(self, found: str | None) -> ReadOnly:
+        return ReadOnly(
+            f"the database {self.database} has schema {found}, and this version knows up to {HEAD}; "
+            "update the tuner to write it"
+        )
+
+
+def connect(database: Database | Path | str, *, writes: bool) -> tuple[OpenDatabase, str | None]:
+    """Return the database, which has our tables or none, and the revision of their schema.
+
+    Raises:
+        StoreError: It is missing, unreadable, locked, or another program's.
+    """
+    if not isinstance(database, Database):
+        database = database_at(database)
+    opened = OpenDatabase(database.engine(writes=writes), database)
+    try:
+        with opened.read() as connection:
+            if revisions.foreign(connection):
+                raise StoreError(f"{database} is the database of another program; name another one with --db")
+            return opened, revisions.found(connection)
+    except BaseException:
+        opened.close()
+        raise
+
+
+@cache
+def _warn_once(line: str) -> None:
+    logging.getLogger("tuner").warning("%s", line)
