@@ -1,4 +1,4 @@
-"""What the store holds, page by page; what was missed; what is asked to be tuned."""
+"""Pages of the store's rows, missed queries, and jobs."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_a_short_problem_takes_the_graph_and_is_marked(machine: Machine, monkeyp
     assert answer["marks"] == ["launch_bound"]
     assert machine.json("best")["match"] == "exact"
     shown = machine("best").stdout
-    assert "launch-bound: an empty kernel takes more than half of this" in shown
+    assert "launch-bound: launching an empty kernel takes more than half of this latency" in shown
     assert "timed by cold-graph-1" in shown
 
 

@@ -20,7 +20,7 @@ from stored import change, rows
 
 from tuner import recorded
 from tuner.cli import cli
-from tuner.db.queue import Able, Job, Queue
+from tuner.db.queue import JobFilter, Job, Queue
 from tuner.db.sqlite import SQLite
 from tuner.db.store import Store
 from tuner.errors import NoDevice, StoreError
@@ -34,7 +34,7 @@ TRANSPOSE = recorded.load(REPLAYED).problem
 GEMM = recorded.load("gemm-16x4096x4096-bf16-nvidia-h200").problem
 H100 = "nvidia-h100-80gb-hbm3"
 Runner = Callable[..., Result]
-HERE = [Able(H200.id, frozenset(["gemm", "softmax", "transpose"]))]
+HERE = [JobFilter(H200.id, frozenset(["gemm", "softmax", "transpose"]))]
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def tuner(path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
 
 
 def test_what_was_asked_for_and_then_what_was_missed_is_tuned(tuner: Runner, store: Store) -> None:
-    store.queue.ask_for(UNRECORDED, H200.id, 9)  # no space of it can be replayed here
-    store.queue.ask_for(SOFTMAX, H200.id)
-    store.queue.ask_for(GEMM, H200.id, 1)
-    store.queue.ask_for(TRANSPOSE, "nvidia-a100")
-    store.queue.ask_for(SOFTMAX, H100)  # recorded on both cards
+    store.queue.add(UNRECORDED, H200.id, 9)  # no space of it can be replayed here
+    store.queue.add(SOFTMAX, H200.id)
+    store.queue.add(GEMM, H200.id, 1)
+    store.queue.add(TRANSPOSE, "nvidia-a100")
+    store.queue.add(SOFTMAX, H100)  # recorded on both cards
     missed = (TRANSPOSE.op, TRANSPOSE.text, H200.id)
     store.count_requests({missed: 5})
     once = tuner("work", "--once", "--replay", "gemm-16x4096x4096-bf16-nvidia-h200", "--trials", "10")
@@ -84,7 +84,7 @@ def test_what_was_asked_for_and_then_what_was_missed_is_tuned(tuner: Runner, sto
         (1, "pending", None), (4, "pending", None), (6, "done", 4), (5, "done", 3), (3, "done", 1), (2, "done", 2)
     ]  # fmt: skip
 
-    again, new = store.queue.ask_for(SOFTMAX, H200.id)
+    again, new = store.queue.add(SOFTMAX, H200.id)
     assert new
     answered = tuner("work", "--drain", "--replay", SPACE.name, "--trials", "10")
     assert f"job {again.id}  done" in answered.stdout
@@ -98,7 +98,7 @@ def test_a_job_that_fails_is_tried_three_times_and_says_why(tuner: Runner, store
     wrong = [replace(m, outcome=Outcome.WRONG_RESULT, samples=()) for m in SPACE.measurements[:5]]
     file = tmp_path / "wrong.json.gz"
     file.write_bytes(recorded.dumps(replace(SPACE, measurements=tuple(wrong), default=None)))
-    store.queue.ask_for(SOFTMAX, H200.id)
+    store.queue.add(SOFTMAX, H200.id)
     once = tuner("work", "--once", "--replay", str(file))
     why = "no config ran right: 5 wrong_result; nothing is stored"
     assert (once.return_value, once.stdout) == (1, f"job 1  again   {SOFTMAX.text}  {why}\n")
@@ -157,7 +157,7 @@ def test_a_worker_that_is_ended_hands_back_and_one_that_is_killed_loses_the_job(
     tuner: Runner, store: Store, path: Path
 ) -> None:
     """In both cases another goes on with the trials that are kept."""
-    store.queue.ask_for(TRANSPOSE, H200.id)
+    store.queue.add(TRANSPOSE, H200.id)
 
     def trials() -> int:
         return int(rows(SQLite(path), "SELECT count(*) FROM trials")[0][0])
@@ -180,7 +180,7 @@ def test_a_worker_that_is_ended_hands_back_and_one_that_is_killed_loses_the_job(
         second.send_signal(signal.SIGKILL)
         assert second.wait(10) == -signal.SIGKILL
     before = trials()
-    until(lambda: store.queue.waits(HERE), 5)  # the lease lapses
+    until(lambda: store.queue.has_work(HERE), 5)  # the lease lapses
     done = tuner("work", "--drain", "--replay", REPLAYED, "--trials", str(before + 5))
     assert done.return_value == 0
     (job,) = store.queue.jobs(10)
@@ -194,7 +194,7 @@ def test_a_worker_that_is_ended_hands_back_and_one_that_is_killed_loses_the_job(
 class TestLease:
     @pytest.fixture
     def job(self, store: Store) -> Job:
-        store.queue.ask_for(SOFTMAX, H200.id)
+        store.queue.add(SOFTMAX, H200.id)
         job = store.queue.claim("me", HERE, 0.4)
         assert job is not None
         return job

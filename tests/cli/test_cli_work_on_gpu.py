@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def ask(store: Store, op: str, **sizes: int) -> None:
-    store.queue.ask_for(catalog.load(op).signature.problem(sizes), device.describe(0).id)
+    store.queue.add(catalog.load(op).signature.problem(sizes), device.describe(0).id)
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:

@@ -61,7 +61,7 @@ class JobWorker:
             StoreError: the database is unreachable; the lease of the job in hand lapses.
         """
         done = 0
-        while self._queue.waits(self._place.able, missed=self._missed):
+        while self._queue.has_work(self._place.able, missed=self._missed):
             with self._place.targets() as targets:
                 while self._next(targets):
                     done += 1
@@ -93,7 +93,7 @@ class JobWorker:
         except TunerError as error:
             self._fail(job, first_line(str(error), _LONGEST_REASON))
         except KeyboardInterrupt:
-            self._queue.hand_back(job)
+            self._queue.release(job)
             raise
         except BaseException as error:
             self._fail(job, f"an unexpected {type(error).__name__}; the log of {self._name} has the traceback")
@@ -112,7 +112,7 @@ class JobWorker:
 
     def _end(self, job: Job, found: LookupResult | None) -> None:
         if found is None or found.stored is None:
-            ours = self._queue.hand_back(job)
+            ours = self._queue.release(job)
             outcome = "is handed back; its trials are kept" if ours else "belongs to another worker now"
             self._events.note(f"Job {job.id} {outcome}.")
             return

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tuner import catalog, recorded
-from tuner.db.queue import Able, Job
+from tuner.db.queue import JobFilter, Job
 from tuner.db.store import Store
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
@@ -26,7 +26,7 @@ Targets = Callable[[Entry, str], Target]
 class Place:
     """The jobs that can be done in a place, and their targets."""
 
-    able: tuple[Able, ...]
+    able: tuple[JobFilter, ...]
     entry: Callable[[Job], Entry]
     """Return the problem of a job. Raises TunerError if the job makes no sense here."""
     targets: Callable[[], AbstractContextManager[Targets]]
@@ -50,7 +50,7 @@ def on_card(store: Store, kernels: tuple[str, ...], gpu: int, options: MeasureOp
         reference = references[job.op]
         return _entry(job, reference, catalog.resolve(reference).signature)
 
-    return Place((Able(device.describe(gpu).id, frozenset(references)),), entry, targets)
+    return Place((JobFilter(device.describe(gpu).id, frozenset(references)),), entry, targets)
 
 
 def on_recorded(name: str, policy: str) -> Place:
@@ -58,7 +58,7 @@ def on_recorded(name: str, policy: str) -> Place:
     names = recorded.names() if name == AUTO else [name]
     spaces = {(space.problem.text, space.device.id): space for space in map(recorded.load, names)}
     able = (
-        Able(space.device.id, frozenset([space.problem.op]), frozenset([space.problem.text]))
+        JobFilter(space.device.id, frozenset([space.problem.op]), frozenset([space.problem.text]))
         for space in spaces.values()
     )
     return Place(
