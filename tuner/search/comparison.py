@@ -18,7 +18,7 @@ from tuner.search.verdict import VERDICT, Verdict, decide, ratio, rounds_wanted
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """Limits of the interleaved comparison. docs/studies/notes/search.md has their measurements."""
+    """Limits of the interleaved comparison. docs/studies/search.md has their measurements."""
 
     elimination_s: float | None = 4.0
     """Time limit in seconds once every contender has its minimum of rounds. Slower contenders leave early.

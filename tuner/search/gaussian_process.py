@@ -27,7 +27,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class GaussianProcessSettings:
-    """Limits of the model. docs/studies/notes/search.md has their measurements."""
+    """Limits of the model. docs/studies/search.md has their measurements."""
 
     min_results: int = 2
     """Number of results before the model proposes; until then configs are taken far apart."""

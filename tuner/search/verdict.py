@@ -23,7 +23,7 @@ from tuner.records import VENDOR, Comparison, Interval, Tie, median
 
 @dataclass(frozen=True)
 class VerdictSettings:
-    """Limits of the verdict. docs/studies/notes/search.md has their simulations."""
+    """Limits of the verdict. docs/studies/search.md has their simulations."""
 
     equivalent: float = 1.01
     """Highest slowdown of a config that is as good as the leader, and of a default that is kept."""
