@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,13 @@ def test_a_tag_that_is_not_the_version_stops_the_release(tmp_path: Path, tag: st
     environment = {"GITHUB_REF_NAME": tag, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", check["run"]], cwd=tmp_path, env=environment, check=False)
     assert done.returncode == code
+
+
+def test_the_newest_triton_is_tried_on_tests_that_exist() -> None:
+    script = (ROOT / "scripts" / "newest-triton").read_text()
+    paths = re.findall(r"tests/[\w/.]+", script)
+    assert paths
+    assert all((ROOT / path).exists() for path in paths)
+    (code,) = re.findall(r'python -P -c "(.+)"', script)
+    printed = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert re.fullmatch(r"3\.\d+\.0\n", printed)
