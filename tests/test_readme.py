@@ -106,11 +106,14 @@ def test_the_readme_runs_as_it_stands_on_a_card(scale: Kernel, tmp_path: Path) -
     subprocess.run([sys.executable, "-P", "-c", code], env=environment, cwd=tmp_path, check=True)
 
 
-def test_events_and_stop_of_the_page_on_tuning(tmp_path: Path) -> None:
-    """Run the first example, and the one with `Events` and `stop`, without a GPU."""
-    answers, *_, with_events = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "tuning.md").read_text(), re.DOTALL)
+def test_the_examples_of_the_page_on_tuning(tmp_path: Path) -> None:
+    """Run the examples that need no kernel file, without a GPU."""
+    answers, _, joint, replayed, with_events = re.findall(
+        r"```py\n(.*?)```", (ROOT / "docs" / "tuning.md").read_text(), re.DOTALL
+    )
     environment = f"import os\nos.environ['TUNER_DB'] = {str(tmp_path / 'tuner.db')!r}\n"
-    assert "BLOCK_M=" in run(environment + answers.replace("answer.config,", "answer.config.text,"), tmp_path)
+    printed = run(environment + answers + joint + replayed + "print(answer.config)", tmp_path).splitlines()
+    assert ["BLOCK_M" in line for line in printed] == [True, True, False]
     lines = run(environment + with_events, tmp_path).splitlines()
     assert len(lines) > 20
     assert all(re.fullmatch(r"\w+ [\d.]+ BLOCK_N=.*", line) for line in lines)
