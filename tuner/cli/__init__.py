@@ -1,4 +1,4 @@
-"""The command line: `tuner`. One command a file; this is where the rooms are put together."""
+"""The command line, `tuner`: a module for each command reads options, calls the application layer and prints."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from tuner.version import __version__
 _COMMANDS = {
     "search": "Find the best config of a problem, or of several, and keep it.",
     "best": "Show the stored best config of a problem.",
-    "why": "Show in which fields the stored answers differ from what is asked for here.",
-    "explain": "Show why the stored best config is the best.",
+    "why": "Show in which fields the stored answers differ from the query.",
+    "explain": "Explain why the stored best config is the best.",
     "verify": "Measure a stored answer again, and say whether it holds.",
     "bench": "Measure answers beside the default and torch: one problem, or a suite.",
     "list": "List the answers that are stored.",
     "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",
     "export": "Write the stored answers to one file, for other machines.",
-    "work": "Tune what was asked for, one problem after the other.",
-    "jobs": "List what was asked for, and what became of it.",
-    "warm": "Compile what was answered for a card, before a server asks.",
+    "work": "Tune the requested problems, one after the other.",
+    "jobs": "List the requested problems and their status.",
+    "warm": "Compile the answers of a card before a server needs them.",
     "db": "Describe, upgrade, back up or prune the database.",
-    "import": "Take in answers and configs that were found elsewhere.",
-    "replay": "Compare samplers on spaces of which every config was measured.",
+    "import": "Import answers and configs of other tools and stores.",
+    "replay": "Compare samplers on recorded spaces.",
     "spaces": "List the recorded spaces, or write them for other tools.",
     "record": "Measure every config of a problem, and write the space to a file.",
 }
-"""Told here so that `tuner --help` loads none of them."""
+"""Command names and their help texts, stated here so that `tuner --help` imports no command."""
 _FILES = {"import": "import_"}
 """File names of commands that are Python keywords."""
 CHANGED, INTERRUPTED = 4, 130
 
 
 class _Commands(click.Group):
-    """Loads a command's file when it is called, so that `tuner best` does not import Optuna."""
+    """Imports the module of a command when it is called, so that `tuner best` does not import Optuna."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*_COMMANDS]  # `list` is a command here
@@ -61,7 +61,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="triton-tuner", prog_name="tuner")
 def cli() -> None:
-    """Finds the fastest launch configuration of a Triton kernel on your GPU, keeps it, and serves it.
+    """Find the fastest launch configuration of a Triton kernel on your GPU, keep it, and serve it.
 
     \b
     Exit codes: 0 ok, 1 nothing to give or a check failed, 2 usage, 3 no device,
@@ -71,7 +71,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: errors become one line on stderr and an exit code."""
+    """Run the command line; an error becomes one line on stderr and an exit code."""
     # The sampler's matrices are small, and compilers keep the cores busy: threads of numpy's then wait for each other.
     # 200 proposals took 21 s with 16 threads beside six busy processes on two cores, and 3.5 s with one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

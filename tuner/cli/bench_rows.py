@@ -1,4 +1,4 @@
-"""A suite's rows for a reader: one on a line as they come, all in a table in the end, and what they come to."""
+"""Rows of a suite as text: each on a line, all in a table, and their means."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
 
 
 def line(row: Row) -> str:
-    """A row as it comes."""
+    """Return a row on a line."""
     if not row.ok:
         return f"{short(row.problem)}: failed, {first_line(row.error)}"
     ratios = [f", {row.vendor.ratio:.3f} x torch"] if row.vendor is not None else []
@@ -28,7 +28,7 @@ def line(row: Row) -> str:
 
 
 def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
-    """The table and the summary."""
+    """Print the table and the summary."""
     console = console or Console(highlight=False, soft_wrap=True)
     console.print(f"[bold]{escape(title)}[/]")
     print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed"))
@@ -74,24 +74,24 @@ def _coloured(rival: Rival | None) -> str:
 
 
 def _either_way(interval: Interval) -> str:
-    """Half of an interval's width, in per cent."""
+    """Return half of an interval's width, in per cent."""
     low, high = interval
     return f"{100 * (high - low) / (high + low):.1f}"
 
 
 def _closing(rows: Sequence[Row]) -> Iterator[str]:
-    told = summary(rows)
-    if told.rows > 1:
+    totals = summary(rows)
+    if totals.rows > 1:
         means = {device: _mean_text(summary(of_it)) for device, of_it in by_device(rows).items()}
         for device, mean in means.items():
             if mean:
                 yield f"geometric mean   {mean}{f' on {device}' if len(means) > 1 else ''}"
-    if told.rows > 1 and told.worst is not None and told.worst.vendor is not None:
-        yield f"worst            {told.worst.vendor.ratio:.3f} x torch, {short(told.worst.problem)}"
-        counted = ", ".join(f"{count} below {bar:g}" for bar, count in told.below.items())
-        yield f"beside torch     of {told.rows - told.failed}: {counted}"
-    if told.untuned:
-        yield f"untuned          {told.untuned}: the default is served; --search 60s tunes first"
+    if totals.rows > 1 and totals.worst is not None and totals.worst.vendor is not None:
+        yield f"worst            {totals.worst.vendor.ratio:.3f} x torch, {short(totals.worst.problem)}"
+        counted = ", ".join(f"{count} below {bar:g}" for bar, count in totals.below.items())
+        yield f"beside torch     of {totals.rows - totals.failed}: {counted}"
+    if totals.untuned:
+        yield f"untuned          {totals.untuned}: the default is served; --search 60s tunes first"
     for row in rows:
         if not row.ok:
             yield f"[red]failed[/]           {short(row.problem)}: {escape(first_line(row.error))}"
@@ -100,9 +100,9 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
         yield f"[yellow]replayed: measured on {devices}, not here[/]"
 
 
-def _mean_text(told: Summary) -> str:
-    means = {"torch": told.over_vendor, "the default": told.over_default}
+def _mean_text(totals: Summary) -> str:
+    means = {"torch": totals.over_vendor, "the default": totals.over_default}
     shown = [f"{mean:.3f} x {name}" for name, mean in means.items() if mean is not None]
-    if told.share is not None:
-        shown.append(f"{100 * told.share:.0f} % of the roofline")
+    if totals.share is not None:
+        shown.append(f"{100 * totals.share:.0f} % of the roofline")
     return ", ".join(shown)

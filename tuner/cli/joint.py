@@ -69,10 +69,10 @@ def _notes(found: JointAnswer) -> Iterator[str]:
             problem = short(share.row.problem)
             yield f"[yellow]no default runs on {problem}: {share.baseline} stands in, {share.speed:.3f} times it[/]"
     verdict, tried = found.verdict, len(found.result.measurements)
-    others = f"{len(verdict.ties)} more as good{', as far as could be told' if verdict.unresolved else ''}"
+    others = f"{len(verdict.ties)} more as fast{', but not all are resolved' if verdict.unresolved else ''}"
     yield f"tried {tried:,} of the {found.space:,} configs that are feasible for all; {others}"
     if verdict.kind == "default":
         yield "the kernel's default for all of them: nothing is faster over all by more than 1 % with confidence"
-    yield "not stored as an answer: what serves each problem stays as it was"
+    yield "not stored as an answer: each problem is still served its own"
     if recorded := [share.row.recorded for share in found.shares if share.row.recorded]:
         yield f"[yellow]replayed from {', '.join(recorded)}: not measured here[/]"

@@ -1,4 +1,4 @@
-"""Commands about one problem: `tuner search gemm --M 4096`. Options come from the kernel's signature."""
+"""Options that several commands share, and groups with a subcommand for each op, made from its signature."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuner.errors import ReadOnly
 from tuner.kernels.spec import Signature
 from tuner.records import POLICIES
 
-EMPTY = "nothing is stored yet; tuner search OP finds something to store"
-"""Of a database without answers."""
+EMPTY = "nothing is stored yet; tuner search OP finds and stores an answer"
+"""Message of a database without answers."""
 
 
 class _DatabaseName(click.Path):
-    """A path, or what `postgresql://` begins."""
+    """A path, or a URL that begins with `postgresql://`."""
 
     name = "path|url"
 
@@ -51,14 +51,13 @@ policy_option = click.Option(
     show_default=True,
     help="Launches timed one by one on a cold L2, in a graph on a warm or a cold one; auto: graph if short.",
 )
-shared_option = click.Option(["--shared"], is_flag=True, help="Measure even while others use the GPU, and mark it.")
+shared_option = click.Option(
+    ["--shared"], is_flag=True, help="Measure even while other processes use the GPU, and mark the answer."
+)
 
 
 def open_to_read(db: Database | None) -> Store:
-    """The database of a command that only reads, which makes none.
-
-    One that is named must be there; of the usual one that is not there yet an empty one takes the place.
-    """
+    """Open the database of a command that only reads. A named one must exist; a missing usual one is read as empty."""
     if (db or default_database()).exists():
         return open_to_serve(db)
     if db is None and not is_named():
@@ -67,7 +66,7 @@ def open_to_read(db: Database | None) -> Store:
 
 
 def open_to_serve(db: Database | None) -> Store:
-    """The database of a command that writes no answers. One that an option names must be there; else it may be new."""
+    """Open the database of a command that writes no answers. One that an option names must exist."""
     if db is None:
         try:
             return Store.open(default_database())
@@ -77,12 +76,12 @@ def open_to_serve(db: Database | None) -> Store:
 
 
 def open_if_there(db: Database | None) -> Store | None:
-    """As `open_to_read`; None where there is none yet."""
+    """Open the database as `open_to_read` does; return None if there is none yet."""
     return open_to_serve(db) if (db or default_database()).exists() else None
 
 
 def known_signatures(db: Database | None = None) -> Mapping[str, Signature]:
-    """Signatures of ops whose code need not be loaded: the recorded ones and those of the store."""
+    """Return the signatures of recorded spaces and of the store, for ops whose code cannot be loaded."""
     store = open_if_there(db)
     if store is None:
         return recorded.signatures()
@@ -96,9 +95,9 @@ class OpCommands(click.Group):
     """A group with a subcommand for every op, made from the op's signature.
 
     Args:
-        action: called with the reference the kernel was named by, its signature, the problem, and the option values.
-        options: what the command takes besides the problem.
-        asked: what the action is called with in place of the problem that the values describe.
+        action: called with the kernel's name or file, its signature, the problem, and the values of the options.
+        options: the options besides those of the problem.
+        asked: makes the third argument of the action from the signature and the values; the problem by default.
     """
 
     def __init__(
@@ -119,8 +118,8 @@ class OpCommands(click.Group):
         signature = catalog.signature(name, lambda: known_signatures(ctx.obj))
 
         def run(**values: Any) -> Any:
-            told = {name: values.pop(name) for name in signature.parameters}
-            asked = self._asked(signature, {name: value for name, value in told.items() if value is not None})
+            given = {name: values.pop(name) for name in signature.parameters}
+            asked = self._asked(signature, {name: value for name, value in given.items() if value is not None})
             return self._action(name, signature, asked, **values)
 
         return click.Command(

@@ -22,9 +22,9 @@ from tuner.report.vendor import VendorSpeedup, vendor_speedup
 T = TypeVar("T")
 
 _MARKS = {
-    "contended": "others used the card meanwhile",
-    "throttled": "its clocks were held down meanwhile",
-    "launch_bound": "an empty kernel takes more than half of this",
+    "contended": "other processes used the card while it was measured",
+    "throttled": "the card's clocks were throttled while it was measured",
+    "launch_bound": "launching an empty kernel takes more than half of this latency",
 }
 
 
@@ -117,20 +117,20 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
         yield f"{mark.replace('_', '-')}: {_MARKS.get(mark, '')}"
     environment = provenance.environment
     versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
-    told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    came = "imported" if answer.kind == IMPORTED else "answered"
+    known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    verb = "imported" if answer.kind == IMPORTED else "tuned"
     timed = "" if answer.latency_us is None else f", timed by {provenance.policy}"
-    yield f"{came} {stored.created_at[:16].replace('T', ' ')} UTC{timed}"
-    yield f"with {told or 'what, is not known'}"
+    yield f"{verb} {stored.created_at[:16].replace('T', ' ')} UTC{timed}"
+    yield f"with {known or 'unknown versions'}"
     if stored.taken_from is not None:
-        yield f"taken from {stored.taken_from}"
+        yield f"imported from {stored.taken_from}"
 
 
 def _ties(answer: Answer) -> str:
     if not answer.ties:
-        return "no other is as good"
+        return "no other is as fast"
     word = "other is" if len(answer.ties) == 1 else "others are"
-    return f"{len(answer.ties):,} {word} as good{', as far as could be told' if answer.unresolved else ''}"
+    return f"{len(answer.ties):,} {word} as fast{', but not all are resolved' if answer.unresolved else ''}"
 
 
 def counted(items: Sequence[T], what: str) -> Iterable[T]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 from tuner.errors import UsageError
@@ -76,6 +77,18 @@ def _at_least(had: float | None, wanted: float | None) -> bool:
 def _at_most(had: float | None, wanted: float | None) -> bool:
     """Compare thresholds below which a search stops; None never stops it."""
     return had is None or (wanted is not None and had <= wanted)
+
+
+def require_search() -> None:
+    """Import what a search needs, before anything is measured.
+
+    Raises:
+        UsageError: a package is not installed.
+    """
+    try:
+        import_module("tuner.search.proposer")
+    except ModuleNotFoundError as error:
+        raise UsageError(f"a search needs {error.name}; pip install 'triton-tuner[search]'") from error
 
 
 def parse_duration(text: str) -> float:

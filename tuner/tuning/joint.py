@@ -17,7 +17,7 @@ from tuner import recorded
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config
-from tuner.lookup.neighbours import today
+from tuner.lookup.neighbours import with_current_knobs
 from tuner.measure.joint import JointMeasurer, JointProblem
 from tuner.measure.joint_comparison import OBJECTIVES, JointComparison
 from tuner.records import Comparison, Measurement
@@ -25,7 +25,7 @@ from tuner.report.text import short
 from tuner.search import COMPARISON, ComparisonSettings, Result, close_to_best, search
 from tuner.search.space import common
 from tuner.suites.suite import Entry, Suite
-from tuner.tuning.effort import Effort
+from tuner.tuning.effort import Effort, require_search
 from tuner.tuning.events import Events, StopToken
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.joint_answer import JointAnswer, joint_answer
@@ -75,6 +75,7 @@ def tune_jointly(
         NoDevice: there is no GPU, and the problems were not recorded on one card.
     """
     check_joint(suite, objective)
+    require_search()
     with _targets(suite, store, options, events) as targets:
         space = _common_space(suite.entries, targets)
         joint = _JointSearch(store, suite.entries, targets, space, objective, effort)
@@ -208,7 +209,7 @@ class _JointSearch:
     def _part(self, entry: Entry, target: Target) -> JointProblem:
         known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, target.provenance)
         stored = stored_answer(self._store, target, entry.problem).stored
-        own = None if stored is None else today(entry.signature, stored.answer.config)
+        own = None if stored is None else with_current_knobs(entry.signature, stored.answer.config)
         return JointProblem(
             entry.problem, target.measurer, target.default, own if own in set(target.space) else None, known
         )

@@ -10,7 +10,7 @@ from time import monotonic
 from tuner.db.store import Store
 from tuner.errors import MeasureError, NothingFound
 from tuner.suites.suite import Entry, Suite
-from tuner.tuning.effort import Effort
+from tuner.tuning.effort import Effort, require_search
 from tuner.tuning.events import Events, StopToken
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.lanes import Lane, spread
@@ -30,6 +30,7 @@ def tune_one(
     Raises:
         TunerError: as `tune`, but that a search without an answer is returned.
     """
+    require_search()
     return tune_target(entry, choose_target(entry, store, options, events), effort, store, events, stop)
 
 
@@ -56,6 +57,7 @@ def tune_several(
     Returns:
         The outcomes in the suite's order; fewer than its problems if it was stopped.
     """
+    require_search()
     results: dict[str, Tuned] = {}
     before = monotonic()
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tuner.kernels.spec import Config, Problem, Signature
-from tuner.lookup.neighbours import distance, today
+from tuner.lookup.neighbours import distance, with_current_knobs
 from tuner.records import Provenance, StoredAnswer
 
 
@@ -71,7 +71,7 @@ def promising(
     for remoteness, _, _, winner in ranked:
         if remoteness > settings.farthest or len(found) == settings.most:
             break
-        config = today(signature, winner.config)
+        config = with_current_knobs(signature, winner.config)
         if config is not None and config in space:
             found.setdefault(config, winner)
     return found
