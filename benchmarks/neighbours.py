@@ -1,15 +1,15 @@
-"""What a neighbour's answer costs: leave-one-out over the tuned problems of a database, on the GPUs of this machine.
+"""Loss of neighbour answers: leave-one-out over the tuned problems of a database, on the GPUs of this machine.
 
-Every problem is answered as if it were absent, by the rule that serves (tuner/neighbours.py). What such answers cost is
-measured in one duel a problem: its own answer, the kernel's default, and the configs of all tuned ones within reach.
-What those lost is written to the database's transfers, which is what the rule judges by: run on a database without any,
-this is how it gets them. A problem is judged by the transfers between the others alone.
+Each problem is looked up as if it had no answer, by the rule of tuner/lookup/neighbours.py. The losses are measured in
+one interleaved comparison per problem: its own answer, the kernel's default, and the configs of all tuned problems
+within reach. They are stored as the database's transfer losses, which the rule needs. A problem is judged by the
+transfer losses between the other problems only.
 
-    tuner bench --suite benchmarks/ladder.json --search 20s --gpu all    # has problems tuned, where they are not
+    tuner bench --suite benchmarks/ladder.json --search 20s --gpu all    # tunes the problems that are not tuned
     python benchmarks/neighbours.py --gpu all --out neighbours.json
     python benchmarks/neighbours.py --out neighbours.json --evaluate     # judges again, without a GPU
 
-Run again, it goes on from what `--out` holds. Exit code 1: a bar is missed.
+A second run continues from the rows of `--out`. Exit code 1: a limit is missed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.lanes import Lane, chosen_gpus, on_cards, spread
 from tuner.tuning.target import Target
 
-_BEATEN = 2.0
-"""Who takes so many times as long alone need not meet the others."""
+_MAX_SLOWDOWN = 2.0
+"""Slowdown in single measurements above which a config is left out of the interleaved comparison."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,20 @@ class Work:
 
     @property
     def key(self) -> list[int]:
-        """A row about the same answers is the same row."""
+        """Ids of the answers that a row is about."""
         return [self.own.id, *sorted(stored.id for stored in self.near)]
 
 
-def works(store: Store, card: str, asked: Callable[[StoredAnswer], Query]) -> list[Work]:
-    """Every problem with an exact answer, and the exact answers within its reach, if any.
+def works(store: Store, card: str, query_of: Callable[[StoredAnswer], Query]) -> list[Work]:
+    """Return each problem with an exact answer, and the exact answers within its reach.
 
     Args:
-        asked: the question to which an answer for its own problem is exact.
+        query_of: returns the query that an answer must be exact for.
     """
     signatures = store.signatures()
     exact = {}
     for stored in store.answers(device=card):
-        if Table(card, [stored]).find(asked(stored)).match == "exact":
+        if Table(card, [stored]).find(query_of(stored)).match == "exact":
             exact[stored.answer.problem] = stored
     found = []
     for problem, own in exact.items():
@@ -81,7 +81,7 @@ def works(store: Store, card: str, asked: Callable[[StoredAnswer], Query]) -> li
 
 
 def measure(work: Work, source: Target, stop: StopToken) -> Row | None:
-    """One problem's duel; None if it was stopped."""
+    """Measure one problem's interleaved comparison; None if it was stopped."""
     started = monotonic()
     own, space = work.own.answer.config, set(source.space)
     wanted = [own, source.default, *(stored.answer.config for stored in work.near)]
@@ -93,12 +93,14 @@ def measure(work: Work, source: Target, stop: StopToken) -> Row | None:
             return None
         if not alone[own].ok:
             raise MeasureError(f"its own answer fails: {alone[own].error}")
-        slow = _BEATEN * alone[own].latency_us
-        comparison = compare_configs([config for config in configs if alone[config].latency_us <= slow], measurer, 0, stop)
+        slow = _MAX_SLOWDOWN * alone[own].latency_us
+        comparison = compare_configs(
+            [config for config in configs if alone[config].latency_us <= slow], measurer, 0, stop
+        )
     finally:
         measurer.close()
     if isinstance(comparison, Measurement):
-        raise MeasureError(f"a config died in the duel: {comparison.config.text}: {comparison.error}")
+        raise MeasureError(f"a config failed in the comparison: {comparison.config.text}: {comparison.error}")
     if comparison is None:
         return None
     compare = partial(_compared, comparison, alone)
@@ -131,7 +133,7 @@ def _tried(
 def _compared(
     comparison: Comparison, alone: Mapping[Config, Measurement], config: Config, other: Config
 ) -> tuple[float | None, Interval | None]:
-    """Round by round where both met; else of what each took alone."""
+    """Return the ratio over paired rounds if both were compared; else of the single measurements."""
     if {config.text, other.text} <= {*comparison.contenders}:
         return ratio(comparison, config.text, other.text)
     if not (alone[config].ok and alone[other].ok):
@@ -152,7 +154,7 @@ class Kept:
                 self.rows = {tuple(document["key"]): Row.from_json(document) for document in kept["rows"]}
 
     def keep(self, row: Row) -> None:
-        """Writes a row."""
+        """Write a row."""
         self.rows[tuple(row.key)] = row
         beside = self._file.with_name(f"{self._file.name}.part")
         rows = [row.as_json() for row in self.rows.values()]
@@ -183,10 +185,10 @@ def _measure_all(work: Sequence[Work], store: Store, kept: Kept, gpus: Sequence[
 
 
 def here(store: Store, gpu: str) -> tuple[list[int], dict[str, Any]]:
-    """The GPUs that were asked for, and what is measured with."""
+    """Return the GPUs to use, with the software that is measured with."""
     gpus = chosen_gpus(gpu)
     if not gpus:
-        raise NoDevice("there is no GPU here; --evaluate judges by what was measured")
+        raise NoDevice("there is no GPU here; --evaluate judges the rows measured before")
     sources = {op: catalog.load(op).source for op in store.signatures() if op in catalog.names()}
     return gpus, {
         "device": device.describe(gpus[0]).id,
@@ -195,18 +197,18 @@ def here(store: Store, gpu: str) -> tuple[list[int], dict[str, Any]]:
     }
 
 
-def question(head: Mapping[str, Any], stored: StoredAnswer) -> Query:
-    """About an answer's problem, with what is measured with."""
+def query_for(head: Mapping[str, Any], stored: StoredAnswer) -> Query:
+    """Return the query for an answer's problem with the software that is measured with."""
     problem = stored.answer.problem
     versions = {name: head[name] for name in ("triton", "ptxas", "driver")}
     return Query(problem, **versions, source=head["sources"].get(problem.op, "none"), policy=stored.provenance.policy)
 
 
 def main() -> int:
-    """Measures what `--out` does not hold yet, and judges."""
+    """Measure the rows that `--out` does not have, and judge them all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--db", help="file or URL; else the usual one")
-    parser.add_argument("--op", help="of this op alone")
+    parser.add_argument("--db", help="file or URL; else the default database")
+    parser.add_argument("--op", help="only this op")
     parser.add_argument("--gpu", default="auto", help="numbers of GPUs here, such as 0,1, or all; auto: the first")
     parser.add_argument("--out", type=Path, default=Path("neighbours.json"))
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
@@ -216,15 +218,18 @@ def main() -> int:
     gpus, head = (
         ([], json.loads(options.out.read_text())["measured_on"]) if options.evaluate else here(store, options.gpu)
     )
-    asked = partial(question, head)
-    work = [one for one in works(store, head["device"], asked) if options.op in (None, one.entry.problem.op)]
+    query_of = partial(query_for, head)
+    work = [one for one in works(store, head["device"], query_of) if options.op in (None, one.entry.problem.op)]
     if not any(one.near for one in work):
-        raise NothingFound(f"on {head['device']} no two problems within reach are tuned with what is here; see --help")
+        raise NothingFound(
+            f"on {head['device']} no two problems within reach are tuned with this software; "
+            "tune more with tuner bench --search"
+        )
     kept = Kept(options.out, head)
     if gpus:
         _measure_all([one for one in work if one.near and tuple(one.key) not in kept.rows], store, kept, gpus)
     rows = [kept.rows[tuple(one.key)] for one in work if tuple(one.key) in kept.rows]
-    verdict = judge(rows, {one.own.id: one.own for one in work}, asked)
+    verdict = judge(rows, {one.own.id: one.own for one in work}, query_of)
     print(json.dumps(verdict.as_json(), indent=2) if options.json else "\n".join(report(verdict)))
     return 0 if verdict.holds else 1
 

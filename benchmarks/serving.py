@@ -1,7 +1,7 @@
-"""What a lookup costs over HTTP, against a route of the same app that returns constant bytes of the same size.
+"""Throughput and latency of lookups over HTTP, against a route of the same app that returns constant bytes.
 
-One uvicorn worker; `wrk` asks for random ones of all stored problems, and the bare route in turn, with the very same
-queries. Access lines are written and thrown away. Told are the medians of the rounds.
+One uvicorn worker. `wrk` sends lookups of random stored problems and the same queries to the constant route, in turn.
+Access lines are written and discarded. The medians of the rounds are printed.
 
     apt-get install wrk
     python benchmarks/serving.py --answers 100 100000
@@ -54,7 +54,7 @@ def problem(number: int) -> Problem:
 
 
 def fill(path: Path, count: int) -> None:
-    """Stores so many answers: the first as a search does, the others as copies of its rows."""
+    """Store a number of answers: the first as a search does, the others as copies of its rows."""
     store, first = Store.open(path), problem(0)
     config = GEMM.default_config(first, CARD.limits)
     provenance = Provenance(CARD, Environment("3.6.0", "12.8", "2.11.0", "580.1"), GEMM.source, COLD.text, None, "0")
@@ -97,14 +97,14 @@ def serve(path: Path, port: int) -> None:
 
 
 def load(port: int, path: str, count: int, seconds: float, connections: int, folder: Path) -> tuple[float, float]:
-    """Requests a second, and the 99th percentile of latency in ms."""
+    """Return requests per second and the 99th percentile of the latency, in ms."""
     script = folder / "ask.lua"
     script.write_text(SCRIPT.replace("{last}", str(count - 1)).replace("{path}", path))
     options = ["-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--latency", "-s", str(script)]
-    told = subprocess.run(["wrk", *options, f"http://127.0.0.1:{port}"], capture_output=True, text=True, check=True)
-    assert "Non-2xx" not in told.stdout, told.stdout
-    p99 = re.search(r"99%\s+([\d.]+)(us|ms|s)", told.stdout)
-    rate = re.search(r"Requests/sec:\s+([\d.]+)", told.stdout)
+    done = subprocess.run(["wrk", *options, f"http://127.0.0.1:{port}"], capture_output=True, text=True, check=True)
+    assert "Non-2xx" not in done.stdout, done.stdout
+    p99 = re.search(r"99%\s+([\d.]+)(us|ms|s)", done.stdout)
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
     assert p99
     assert rate
     return float(rate[1]), float(p99[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[p99[2]]
@@ -148,7 +148,7 @@ def first_answer(port: int) -> bytes:
             with urlopen(f"http://127.0.0.1:{port}/best-config?op=gemm&M=1&N=1024&K=4096") as answer:
                 return bytes(answer.read())
         except OSError:
-            assert monotonic() < end, "the service does not come up"
+            assert monotonic() < end, "the service did not start within 300 s"
             sleep(0.2)
 
 

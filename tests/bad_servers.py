@@ -1,4 +1,4 @@
-"""Servers that do what none should: they hang, drip, lie, or never end; and documents that they might send."""
+"""Servers that misbehave: they hang, drip, lie or never end; and documents that they might send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 
 @contextmanager
 def server(behave: Behaviour) -> Iterator[str]:
-    """The URL of a server that treats every connection alike."""
+    """Run a server that treats each connection alike; yield its URL."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=_accept, args=(listening, behave), daemon=True).start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -39,17 +39,17 @@ def _treat(connection: socket.socket, behave: Behaviour) -> None:
 
 
 def answering(body: bytes, head: bytes = HEAD) -> Behaviour:
-    """Sends this, whatever was asked."""
+    """Return a behaviour that sends this reply to any request."""
     return lambda connection: connection.sendall(head + b"Connection: close\r\n\r\n" + body)
 
 
 def hang(connection: socket.socket) -> None:
-    """Takes the question and says nothing."""
+    """Receive a request and send nothing."""
     sleep(30)
 
 
 def drip_headers(connection: socket.socket) -> None:
-    """A byte now and then, in time for whoever waits for a byte."""
+    """Send a byte at a time, each before a limit on one read is over."""
     connection.sendall(HEAD + b"X-Mood: ")
     for _ in range(300):
         connection.sendall(b"o")
@@ -64,24 +64,24 @@ def drip_body(connection: socket.socket) -> None:
 
 
 def never_end(connection: socket.socket) -> None:
-    """As much as the other side takes."""
+    """Send as much as the other side receives."""
     connection.sendall(HEAD + b"Connection: close\r\n\r\n")
     while True:
         connection.sendall(bytes(1 << 20))
 
 
 def close(connection: socket.socket) -> None:
-    """Hangs up."""
+    """Close the connection."""
 
 
 def bomb(mebibytes: int) -> bytes:
-    """A few thousand bytes that unpack to as much."""
+    """Return a few thousand bytes that uncompress to this size."""
     deflater = zlib.compressobj(wbits=31)
     parts = [deflater.compress(bytes(1 << 20)) + deflater.flush(zlib.Z_FULL_FLUSH) for _ in range(2)]
     return parts[0] + parts[1] * mebibytes  # a flushed part says the same wherever it stands
 
 
 def signed(document: dict[str, Any]) -> bytes:
-    """A bundle as somebody writes it who knows how its hash is made, whatever it says."""
+    """Return a document as a bundle with a correct hash."""
     text = json.dumps({name: value for name, value in document.items() if name != "sha256"}).encode()[1:]
     return b'{"sha256":"%b",' % sha256(text).hexdigest().encode() + text

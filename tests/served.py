@@ -1,4 +1,4 @@
-"""A service that really runs, on a socket of its own, and answers to put into its store."""
+"""A running service on a socket of its own, and answers for its store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def problem(**values: object) -> Problem:
 def answer(
     store: Store, about: Problem, device: Device = H200, triton: str = "3.6.0", replayed: str | None = None
 ) -> int:
-    """Stores one; its id."""
+    """Store an answer; return its id."""
     config = GEMM.default_config(about, device.limits)
     provenance = Provenance(
         device, Environment(triton, "12.8", "2.11.0", "580.1"), GEMM.source, Policy().text, replayed, tuner.__version__

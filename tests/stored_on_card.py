@@ -1,4 +1,4 @@
-"""Answers of the card here, for tests on a GPU."""
+"""Stored answers of GPU 0, for tests on a card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.records import Answer, Comparison, Provenance
 
 
 def keep(path: Path, op: str, sizes: dict[str, object], **knobs: Value) -> Config:
-    """Stores an answer of this card, made with all that is here: the default, with some knobs changed."""
+    """Store an answer of this card and its software: the default with some knobs changed; return its config."""
     kernel, card = catalog.load(op), device.describe(0)
     problem = kernel.signature.problem(sizes)
     config = kernel.signature.config({**kernel.default(problem, card.limits), **knobs})

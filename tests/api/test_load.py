@@ -1,4 +1,4 @@
-"""Many at once: parallel askers, several workers, a search that writes meanwhile, and rubbish."""
+"""The service under load: parallel requests, several worker processes, a search that writes meanwhile, and fuzzing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @contextmanager
 def writing(store: Store, every_s: float) -> Iterator[list[int]]:
-    """A search beside us: it stores answer after answer. What is given grows by the M of each."""
+    """Store answers at an interval meanwhile, as a search does; the list given grows by the M of each."""
     written: list[int] = []
     over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What model code asks: a dictionary hit after the first time, the same for life, and never an exception."""
+"""`best_config`: a dictionary hit after the first query, the same answer for life, and never an exception."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.kernels.spec import Attribute, Config, Dim, Knob, Signature
 from tuner.measure import device
 from tuner.records import Answer, Comparison, Environment, Provenance
 
-SCALE = Signature(  # an op of somebody else's: its code is nowhere here
+SCALE = Signature(  # an op without code here
     op="scale",
     dims=(Dim("M"), Dim("N", default="M")),
     dtypes=("bf16", "fp16"),
@@ -36,7 +36,7 @@ DEVICE = "nvidia-h200"
 
 @pytest.fixture(autouse=True)
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A database that is not there yet, and a client that has answered nothing."""
+    """Return the path of a database that does not exist yet, with a fresh default client."""
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
     monkeypatch.delenv("TUNER_DISABLE", raising=False)
     forget()
@@ -51,7 +51,7 @@ def block(size: int) -> Config:
 def keep(
     path: Path, config: Config, *, provenance: Provenance = HERE, signature: Signature = SCALE, **asked: object
 ) -> Answer:
-    """Stores an answer for the problem that is asked for."""
+    """Store an answer for a problem."""
     problem = signature.problem(asked or {"M": 4096})
     answer = Answer(problem, "tuned", config, 10.0, (9.9, 10.1), 1.25, (1.2, 1.3), 12.5, 9.75)
     store = Store.open(path)
@@ -67,7 +67,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def elsewhere(code: str, *arguments: str, **environment: str) -> tuple[Any, str]:
-    """What a process of its own prints, as JSON, and what it writes on stderr: the log."""
+    """Return what another process prints, as JSON, and its log on stderr."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, *arguments],
         capture_output=True,
@@ -241,12 +241,12 @@ NOT_UNDERSTOOD: list[tuple[str, dict[str, Any], str]] = [
 
 
 class TestG01NeverRaises:
-    """A default, or None where there is none, and one warning for each key in the life of a process."""
+    """A default, or None without one, and one warning for each key in the life of a process."""
 
     @pytest.mark.parametrize(
         ("op", "values", "warning"), NOT_UNDERSTOOD, ids=[f"{op}-{values}" for op, values, _ in NOT_UNDERSTOOD]
     )
-    def test_a_question_that_makes_no_sense(
+    def test_a_problem_that_is_not_understood(
         self, path: Path, caplog: pytest.LogCaptureFixture, op: str, values: dict[str, Any], warning: str
     ) -> None:
         keep(path, block(128))
@@ -254,7 +254,7 @@ class TestG01NeverRaises:
             assert best_config(op, device=DEVICE, **values) == Best(None, "none")
         assert messages(caplog) == [warning]
 
-    def test_a_problem_that_nobody_tuned(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_problem_that_is_not_tuned(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
         keep(path, block(128), M=4096)
         for _ in range(3):
             assert best_config("scale", device=DEVICE, M=64) == Best(None, "none")

@@ -1,4 +1,4 @@
-"""What model code gets where its problem was not tuned and one nearby was."""
+"""Configs of near problems, for model code whose problem is not tuned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = (64, 128, 256, 300, 512, 1024, 2048)
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A database that is not there yet."""
+    """Return the path of a database that does not exist yet."""
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
     client.refresh()
     yield tmp_path / "tuner.db"
@@ -32,7 +32,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def tuned(path: Path, signature: Signature) -> None:
-    """Every size was tuned, and its config tried on all others."""
+    """Store an answer for each size, and the transfer losses of its config on all others."""
     with closing(Store.open(path)) as store:
         for M in SIZES:
             problem = signature.problem({"M": M, "N": 4096, "K": 4096})
@@ -61,10 +61,10 @@ def test_the_nearest_ones_config_is_given_where_it_is_valid(path: Path, caplog: 
     assert best_config("gemm", device=H200.id, M=700, N=4095, K=4096).match == "none"
 
 
-def test_one_that_nobody_can_check_is_not_given(path: Path) -> None:
-    tuned(path, replace(GEMM.signature, op="of_somebody"))
-    assert best_config("of_somebody", device=H200.id, M=512, N=4096, K=4096).match == "exact"
-    assert best_config("of_somebody", device=H200.id, M=700, N=4096, K=4096) == Best(None, "none")
+def test_one_that_cannot_be_checked_is_not_given(path: Path) -> None:
+    tuned(path, replace(GEMM.signature, op="without_code"))
+    assert best_config("without_code", device=H200.id, M=512, N=4096, K=4096).match == "exact"
+    assert best_config("without_code", device=H200.id, M=700, N=4096, K=4096) == Best(None, "none")
 
 
 def test_on_a_card_that_has_another_name_here_the_answers_are_found(

@@ -1,4 +1,4 @@
-"""The client beside a card: what it refuses for it, what it does while a graph is captured, and how it refreshes."""
+"""The client on a card: invalid configs, graph capture, and refreshing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def nothing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 def table(folder: Path, op: str, sizes: dict[str, object], **knobs: Value) -> bytes:
-    """A document with one answer, of this card."""
+    """Return a document with one answer of this card."""
     keep(folder / "theirs.db", op, sizes, **knobs)
     store = Store.open(folder / "theirs.db")
     document = bundle.packed(store.snapshot, [catalog.load(op).signature], store.answers())
@@ -64,7 +64,7 @@ def test_what_this_card_cannot_launch_is_not_given(
     assert "is not valid on this card" in message
 
 
-def test_while_a_graph_is_captured_nobody_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_a_graph_is_captured_no_service_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = table(tmp_path, "softmax", {"M": 64, "N": 64}, num_warps=2)
     catalog.load("softmax")
     x = torch.ones(64, device="cuda")

@@ -1,4 +1,4 @@
-"""Where the client's answers come from: real services, files and databases, and servers that misbehave."""
+"""The client's answer sources: real services, files and databases, and servers that misbehave."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DEVICE = H200.id
 
 @pytest.fixture(autouse=True)
 def nothing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No source but an empty data folder, and a client that has answered nothing."""
+    """Leave no source but an empty database path, with a fresh default client."""
     for name in ("TUNER_SNAPSHOT", "TUNER_URL", "TUNER_DISABLE", "TUNER_REFRESH_S"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "none.db"))
@@ -55,7 +55,7 @@ def nothing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 @pytest.fixture
 def store(migrated: Path, tmp_path: Path) -> Iterator[Store]:
-    """Gemms and an op of somebody else's, whose code is nowhere here."""
+    """Return a store with GEMMs and with an op without code here."""
     made = Store.open(shutil.copy(migrated, tmp_path / "tuner.db"))
     for M in (64, 4096):
         answer(made, problem(M=M))
@@ -77,7 +77,7 @@ def exported(store: Store, file: Path) -> Path:
 
 
 class Counted:
-    """An app, with what was asked of it and how that ended; `wait_s` makes it slow."""
+    """An app that lists its requests with their status; `wait_s` delays each reply."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -96,7 +96,7 @@ class Counted:
 
 @contextmanager
 def service(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    """One that TUNER_URL names."""
+    """Run a service that TUNER_URL names."""
     counted = Counted(create_app(store))
     with serving(counted) as http:
         monkeypatch.setenv("TUNER_URL", str(http.base_url))
@@ -139,7 +139,7 @@ class TestThreeSources:
         monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
         assert source_from_environment().devices() == {A100.id, DEVICE}
 
-    def test_a_service_that_does_not_tell_its_devices_is_no_service(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_service_that_does_not_list_its_devices_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def page(scope: Scope, receive: Receive, send: Send) -> None:
             await PlainTextResponse("hello")(scope, receive, send)
 
@@ -149,7 +149,7 @@ class TestThreeSources:
     def test_the_first_that_is_named_is_the_only_one(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A file that is not there is not made up for by a service or a database that are."""
+        """A missing file is not replaced by a service or a database."""
         monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
         monkeypatch.setenv("TUNER_SNAPSHOT", str(tmp_path / "missing.json"))
         with service(store, monkeypatch) as counted:
@@ -246,9 +246,7 @@ class TestServer:
             took.append(perf_counter() - start)
         assert sorted(took)[500] < 10e-6
 
-    def test_a_url_that_is_none_is_told(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_an_invalid_url_is_logged(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
         for url in ("localhost:8000", "ftp://host", "http://", "http://host:99999", "http://me:secret@host?x=1"):
             forget()
             caplog.clear()
@@ -260,7 +258,7 @@ class TestServer:
 
 
 class TestI09Rubbish:
-    """Bounded in time and size, told once, and nothing of it reaches a kernel."""
+    """Bounded in time and size, logged once, and nothing of it reaches a kernel."""
 
     @pytest.mark.parametrize("behave", [bad_servers.hang, bad_servers.drip_headers, bad_servers.drip_body])
     def test_a_slow_server_is_waited_for_once(
@@ -311,7 +309,7 @@ class TestI09Rubbish:
         ],
         ids=lambda value: value[:40] if isinstance(value, str) else "",
     )
-    def test_what_is_no_table_is_told_once(
+    def test_an_invalid_table_is_logged_once(
         self, behave: bad_servers.Behaviour, why: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         with bad_servers.server(behave) as url:
@@ -341,7 +339,7 @@ class TestI09Rubbish:
     def test_a_signature_that_lies_does_not_make_a_config_fit(
         self, store: Store, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """What the kernel's own code says of its knobs holds, whatever comes with the answers."""
+        """The kernel's own knobs decide, not the signature that comes with the answers."""
         document = json.loads(bundle.packed("a:1", [GEMM.signature], store.answers(op="gemm", device=DEVICE)))
         document["signatures"][0]["knobs"][0]["choices"] = ["x"]
         for told in document["answers"]:
@@ -360,7 +358,7 @@ class TestI09Rubbish:
 
 
 def refreshed(holds: Callable[[], bool]) -> bool:
-    """Whether it holds after a refresh."""
+    """Return whether a condition holds after a refresh."""
     tuner.refresh()
     return holds()
 
@@ -424,7 +422,7 @@ class TestRefresh:
             tuner.refresh()
         assert best_config("gemm", device=DEVICE, M=99).match == "exact"
 
-    def test_nobody_waits_while_it_is_prepared_and_nothing_is_handed_out_before(
+    def test_no_query_waits_while_it_is_prepared_and_nothing_is_handed_out_before(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As tuner.ops compiles: what it prepares is given to it, and served after."""
@@ -478,7 +476,7 @@ if os.fork():
 
 
 @pytest.mark.parametrize("before", ["", IN_A_CHILD])
-def test_who_asked_for_it_sees_a_newer_generation_within_the_stated_time(
+def test_a_process_with_an_interval_sees_newer_answers_in_time(
     store: Store, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     with service(store, monkeypatch):
@@ -497,7 +495,7 @@ def test_who_asked_for_it_sees_a_newer_generation_within_the_stated_time(
     assert last[1] < 0.2
 
 
-def test_a_nonsense_interval_is_told_and_refreshes_nothing(
+def test_an_invalid_interval_is_logged_and_refreshes_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for nonsense in ("soon", "0", "-1", "nan", "inf"):
@@ -567,7 +565,7 @@ def test_an_answer_of_another_compiler_is_stale_and_says_which(
     }
 
 
-def test_answers_at_hand_are_bounded_and_stay_the_same(
+def test_kept_answers_are_bounded_and_stay_the_same(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
@@ -582,7 +580,7 @@ def test_answers_at_hand_are_bounded_and_stay_the_same(
     assert again is not first
 
 
-def test_more_ops_than_anybody_has_are_not_asked_for(
+def test_the_number_of_tables_is_bounded(
     snapshot: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Names may come from a request."""
@@ -596,7 +594,7 @@ def test_more_ops_than_anybody_has_are_not_asked_for(
 
 
 def printed(code: str) -> Any:
-    """What a process of its own prints, as JSON."""
+    """Return what another process prints, as JSON."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=os.environ, check=False, timeout=60
     )

@@ -1,4 +1,4 @@
-"""Names of cards: one product under several names is one card, and products of similar names are not."""
+"""Aliases: one product under several names is one card, and products of similar names are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking up: which answer serves a question, and what it says about itself."""
+"""Lookup in a table: which answer serves a query, and its result."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stored(id: int, provenance: Provenance = HERE, given: Answer | None = None) 
 
 
 def tuned(id: int, *, triton: str = "3.6.0", source: str = HERE.source, recorded: str | None = None) -> StoredAnswer:
-    """An answer that differs in what decides which is preferred."""
+    """Return an answer with other fields that preference depends on."""
     environment = replace(HERE.environment, triton=triton)
     return stored(id, replace(HERE, environment=environment, source=source, recorded=recorded))
 

@@ -89,8 +89,8 @@ def _searches(store: Store, answers: list[StoredAnswer]) -> tuple[dict[str, Any]
 
 def _print_folder(target: Path, written: list[str], left_out: list[Skipped], as_json: bool) -> None:
     if as_json:
-        told = [{"what": refused.file, "reason": refused.reason} for refused in left_out]
-        print_json({"folder": str(target), "files": written, "left_out": told})
+        listed = [{"what": refused.file, "reason": refused.reason} for refused in left_out]
+        print_json({"folder": str(target), "files": written, "left_out": listed})
         return
     for reason, count in Counter(refused.reason for refused in left_out).items():
         say(f"left out: {count:,} x {reason}")

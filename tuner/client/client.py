@@ -149,7 +149,7 @@ class Client:
 
     @property
     def is_refreshing(self) -> bool:
-        """Whether a thread refreshes the answers at an interval."""
+        """True if a thread refreshes the answers at an interval."""
         return self._refresher is not None and not self._closed.is_set()
 
     def _no_tables(self) -> TableCache:

@@ -64,7 +64,7 @@ class AnswerSource(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether reading may wait for another machine."""
+        """True if reading may wait for another machine."""
         ...
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
@@ -188,7 +188,7 @@ class DatabaseSource:
 
     @property
     def waits(self) -> bool:
-        """Whether the database is on a server."""
+        """True if the database is on a server."""
         return "://" in os.environ.get("TUNER_DB", "")
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:

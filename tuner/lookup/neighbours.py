@@ -152,7 +152,7 @@ class TransferLosses:
 
 def fits(kernel: Kernel, problem: Problem, stored: StoredAnswer) -> bool:
     """Return whether the config of another problem's answer is valid for this problem on its card, by the kernel."""
-    config = today(kernel.signature, stored.answer.config)
+    config = with_current_knobs(kernel.signature, stored.answer.config)
     return config is not None and kernel.valid(problem, config, stored.provenance.device.limits)
 
 
@@ -207,7 +207,7 @@ def _are_comparable(one: StoredAnswer, other: StoredAnswer) -> bool:
     return problem != others and in_reach(problem, others) and _family(one) == _family(other)
 
 
-def today(signature: Signature, config: Config) -> Config | None:
+def with_current_knobs(signature: Signature, config: Config) -> Config | None:
     """Return the config with the signature's knobs, or None if it has others or values of other types."""
     try:
         return checked_config(signature, config)

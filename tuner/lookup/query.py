@@ -13,7 +13,7 @@ COMPARED = ("triton", "source", "driver", "ptxas", "policy")
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of the stored answers. A field that is None is not compared."""
+    """A query for a stored answer. A field that is None is not compared."""
 
     problem: Problem
     triton: str | None = None

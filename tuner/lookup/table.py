@@ -5,7 +5,7 @@ A result that is not exactly what the query asks for says so, with the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import log2, prod
@@ -66,7 +66,7 @@ class LookupResult:
         return f"no answer is stored for {self.problem.text} on {self.device}"
 
     def as_json(self, snapshot: str) -> dict[str, Any]:
-        """The document that the service, `tuner best --json` and `tuner search --json` give."""
+        """Return the document of the service and of the commands' `--json`."""
         head = {"op": self.problem.op, "problem": self.problem.values, "device": self.device}
         if self.alias is not None:
             head["alias"] = self.alias
