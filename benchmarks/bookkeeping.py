@@ -1,8 +1,8 @@
-"""What a trial costs besides compiling and measuring: proposing, learning and storing it, in a search of 10,000.
+"""The cost of a trial besides compiling and measuring: proposing, learning and storing it, in a search of 10,000.
 
     python benchmarks/bookkeeping.py --trials 10000
 
-The measurer answers at once. Time is of the whole loop, the commit to SQLite included; memory is the process's.
+The measurer needs no time. Time is that of the whole loop with the commit to SQLite; memory is that of the process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HERE = Provenance(Device("none", (9, 0), 132, 1 << 37, 1 << 25, 232_448), Enviro
 
 
 class AtOnce:
-    """Measures in no time; one config in fifty fails."""
+    """A measurer that needs no time; one config in fifty fails."""
 
     capacity = 20
     waits_for_device = False
@@ -60,22 +60,22 @@ class AtOnce:
         return Comparison((*(config.text for config in configs), VENDOR), (once,) * rounds)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def _latency_us(self, config: Config) -> float:
-        """A bowl with a few steps in it."""
+        """Return the latency of a config: a convex function with a few steps."""
         far = abs(config["A"] - 8) / 8 + abs(config["B"] - 4) / 8 + abs(config["C"] - config["D"]) / 16
         return 100.0 * float(1.0 + far + 0.3 * config["E"] + 0.1 * (config["F"] == "y") + 0.7 / config["num_warps"])
 
 
 def memory_mb() -> float:
-    """What this process holds."""
+    """Return the resident memory of this process, in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 1e6
 
 
 def run(trials: int, sampler: str, every: int) -> list[tuple[int, float, float, float]]:
-    """After each so many trials: how many, wall and CPU ms a trial since the last time, and MB."""
+    """Return a row after each `every` trials: trials, wall and CPU ms a trial since the row before, and MB."""
     names = [knob.name for knob in SCRIPTED.knobs]
     space = [
         SCRIPTED.config(dict(zip(names, each, strict=True))) for each in product(*(k.choices for k in SCRIPTED.knobs))
@@ -101,13 +101,13 @@ def run(trials: int, sampler: str, every: int) -> list[tuple[int, float, float, 
 
 
 def main() -> None:
-    """Prints a line for each tenth of the trials."""
+    """Print a line for each tenth of the trials."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print("trials  ms a trial  of it CPU     MB")
-    for seen, wall, cpu, held in run(asked.trials, asked.sampler, max(1, asked.trials // 10)):
+    for seen, wall, cpu, held in run(options.trials, options.sampler, max(1, options.trials // 10)):
         print(f"{seen:6,}  {wall:10.2f}  {cpu:9.2f}  {held:5.0f}", flush=True)
 
 

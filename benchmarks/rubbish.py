@@ -1,7 +1,7 @@
-"""Sends a service everything its OpenAPI page allows and much that it does not, and says what broke.
+"""Random requests to a service, within its OpenAPI page and outside, by schemathesis.
 
-schemathesis, without a token and then with one: no 5xx, no answer that the page does not describe, and without a
-token nothing written but the counts of what was missed.
+Without a token and then with one: no 5xx, no response that the page does not describe, and without a token nothing is
+written except the counts of misses.
 
     python benchmarks/rubbish.py --seconds 300
 """
@@ -37,6 +37,7 @@ TOKEN = "only-for-this-run"
 
 
 def filled(path: Path) -> Store:
+    """Return a store with three answers."""
     store, kernel = Store.open(path), catalog.load("gemm")
     for size in (1, 64, 4096):
         problem = kernel.signature.problem({"M": size})
@@ -49,18 +50,19 @@ def filled(path: Path) -> Store:
 
 
 def wait_for(url: str) -> None:
+    """Wait until the service answers, for a minute at most."""
     end = monotonic() + 60
     while True:
         try:
             urlopen(url).close()
             return
         except OSError:
-            assert monotonic() < end, "the service does not come up"
+            assert monotonic() < end, "the service does not answer"
             sleep(0.2)
 
 
 def attack(url: str, seconds: int, folder: str, *options: str) -> int:
-    """What schemathesis exits with; it keeps its notes in `folder`."""
+    """Run schemathesis, which writes its notes to `folder`, and return its exit code."""
     limits = ["--checks", CHECKS, "--max-time", str(seconds), "--warnings", "off", "--no-color"]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     command = ["schemathesis", "run", f"{url}/openapi.json", *limits, *options]
@@ -68,6 +70,7 @@ def attack(url: str, seconds: int, folder: str, *options: str) -> int:
 
 
 def main() -> int:
+    """Run the requests; return 1 if a check failed or something was written without a token."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=300)
     seconds = parser.parse_args().seconds

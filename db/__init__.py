@@ -1,1 +1,1 @@
-"""What was measured and what was answered, kept in SQLite or PostgreSQL."""
+"""The store: runs, trials and answers, in SQLite or PostgreSQL."""

@@ -35,7 +35,7 @@ class Database(ABC):
     """The location of a database and the way its kind is used. Its text has no password."""
 
     migrates_on_open: ClassVar[bool]
-    """Whether opening it to write upgrades its schema; else `tuner db upgrade` does."""
+    """True if opening it to write upgrades its schema; else `tuner db upgrade` does."""
 
     @abstractmethod
     def __str__(self) -> str: ...

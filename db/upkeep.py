@@ -17,7 +17,7 @@ _RUNS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of rows."""
+    """Counts of rows."""
 
     runs: int = 0
     trials: int = 0
@@ -41,7 +41,7 @@ class Info:
 
 @dataclass(frozen=True)
 class Pruned:
-    """Numbers of rows that were removed, or would be."""
+    """Counts of rows that were removed, or would be."""
 
     runs: int
     """Runs whose trials and rounds were removed; the runs themselves stay."""

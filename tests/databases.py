@@ -30,13 +30,13 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=KINDS)
 def nothing(request: pytest.FixtureRequest, path: Path) -> Database:
-    """A database without tables: of SQLite not even a file."""
+    """Return a database without tables; of SQLite there is no file."""
     return database_at(path if request.param == "sqlite" else request.getfixturevalue("cluster").empty())
 
 
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with today's tables, to be copied: migrating takes longer than most tests."""
+    """Return a file with today's tables, to be copied, since a migration takes longer than most tests."""
     path = tmp_path_factory.mktemp("migrated") / "tuner.db"
     Store.upgrade(path)
     return path
@@ -44,7 +44,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=KINDS)
 def database(request: pytest.FixtureRequest, migrated: Path, path: Path) -> Database:
-    """A database with today's tables and no rows but its identity."""
+    """Return a database with today's tables and only the row of its identity."""
     if request.param == "sqlite":
         return database_at(shutil.copy(migrated, path))
     cluster: postgres.Cluster = request.getfixturevalue("cluster")

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: made in a temporary folder, reached by a socket there, gone afterwards."""
+"""A PostgreSQL server for the tests, in a temporary folder and reached by a socket there."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ _SETTINGS = {
 
 
 class Cluster:
-    """A running server with one database that every test finds empty, since making and removing many is slow."""
+    """A running server with one database, which each test finds empty, since making many is slow."""
 
     def __init__(self, socket: Path) -> None:
         self.url = f"postgresql://tuner@/postgres?host={socket}"
         self._engine = create_engine(self.url.replace("://", "+psycopg://"), poolclass=NullPool)
 
     def empty(self) -> str:
-        """The URL of the database, without tables."""
+        """Remove all tables, and return the URL of the database."""
         self._run("DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
         return self.url
 
     def cleared(self, *statements: str) -> None:
-        """Removes all rows and runs the statements; the tables stay."""
+        """Remove all rows and run the statements; the tables stay."""
         tables = "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables WHERE schemaname = 'public'"
         self._run(f"TRUNCATE {self._run(tables)} RESTART IDENTITY", *statements)
 
     def columns(self) -> list[tuple[str, str]]:
-        """Table and column, of all."""
+        """Return table and column of each column."""
         query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
         with self._engine.connect() as connection:
             return [(table, column) for table, column in connection.exec_driver_sql(query)]
 
     def _run(self, *statements: str) -> Any:
-        """What the last statement gives."""
+        """Run the statements, and return the first value of the last."""
         with self._engine.begin() as connection:
             connection.exec_driver_sql("SET lock_timeout = '5s'")
             results = [connection.exec_driver_sql(statement) for statement in statements]
@@ -58,7 +58,7 @@ class Cluster:
 
 
 def binaries() -> Path | None:
-    """The folder of initdb and pg_ctl, of the newest version that Debian installed or else of the search path."""
+    """Return the folder of initdb and pg_ctl: Debian's newest version, or else that of the search path."""
     debians = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda file: float(file.parts[-3]))
     found = str(debians[-1]) if debians else shutil.which("initdb")
     return None if found is None else Path(found).parent
@@ -66,7 +66,7 @@ def binaries() -> Path | None:
 
 @contextmanager
 def cluster() -> Iterator[Cluster]:
-    """Skips, or fails where `TUNER_REQUIRE_POSTGRES=1`, if PostgreSQL is not installed."""
+    """Yield a running server. Skip, or fail if `TUNER_REQUIRE_POSTGRES=1`, if PostgreSQL is not installed."""
     found = binaries()
     if found is None:
         message = "PostgreSQL is not installed here: neither /usr/lib/postgresql/*/bin/initdb nor initdb on PATH"
@@ -108,7 +108,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _owner() -> pwd.struct_passwd | None:
-    """Whom the server runs as, since it refuses to run as root; None: as we do."""
+    """Return the user of the server, since it refuses to run as root; None for the current one."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -1,4 +1,4 @@
-"""What tests keep in a store, and how they look into its database from outside."""
+"""Values that tests keep in a store, and views of its database from outside."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def answer(problem: Problem = PROBLEM, latency_us: float = 10.0) -> Answer:
     )
 
 
-DUEL = Comparison((config().text, config(64).text, VENDOR), ((10.0, 12.5, 9.75), (10.1, 12.4, 9.8)))
+COMPARISON = Comparison((config().text, config(64).text, VENDOR), ((10.0, 12.5, 9.75), (10.1, 12.4, 9.8)))
 
 
 def started(store: Store, problem: Problem = PROBLEM, provenance: Provenance = HERE) -> int:
@@ -92,30 +92,30 @@ def started(store: Store, problem: Problem = PROBLEM, provenance: Provenance = H
 
 
 def answered(store: Store, given: Answer | None = None, provenance: Provenance = HERE) -> int:
-    """The id of an answer that a run of its own gave."""
+    """Store an answer with a run of its own, and return its id."""
     given = given or answer()
-    return store.add_answer(started(store, given.problem, provenance), given, provenance, "trials", SECONDS, DUEL)
+    return store.add_answer(started(store, given.problem, provenance), given, provenance, "trials", SECONDS, COMPARISON)
 
 
 def outside(database: Database) -> Engine:
-    """Connections to a database that our code has no part in."""
+    """Return connections to a database without the store's settings."""
     url = f"sqlite:///{database.path}" if isinstance(database, SQLite) else _url(database)
     return create_engine(url, poolclass=NullPool)
 
 
 def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
-    """What is in the database, read without our code."""
+    """Return the rows of a query, read without the store."""
     with outside(database).connect() as connection:
         return [tuple(row) for row in connection.execute(text(query))]
 
 
 def documents(database: Database, table: str, column: str) -> list[Any]:
-    """What is in a column of JSON, row by row."""
+    """Return the values of a JSON column, row by row."""
     return [json.loads(found) for (found,) in rows(database, f"SELECT CAST({column} AS TEXT) FROM {table} ORDER BY id")]
 
 
 def change(database: Database, statement: str) -> None:
-    """Changes the database without our code."""
+    """Execute a statement without the store."""
     with outside(database).begin() as connection:
         connection.execute(text(statement))
 
@@ -152,7 +152,7 @@ def _indexes(connection: Connection) -> set[str]:
 
 
 def address(database: Database) -> str:
-    """What another process opens it by."""
+    """Return the path or URL by which another process opens the database."""
     return str(database.path) if isinstance(database, SQLite) else _url(database).render_as_string(hide_password=False)
 
 

@@ -1,4 +1,4 @@
-"""What earlier versions wrote still opens and answers: a database of schema 0003 and a snapshot, with three answers."""
+"""Files of earlier versions still open and answer: a database of schema 0003 and a snapshot, with three answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_old(file: Path) -> Path:
 
 
 def old_rows(table: str) -> list[dict[str, Any]]:
-    """The rows of the old database, oldest first, read by sqlite3 alone."""
+    """Return the rows of the old database, oldest first, read by sqlite3 alone."""
     with TemporaryDirectory() as folder, closing(sqlite3.connect(write_old(Path(folder, "old.db")))) as connection:
         connection.row_factory = sqlite3.Row
         return [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1")]
@@ -49,7 +49,7 @@ def old_rows(table: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """The old database, as a file and loaded into PostgreSQL at the same schema."""
+    """Return the old database: as a file, and loaded into PostgreSQL at the same schema."""
     if request.param == "sqlite":
         return database_at(write_old(tmp_path / "tuner.db"))
     cluster: postgres.Cluster = request.getfixturevalue("cluster")
@@ -79,7 +79,7 @@ def load(database: Database) -> None:
 
 @pytest.fixture
 def store(old: Database) -> Iterator[Store]:
-    """The old database, brought to today's schema."""
+    """Yield the old database, upgraded to today's schema."""
     if not old.migrates_on_open:
         Store.upgrade(old)
     with closing(Store.open(old)) as store:

@@ -1,4 +1,4 @@
-"""What only PostgreSQL does: URLs, a server that goes away, a schema that nobody changes in passing."""
+"""PostgreSQL alone: URLs, a server that restarts, a schema that only the upgrade command changes."""
 
 from __future__ import annotations
 
@@ -174,5 +174,5 @@ def test_a_role_that_may_only_read_reads(store: Store, database: Database, clust
 def test_json_is_json_to_the_server_too(store: Store, database: Database) -> None:
     value = {"known": 0, "value": [float("inf"), float("-inf"), NASTY.replace("\x00", "")]}
     store.start_run(SCALE, PROBLEM, HERE, value)
-    asked = "SELECT settings->'value'->>0, settings->'value'->>1, settings->'value'->>2 FROM runs"
-    assert rows(database, asked) == [("1e999", "-1e999", value["value"][2])]  # type: ignore[index]
+    query = "SELECT settings->'value'->>0, settings->'value'->>1, settings->'value'->>2 FROM runs"
+    assert rows(database, query) == [("1e999", "-1e999", value["value"][2])]  # type: ignore[index]

@@ -32,7 +32,7 @@ def write(store, trials):
     for block in range(trials):
         config = signature.config({"BLOCK": block, "num_warps": 1, "num_stages": 1})
         store.add_trial(run, Measurement(config, Outcome.OK, (float(block),)))
-        os.write(1, f"{run} {config.text}\\n".encode())  # all of the line or nothing, for who is killed
+        os.write(1, f"{run} {config.text}\\n".encode())  # the whole line or nothing if the process is killed
 """
 EIGHT = """
 gate, word = os.pipe()
@@ -91,7 +91,7 @@ def go(process: subprocess.Popen[str]) -> None:
 
 
 def test_eight_processes_with_32_starts_on_an_empty_database(nothing: Database) -> None:
-    """Each makes the tables if it is the first, opens four times at once and writes 200 trials."""
+    """Eight processes each make the tables if none did, open four times at once and write 200 trials."""
     printed, errors = python(WRITER + EIGHT, address(nothing)).communicate()
     assert errors == ""
     assert printed.splitlines()[-1] == str([0] * 8)
@@ -130,7 +130,7 @@ def test_killed_writers_lose_nothing_that_was_committed_while_a_reader_holds_a_t
 
 
 def whole(database: Database) -> bool:
-    """Whether the database itself finds nothing wrong."""
+    """Return whether the database's own check finds no error."""
     with outside(database).connect() as connection:
         if connection.dialect.name == "sqlite":
             return bool(connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok")

@@ -1,4 +1,4 @@
-"""The queue: who gets which job, for how long, and what becomes of it."""
+"""The queue: which worker gets which job, for how long, and how jobs end."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def claim(queue: Queue, worker: str = "me", lease_s: float = 60, missed: bool = 
 
 
 def test_a_job_is_asked_for_taken_and_done(store: Store, queue: Queue) -> None:
-    asked, new = queue.add(size(64), H200.id, 3)
+    added, new = queue.add(size(64), H200.id, 3)
     assert new
-    assert (asked.status, asked.priority, asked.tries, asked.worker, asked.ended_at) == ("pending", 3, 0, None, None)
+    assert (added.status, added.priority, added.tries, added.worker, added.ended_at) == ("pending", 3, 0, None, None)
     assert queue.has_work(HERE)
     job = claim(queue)
-    assert (job.id, job.status, job.worker, job.tries) == (asked.id, "running", "me", 1)
+    assert (job.id, job.status, job.worker, job.tries) == (added.id, "running", "me", 1)
     assert not queue.has_work(HERE)
     assert queue.claim("you", HERE, 60) is None
-    assert queue.add(size(64), H200.id) == (job, False)  # who asks meanwhile gets the same
+    assert queue.add(size(64), H200.id) == (job, False)  # adding it again gives the same
     answered(store)
     assert queue.done(job, run_id=1)
     (ended,) = queue.jobs(10)
@@ -132,7 +132,7 @@ def test_a_job_that_kills_its_workers_is_given_up(queue: Queue) -> None:
     assert given_up.error == "tried 3 times; the last worker, worker-2, ended without reporting a result"
 
 
-def test_what_was_missed_is_taken_once_nobody_asks_for_anything(store: Store, queue: Queue, database: Database) -> None:
+def test_a_missed_problem_is_claimed_once_no_job_is_free(store: Store, queue: Queue, database: Database) -> None:
     store.count_requests({("scale", size(M).text, H200.id): M for M in (1, 2, 3)})
     store.count_requests({("scale", size(9).text, A100.id): 9, ("other", "other M=1", H200.id): 9})
     queue.add(size(1), H200.id, -5)

@@ -1,4 +1,4 @@
-"""What only SQLite does: files and their names, locks, permissions, a full disk."""
+"""SQLite alone: files and their names, locks, permissions, a full disk."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class TestLocks:
             release.join()
         assert store.known(SCALE, PROBLEM, HERE) == [measured()]
 
-    def test_who_opens_a_new_database_waits_for_one_who_makes_it(self, path: Path) -> None:
+    def test_opening_a_new_database_waits_for_the_process_that_makes_it(self, path: Path) -> None:
         """There is no write-ahead log yet, and SQLite does not wait for a lock to turn it on."""
         with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -196,7 +196,7 @@ print(json.dumps(said))
 
 @pytest.fixture
 def readable(tmp_path: Path) -> Iterator[Path]:
-    """A folder that everybody may read, with a database of one answer; those of pytest are ours alone."""
+    """Yield a folder that all users may read, with a database of one answer; pytest's own folders are private."""
     with TemporaryDirectory(prefix="tuner-", dir="/tmp") as folder:
         store = Store.open(Path(folder) / "tuner.db")
         answered(store)
@@ -207,7 +207,7 @@ def readable(tmp_path: Path) -> Iterator[Path]:
 
 
 def unprivileged(path: Path, elsewhere: Path) -> Any:
-    """What a process says that may only do what the permissions of the file and its folder grant to all."""
+    """Return the report of a process that has only the permissions that file and folder grant to all users."""
     printed, errors = python(UNPRIVILEGED, path, elsewhere).communicate()
     assert errors == ""
     return json.loads(printed)

@@ -18,7 +18,7 @@ from helpers import A100, H200
 from sqlalchemy import func, insert, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 from stored import (
-    DUEL,
+    COMPARISON,
     FULL,
     HERE,
     NASTY,
@@ -101,7 +101,7 @@ class TestRoundTrip:
         run = started(store, given.problem)
         store.add_trial(run, measured())
         store.add_trial(run, measured(block=64))
-        number = store.add_answer(run, given, HERE, "exhausted", SECONDS, DUEL)
+        number = store.add_answer(run, given, HERE, "exhausted", SECONDS, COMPARISON)
         (stored,) = store.answers()
         assert stored == StoredAnswer(number, given, HERE, stored.created_at, run, trials=2, settings=SETTINGS)
         assert stored.answer.problem.values == {"M": 4096, "N": 1, "dtype": "fp16", "layout": "nt"}
@@ -130,11 +130,11 @@ class TestRoundTrip:
     def test_trials_count_those_taken_over_from_earlier_runs(self, store: Store) -> None:
         run = store.start_run(SCALE, PROBLEM, HERE, SETTINGS | {"known": 40})
         store.add_trial(run, measured())
-        store.add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
+        store.add_answer(run, answer(), HERE, "trials", SECONDS, COMPARISON)
         (stored,) = store.answers()
         assert stored.trials == 41
 
-    def test_a_run_is_closed_with_its_answer_and_its_duel(self, store: Store, database: Database) -> None:
+    def test_a_run_is_closed_with_its_answer_and_its_comparison(self, store: Store, database: Database) -> None:
         answered(store)
         assert rows(database, "SELECT status, stopped FROM runs") == [("done", "trials")]
         assert documents(database, "runs", "seconds") == [SECONDS]
@@ -146,7 +146,7 @@ class TestRoundTrip:
 
     def test_a_round_is_kept_with_the_state_of_the_card(self, store: Store, database: Database) -> None:
         state = CardState(1980, 3201, 54, 412.5, ("thermal",), (4711,))
-        store.end_run(started(store), "done", "trials", SECONDS, replace(DUEL, states=(CardState(), state)))
+        store.end_run(started(store), "done", "trials", SECONDS, replace(COMPARISON, states=(CardState(), state)))
         found = documents(database, "rounds", "state")
         assert found[0] == dict.fromkeys(("sm_mhz", "memory_mhz", "temperature_c", "power_w")) | {
             "throttled": [],
@@ -162,9 +162,9 @@ class TestRoundTrip:
 
     def test_an_answer_that_cannot_be_written_leaves_nothing(self, store: Store, database: Database) -> None:
         run = started(store)
-        store.end_run(run, "failed", "error", {}, DUEL)
+        store.end_run(run, "failed", "error", {}, COMPARISON)
         with pytest.raises(IntegrityError, match="rounds"):
-            store.add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
+            store.add_answer(run, answer(), HERE, "trials", SECONDS, COMPARISON)
         assert rows(database, "SELECT status FROM runs") == [("failed",)]
         assert store.answers() == []
 
@@ -382,7 +382,7 @@ class TestRuns:
         assert going == expected
         store.add_trial(number, measured())
         store.add_trial(number, measured(block=64, outcome=Outcome.CRASHED))
-        store.add_answer(number, answer(latency_us=9.5), HERE, "trials", SECONDS, DUEL)
+        store.add_answer(number, answer(latency_us=9.5), HERE, "trials", SECONDS, COMPARISON)
         ended = run_of(store, number)
         assert ended.ended_at is not None
         assert ended.ended_at >= ended.started_at
@@ -429,19 +429,19 @@ class TestRuns:
         store.add_trial(forced, measured(11.0, block=128))
         assert store.known_to(run_of(store, forced)) == [measured(11.0, block=128)]
 
-    def test_a_duel_comes_back_whole(self, store: Store) -> None:
+    def test_a_comparison_is_read_as_it_was_written(self, store: Store) -> None:
         states = (CardState(1755, 3201, 41, 590.5, ("power_cap",), ()), CardState(1740, None, 55, None, (), (4711,)))
-        given = replace(DUEL, states=states)
+        given = replace(COMPARISON, states=states)
         run = started(store)
         assert store.comparison(run) is None
         store.add_answer(run, answer(), HERE, "trials", SECONDS, given)
         assert store.comparison(run) == given
         assert store.comparison(run + 1) is None
 
-    def test_a_duel_that_nobody_watched_has_no_states(self, store: Store) -> None:
+    def test_a_comparison_whose_card_was_not_read_has_no_states(self, store: Store) -> None:
         run = started(store)
-        store.add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
-        assert store.comparison(run) == DUEL
+        store.add_answer(run, answer(), HERE, "trials", SECONDS, COMPARISON)
+        assert store.comparison(run) == COMPARISON
 
     def test_the_answers_of_one_run_are_found(self, store: Store) -> None:
         _, second = answered(store), answered(store)
@@ -471,8 +471,8 @@ class TestAnswers:
 
     def test_ids_are_in_the_order_of_answering_not_of_starting(self, store: Store) -> None:
         early, late = started(store), started(store)
-        first = store.add_answer(late, answer(), HERE, "trials", SECONDS, DUEL)
-        second = store.add_answer(early, answer(), HERE, "trials", SECONDS, DUEL)
+        first = store.add_answer(late, answer(), HERE, "trials", SECONDS, COMPARISON)
+        second = store.add_answer(early, answer(), HERE, "trials", SECONDS, COMPARISON)
         assert [(stored.id, stored.run_id) for stored in store.answers()] == [(first, late), (second, early)]
         assert first < second
 
@@ -481,7 +481,7 @@ class TestAnswers:
         answered(store)
         answered(store, provenance=replace(HERE, device=A100))
         run = store.start_run(shift, shift.problem({"M": 1}), HERE, SETTINGS)
-        store.add_answer(run, answer(shift.problem({"M": 1})), HERE, "trials", SECONDS, DUEL)
+        store.add_answer(run, answer(shift.problem({"M": 1})), HERE, "trials", SECONDS, COMPARISON)
 
         def found(**filters: str) -> list[tuple[str, str]]:
             return [(s.answer.problem.op, s.provenance.device.id) for s in store.answers(**filters)]
@@ -536,7 +536,7 @@ class TestAnswers:
         wider = replace(SCALE, dtypes=(*SCALE.dtypes, "int8"))
         problem = wider.problem({"M": 4096, "dtype": "int8"})
         run = store.start_run(wider, problem, HERE, SETTINGS)
-        store.add_answer(run, answer(problem), HERE, "trials", SECONDS, DUEL)
+        store.add_answer(run, answer(problem), HERE, "trials", SECONDS, COMPARISON)
         assert [stored.answer.problem for stored in store.answers()] == [PROBLEM, problem]
 
     def test_a_knob_added_later_loses_no_answer(self, store: Store) -> None:
@@ -544,7 +544,7 @@ class TestAnswers:
         wider = replace(SCALE, knobs=(*SCALE.knobs, Knob("SPLIT", (1, 2), default=1)))
         run = store.start_run(wider, PROBLEM, HERE, SETTINGS)
         split = replace(answer(), config=wider.config({**config(), "SPLIT": 2}))
-        store.add_answer(run, split, HERE, "trials", SECONDS, DUEL)
+        store.add_answer(run, split, HERE, "trials", SECONDS, COMPARISON)
         assert [stored.answer.config.get("SPLIT") for stored in store.answers()][-1] == 2
 
 
@@ -553,10 +553,10 @@ class TestTransfers:
         first, second = answered(store), answered(store, answer(SCALE.problem({"M": 2048})))
         run = started(store)
         third = store.add_answer(
-            run, answer(), HERE, "trials", SECONDS, DUEL, [(second, 1.5, 1.0 + 1e-12), (first, 0.0, inf)]
+            run, answer(), HERE, "trials", SECONDS, COMPARISON, [(second, 1.5, 1.0 + 1e-12), (first, 0.0, inf)]
         )
-        told = [(t.from_answer, t.to_answer, t.distance, t.slowdown) for t in store.transfers()["scale", H200.id]]
-        assert told == [(second, third, 1.5, 1.0 + 1e-12), (first, third, 0.0, inf)]
+        losses = [(t.from_answer, t.to_answer, t.distance, t.slowdown) for t in store.transfers()["scale", H200.id]]
+        assert losses == [(second, third, 1.5, 1.0 + 1e-12), (first, third, 0.0, inf)]
         (of_second,) = [stored.run_id for stored in store.answers() if stored.id == second]
         store.add_transfers(of_second, [(first, 1.5, 1.02)])
         store.add_transfers(of_second, [(first, 1.5, 1.5), (third, 1.5, 1.04)])  # what is there stays
@@ -567,7 +567,7 @@ class TestTransfers:
 
     def test_those_of_another_card_and_of_a_run_without_an_answer_are_left_out(self, store: Store) -> None:
         elsewhere = answered(store, provenance=replace(HERE, device=A100))
-        store.add_answer(started(store), answer(), HERE, "trials", SECONDS, DUEL, [(elsewhere, 0.0, 1.1)])
+        store.add_answer(started(store), answer(), HERE, "trials", SECONDS, COMPARISON, [(elsewhere, 0.0, 1.1)])
         store.add_transfers(started(store), [(elsewhere, 0.0, 1.1)])
         assert store.transfers() == {}
 
@@ -645,26 +645,26 @@ class TestSignaturesAndDevices:
         assert [device.sm_count for device in found] == [132, 114]
 
 
-class TestCeilings:
-    CEILINGS = RooflineLimits(4157.0, {"bf16": 770.5, "fp32": 50.1}, {"cold-events-1": 2.25, "cold-graph-1": 1.4})
+class TestRooflineLimits:
+    LIMITS = RooflineLimits(4157.0, {"bf16": 770.5, "fp32": 50.1}, {"cold-events-1": 2.25, "cold-graph-1": 1.4})
 
     def test_they_belong_to_one_fingerprint(self, store: Store) -> None:
         assert store.roofline_limits(H200) is None
-        store.keep_roofline_limits(H200, self.CEILINGS)
-        assert store.roofline_limits(H200) == self.CEILINGS
+        store.keep_roofline_limits(H200, self.LIMITS)
+        assert store.roofline_limits(H200) == self.LIMITS
         assert store.roofline_limits(replace(H200, sm_count=114)) is None
 
     def test_the_newest_stand(self, store: Store) -> None:
-        store.keep_roofline_limits(H200, self.CEILINGS)
+        store.keep_roofline_limits(H200, self.LIMITS)
         started(store)
-        store.keep_roofline_limits(H200, replace(self.CEILINGS, copy_gb_per_s=4200.0))
+        store.keep_roofline_limits(H200, replace(self.LIMITS, copy_gb_per_s=4200.0))
         found = store.roofline_limits(H200)
         assert found is not None
         assert found.copy_gb_per_s == 4200.0
 
 
 def reopened(database: Database, **how: bool) -> Store:
-    """What `Store.open` gives, closed: for whether it opens at all."""
+    """Open and close a store, and return it."""
     store = Store.open(database, **how)
     store.close()
     return store
@@ -693,7 +693,7 @@ class TestMigrations:
         assert rows(database, "SELECT version_num FROM alembic_version") == [(HEAD,)]
 
     def test_answers_of_the_first_schema_are_served_by_todays(self, store: Store, database: Database) -> None:
-        """What 0.1 wrote has no marks, and its evidence is two numbers."""
+        """Answers of version 0.1 have no marks, and two numbers as evidence."""
         answered(store)
         older(database, "0001")
         change(database, """UPDATE answers SET evidence = '{"max_error": 0.25, "tolerance": 0.5}'""")
@@ -710,15 +710,15 @@ class TestMigrations:
     def test_jobs_of_the_second_schema_are_done_by_todays_workers(self, store: Store, database: Database) -> None:
         older(database, "0002")
         columns = "op, problem, device, priority, status, created_at"
-        asked = f"'scale', '{PROBLEM.text}', '{H200.id}', 7, 'pending', '2026-11-28T00:00:00.000+00:00'"
-        change(database, f"INSERT INTO jobs ({columns}) VALUES ({asked})".replace(":", "\\:"))
+        values = f"'scale', '{PROBLEM.text}', '{H200.id}', 7, 'pending', '2026-11-28T00:00:00.000+00:00'"
+        change(database, f"INSERT INTO jobs ({columns}) VALUES ({values})".replace(":", "\\:"))
         assert Store.upgrade(database) == "0002"
         able = [JobFilter(H200.id, frozenset(["scale"]))]
         job = store.queue.claim("me", able, 60)
         assert job is not None
         assert (job.problem, job.priority, job.status, job.tries) == (PROBLEM.text, 7, "running", 1)
         with pytest.raises(IntegrityError):
-            change(database, f"INSERT INTO jobs ({columns}) VALUES ({asked})".replace(":", "\\:"))
+            change(database, f"INSERT INTO jobs ({columns}) VALUES ({values})".replace(":", "\\:"))
 
     def test_a_newer_schema_is_only_read(
         self, store: Store, database: Database, caplog: pytest.LogCaptureFixture
@@ -799,14 +799,14 @@ class TestE03:
 
 
 def test_ids_are_handed_out_in_the_order_in_which_they_are_seen(store: Store, database: Database) -> None:
-    """Who has read up to an id never finds a smaller one later."""
+    """A reader that has read up to an id never finds a smaller one later."""
     runs = [started(store) for _ in range(60)]
     others = [Store.open(database) for _ in range(6)]
     seen: list[list[int]] = []
 
     def answer_ten(number: int) -> None:
         for run in runs[number * 10 : number * 10 + 10]:
-            others[number].add_answer(run, answer(), HERE, "trials", SECONDS, DUEL)
+            others[number].add_answer(run, answer(), HERE, "trials", SECONDS, COMPARISON)
 
     with ThreadPoolExecutor(6) as threads:
         writing = [threads.submit(answer_ten, number) for number in range(6)]
@@ -833,9 +833,7 @@ class TestB06Values:
         ]  # fmt: skip
         for value in values:
             found = run_of(store, store.start_run(SCALE, PROBLEM, HERE, {"known": 0, "value": value})).settings
-            assert repr(found) == repr(
-                {"known": 0, "value": value}
-            )  # 1, 1.0 and True are told apart, and -0.0 from 0.0
+            assert repr(found) == repr({"known": 0, "value": value})  # 1, 1.0 and True differ, and so do -0.0 and 0.0
 
     def test_not_a_number_is_null(self, store: Store, database: Database) -> None:
         number = store.start_run(SCALE, PROBLEM, HERE, {"value": [nan, "NaN"]})

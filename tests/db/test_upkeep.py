@@ -1,4 +1,4 @@
-"""What a database holds, counted, and what of it may go; over both kinds."""
+"""Counts of what is stored, and its removal, over SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from helpers import A100
-from stored import DUEL, HERE, SCALE, SECONDS, SETTINGS, answer, answered, change, measured, rows, started
+from stored import COMPARISON, HERE, SCALE, SECONDS, SETTINGS, answer, answered, change, measured, rows, started
 
 from tuner.db.database import Database
 from tuner.db.revisions import HEAD
@@ -20,19 +20,19 @@ OTHER = replace(HERE, source="another-source")
 
 
 def searched(store: Store, provenance: Provenance = HERE, *, known: int = 0, gives: bool = True) -> int:
-    """A run of two trials and a duel, which gives an answer or not."""
+    """Store a run of two trials and a comparison, with an answer or without, and return its id."""
     run = store.start_run(SCALE, answer().problem, provenance, SETTINGS | {"known": known})
     store.add_trial(run, measured(block=64))
     store.add_trial(run, measured(block=128))
     if gives:
-        store.add_answer(run, answer(), provenance, "trials", SECONDS, DUEL)
+        store.add_answer(run, answer(), provenance, "trials", SECONDS, COMPARISON)
     else:
-        store.end_run(run, "interrupted", "interrupted", SECONDS, DUEL)
+        store.end_run(run, "interrupted", "interrupted", SECONDS, COMPARISON)
     return run
 
 
 def age(database: Database) -> None:
-    """Makes everything that is stored look old."""
+    """Set all dates of runs and trials to long ago."""
     change(database, f"UPDATE runs SET started_at = '{LONG_AGO}', ended_at = '{LONG_AGO}' WHERE ended_at IS NOT NULL")
     change(database, f"UPDATE runs SET started_at = '{LONG_AGO}'")
     change(database, f"UPDATE trials SET ended_at = '{LONG_AGO}'")
@@ -95,7 +95,7 @@ class TestPrune:
         assert runs_with(database, "trials") == [restored, replaced]
 
     def test_trials_that_a_serving_run_took_over_stay(self, store: Store, database: Database) -> None:
-        """They are what `tuner explain` tells of it, and what the next search starts from."""
+        """`tuner explain` shows them, and the next search starts from them."""
         elsewhere = searched(store, OTHER, gives=False)
         taken_over = searched(store, gives=False)
         serves = searched(store, known=2)

@@ -1,4 +1,4 @@
-"""Answers in one file: what is written is what is read, and what is no such file is refused in a sentence."""
+"""Answers in one file: they are read as they were written, and any other file is refused in a sentence."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_same_answers_make_the_same_file(tmp_path: Path) -> None:
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_answers_that_todays_signature_does_not_describe_are_left_out_and_told(file: Path) -> None:
+def test_answers_that_todays_signature_does_not_describe_are_skipped_with_a_reason(file: Path) -> None:
     older = replace(SCALE, dims=SCALE.dims[:1])
     stored = replace(PLAIN, answer=answer(older.problem({"M": 8})))
     newer = replace(SCALE, knobs=SCALE.knobs[1:])
@@ -259,7 +259,7 @@ def test_a_document_that_nothing_can_be_read_with_is_refused(
     assert reason in str(refused.value)
 
 
-def test_who_reads_while_it_is_written_anew_reads_a_whole_one(file: Path) -> None:
+def test_a_reader_finds_a_whole_file_while_it_is_rewritten(file: Path) -> None:
     bundle.write(file, "a:0", [SCALE], [PLAIN])
     many = [replace(PLAIN, id=number) for number in range(41)]
 
@@ -299,7 +299,7 @@ JUNK: list[Any] = [None, True, -1, 2**63, 10**4000, 1e308, "", "nn" * 200, "\ud8
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to everything in a document."""
+    """Yield the path of each value in a document."""
     yield path
     for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         yield from places(value[key], (*path, key))

@@ -46,7 +46,7 @@ ANSWER = Answer(
 )
 SETTINGS = {"trials": 40, "space": len(SPACE), "known": 0, "default": DEFAULT.text}
 LATENCIES = {TIED: 99.8, BEST: 100.0, BEATEN: 104.0, DEFAULT: 125.0}
-DUEL = Comparison((*(config.text for config in LATENCIES), VENDOR), (((*LATENCIES.values(), 95.0)),) * 20)
+COMPARISON = Comparison((*(config.text for config in LATENCIES), VENDOR), (((*LATENCIES.values(), 95.0)),) * 20)
 
 
 def ok(config: Config, samples: int = 12) -> Measurement:
@@ -75,7 +75,7 @@ def report(
     *,
     answer: Answer = ANSWER,
     run: StoredRun = RUN,
-    comparison: Comparison | None = DUEL,
+    comparison: Comparison | None = COMPARISON,
     measurements: list[Measurement] = MEASURED,
     roofline_limits: RooflineLimits | None = None,
 ) -> Explanation:
@@ -102,7 +102,7 @@ class TestLadder:
 
     def test_slowdowns_are_against_the_answer_round_by_round(self) -> None:
         drifting = Comparison(
-            DUEL.contenders, tuple(tuple(us * drift for us in DUEL.rounds[0]) for drift in range(1, 21))
+            COMPARISON.contenders, tuple(tuple(us * drift for us in COMPARISON.rounds[0]) for drift in range(1, 21))
         )
         (default,) = (c for c in report(comparison=drifting).ladder if "default" in c.roles)
         assert default.interval_us[0] < default.latency_us < default.interval_us[1]
@@ -206,11 +206,11 @@ class TestCard:
             CardState(1740, None, 55, None, (), (4711,)),
             CardState(),
         )
-        watched = replace(DUEL, states=states)
+        watched = replace(COMPARISON, states=states)
         assert report(comparison=watched).card == CardRange(3, (1740, 1755), 55, 590.5, ("power_cap",), ("contended",))
 
     def test_what_no_library_would_say_stays_open(self) -> None:
-        watched = replace(DUEL, states=(CardState(),))
+        watched = replace(COMPARISON, states=(CardState(),))
         assert report(comparison=watched).card == CardRange(1, None, None, None, (), ())
 
     def test_unwatched_there_is_none(self) -> None:

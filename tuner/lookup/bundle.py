@@ -1,11 +1,11 @@
-"""Answers as one document: what `tuner export` writes, `TUNER_SNAPSHOT` names, and `GET /table` sends.
+"""Answers as one document, a bundle: `tuner export` writes it, `TUNER_SNAPSHOT` names it, `GET /table` sends it.
 
     {"sha256": "...", "format": 1, "snapshot": "...", "signatures": [...], "devices": [...], "answers": [...]}
 
-It carries the signatures that read its answers, so that it serves kernels whose code is not there. The hash is of the
-bytes that follow it: a document that was cut off, edited or laid out anew is refused. It protects against accidents,
-not against whoever can write the file, so nothing in it is believed either (see `portable`). A file is compressed
-where its name ends in .gz, and takes its name only when it is whole and was read back.
+It has the signatures of its answers, so that it serves kernels whose code is not installed. The hash is of the bytes
+that follow it: a document that was cut off, edited or formatted anew is refused. The hash protects against accidents,
+not against an author, so the content is read strictly (see `records.codec`). A file is compressed if its name ends in
+.gz, and takes its name only when it is whole and was read back.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tuner.records.signatures import signature_from_json
 
 FORMAT = 1
 MOST_BYTES = 256 << 20
-"""Of a document, compressed or not: some 200,000 answers."""
+"""Size limit of a document, compressed or not: some 200,000 answers."""
 BEGINS = b'{"sha256":'
-"""The first bytes of a document, which no other format has."""
+"""First bytes of a document, which no other format has."""
 _HEAD = BEGINS + b'"%b",'
 _COMPRESSION = 6
 """Level of gzip."""
@@ -42,19 +42,19 @@ _HEAD_BYTES = len(_HEAD % (b"0" * 64))
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a document holds."""
+    """The content of a document."""
 
     snapshot: str
-    """Id of the state of the store that it was made from."""
+    """Name of the store's state that it was made from."""
     signatures: Mapping[str, Signature]
     """By op."""
     answers: tuple[StoredAnswer, ...]
     transfers: tuple[Transfer, ...]
-    """What their configs lost on each other's problems."""
+    """Transfer losses between the answers."""
     skipped: tuple[str, ...]
-    """Why answers that are in the document are not among `answers`, one reason for each."""
+    """The reason for each answer of the document that is not among `answers`."""
     sha256: str
-    """Of its content: two of the same hash hold the same."""
+    """Hash of the content."""
 
 
 def packed(
@@ -64,7 +64,7 @@ def packed(
     transfers: Iterable[Transfer] = (),
     **more: str,
 ) -> bytes:
-    """The document of these answers, each of an op among `signatures`; `more` are fields that are only told."""
+    """Return the document of these answers, whose ops are among `signatures`; readers ignore the fields of `more`."""
     places: dict[Device, int] = {}
     records = [answer_to_json(stored, places.setdefault(stored.provenance.device, len(places))) for stored in answers]
     content = {
@@ -81,10 +81,10 @@ def packed(
 
 
 def unpacked(data: bytes, origin: str) -> Bundle:
-    """What a document says; `origin` names it in errors. Answers that make no sense are skipped, with reasons.
+    """Return the content of a document; `origin` names it in errors. Invalid answers are skipped, with reasons.
 
     Raises:
-        BadBundle: it is too large, cut off, altered, of a newer format, or none of ours.
+        BadBundle: It is too large, cut off, altered, of a newer format, or no bundle.
     """
     data = _uncompressed(data, origin)
     document = _parsed(data, origin)
@@ -96,10 +96,10 @@ def unpacked(data: bytes, origin: str) -> Bundle:
 
 
 def read(file: Path) -> Bundle:
-    """What a file holds.
+    """Return the content of a file.
 
     Raises:
-        BadBundle: as `unpacked`; it is not there too.
+        BadBundle: As for `unpacked`, or the file cannot be read.
     """
     try:
         with file.open("rb") as opened:
@@ -116,11 +116,11 @@ def write(
     answers: Iterable[StoredAnswer],
     transfers: Iterable[Transfer] = (),
 ) -> Bundle:
-    """Writes a file in one step, in place of what has its name, and returns what can be read from it.
+    """Write a file in one step, in place of a file of that name, and return the content that was read back.
 
     Raises:
-        BadBundle: it would be too large to be read.
-        UsageError: it cannot be written.
+        BadBundle: It would be too large to be read.
+        UsageError: It cannot be written.
     """
     data = packed(snapshot, signatures, answers, transfers)
     if file.suffix == ".gz":
@@ -162,7 +162,7 @@ def _parsed(data: bytes, origin: str) -> dict[str, Any]:
 
 
 def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON's")
+    raise ValueError(f"{constant} is no number in JSON")
 
 
 def _check_hash(data: bytes, origin: str) -> None:

@@ -41,7 +41,7 @@ class Device:
 
     @property
     def is_described(self) -> bool:
-        """Whether more than the name is known."""
+        """True if more than the name is known."""
         return self.sm_count > 0
 
     def is_same_card(self, other: Device) -> bool:
@@ -111,7 +111,7 @@ class RooflineLimits:
     """Latency of an empty kernel in us, by policy text."""
 
     def roofline_us(self, problem: Problem, flops: int, bytes: int) -> float:
-        """Return the shortest time that a problem of so many operations and bytes can take on the card, in us."""
+        """Return the shortest time, in us, that `flops` operations and `bytes` moved can take on the card."""
         rate = self.tflops.get(self.arithmetic(problem))
         compute = 0.0 if rate is None else flops / rate / 1e6
         return max(compute, bytes / self.copy_gb_per_s / 1e3)

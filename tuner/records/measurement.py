@@ -41,7 +41,7 @@ class Outcome(StrEnum):
 
     @property
     def permanent(self) -> bool:
-        """Whether another try would end in the same way."""
+        """True if another try would end in the same way."""
         return self not in (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
 
 
@@ -85,7 +85,7 @@ class Measurement:
 
     @property
     def looked_at(self) -> bool:
-        """Whether it has only the samples of the first look, since it was far slower than the best."""
+        """True if it has only the samples of the first look, since it was far slower than the best."""
         return self.ok and len(self.samples) < FEWEST_SAMPLES and self.latency_us < SLOW_US
 
 

@@ -84,7 +84,7 @@ class JsonObject:
         return low, high
 
     def items(self, name: str, exactly: int | None = None) -> list[Any]:
-        """Return a list, of `exactly` so many items if given."""
+        """Return a list, with `exactly` that number of items if given."""
         value = self._value(name)
         if not isinstance(value, list) or len(value) > _LONGEST_LIST or exactly not in (None, len(value)):
             raise self._refusal(name, "a list" if exactly is None else f"a list of {exactly}")
