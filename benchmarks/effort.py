@@ -1,4 +1,4 @@
-"""What `--effort` costs and finds, on the recorded spaces: every search of `tuner search`, without a card.
+"""Trials and results of each `--effort`, by searching the recorded spaces. Needs no GPU.
 
 python benchmarks/effort.py --seeds 20
 """
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tuner import recorded
-from tuner.cli.effort import EFFORTS
 from tuner.recorded import RecordedMeasurer
 from tuner.search import Budget, search
+from tuner.tuning.effort import EFFORTS
 
 
 def ended(space: recorded.RecordedSpace, default: bool, budget: Budget, seeds: int) -> Iterator[tuple[int, float]]:
-    """Of every seed: configs tried, and the share of the optimum's speed."""
+    """Yield for each seed the number of configs tried and the share of the optimum's speed."""
     configs = [measurement.config for measurement in space.measurements]
     optimum = min(measurement.latency_us for measurement in space.measurements if measurement.ok)
     for seed in range(seeds):
@@ -27,21 +27,21 @@ def ended(space: recorded.RecordedSpace, default: bool, budget: Budget, seeds: i
 
 
 def main() -> None:
-    """Prints a table for docs/studies/samplers.md."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     seeds = parser.parse_args().seeds
     efforts = {name: budget for name, budget in EFFORTS.items() if name != "exhaustive"}
-    efforts["200, come what may"] = replace(efforts["normal"], min_improvement_probability=None)
+    efforts["200 trials"] = replace(efforts["normal"], min_improvement_probability=None)
     spaces = [recorded.load(name) for name in recorded.names()]
-    print("| | effort | tried | share, mean | 10th percentile | worst |\n|---|---|---|---|---|---|")
+    print("| start | effort | tried | share, mean | 10th percentile | worst |\n|---|---|---|---|---|---|")
     for default in (True, False):
         for name, budget in efforts.items():
             runs = [run for space in spaces for run in ended(space, default, budget, seeds)]
             shares = sorted(share for _, share in runs)
             tried = sum(count for count, _ in runs) / len(runs)
             mean, tenth = sum(shares) / len(shares), shares[(len(shares) - 1) // 10]
-            head = "default first" if default else "sampler alone"
+            head = "default first" if default else "without default"
             print(f"| {head} | {name} | {tried:.0f} | {mean:.4f} | {tenth:.4f} | {shares[0]:.4f} |", flush=True)
 
 

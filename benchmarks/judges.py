@@ -1,11 +1,8 @@
-"""Our samplers beside Kernel Tuner's strategies in its simulation mode, on the same files.
+"""Samplers compared with Kernel Tuner's strategies in its simulation mode: a table of docs/studies/samplers.md.
 
-A table of docs/studies/samplers.md.
-
-Judged on the recorded spaces and on files of others, such as the benchmark hub's
-(https://github.com/AutoTuningAssociation/benchmark_hub). All are written as Kernel Tuner caches that both sides read,
-and configs that fail are in both sides' spaces. Kernel Tuner has one config on its way, ours eight. Run again, it goes
-on from what `--out` holds.
+Both sides read the same Kernel Tuner caches: the recorded spaces, and files such as those of the benchmark hub
+(https://github.com/AutoTuningAssociation/benchmark_hub). Configs that fail are included. Kernel Tuner runs one config
+at a time, the package's samplers eight. A second run continues from the scores in `--out`.
 
     pip install --group judges
     python benchmarks/judges.py HUB/cachefiles/convolution_milo/A100.json.gz ... --seeds 20 --out judges.json
@@ -51,7 +48,7 @@ STRATEGIES = (
 
 
 def theirs(space: ReplaySpace, strategy: str, *, seeds: int, folder: Path) -> Score:
-    """What a strategy of Kernel Tuner finds at its own defaults. A config counts when it is first measured."""
+    """Return the score of a Kernel Tuner strategy with its defaults. A config counts when it is first measured."""
     file = folder / f"{space.name}.json"
     latencies = {tuple(m.config.values()): m.latency_us for m in space.measurements}
     optimum = min(latencies.values())
@@ -67,7 +64,7 @@ def theirs(space: ReplaySpace, strategy: str, *, seeds: int, folder: Path) -> Sc
 
 
 def _tuned(file: Path, strategy: str, seed: int) -> list[dict[str, Any]]:
-    """As `kernel_tuner.tune_cache`, which would tell the strategy beforehand which configs fail."""
+    """Return the strategy's results. `kernel_tuner.tune_cache` would reveal beforehand which configs fail."""
     cache = json.loads(file.read_text())
     there = {tuple(entry[name] for name in cache["tune_params_keys"]) for entry in cache["cache"].values()}
     with (
@@ -89,7 +86,7 @@ def _tuned(file: Path, strategy: str, seed: int) -> list[dict[str, Any]]:
 
 
 def judge(space: ReplaySpace, name: str, *, seeds: int, folder: Path) -> Score:
-    """A sampler of ours or a strategy of theirs, on the cache of the space that `write` made."""
+    """Return the score of a sampler or a Kernel Tuner strategy on the cache that `write` made of the space."""
     if name in SAMPLERS:
         return ours(ReplaySpace(space.name, measurements.load(folder / f"{space.name}.json")), name, seeds=seeds)
     return theirs(space, name, seeds=seeds, folder=folder)
@@ -105,12 +102,13 @@ def _spaces(files: list[Path]) -> list[ReplaySpace]:
 
 
 def write(space: ReplaySpace, folder: Path) -> None:
-    """Medians alone, so that both sides mean the same by the time of a config."""
+    """Write a space as a Kernel Tuner cache, with one median for each config, so that both sides read the same."""
     medians = [m if not m.ok else replace(m, samples=(m.latency_us,)) for m in space.measurements]
     (folder / f"{space.name}.json").write_text(to_cache(medians, "kernel", (1,), "a card"))
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description="Our samplers beside Kernel Tuner's strategies, as Markdown.")
     parser.add_argument("files", nargs="*", type=Path, help="spaces that others measured, beside the recorded ones")
     parser.add_argument("--names", default=",".join(("gp", "tpe", "random", *STRATEGIES)))
@@ -124,7 +122,7 @@ def main() -> None:
             write(space, Path(folder))
         run = partial(judge, seeds=given.seeds, folder=Path(folder))
         scores = judged(spaces, given.names.split(","), run, given.out, f"{given.seeds} seeds", given.jobs)
-    print(gap_table(scores, AT[1:]))  # before that, some seed found nothing that runs
+    print(gap_table(scores, AT[1:]))  # at ten evaluations, no config had run for some seeds
 
 
 if __name__ == "__main__":

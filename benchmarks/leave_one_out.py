@@ -1,4 +1,7 @@
-"""Every tuned problem answered as if it were absent, and what such an answer costs. Pure: judges what was measured."""
+"""Leave-one-out assessment of neighbour answers: each tuned problem is answered as if its own answer were absent.
+
+Pure functions over measurements.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ from tuner.lookup.query import Query
 from tuner.lookup.table import Table
 from tuner.records import Interval, StoredAnswer, Transfer
 
-LOSS_BAR, SLOWER_BAR = 0.03, 0.02
-"""Of all neighbour answers: geometric mean of what they lose, and share that is slower than the default."""
+MAX_LOSS, MAX_SLOWER = 0.03, 0.02
+"""Limits over all neighbour answers: geometric mean of the transfer loss, and share slower than the default."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """Another problem's config on this one. Ratios are latencies: above 1, it is slower."""
+    """The config of another problem's answer, measured on this problem. Ratios are of latencies: above 1 is slower."""
 
     answer: int
     distance: float
     valid: bool
     slowdown: float | None = None
-    """Over the problem's own answer; None where it failed, or was not valid."""
+    """Latency over that of the problem's own answer; None if the config failed or is not valid."""
     interval: Interval | None = None
     over_default: float | None = None
     over_default_interval: Interval | None = None
@@ -32,37 +35,38 @@ class Tried:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Tried:
+        """Return the value of which `asdict` went through JSON."""
         intervals = {name: document[name] and tuple(document[name]) for name in ("interval", "over_default_interval")}
         return Tried(**{**document, **intervals})
 
 
 @dataclass(frozen=True)
-class Row:
-    """One problem."""
+class LeftOut:
+    """One problem with the configs that were tried on it."""
 
     key: list[int]
     problem: str
     default: float | None
-    """The default's latency over the answer's."""
+    """Default's latency over the answer's; None if the default did not run."""
     tried: tuple[Tried, ...]
     rounds: int = 0
     marks: tuple[str, ...] = ()
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` gives the row back."""
+        """Return plain values, which `from_json` reads."""
         return asdict(self)
 
     @staticmethod
-    def from_json(document: Mapping[str, Any]) -> Row:
-        """The row that `as_json` wrote."""
+    def from_json(document: Mapping[str, Any]) -> LeftOut:
+        """Return the problem that `as_json` wrote."""
         tried = tuple(Tried.from_json(one) for one in document["tried"])
-        return Row(**{**document, "tried": tried, "marks": tuple(document["marks"])})
+        return LeftOut(**{**document, "tried": tried, "marks": tuple(document["marks"])})
 
 
-def transfers(rows: Iterable[Row]) -> list[Transfer]:
-    """What the rows say, as the rule reads it."""
-    tries = [(row, tried) for row in rows for tried in row.tried if tried.valid]
+def transfers(problems: Iterable[LeftOut]) -> list[Transfer]:
+    """Return the measured transfers, as a lookup reads them."""
+    tries = [(row, tried) for row in problems for tried in row.tried if tried.valid]
     return [
         Transfer(number, tried.answer, row.key[0], tried.distance, inf if tried.slowdown is None else tried.slowdown)
         for number, (row, tried) in enumerate(tries)
@@ -71,27 +75,28 @@ def transfers(rows: Iterable[Row]) -> list[Transfer]:
 
 @dataclass(frozen=True)
 class Judged:
-    """What would have been served for a problem that is left out, and what it costs."""
+    """The config served for a problem that is left out, and its transfer loss."""
 
     problem: str
     neighbour: str
     expected_loss: float | None
-    """None: the nearest within reach, which the rule does not serve."""
+    """Expected transfer loss; None if the lookup does not serve this config."""
     slowdown: float
     over_default: float | None
     slower: bool
-    """Than the default, beyond doubt."""
+    """Whether it is shown to be slower than the default."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Over all problems left out."""
+class Assessment:
+    """The result over all problems."""
 
     problems: int
     served: list[Judged] = field(default_factory=list)
     refused: list[Judged] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
+        """Return plain values, with figures over all answers."""
         return {
             "problems": self.problems,
             "served": _figures(self.served),
@@ -101,9 +106,9 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether the bars are met."""
-        told = _figures(self.served)
-        return not self.served or (told["loss"] <= LOSS_BAR and told["slower"] < SLOWER_BAR)
+        """Whether loss and slower share are within their limits."""
+        figures = _figures(self.served)
+        return not self.served or (figures["loss"] <= MAX_LOSS and figures["slower"] < MAX_SLOWER)
 
 
 def _figures(judged: Sequence[Judged]) -> dict[str, Any]:
@@ -118,34 +123,37 @@ def _figures(judged: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def judge(rows: Sequence[Row], answers: Mapping[int, StoredAnswer], asked: Callable[[StoredAnswer], Query]) -> Verdict:
-    """Answers the problem of every row as if it were absent.
+def assess(
+    problems: Sequence[LeftOut], answers: Mapping[int, StoredAnswer], query: Callable[[StoredAnswer], Query]
+) -> Assessment:
+    """Answer each problem as if its own answer were absent.
 
     Args:
-        answers: all of them, by id.
-        asked: the question to which an answer for its own problem is exact.
+        problems: measured configs of each problem.
+        answers: all stored answers by id.
+        query: returns the query that an answer matches exactly.
     """
-    known = transfers(rows)
-    verdict = Verdict(len(answers))
-    for row in rows:
+    known = transfers(problems)
+    assessment = Assessment(len(answers))
+    for row in problems:
         own, valid = answers[row.key[0]], {tried.answer: tried for tried in row.tried if tried.valid}
         others = [stored for stored in answers.values() if stored.id != own.id]
-        told = [transfer for transfer in known if own.id not in (transfer.from_answer, transfer.to_answer)]
-        found = Table(own.provenance.device.id, others, told).find(asked(own), _among(valid))
+        others_transfers = [transfer for transfer in known if own.id not in (transfer.from_answer, transfer.to_answer)]
+        found = Table(own.provenance.device.id, others, others_transfers).find(query(own), _among(valid))
         if found.neighbour is not None and found.stored is not None:
             expected = found.neighbour.expected_loss
-            verdict.served.append(_judged(row, valid[found.stored.id], answers, expected))
+            assessment.served.append(_judged(row, valid[found.stored.id], answers, expected))
         elif valid:
             nearest = min(valid.values(), key=lambda tried: (tried.distance, tried.answer))
-            verdict.refused.append(_judged(row, nearest, answers, None))
-    return verdict
+            assessment.refused.append(_judged(row, nearest, answers, None))
+    return assessment
 
 
 def _among(valid: Container[int]) -> Callable[[StoredAnswer], bool]:
     return lambda stored: stored.id in valid
 
 
-def _judged(row: Row, tried: Tried, answers: Mapping[int, StoredAnswer], expected: float | None) -> Judged:
+def _judged(row: LeftOut, tried: Tried, answers: Mapping[int, StoredAnswer], expected: float | None) -> Judged:
     slower = tried.slowdown is None or (tried.over_default_interval is not None and tried.over_default_interval[0] > 1)
     return Judged(
         row.problem,
@@ -157,21 +165,23 @@ def _judged(row: Row, tried: Tried, answers: Mapping[int, StoredAnswer], expecte
     )
 
 
-def report(verdict: Verdict) -> Iterator[str]:
-    """For a reader."""
-    for name, judged in (("served", verdict.served), ("refused", verdict.refused)):
+def report(assessment: Assessment) -> Iterator[str]:
+    """Yield the lines of a report."""
+    for name, judged in (("served", assessment.served), ("refused", assessment.refused)):
         for one in sorted(judged, key=lambda one: one.problem):
             expected = "" if one.expected_loss is None else f", {100 * one.expected_loss:.1f} % expected"
             default = "" if one.over_default is None else f", {one.over_default:.3f} of the default's time"
             slower = " SLOWER" if one.slower else ""
             lost = f"loses {100 * (one.slowdown - 1):.1f} %{expected}{default}{slower}"
             yield f"{name:8} {one.problem} <- {one.neighbour}: {lost}"
-    for name, judged in (("neighbour answers", verdict.served), ("any nearest", [*verdict.served, *verdict.refused])):
-        told = _figures(judged)
+    for name, judged in (
+        ("neighbour answers", assessment.served),
+        ("any nearest", [*assessment.served, *assessment.refused]),
+    ):
+        figures = _figures(judged)
         if judged:
-            yield (
-                f"{name}: {len(judged)} of {verdict.problems} problems; "
-                f"geometric-mean loss {100 * told['loss']:.2f} %; slower than the default {100 * told['slower']:.1f} %"
-            )
-    if not verdict.served:
-        yield "no problem would be answered by a neighbour"
+            loss, slower = 100 * figures["loss"], 100 * figures["slower"]
+            counts = f"{name}: {len(judged)} of {assessment.problems} problems"
+            yield f"{counts}; geometric-mean loss {loss:.2f} %; slower than the default {slower:.1f} %"
+    if not assessment.served:
+        yield "no problem is answered by a neighbour"

@@ -1,8 +1,8 @@
-"""What trying the winners of near problems first is worth, told from the searches a database holds. Needs no GPU.
+"""Gain from measuring the winners of near problems first, by replaying the searches of a database. Needs no GPU.
 
-Every search is run again on what it measured: the default first, then its trials in their order; and the same with what
-won up to four near problems between the two. A winner that the search did not measure takes its turn and finds nothing,
-so what is shown is the least that it is worth.
+Each search is replayed twice: the default, then its trials in their order; and the default, the winners of up to four
+near problems, then its trials. A winner that the search did not measure counts as a failed trial, so the result is a
+lower limit of the gain.
 
     python benchmarks/warm_start.py --db tuner.db
 """
@@ -18,16 +18,17 @@ from tuner.records import StoredAnswer, StoredRun
 from tuner.tuning.winners import Winner, promising
 
 AT = (5, 10, 25, 50, 100)
+"""Numbers of configs after which shares are printed."""
 
 
 def shares(order: Iterable[Config], latencies: Mapping[Config, float]) -> list[float]:
-    """Of the optimum's speed, after so many configs as `AT` says."""
+    """Return the share of the optimum's speed after each number of configs in `AT`."""
     tried = [latencies.get(config, float("inf")) for config in order]
     return [min(latencies.values()) / min(tried[:count]) for count in AT]
 
 
 def compared(store: Store, stored: StoredAnswer, run: StoredRun, answers: Sequence[StoredAnswer]) -> list[list[float]]:
-    """The shares of one search without winners, and with them; [] where its default did not run."""
+    """Return the shares of one search without winners and with them; [] if its default did not run."""
     latencies = {measurement.config: measurement.latency_us for measurement in store.known_to(run)}
     default = next((config for config in latencies if config.text == run.settings["default"]), None)
     if default is None:
@@ -42,16 +43,16 @@ def compared(store: Store, stored: StoredAnswer, run: StoredRun, answers: Sequen
 
 
 def row(name: str, values: Sequence[Sequence[float]]) -> str:
-    """Mean and 10th percentile at each count."""
+    """Return a line with mean and 10th percentile at each number of configs."""
     columns = [sorted(column) for column in zip(*values, strict=True)]
     cells = [f"{sum(column) / len(column):.3f} / {column[(len(column) - 1) // 10]:.3f}" for column in columns]
     return f"{name:30} {'  '.join(cells)}"
 
 
 def main() -> None:
-    """Prints one table an op: all searches, and those whose default was not the answer."""
+    """Print a table for each op: of all searches, and of those whose answer is not the default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--db", help="file or URL; else the usual one")
+    parser.add_argument("--db", help="file or URL; default: that of tuner")
     arguments = parser.parse_args()
     store = Store.open(database_at(arguments.db) if arguments.db else default_database(), create=False)
     everything = [stored for stored in store.answers() if stored.provenance.recorded is None]

@@ -1,4 +1,4 @@
-"""The model behind the default sampler: what it knows of configs it has not seen, and that its work is bounded."""
+"""The model behind the default sampler: its predictions for untried configs, and the limits of its work."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ def _far(config: tuple[Value, ...]) -> float:
     return log(1 + sum((float(value) - 2.3) ** 2 for value in config))
 
 
-def _run(model: GaussianProcess, space: Sequence[tuple[Value, ...]], trials: int, on_the_way: int = 8) -> list[int]:
-    asked: list[int] = []
-    for told in range(-on_the_way, trials):
-        if told >= 0:
-            model.tell(asked[told], _far(space[asked[told]]))
-        if len(asked) < trials:
-            asked.append(model.propose())
-            model.start(asked[-1])
-    return asked
+def _run(model: GaussianProcess, space: Sequence[tuple[Value, ...]], trials: int, running: int = 8) -> list[int]:
+    """Return the proposals of a run with several configs running at once."""
+    proposed: list[int] = []
+    for ended in range(-running, trials):
+        if ended >= 0:
+            model.tell(proposed[ended], _far(space[proposed[ended]]))
+        if len(proposed) < trials:
+            proposed.append(model.propose())
+            model.start(proposed[-1])
+    return proposed
 
 
 def test_nothing_is_proposed_twice_until_nothing_is_left() -> None:
@@ -46,7 +47,7 @@ def test_the_best_of_18000_is_found_within_60() -> None:
 
 
 def test_a_batch_spreads() -> None:
-    """With nothing told between them, sixteen proposals try most choices of every knob."""
+    """Sixteen proposals without a result between them try most choices of each knob."""
     model = GaussianProcess(zip(*GRID, strict=True), seed=0)
     for number in np.random.default_rng(0).choice(len(GRID), 12, replace=False).tolist():
         model.tell(number, _far(GRID[number]))
@@ -72,26 +73,26 @@ def test_strings_have_no_order() -> None:
     assert {letter for letter, _ in proposed} == {"b"}
 
 
-@pytest.mark.parametrize("told", [inf, 0.0])
-def test_all_the_same_is_no_obstacle(told: float) -> None:
-    """All fail, or all are as fast."""
+@pytest.mark.parametrize("log_latency", [inf, 0.0])
+def test_equal_results_are_no_obstacle(log_latency: float) -> None:
+    """All configs fail, or all are as fast."""
     model = GaussianProcess(zip(*GRID, strict=True), seed=0)
     for _ in range(40):
         config = model.propose()
         model.start(config)
-        model.tell(config, told)
+        model.tell(config, log_latency)
 
 
-def test_hope_goes_when_the_best_is_found_and_not_while_nothing_is_known() -> None:
+def test_the_improvement_probability_falls_once_the_best_is_found() -> None:
     model = GaussianProcess(zip(*GRID, strict=True), seed=0)
     assert model.improvement_probability == 1.0
-    asked = _run(model, GRID, 40)
-    assert GRID.index((2, 2, 2, 2, 2, 2)) in asked
+    taken = _run(model, GRID, 40)
+    assert GRID.index((2, 2, 2, 2, 2, 2)) in taken
     while model.improvement_probability > 0.02:
-        asked.append(model.propose())
-        model.start(asked[-1])
-        model.tell(asked[-1], _far(GRID[asked[-1]]))
-        assert len(asked) < 150
+        taken.append(model.propose())
+        model.start(taken[-1])
+        model.tell(taken[-1], _far(GRID[taken[-1]]))
+        assert len(taken) < 150
     failing = GaussianProcess(zip(*GRID, strict=True), seed=0)
     for _ in range(60):
         config = failing.propose()
@@ -100,8 +101,8 @@ def test_hope_goes_when_the_best_is_found_and_not_while_nothing_is_known() -> No
     assert failing.improvement_probability > 0.3
 
 
-def _until_sure(space: Sequence[tuple[Value, ...]], min_improvement_probability: float) -> list[tuple[Value, ...]]:
-    """What is taken until the chance of anything better is below 0.02."""
+def _until_converged(space: Sequence[tuple[Value, ...]], min_improvement_probability: float) -> list[tuple[Value, ...]]:
+    """Return the configs taken until the improvement probability is below 0.02."""
     model = GaussianProcess(zip(*space, strict=True), seed=0, min_improvement_probability=min_improvement_probability)
     taken: list[int] = []
     while model.improvement_probability >= 0.02:
@@ -113,57 +114,57 @@ def _until_sure(space: Sequence[tuple[Value, ...]], min_improvement_probability:
 
 
 def _least_taken(space: Sequence[tuple[Value, ...]], taken: Sequence[tuple[Value, ...]]) -> int:
-    """How often the choice was that was taken least."""
+    """Return the number of times that the least taken choice was taken."""
     knobs = range(len(space[0]))
     return min(sum(config[knob] == choice for config in taken) for knob in knobs for choice in {c[knob] for c in space})
 
 
-def test_before_hope_goes_every_choice_of_a_knob_has_its_turn() -> None:
-    assert _least_taken(GRID, _until_sure(GRID, min_improvement_probability=0.0)) < 3
-    assert _least_taken(GRID, _until_sure(GRID, min_improvement_probability=0.02)) == 3
+def test_every_choice_of_a_knob_is_taken_before_convergence() -> None:
+    assert _least_taken(GRID, _until_converged(GRID, min_improvement_probability=0.0)) < 3
+    assert _least_taken(GRID, _until_converged(GRID, min_improvement_probability=0.02)) == 3
 
 
-def test_a_neglected_choice_that_surprises_gives_hope_again() -> None:
+def test_a_neglected_choice_that_is_faster_resets_the_improvement_probability() -> None:
     model = GaussianProcess(zip(*GRID, strict=True), seed=0, min_improvement_probability=0.02)
     best = inf
-    on_the_way: list[int] = []
+    running: list[int] = []
     while model.improvement_probability >= 0.02:
-        on_the_way.append(model.propose())
-        model.start(on_the_way[-1])
-        if len(on_the_way) > 8:
-            best = min(best, _far(GRID[told := on_the_way.pop(0)]))
-            model.tell(told, _far(GRID[told]))
-    turn = on_the_way.pop(-2)  # the last that was taken for its choice, before it was seen that none is left
-    for number in on_the_way:
+        running.append(model.propose())
+        model.start(running[-1])
+        if len(running) > 8:
+            best = min(best, _far(GRID[ended := running.pop(0)]))
+            model.tell(ended, _far(GRID[ended]))
+    neglected = running.pop(-2)  # the last config that was proposed for a neglected choice
+    for number in running:
         best = min(best, _far(GRID[number]))
         model.tell(number, _far(GRID[number]))
     assert model.improvement_probability < 0.02
-    model.tell(turn, best - 0.1)
+    model.tell(neglected, best - 0.1)
     assert model.improvement_probability == 1.0
 
 
-def test_a_choice_that_few_of_many_configs_have_is_not_overlooked() -> None:
-    """Of 18,003 it looks at some 2,000 at a time; and what there are but two of is taken twice."""
+def test_a_rare_choice_is_taken_too() -> None:
+    """It considers some 2,000 of 18,003 configs at a time; a choice of only two configs is taken twice."""
     few: list[tuple[Value, ...]] = [(99, *config[1:]) for config in GRID[-3:]]
     seldom: list[tuple[Value, ...]] = [(1, 99, *config[2:]) for config in GRID[:2]]
-    taken = _until_sure([*GRID, *few, *seldom], min_improvement_probability=0.02)
+    taken = _until_converged([*GRID, *few, *seldom], min_improvement_probability=0.02)
     assert {*few, *seldom} <= {*taken}
 
 
-def test_a_knob_of_many_choices_does_not_keep_hope_alive() -> None:
-    """Each of a hundred thrice would take longer than anybody waits."""
+def test_a_knob_of_many_choices_does_not_delay_convergence() -> None:
+    """Three trials of each of a hundred choices would take too long."""
     space: list[tuple[Value, ...]] = list(product(range(100), range(6)))
-    assert len(_until_sure(space, min_improvement_probability=0.02)) < 100
+    assert len(_until_converged(space, min_improvement_probability=0.02)) < 100
 
 
-def test_two_told_the_same_propose_the_same() -> None:
+def test_the_same_seed_and_results_give_the_same_proposals() -> None:
     first, second, third = (_run(GaussianProcess(zip(*GRID, strict=True), seed), GRID, 40) for seed in (1, 1, 2))
     assert first == second
     assert first != third
 
 
-def test_it_leaves_the_cores_to_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a thread a core, each of its calls would wait until every thread had one."""
+def test_linear_algebra_uses_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compilers use the other cores, and a call with a thread for each core would wait for all of them."""
     seen: set[int] = set()
     inverse = np.linalg.inv
 
@@ -178,7 +179,7 @@ def test_it_leaves_the_cores_to_the_compilers(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_work_and_memory_stay_flat() -> None:
-    """Of 4,000 trials the last thousand takes no longer than the second, and the matrices stay as they are."""
+    """Of 4,000 trials the last thousand takes no longer than the second, and no matrix grows."""
 
     def growth() -> float:
         model = GaussianProcess(zip(*GRID, strict=True), seed=0)
@@ -193,4 +194,4 @@ def test_work_and_memory_stay_flat() -> None:
         assert max(np.size(value) for value in vars(model._posterior).values()) < 500_000
         return seconds[3] / seconds[1]
 
-    assert any(growth() < 1.5 for _ in range(3))  # others have the cores at times; work that grows gives 2.3
+    assert any(growth() < 1.5 for _ in range(3))  # other processes share the cores; growing work gives 2.3

@@ -1,4 +1,4 @@
-"""What the proposer promises whatever the sampler is."""
+"""The contract of the proposer with each sampler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.search import SAMPLERS
 from tuner.search.proposer import Proposer
 
 SPARSE = [config for config in SPACE if (config["A"] * config["B"]) % 3 != 1 and config["num_warps"] != 2]
-"""A third of the combinations, in no pattern that a knob could tell."""
+"""A third of the combinations, in no pattern of a single knob."""
 
 
 def _ok(config: Config) -> Measurement:
@@ -33,7 +33,7 @@ class TestProposerContract:
         assert sorted(proposed, key=SPARSE.index) == SPARSE
         assert not proposer.unseen
 
-    def test_a_batch_may_be_on_its_way(self, sampler: str) -> None:
+    def test_a_batch_may_run_at_once(self, sampler: str) -> None:
         proposer = Proposer(SPARSE, sampler, seed=0)
         batch = [proposer.ask() for _ in range(8)]
         assert len(set(batch)) == 8
@@ -41,7 +41,7 @@ class TestProposerContract:
             assert config is not None
             proposer.tell(_ok(config))
 
-    def test_failures_are_told_and_not_proposed_again(self, sampler: str) -> None:
+    def test_a_failed_config_is_not_proposed_again(self, sampler: str) -> None:
         proposer = Proposer(SPARSE, sampler, seed=0)
         for _ in range(12):
             config = proposer.ask()
@@ -49,13 +49,13 @@ class TestProposerContract:
             proposer.tell(Measurement(config, Outcome.CRASHED))
             assert config not in proposer.unseen
 
-    def test_a_config_can_be_taken_out_of_turn(self, sampler: str) -> None:
+    def test_the_caller_may_choose_a_config(self, sampler: str) -> None:
         proposer = Proposer(SPACE, sampler, seed=0)
         assert proposer.take(DEFAULT) == DEFAULT
         assert DEFAULT not in proposer.unseen
         proposer.tell(_ok(DEFAULT))
 
-    def test_what_is_known_is_not_proposed(self, sampler: str) -> None:
+    def test_a_known_config_is_not_proposed(self, sampler: str) -> None:
         known = [_ok(config) for config in SPACE[:20]] + [Measurement(SPACE[20], Outcome.CRASHED)]
         proposer = Proposer(SPACE, sampler, seed=0, known=known)
         assert list(proposer.unseen) == SPACE[21:]
@@ -81,20 +81,20 @@ def test_the_grid_goes_in_order() -> None:
 
 @pytest.mark.parametrize("guided", ["gp", "tpe"])
 def test_known_results_guide(guided: str) -> None:
-    """Told that B = 3 is where it is fast, it proposes B = 3 more often than one time in four."""
+    """With results that are fast at B = 3, it proposes B = 3 more often than one time in four."""
     known = [_ok(config) for config in SPACE if config["num_warps"] == 1]
     proposer = Proposer(SPACE, guided, seed=0, known=known)
     proposed = [proposer.ask() for _ in range(8)]
     assert sum(config["B"] == 3 for config in proposed if config is not None) >= 4
 
 
-def test_the_default_goes_straight_to_the_best_of_a_bowl() -> None:
-    """Told half of the bowl, it names the best of all 60 at once."""
+def test_the_default_sampler_proposes_the_best_of_a_bowl() -> None:
+    """With half of the bowl known, its next proposal is the best of all 60."""
     known = [_ok(config) for config in SPACE[::2] if config != BEST]
     assert Proposer(SPACE, "gp", seed=0, known=known).ask() == BEST
 
 
-def test_failures_are_learnt_from() -> None:
+def test_the_default_sampler_learns_from_failures() -> None:
     """Every config with A > 4 crashes; the fastest of the others is B = 3, num_warps = 4."""
     known = [
         Measurement(config, Outcome.CRASHED) if config["A"] > 4 else _ok(config)
@@ -106,8 +106,8 @@ def test_failures_are_learnt_from() -> None:
     assert sum(config["A"] > 4 for config in proposed if config is not None) <= 2
 
 
-def test_a_taken_config_is_learnt_from() -> None:
-    """`take` asks the sampler for nothing, and what it took counts like any other."""
+def test_the_default_sampler_learns_from_a_config_that_the_caller_chose() -> None:
+    """`take` does not ask the sampler, and its results count like any other."""
     proposers = [Proposer(SPACE, "gp", seed=0) for _ in range(2)]
     for proposer in proposers:
         for config in SPACE[::3]:

@@ -1,7 +1,7 @@
-"""From rounds to an answer, on scripted rounds: clocks that drift, launches that take half or thrice their time.
+"""The verdict on scripted rounds: clocks that drift, launches that take half or three times their latency.
 
-Every card is seeded. Where a share of seeds is asserted, a long simulation (thousands of duels) stands behind the
-expected figure, and the margin is what chance does to the few that a test can afford.
+Each card has a seed. An asserted share of seeds comes from a simulation of thousands of comparisons; the margin allows
+for the noise of the few that a test runs.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def ramp(round: float) -> float:
 
 @dataclass
 class Card:
-    """Measures contenders in turn, in a new order every round, while its clock moves on with every visit."""
+    """Times contenders in turn, in a new order in each round, while its clock drifts."""
 
     seed: int
     noise: float = 0.01
     drift: Callable[[float], float] = steady
     outliers: float = 0.0
-    """Share of the visits that take `outlier` times their time."""
+    """Share of the launches that take `outlier` times their latency."""
     outlier: float = 0.5
     first: float = 1.0
-    """What the first visit of all costs, times its time."""
+    """Factor of the first launch of all."""
     first_round: float = 1.0
     shuffled: bool = True
     _rounds: list[tuple[float, ...]] = field(default_factory=list)
@@ -58,23 +58,23 @@ class Card:
         self._order = random.Random(self.seed)
 
     def compare(self, true: Mapping[Config, float], rounds: int) -> Comparison:
-        """So many more rounds, with those before."""
+        """Return all rounds, after `rounds` more."""
         draws = [random.Random(f"{self.seed} {config.text} {len(self._rounds)}") for config in true]
         for _ in range(rounds):
             columns = list(range(len(true)))
-            visits = self._order.sample(columns, len(columns)) if self.shuffled else columns
-            turn = {column: place for place, column in enumerate(visits)}
+            order = self._order.sample(columns, len(columns)) if self.shuffled else columns
+            turn = {column: place for place, column in enumerate(order)}
             self._rounds.append(
                 tuple(
-                    latency * self._visit(draws[column], turn[column], len(true))
+                    latency * self._factor(draws[column], turn[column], len(true))
                     for column, latency in enumerate(true.values())
                 )
             )
         return Comparison(tuple(config.text for config in true), tuple(self._rounds))
 
-    def _visit(self, draw: random.Random, turn: int, visits: int) -> float:
+    def _factor(self, draw: random.Random, turn: int, launches: int) -> float:
         done = len(self._rounds)
-        factor = self.drift(done + turn / visits) * exp(self.noise * draw.gauss(0, 1))
+        factor = self.drift(done + turn / launches) * exp(self.noise * draw.gauss(0, 1))
         if draw.random() < self.outliers:
             factor *= self.outlier
         if done == 0:
@@ -88,7 +88,7 @@ def compared(
     default: Config | None = DEFAULT,
     shared_bytes: Mapping[Config, int] | None = None,
 ) -> tuple[Verdict, Comparison]:
-    """A duel of as many rounds as it takes, as a search fights it."""
+    """Return the verdict and a comparison of as many rounds as a search takes."""
     verdict = None
     while wanted := rounds_wanted(verdict):
         comparison = card.compare(true, wanted)
@@ -98,14 +98,14 @@ def compared(
 
 
 def agree(one: Verdict, other: Verdict) -> bool:
-    """Whether they name the same winner, or each has the other's among its ties."""
+    """Return whether both name the same winner, or each has the other's among its ties."""
     return one.config == other.config or (
         one.config in {tie.config for tie in other.ties} and other.config in {tie.config for tie in one.ties}
     )
 
 
 def five_within_two_percent(seed: int) -> tuple[dict[Config, float], dict[Config, int]]:
-    """One of 100 us, four that are up to 2 % slower, and a default far behind; with shared memory as it may come."""
+    """Return latencies (one of 100 us, four up to 2 % slower, a far slower default) and random shared memory."""
     draw = random.Random(seed)
     latencies = [100.0, *(draw.uniform(100, 102) for _ in range(4))]
     draw.shuffle(latencies)
@@ -127,7 +127,7 @@ def verdict_of(latencies: dict[Config, float], *, default: Config | None = DEFAU
 
 
 def of_ratios(values: Sequence[float]) -> Comparison:
-    """A contender's ratios to another that always takes 1 us."""
+    """Return rounds of a contender with these latencies, and of another with 1 us."""
     return Comparison(("a", "b"), tuple((value, 1.0) for value in values))
 
 
@@ -136,7 +136,7 @@ def of_ratios(values: Sequence[float]) -> Comparison:
     [(1, 1, 1), (2, 1, 2), (5, 1, 5), (6, 1, 6), (9, 2, 8), (10, 2, 9), (20, 6, 15), (30, 10, 21), (60, 22, 39)],
 )
 def test_the_interval_of_a_median_is_the_tables(count: int, low: int, high: int) -> None:
-    """Ranks of the 95 % sign-test interval, as statistics books tabulate them."""
+    """Expected ranks are the tabulated ones of the 95 % sign test."""
     assert interval_of_median(list(range(count, 0, -1))) == (low, high)
 
 
@@ -154,7 +154,7 @@ class TestRatio:
         ("count", "rank"), [(8, 0), (9, 1), (10, 3), (12, 7), (15, 15), (20, 37), (25, 68), (30, 109), (200, 7944)]
     )
     def test_the_interval_is_the_table_of_wilcoxons_test_or_slightly_wider(self, count: int, rank: int) -> None:
-        """So many pairwise means lie below a 99 % interval, by the exact distribution."""
+        """`rank` pairwise means are below a 99 % interval, by the exact distribution."""
         draw = random.Random(0)
         logs = [draw.gauss(0, 0.1) for _ in range(count)]
         _, (lower, upper) = ratio(of_ratios([exp(log) for log in logs]), "a", "b")
@@ -190,7 +190,7 @@ class TestRatio:
         ids=lambda card: f"{card.seed}",
     )
     def test_the_interval_covers_as_often_as_it_says(self, card: Card) -> None:
-        """99 % of 400: 3 standard deviations of chance are 1.5 %."""
+        """99 % of 400, within three standard deviations, 1.5 %."""
         covered = 0
         for number in range(400):
             comparison = replace(card, seed=1000 * card.seed + number, _rounds=[]).compare(
@@ -234,7 +234,7 @@ def test_without_a_default_the_fastest_wins() -> None:
 
 
 def test_among_equivalents_a_fixed_rule_decides() -> None:
-    """0.3 % apart: the one with less shared memory, then the first by text, whoever was measured faster."""
+    """0.3 % apart: the config with less shared memory wins, then the first by text, whichever measured faster."""
     latencies = {BEST: 100.0, OTHER: 100.3, DEFAULT: 150.0}
     less = decide(rounds(latencies), list(latencies), DEFAULT, {BEST: 4096, OTHER: 1024})
     assert less.config == OTHER
@@ -244,7 +244,7 @@ def test_among_equivalents_a_fixed_rule_decides() -> None:
     assert less.ties[0].slowdown == pytest.approx(100 / 100.3)
 
 
-def test_a_tie_is_whoever_was_not_shown_to_be_more_than_one_percent_slower() -> None:
+def test_a_tie_is_not_shown_to_be_more_than_one_percent_slower() -> None:
     true = {BEST: 100.0, OTHER: 101.3, DEFAULT: 150.0}
     noisy = decide(rounds(true, noise=0.01), list(true), DEFAULT, {})
     assert noisy.config == BEST
@@ -267,7 +267,7 @@ def test_a_default_that_may_be_beaten_is_kept_and_unresolved() -> None:
 
 class TestFewRounds:
     def test_one_round_shows_nothing_and_the_default_stays(self) -> None:
-        """On a card one round read 47.6 us of a default that takes 23.6."""
+        """A single round may be wrong by a factor of two."""
         true = {OTHER: 100.5, BEST: 100.0, DEFAULT: 200.0}
         verdict = decide(rounds(true, count=1), list(true), DEFAULT, {})
         assert (verdict.config, verdict.kind, verdict.speedup) == (DEFAULT, "default", 1)
@@ -285,7 +285,7 @@ class TestFewRounds:
         true = {BEST: 100.0, DEFAULT: 125.0}
         assert decide(rounds(true, count=count), list(true), DEFAULT, {}).unresolved == unresolved
 
-    def test_nobody_is_alone_against_himself(self) -> None:
+    def test_a_default_without_another_contender_is_resolved(self) -> None:
         verdict = decide(rounds({DEFAULT: 100.0}, count=1), [DEFAULT], DEFAULT, {})
         assert (verdict.config, verdict.kind, verdict.speedup) == (DEFAULT, "default", 1)
         assert verdict.ties == ()
@@ -324,7 +324,7 @@ class TestRoundsWanted:
         assert rounds_wanted(replace(verdict, rounds=500, open=True)) == 0
 
     @pytest.mark.parametrize(("default_us", "settled"), [(100.2, True), (101.0, False)])
-    def test_of_a_default_that_is_within_one_percent_nobody_else_matters(
+    def test_other_contenders_do_not_matter_beside_a_default_within_one_percent(
         self, default_us: float, settled: bool
     ) -> None:
         true = {BEST: 100.0, DEFAULT: default_us, OTHER: 101.0}
@@ -333,7 +333,7 @@ class TestRoundsWanted:
         assert (rounds_wanted(verdict) == 0) == settled
 
     @pytest.mark.parametrize(("others_bytes", "settled"), [(1024, False), (4096, True)])
-    def test_who_might_be_within_one_percent_matters_where_the_rule_would_prefer_it(
+    def test_a_contender_that_may_be_equivalent_matters_if_the_rule_prefers_it(
         self, others_bytes: int, settled: bool
     ) -> None:
         true = {BEST: 100.0, OTHER: 101.0, DEFAULT: 110.0}
@@ -346,16 +346,13 @@ class TestRoundsWanted:
         verdict = verdict_of({BEST: 100.0, DEFAULT: 110.0})
         assert rounds_wanted(replace(verdict, rounds=8)) == 12
 
-    def test_what_is_plain_takes_the_fewest(self) -> None:
+    def test_a_clear_verdict_takes_the_minimum_of_rounds(self) -> None:
         assert compared(Card(0), {BEST: 100.0, OTHER: 104.0, DEFAULT: 110.0})[0].rounds == 20
 
 
 @pytest.mark.parametrize("drift", [wave, ramp])
-def test_drift_meets_all_alike(drift: Callable[[float], float]) -> None:
-    """The true best, or one within 1 % of it, in at least 95 of 100 seeds, though the rule would like the slower.
-
-    In a long simulation it is 100, and 89 with the wave if the contenders' own medians said who leads.
-    """
+def test_drift_affects_all_contenders_alike(drift: Callable[[float], float]) -> None:
+    """The winner is within 1 % of the true best in at least 95 of 100 seeds, though the rule prefers slower ones."""
     true = {BEST: 100.0, OTHER: 100.3, SPACE[11]: 101.3, SPACE[23]: 101.6, DEFAULT: 110.0}
     shared = dict(zip(true, (4096, 2048, 1024, 512, 256), strict=True))
     winners = [compared(Card(seed, 0.003, drift), true, shared_bytes=shared)[0].config for seed in range(100)]
@@ -376,14 +373,14 @@ def test_clocks_that_only_drift_change_no_ratio() -> None:
 
 @pytest.mark.parametrize("times", [0.5, 1.5])
 def test_launches_that_take_half_or_half_as_much_again_win_nothing(times: float) -> None:
-    """The lowest latency of all is a lucky launch of a slow config, in nearly every duel."""
+    """In nearly each comparison, the lowest latency is an outlier of a slower config."""
     true = {BEST: 100.0, OTHER: 103.0, SPACE[11]: 105.0, DEFAULT: 110.0}
     winners = [compared(Card(seed, outliers=0.01, outlier=times), true)[0].config for seed in range(100)]
     assert winners.count(BEST) >= 99
 
 
-def test_the_first_visit_costs_nobody_the_race() -> None:
-    """Thrice the time for whoever stands first in the list: the same winner for every order of it."""
+def test_a_slow_first_launch_changes_no_winner() -> None:
+    """The first contender of the list takes three times its latency: the winner is the same for each order."""
     true = {BEST: 100.0, OTHER: 100.4, SPACE[11]: 103.0, SPACE[23]: 110.0, DEFAULT: 125.0}
     shared = dict.fromkeys(true, 1024) | {BEST: 512}
     winners = set()
@@ -404,7 +401,7 @@ def test_a_first_round_that_is_always_slow_does_not_enter_the_estimate() -> None
 
 
 def test_near_ties_are_reported_and_two_seeds_agree() -> None:
-    """Five within 0.5 %: which was fastest is noise, and the rule names one."""
+    """Five within 0.5 %: noise decides which is fastest, and the rule names one."""
     true = {config: 100 + number / 10 for number, config in enumerate(FIVE, 1)} | {DEFAULT: 110.0}
     shared = {config: 1024 * (5 - number) for number, config in enumerate(FIVE)} | {DEFAULT: 0}
     verdicts = [compared(Card(seed, noise=0.005), true, shared_bytes=shared)[0] for seed in range(10)]
@@ -412,8 +409,8 @@ def test_near_ties_are_reported_and_two_seeds_agree() -> None:
     assert all({tie.config for tie in verdict.ties} == set(FIVE[:4]) for verdict in verdicts)
 
 
-def test_what_is_lost_and_how_often_two_runs_agree() -> None:
-    """Five finalists within 2 %, 1 % noise. In a long simulation 0.20 % are lost, all agree, 99 % are covered."""
+def test_loss_and_agreement_of_two_runs() -> None:
+    """Five finalists within 2 %, 1 % noise. In a long simulation the loss is 0.20 %, all agree, 99 % are covered."""
     losses, agreed, covered = [], [], []
     for seed in range(40):
         true, shared = five_within_two_percent(seed)
@@ -429,8 +426,8 @@ def test_what_is_lost_and_how_often_two_runs_agree() -> None:
     assert fmean(covered) >= 0.97
 
 
-def test_looking_again_and_again_leaves_an_honest_interval() -> None:
-    """The worst case, a contender that is truly 1 % slower: 95 % in a long simulation; of 100, chance takes 6."""
+def test_repeated_looks_leave_a_valid_interval() -> None:
+    """The worst case, a contender exactly 1 % slower: 95 % in a long simulation, less 6 of 100 for noise."""
     covered = 0
     for seed in range(100):
         _, comparison = compared(Card(seed), {BEST: 100.0, OTHER: 101.0}, None)
@@ -441,7 +438,7 @@ def test_looking_again_and_again_leaves_an_honest_interval() -> None:
 
 @pytest.mark.parametrize(("gain", "changes"), [(0.005, 0), (0.03, 1)])
 def test_ten_nights_change_the_incumbent_once_or_never(gain: float, changes: int) -> None:
-    """The config in service stands in the default's place: only a gain of more than 1 % replaces it, for good."""
+    """The config in service takes the default's place: only a gain of more than 1 % replaces it."""
     true = {BEST: 100.0, OTHER: 100 * (1 + gain)}
     service = [OTHER]
     for night in range(10):
