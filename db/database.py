@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
@@ -13,22 +12,6 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, TimeoutError
 
 from tuner.errors import StoreError
-
-
-@dataclass(frozen=True)
-class WaitSettings:
-    """Time limits of connections that write, and of those that only read, which must not delay a model."""
-
-    writer_s: float = 10
-    """Wait of a writer for a lock, in seconds."""
-    reader_s: float = 1
-    """Wait of a reader for a lock, in seconds."""
-    writer_connects_s: int = 10
-    """Wait of a writer for the server, in seconds."""
-    reader_connects_s: int = 2
-    """Wait of a reader for the server, in seconds; the client library takes no less."""
-    poll_s: float = 0.01
-    """Polling interval of a lock that SQLite itself does not wait for, in seconds."""
 
 
 class Database(ABC):

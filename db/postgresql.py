@@ -10,8 +10,9 @@ from typing import NoReturn
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tuner.db.database import Database, WaitSettings
+from tuner.db.database import Database
 from tuner.db.encoding import json_text
+from tuner.db.settings import ConnectionSettings
 from tuner.errors import StoreError, UsageError
 
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
@@ -29,7 +30,7 @@ class PostgreSQL(Database):
     """
 
     url: URL = field(repr=False)
-    wait: WaitSettings = field(default=WaitSettings(), compare=False, repr=False)
+    wait: ConnectionSettings = field(default=ConnectionSettings(), compare=False, repr=False)
     migrates_on_open = False
 
     @staticmethod

@@ -16,10 +16,9 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, or
 
 from tuner.db import schema
 from tuner.db.rows import utc_text
+from tuner.db.settings import SETTINGS
 from tuner.kernels.spec import Problem
 
-MOST_TRIES = 3
-"""Tries of a job that fails, or whose workers die."""
 _UNFINISHED = ("pending", "running")
 
 Transaction = Callable[[], AbstractContextManager[Connection]]
@@ -141,9 +140,9 @@ class Queue:
             return _change(connection, job, status="done", error=None, run_id=run_id, ended_at=ended)
 
     def failed(self, job: Job, why: str) -> bool:
-        """Record a failed try, the last of `MOST_TRIES` being final; return False if the worker has lost the job."""
+        """Record a failed try, the last of which is final; return False if the worker has lost the job."""
         with self._write() as connection:
-            if job.tries < MOST_TRIES:
+            if job.tries < SETTINGS.job_tries:
                 return _change(connection, job, status="pending", error=why)
             return _change(connection, job, status="failed", error=why, ended_at=utc_text(self._clock(connection)))
 
@@ -183,9 +182,9 @@ def _missed(able: Sequence[JobFilter]) -> Any:
 
 
 def _fail_lost(connection: Connection, now: datetime) -> None:
-    """Fail the jobs whose workers died `MOST_TRIES` times."""
+    """Fail the jobs whose workers died too often."""
     job = schema.JobRow
-    lost = select(job).where(job.status == "running", job.lease_until < utc_text(now), job.tries >= MOST_TRIES)
+    lost = select(job).where(job.status == "running", job.lease_until < utc_text(now), job.tries >= SETTINGS.job_tries)
     for row in connection.execute(lost).all():
         why = f"tried {row.tries} times; the last worker, {row.worker}, ended without reporting a result"
         _change(connection, Job(**row._mapping), status="failed", error=why, ended_at=utc_text(now))

@@ -9,11 +9,9 @@ from sqlalchemy import Connection, func, select, update
 
 from tuner.db.rows import utc_now
 from tuner.db.schema import RequestRow
+from tuner.db.settings import SETTINGS
 from tuner.db.writes import insert_row
 from tuner.kernels.spec import Problem
-
-MOST_REQUESTS = 100_000
-"""Distinct problems that are counted."""
 
 
 def page(connection: Connection, limit: int, after: int = 0) -> list[dict[str, Any]]:
@@ -34,10 +32,10 @@ def of_problem(connection: Connection, problem: Problem) -> list[dict[str, Any]]
 def add_counts(connection: Connection, missed: Mapping[tuple[str, str, str], int]) -> None:
     """Add to the counts, by op, problem text and device.
 
-    A new problem is not counted if there are `MOST_REQUESTS` already, since clients may ask for any problem.
+    A new problem is not counted once `StoreSettings.counted_requests` are, since clients may ask for any problem.
     """
     now = utc_now()
-    room = MOST_REQUESTS - (connection.scalar(select(func.count()).select_from(RequestRow)) or 0)
+    room = SETTINGS.counted_requests - (connection.scalar(select(func.count()).select_from(RequestRow)) or 0)
     for (op, problem, device), count in missed.items():
         known = update(RequestRow).where(RequestRow.problem == problem, RequestRow.device == device)
         if connection.execute(known.values(count=RequestRow.count + count, last_at=now)).rowcount:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from tuner.db.settings import SETTINGS
 from tuner.kernels.spec import Config, Signature
 from tuner.records import (
     Answer,
@@ -28,9 +29,6 @@ from tuner.records import (
     Tie,
 )
 from tuner.records.codec import plain, types_of
-
-_MOST_TRIES = 2
-"""Tries, over all runs, of a config that crashed, hung or ran out of memory."""
 
 
 def answer_values(run_id: int, answer: Answer, provenance: Provenance, created_at: str) -> dict[str, Any]:
@@ -72,7 +70,7 @@ def settled(signature: Signature, rows: Iterable[Row[Any]]) -> list[Measurement]
     known = []
     for tries in tried.values():
         permanent = [measurement for measurement in tries if measurement.outcome.permanent]
-        if permanent or len(tries) >= _MOST_TRIES:
+        if permanent or len(tries) >= SETTINGS.config_tries:
             known.append((permanent or tries)[-1])
     return known
 

@@ -14,9 +14,10 @@ from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
-from tuner.db.database import Database, WaitSettings
+from tuner.db.database import Database
 from tuner.db.encoding import json_text
 from tuner.db.revisions import OURS
+from tuner.db.settings import ConnectionSettings
 from tuner.errors import ReadOnly, StoreError, UsageError
 
 
@@ -30,7 +31,7 @@ class SQLite(Database):
     """
 
     path: Path
-    wait: WaitSettings = field(default=WaitSettings(), compare=False, repr=False)
+    wait: ConnectionSettings = field(default=ConnectionSettings(), compare=False, repr=False)
     migrates_on_open = True
 
     def __str__(self) -> str:
@@ -125,7 +126,7 @@ IN_MEMORY = SQLite(Path(":memory:"))
 """A database that is empty at first, and removed with the last connection to it."""
 
 
-def _use_write_ahead_log(cursor: sqlite3.Cursor, wait: WaitSettings) -> None:
+def _use_write_ahead_log(cursor: sqlite3.Cursor, wait: ConnectionSettings) -> None:
     """Turn on the write-ahead log, after a writer that is ahead.
 
     SQLite itself does not wait here, since a reader that wants the whole file might wait for another such reader.

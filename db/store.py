@@ -36,6 +36,7 @@ from tuner.db.rows import (
     utc_now,
     utc_text,
 )
+from tuner.db.settings import SETTINGS
 from tuner.db.writes import add_transfers, device_id, end_run, insert_row, run_values
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import (
@@ -54,8 +55,6 @@ from tuner.records import (
 __all__ = ["Store", "Tip", "database_at", "default_database", "is_named"]
 
 _LARGEST_ID = 2**31 - 1
-_IMPORTED_AT_ONCE = 500
-"""Imported answers in one write, which takes a fraction of a second."""
 _PUT_TRIAL = {
     dialect: made.on_conflict_do_update(
         index_elements=["run_id", "config_text"],
@@ -203,9 +202,10 @@ class Store:
         writes other writers have their turn.
         """
         outcomes = list[ImportOutcome]()
-        for start in range(0, len(imported), _IMPORTED_AT_ONCE):
+        for start in range(0, len(imported), SETTINGS.import_batch):
+            batch = imported[start : start + SETTINGS.import_batch]
             with self._write() as connection:
-                outcomes += write_imported(connection, imported[start : start + _IMPORTED_AT_ONCE], replace=replace)
+                outcomes += write_imported(connection, batch, replace=replace)
         return outcomes
 
     def add_transfers(self, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:

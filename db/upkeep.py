@@ -10,9 +10,7 @@ from sqlalchemy import Connection, delete, func, select
 
 from tuner.db import revisions, schema
 from tuner.db.database import Database
-
-_RUNS_AT_ONCE = 500
-"""Runs in one statement. SQLite takes 32,766 parameters, older versions 999."""
+from tuner.db.settings import SETTINGS
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ def prune(connection: Connection, before: str, *, dry_run: bool) -> Pruned:
     """
     trials, rounds = Counter[int](), Counter[int]()
     idle = _idle(connection, before)
-    for start in range(0, len(idle), _RUNS_AT_ONCE):
-        some = idle[start : start + _RUNS_AT_ONCE]
+    for start in range(0, len(idle), SETTINGS.prune_batch):
+        some = idle[start : start + SETTINGS.prune_batch]
         for table, counted in ((schema.TrialRow, trials), (schema.RoundRow, rounds)):
             of_these = table.run_id.in_(some)
             counts = select(table.run_id, func.count().label("found")).where(of_these).group_by(table.run_id)

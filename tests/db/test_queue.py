@@ -9,7 +9,8 @@ from helpers import A100, H200
 from stored import SCALE, address, answered, change, python, rows
 
 from tuner.db.database import Database
-from tuner.db.queue import MOST_TRIES, Job, JobFilter, Queue
+from tuner.db.queue import Job, JobFilter, Queue
+from tuner.db.settings import SETTINGS
 from tuner.db.store import Store
 from tuner.kernels.spec import Problem
 
@@ -103,18 +104,18 @@ def test_a_job_that_fails_is_tried_again_after_its_equals_and_then_says_why(queu
     assert queue.failed(first, "try 1")
     other = claim(queue)
     assert (first.problem, other.problem) == (size(1).text, size(2).text)
-    for tries in range(2, MOST_TRIES + 1):
+    for tries in range(2, SETTINGS.job_tries + 1):
         again = claim(queue)
         assert (again.id, again.tries, again.error) == (first.id, tries, f"try {tries - 1}")
         assert queue.failed(again, f"try {tries}")
     assert not queue.has_work(HERE)
     ended = queue.jobs(10)[-1]
-    assert (ended.id, ended.status, ended.error) == (first.id, "failed", f"try {MOST_TRIES}")
+    assert (ended.id, ended.status, ended.error) == (first.id, "failed", f"try {SETTINGS.job_tries}")
 
 
 def test_being_told_to_end_is_no_try(queue: Queue) -> None:
     queue.add(size(1), H200.id)
-    for _ in range(2 * MOST_TRIES):
+    for _ in range(2 * SETTINGS.job_tries):
         job = claim(queue)
         assert job.tries == 1
         assert queue.release(job)
@@ -122,7 +123,7 @@ def test_being_told_to_end_is_no_try(queue: Queue) -> None:
 
 def test_a_job_that_kills_its_workers_is_given_up(queue: Queue) -> None:
     queue.add(size(1), H200.id)
-    for number in range(MOST_TRIES):
+    for number in range(SETTINGS.job_tries):
         claim(queue, f"worker-{number}", lease_s=0)
         sleep(0.002)
     assert queue.has_work(HERE)
@@ -157,6 +158,7 @@ WORKERS = """
 import os, sys, time
 import sqlalchemy.dialects.postgresql.psycopg, psycopg, sqlite3  # once, before it forks
 from tuner.db.queue import JobFilter
+from tuner.db.settings import SETTINGS
 from tuner.db.store import Store
 
 gate, word = os.pipe()

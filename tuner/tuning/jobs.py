@@ -6,7 +6,8 @@ import os
 from socket import gethostname
 from uuid import uuid4
 
-from tuner.db.queue import MOST_TRIES, Job
+from tuner.db.queue import Job
+from tuner.db.settings import SETTINGS as STORE_SETTINGS
 from tuner.db.store import Store
 from tuner.errors import MeasureError, StoreError, TunerError
 from tuner.lookup.table import LookupResult
@@ -124,4 +125,4 @@ class JobWorker:
     def _fail(self, job: Job, reason: str) -> None:
         self.failed.add(job.id)
         self._queue.failed(job, reason)
-        self._events.job_failed(job, reason, final=job.tries >= MOST_TRIES)
+        self._events.job_failed(job, reason, final=job.tries >= STORE_SETTINGS.job_tries)

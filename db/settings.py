@@ -1,0 +1,40 @@
+"""Limits of the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """Time limits of connections that write, and of those that only read, which must not delay a model."""
+
+    writer_s: float = 10
+    """Wait of a writer for a lock, in seconds."""
+    reader_s: float = 1
+    """Wait of a reader for a lock, in seconds."""
+    writer_connects_s: int = 10
+    """Wait of a writer for the server, in seconds."""
+    reader_connects_s: int = 2
+    """Wait of a reader for the server, in seconds; the client library takes no less."""
+    poll_s: float = 0.01
+    """Polling interval of a lock that SQLite itself does not wait for, in seconds."""
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """Numbers of tries, and sizes of batches."""
+
+    config_tries: int = 2
+    """Tries, over all runs, of a config that crashed, hung or ran out of memory."""
+    job_tries: int = 3
+    """Tries of a job that fails, or whose workers die."""
+    counted_requests: int = 100_000
+    """Distinct missed problems that are counted."""
+    import_batch: int = 500
+    """Imported answers in one write, which takes a fraction of a second."""
+    prune_batch: int = 500
+    """Runs in one statement. SQLite takes 32,766 parameters, older versions 999."""
+
+
+SETTINGS = StoreSettings()
