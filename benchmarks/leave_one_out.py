@@ -84,7 +84,7 @@ class Judged:
     slowdown: float
     over_default: float | None
     slower: bool
-    """Whether it is shown to be slower than the default."""
+    """True if it is shown to be slower than the default."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Assessment:
 
     @property
     def holds(self) -> bool:
-        """Whether loss and slower share are within their limits."""
+        """True if loss and slower share are within their limits."""
         figures = _figures(self.served)
         return not self.served or (figures["loss"] <= MAX_LOSS and figures["slower"] < MAX_SLOWER)
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from leave_one_out import Row, Tried, judge, report, transfers
+from leave_one_out import LeftOut, Tried, assess, report, transfers
 
 from tuner import catalog
 from tuner.db.store import Store, database_at, default_database
@@ -80,7 +80,7 @@ def works(store: Store, card: str, query_of: Callable[[StoredAnswer], Query]) ->
     return found
 
 
-def measure(work: Work, source: Target, stop: StopToken) -> Row | None:
+def measure(work: Work, source: Target, stop: StopToken) -> LeftOut | None:
     """Measure one problem's interleaved comparison; None if it was stopped."""
     started = monotonic()
     own, space = work.own.answer.config, set(source.space)
@@ -104,7 +104,7 @@ def measure(work: Work, source: Target, stop: StopToken) -> Row | None:
     if comparison is None:
         return None
     compare = partial(_compared, comparison, alone)
-    return Row(
+    return LeftOut(
         key=work.key,
         problem=work.own.answer.problem.text,
         default=None if source.default is None else compare(source.default, own)[0],
@@ -147,13 +147,13 @@ class Kept:
 
     def __init__(self, file: Path, head: Mapping[str, Any]) -> None:
         self._file, self._head = file, head
-        self.rows: dict[tuple[int, ...], Row] = {}
+        self.rows: dict[tuple[int, ...], LeftOut] = {}
         if file.exists():
             kept = json.loads(file.read_text())
             if kept["measured_on"] == head:
-                self.rows = {tuple(document["key"]): Row.from_json(document) for document in kept["rows"]}
+                self.rows = {tuple(document["key"]): LeftOut.from_json(document) for document in kept["rows"]}
 
-    def keep(self, row: Row) -> None:
+    def keep(self, row: LeftOut) -> None:
         """Write a row."""
         self.rows[tuple(row.key)] = row
         beside = self._file.with_name(f"{self._file.name}.part")
@@ -165,14 +165,14 @@ class Kept:
 def _measure_all(work: Sequence[Work], store: Store, kept: Kept, gpus: Sequence[int]) -> None:
     stop = StopToken()
 
-    def on_row(done: tuple[Work, Row]) -> None:
+    def on_row(done: tuple[Work, LeftOut]) -> None:
         one, row = done
         lost = [(t.from_answer, t.distance, t.slowdown) for t in transfers([row])]
         store.add_transfers(one.own.run_id, lost)
         kept.keep(row)
         print(f"{row.problem}: {len(row.tried)} neighbours, {row.seconds:.1f} s", file=sys.stderr)
 
-    def lane(card: Lane, one: Work) -> tuple[Work, Row] | None:
+    def lane(card: Lane, one: Work) -> tuple[Work, LeftOut] | None:
         try:
             row = measure(one, card.target(one.entry, False), stop)
         except (NothingFound, MeasureError) as error:
@@ -205,14 +205,14 @@ def query_for(head: Mapping[str, Any], stored: StoredAnswer) -> Query:
 
 
 def main() -> int:
-    """Measure the rows that `--out` does not have, and judge them all."""
+    """Measure the rows that `--out` does not have, and assess them all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--db", help="file or URL; else the default database")
     parser.add_argument("--op", help="only this op")
     parser.add_argument("--gpu", default="auto", help="numbers of GPUs here, such as 0,1, or all; auto: the first")
     parser.add_argument("--out", type=Path, default=Path("neighbours.json"))
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
-    parser.add_argument("--evaluate", action="store_true", help="judge by the rows of --out, and measure nothing")
+    parser.add_argument("--evaluate", action="store_true", help="assess by the rows of --out, and measure nothing")
     options = parser.parse_args()
     store = Store.open(database_at(options.db) if options.db else default_database())
     gpus, head = (
@@ -229,7 +229,7 @@ def main() -> int:
     if gpus:
         _measure_all([one for one in work if one.near and tuple(one.key) not in kept.rows], store, kept, gpus)
     rows = [kept.rows[tuple(one.key)] for one in work if tuple(one.key) in kept.rows]
-    verdict = judge(rows, {one.own.id: one.own for one in work}, query_of)
+    verdict = assess(rows, {one.own.id: one.own for one in work}, query_of)
     print(json.dumps(verdict.as_json(), indent=2) if options.json else "\n".join(report(verdict)))
     return 0 if verdict.holds else 1
 

@@ -18,7 +18,7 @@ from tuner.records import StoredAnswer, StoredRun
 from tuner.tuning.winners import Winner, promising
 
 AT = (5, 10, 25, 50, 100)
-"""Numbers of configs after which shares are printed."""
+"""Configs tried at each column of the table."""
 
 
 def shares(order: Iterable[Config], latencies: Mapping[Config, float]) -> list[float]:

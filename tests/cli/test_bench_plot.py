@@ -53,7 +53,7 @@ def test_a_roofline_bends_at_the_ridge() -> None:
     assert list(marks["answer"].x) == [10.0, 20.0]
     assert list(marks["answer"].y) == pytest.approx([20.0, 16.0])
     assert list(marks["torch"].y) == pytest.approx([2000 / 120, 4000 / 120])
-    assert list(marks["default"].y) == pytest.approx([8.0])  # where it is not the answer
+    assert list(marks["default"].y) == pytest.approx([8.0])  # the default of the first row, which is not the answer
 
 
 def test_kernels_that_only_move_data_are_drawn_by_bandwidth() -> None:

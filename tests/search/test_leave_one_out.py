@@ -17,6 +17,7 @@ from tuner.db.store import Store
 from tuner.kernels.spec import Config, Problem
 from tuner.lookup.query import Query
 from tuner.records import COLD, Answer, Comparison, Environment, Outcome, Provenance, StoredAnswer
+from tuner.tuning.events import StopToken
 from tuner.tuning.target import Target
 
 HERE = Provenance(H200, Environment("3.6.0", "12.8", "2.11.0", "580.1"), "9f2c", COLD.text)
@@ -54,7 +55,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def rows(work: list[Work]) -> list[LeftOut]:
-    measured = [measure(one, target(one.own.answer.problem), lambda: False) for one in work]
+    measured = [measure(one, target(one.own.answer.problem), StopToken()) for one in work]
     return [row for row in measured if row is not None]
 
 
@@ -100,7 +101,7 @@ def test_a_config_that_is_slow_on_other_problems_is_not_served(store: Store) -> 
 
 def test_a_config_that_fails_on_another_problem_counts_as_slower(store: Store) -> None:
     one = next(one for one in works(store, H200.id, query) if one.own.answer.problem["N"] == ODD)
-    row = measure(one, target(one.own.answer.problem, Outcome.WRONG_RESULT), lambda: False)
+    row = measure(one, target(one.own.answer.problem, Outcome.WRONG_RESULT), StopToken())
     assert row is not None
     assert {tried.slowdown for tried in row.tried} == {None}
     assert all(tried.error.startswith("wrong_result") for tried in row.tried)

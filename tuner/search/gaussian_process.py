@@ -27,7 +27,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class GaussianProcessSettings:
-    """Limits of the model. docs/studies/search.md has their measurements."""
+    """Limits of the model. docs/studies/samplers.md has their measurements."""
 
     min_results: int = 2
     """Number of results before the model proposes; until then configs are taken far apart."""
@@ -36,7 +36,7 @@ class GaussianProcessSettings:
     exploration: float = 1.5
     """Number of standard deviations that are subtracted from a candidate's mean latency."""
     close_look_every: int = 3
-    """Every so many results, proposals use the log of the distance to the best, which separates the fastest configs."""
+    """Period, in results, of proposals by the log of the distance to the best, which separates the fastest configs."""
     close_look_quantile: float = 0.3
     """Quantile of the distances to the best that is added to each before the logarithm."""
     min_distance: float = 1e-3
@@ -123,7 +123,7 @@ class GaussianProcess:
         self._probabilities: deque[float] = deque(maxlen=settings.converged_proposals)
         self._min_improvement_probability = min_improvement_probability
         self._may_neglect = True
-        """Whether some choice of a knob may have been taken too seldom."""
+        """False once each choice of each knob was taken often enough."""
         self._for_choice: set[int] = set()
         """Running configs that were proposed for a neglected choice."""
         self._posterior: Posterior | None = None
@@ -163,7 +163,7 @@ class GaussianProcess:
 
     @property
     def _takes_neglected(self) -> bool:
-        """Whether the search nearly converged, and some choice may be neglected."""
+        """True if the search nearly converged, and some choice may be neglected."""
         limit = self._settings.early * self._min_improvement_probability
         return self._may_neglect and self._estimated_probability < limit
 

@@ -18,7 +18,7 @@ from tuner.search.proposer import Proposer
 from tuner.search.samplers.base import SamplerFactory
 
 AT = (10, 25, 50, 100, 200)
-"""Numbers of evaluations after which a sampler is scored."""
+"""Evaluations after which a sampler is scored."""
 MIN_GAP = 1e-3
 """Lower limit of a gap in a geometric mean, which a gap of zero would make zero."""
 

@@ -61,9 +61,9 @@ class Verdict:
     ties: tuple[Tie, ...]
     """Other configs that were not shown to be more than 1 % slower than the leader, fastest first."""
     unresolved: bool
-    """Whether some contender was shown to be neither within 1 % of the leader nor beyond."""
+    """True if some contender was shown to be neither within 1 % of the leader nor beyond."""
     open: bool
-    """Whether more rounds might change the answer."""
+    """True if more rounds might change the answer."""
     rounds: int
     """Number of rounds that it rests on."""
 

@@ -23,7 +23,7 @@ class GaussianProcessSampler(FeasibleSampler):
         knobs = ([config[name] for config in self._space] for name in feasible.distributions)
         self._model = GaussianProcess(knobs, seed, feasible.min_improvement_probability)
         self._started = 0
-        """Number of the study's trials that the model was told of."""
+        """Number of the study's trials that the model knows."""
         self._running: dict[int, int] = {}
         """Config index by trial number."""
 
