@@ -1,4 +1,4 @@
-"""`tuner replay` as its users have it."""
+"""`tuner replay` as a process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_table_of_samplers(tmp_path: Path) -> None:
     assert f"{SOFTMAX}: gp, " in done.stderr
 
 
-def test_a_strangers_file_as_one_json_document(tmp_path: Path) -> None:
+def test_a_kernel_tuner_cache_as_one_json_document(tmp_path: Path) -> None:
     file = tmp_path / "cache.json"
     entries = {f"{x},{y}": {"x": x, "y": y, "time": 1.0 + abs(x - 3) + abs(y - 5)} for x in range(8) for y in range(8)}
     file.write_text(json.dumps({"tune_params_keys": ["x", "y"], "cache": entries}))
@@ -52,7 +52,7 @@ def test_a_plot_opens_offline(tmp_path: Path) -> None:
         ([SOFTMAX, "--sampler", "magic"], "samplers are gp, tpe, random, grid, not 'magic'"),
     ],
 )
-def test_what_it_does_not_know(arguments: list[str], says: str) -> None:
+def test_unknown_names_are_usage_errors(arguments: list[str], says: str) -> None:
     done = _tuner(*arguments)
     assert done.returncode == 2
     assert says in done.stderr

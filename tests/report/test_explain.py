@@ -1,4 +1,4 @@
-"""Why an answer is the answer: from plain values to a report, with counts that add up."""
+"""The explanation of an answer from stored values, with counts that add up."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def add_up(candidates: Candidates) -> bool:
     return sum(heads) == (candidates.space or 0) + candidates.outside
 
 
-class TestLadder:
-    def test_it_goes_from_the_fastest_and_says_what_each_is(self) -> None:
+class TestContenders:
+    def test_contenders_come_fastest_first_with_their_roles(self) -> None:
         ladder = report().ladder
         assert [(contender.name, contender.roles) for contender in ladder] == [
             (VENDOR, ("torch",)),
@@ -100,7 +100,7 @@ class TestLadder:
         assert [contender.latency_us for contender in ladder] == [95.0, 99.8, 100.0, 104.0, 125.0]
         assert ladder[3].interval_us == (104.0, 104.0)
 
-    def test_slowdowns_are_against_the_answer_round_by_round(self) -> None:
+    def test_slowdowns_are_relative_to_the_answer_within_rounds(self) -> None:
         drifting = Comparison(
             COMPARISON.contenders, tuple(tuple(us * drift for us in COMPARISON.rounds[0]) for drift in range(1, 21))
         )
@@ -120,16 +120,16 @@ class TestLadder:
         (default,) = (c for c in report(run=older).ladder if "default" in c.roles)
         assert default.name == DEFAULT.text
 
-    def test_no_contender_is_the_default_where_that_does_not_run(self) -> None:
+    def test_no_contender_is_the_default_if_it_does_not_run(self) -> None:
         without = replace(RUN, settings=SETTINGS | {"default": None})
         assert not [c for c in report(run=without).ladder if "default" in c.roles]
 
-    def test_it_says_why_the_answer_is_this_one(self) -> None:
+    def test_the_rule_that_chose_the_answer_is_named(self) -> None:
         assert report().chosen == "the least shared memory of all that are within 1 % of the fastest config"
         fastest = replace(ANSWER, config=TIED, ties=())
         assert report(answer=fastest).chosen == "the fastest config"
 
-    def test_what_the_compiler_said_comes_with_the_share_of_an_sm(self) -> None:
+    def test_a_contender_has_its_compiler_report_and_occupancy(self) -> None:
         answer = report().ladder[2]
         assert answer.measurement is not None
         assert (answer.measurement.registers, answer.measurement.shared_bytes) == (168, 65_536)
@@ -137,12 +137,12 @@ class TestLadder:
         assert answer.occupancy == Occupancy(3, 12, 64, ("registers", "shared"))
         assert report().ladder[0].occupancy is None
 
-    def test_without_rounds_there_is_none(self) -> None:
+    def test_without_rounds_there_are_no_contenders(self) -> None:
         assert report(comparison=None).ladder == ()
 
 
 class TestCandidates:
-    def test_every_config_is_under_one_head(self) -> None:
+    def test_each_config_is_counted_once(self) -> None:
         candidates = report().candidates
         assert candidates == Candidates(
             space=60,
@@ -158,44 +158,44 @@ class TestCandidates:
         )
         assert add_up(candidates)
 
-    def test_what_was_taken_over_counts(self) -> None:
+    def test_configs_of_earlier_runs_count(self) -> None:
         candidates = report(run=replace(RUN, trials=10, settings=SETTINGS | {"known": 14})).candidates
         assert (candidates.not_tried, candidates.outside) == (36, 0)
         assert add_up(candidates)
 
-    def test_a_known_config_that_this_run_overruled_counts_once(self) -> None:
+    def test_a_known_config_that_this_run_measured_again_counts_once(self) -> None:
         """Among the known ones and among its own trials."""
         candidates = report(run=replace(RUN, trials=11, settings=SETTINGS | {"known": 14})).candidates
         assert (candidates.not_tried, candidates.outside) == (36, 0)
         assert add_up(candidates)
 
-    def test_what_earlier_runs_measured_in_a_wider_space_is_not_taken_from_this_one(self) -> None:
+    def test_configs_of_earlier_runs_outside_the_space_are_counted_apart(self) -> None:
         candidates = report(run=replace(RUN, trials=10, settings=SETTINGS | {"known": 9})).candidates
         assert (candidates.not_tried, candidates.outside) == (41, 5)
         assert add_up(candidates)
 
-    def test_a_run_that_did_not_say_how_many_there_were_leaves_that_open(self) -> None:
+    def test_untried_configs_are_unknown_without_the_size_of_the_space(self) -> None:
         candidates = report(run=replace(RUN, settings={})).candidates
         assert (candidates.space, candidates.not_tried, candidates.slower) == (None, None, 10)
 
 
 class TestRoofline:
-    CEILINGS = RooflineLimits(4000.0, {"fp32": 25.0}, {})
+    LIMITS = RooflineLimits(4000.0, {"fp32": 25.0}, {})
 
     def test_compute_bound(self) -> None:
         # 2e9 flops at 25 TFLOP/s take 80 us, 1e8 bytes at 4000 GB/s 25 us
-        assert report(roofline_limits=self.CEILINGS).roofline == Roofline(80.0, 0.8, "compute")
+        assert report(roofline_limits=self.LIMITS).roofline == Roofline(80.0, 0.8, "compute")
 
     def test_memory_bound(self) -> None:
-        assert report(roofline_limits=self.CEILINGS, answer=replace(ANSWER, flops=0)).roofline == Roofline(
+        assert report(roofline_limits=self.LIMITS, answer=replace(ANSWER, flops=0)).roofline == Roofline(
             25, 0.25, "memory"
         )
 
-    def test_a_dtype_that_was_not_measured_is_said(self) -> None:
-        found = report(roofline_limits=replace(self.CEILINGS, tflops={})).roofline
+    def test_a_dtype_without_a_matmul_rate_is_named(self) -> None:
+        found = report(roofline_limits=replace(self.LIMITS, tflops={})).roofline
         assert found == Roofline(25.0, 0.25, "memory", "the card's fp32 matmul")
 
-    def test_without_ceilings_there_is_none(self) -> None:
+    def test_without_roofline_limits_there_is_no_roofline(self) -> None:
         assert report().roofline is None
 
 
@@ -209,16 +209,16 @@ class TestCard:
         watched = replace(COMPARISON, states=states)
         assert report(comparison=watched).card == CardRange(3, (1740, 1755), 55, 590.5, ("power_cap",), ("contended",))
 
-    def test_what_no_library_would_say_stays_open(self) -> None:
+    def test_an_unknown_state_stays_unknown(self) -> None:
         watched = replace(COMPARISON, states=(CardState(),))
         assert report(comparison=watched).card == CardRange(1, None, None, None, (), ())
 
-    def test_unwatched_there_is_none(self) -> None:
+    def test_without_states_there_is_no_card(self) -> None:
         assert report().card is None
 
 
-def test_json_has_all_of_it() -> None:
-    found = report(roofline_limits=TestRoofline.CEILINGS).as_json()
+def test_json_has_all_fields() -> None:
+    found = report(roofline_limits=TestRoofline.LIMITS).as_json()
     assert found.keys() == {
         "run", "rounds", "chosen", "ladder", "candidates", "importance", "importance_missing", "roofline", "seconds",
         "card",

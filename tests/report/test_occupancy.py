@@ -1,4 +1,4 @@
-"""How much of an SM a kernel fills: known cases, worked out by hand."""
+"""Occupancy in cases worked out by hand."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ H, A, ADA = H200.limits, A100.limits, RTX_4090.limits
         pytest.param(H, 16, 255, 0, 0, 64, ("registers",), id="too-many-registers"),
     ],
 )
-def test_what_is_resident_and_what_limits_it(
+def test_resident_blocks_and_their_limit(
     limits: Limits,
     warps: int,
     registers: int,
@@ -58,5 +58,5 @@ def test_the_share_is_of_all_warps_of_the_sm() -> None:
     assert found.share == 0.125
 
 
-def test_an_unknown_card_is_not_guessed_at() -> None:
+def test_an_unknown_capability_has_no_occupancy() -> None:
     assert occupancy(replace(H, capability=(7, 0)), 8, 168, 0) is None
