@@ -1,8 +1,8 @@
 """`tuner` as a process, for tests that start hundreds: forks of one that has loaded what commands load.
 
 A new Python would load it again every time, which takes longer than most commands. A fork gets what a started process
-gets, arguments, environment, folder and files for its output, and gives its exit code. That `tuner` starts without any
-of this is proven where a test starts it with `subprocess`.
+gets: arguments, environment, folder and files for its output. It returns its exit code. Other tests start `tuner` with
+`subprocess` and prove that it needs none of this.
 """
 
 from __future__ import annotations
@@ -22,40 +22,41 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 LATE = ("alembic.command", "fastapi", "numpy.random", "optuna.importance", "sqlalchemy.dialects.sqlite")
-"""What commands load besides their own modules when they come to it."""
+"""Modules that commands import late, besides their own."""
 LIMIT_S = 120
+"""Time limit of a command, in seconds."""
 
 
 def run_tuner(
     *arguments: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command, with `environment` beside what is set here."""
+    """Run a command with `environment` added to this process's."""
     with tempfile.TemporaryDirectory() as scratch:
         outputs = [f"{scratch}/stdout", f"{scratch}/stderr"]
-        asked = {
+        request = {
             "arguments": arguments,
             "environment": {**os.environ, "COLUMNS": "120", **(environment or {})},
             "folder": str(folder or Path.cwd()),
             "outputs": outputs,
         }
-        code = _ask(asked)
+        code = _ask(request)
         stdout, stderr = (Path(output).read_text() for output in outputs)
     assert "Traceback" not in stderr, stderr
     return subprocess.CompletedProcess(arguments, code, stdout, stderr)
 
 
-def _ask(asked: dict[str, Any]) -> int:
+def _ask(request: dict[str, Any]) -> int:
     forking = _forking()
     assert forking.stdin is not None
     assert forking.stdout is not None
-    forking.stdin.write(json.dumps(asked) + "\n")
+    forking.stdin.write(json.dumps(request) + "\n")
     forking.stdin.flush()
     return int(forking.stdout.readline())
 
 
 @cache
 def _forking() -> subprocess.Popen[str]:
-    """The process that is forked, one for all tests of this one."""
+    """Return the process that is forked, one for each test process."""
     started = subprocess.Popen(
         [sys.executable, "-P", __file__],
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # threads would not survive a fork
@@ -63,12 +64,12 @@ def _forking() -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    atexit.register(started.communicate)  # it ends when nobody can ask any more
+    atexit.register(started.communicate)  # it ends with this process
     return started
 
 
 def serve() -> None:
-    """Does what is asked for on stdin, line by line; writes the exit codes on stdout."""
+    """Run the commands that are read from stdin, one a line; write their exit codes to stdout."""
     load()
     gc.freeze()  # else the first collection in a fork copies every page that they share
     for line in sys.stdin:
@@ -81,6 +82,7 @@ def serve() -> None:
 
 
 def load() -> None:
+    """Import what commands import."""
     import click
 
     from tuner import catalog
@@ -95,19 +97,19 @@ def load() -> None:
         import_module(name)
 
 
-def become(asked: dict[str, Any]) -> NoReturn:
-    """Makes this process the command. It ends at once: taking down what was loaded takes longer than most commands."""
+def become(request: dict[str, Any]) -> NoReturn:
+    """Turn this process into the command. It ends without clean-up, which takes longer than most commands."""
     from tuner.cli import main
 
     signal.alarm(LIMIT_S)
-    os.chdir(asked["folder"])
+    os.chdir(request["folder"])
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    for descriptor, file in enumerate((os.devnull, *asked["outputs"])):
+    os.environ.update(request["environment"])
+    for descriptor, file in enumerate((os.devnull, *request["outputs"])):
         opened = os.open(file, os.O_RDWR | os.O_CREAT)
         os.dup2(opened, descriptor)
         os.close(opened)
-    sys.argv = ["tuner", *asked["arguments"]]
+    sys.argv = ["tuner", *request["arguments"]]
     code = 1
     try:
         main()

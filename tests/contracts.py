@@ -1,4 +1,4 @@
-"""What holds for whatever measures: inherited by the tests of scripts, of recorded spaces and of a real card."""
+"""Contract of measurers: tests that scripted, recorded and real measurers inherit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.search import SAMPLERS, Budget, search
 
 @dataclass(frozen=True)
 class Subject:
-    """A space, its default, and what measures it."""
+    """Feasible configs, their default, and the maker of a measurer of them."""
 
     space: Sequence[Config]
     default: Config | None
@@ -23,11 +23,11 @@ class Subject:
 
 
 class SearchContract:
-    """A subclass gives the fixture `subject`."""
+    """Tests of a search; a subclass defines the fixture `subject`."""
 
     @pytest.mark.parametrize("sampler", SAMPLERS)
     def test_a_search_measures_each_config_once_and_answers(self, subject: Subject, sampler: str) -> None:
-        told: list[Measurement] = []
+        measured: list[Measurement] = []
         measurer = subject.measurer()
         try:
             result = search(
@@ -36,14 +36,16 @@ class SearchContract:
                 measurer,
                 sampler=sampler,
                 budget=Budget(trials=30),
-                on_trial=told.append,
+                on_trial=measured.append,
             )
         finally:
             measurer.close()
         assert result.stopped == "trials"
-        assert len({measurement.config for measurement in told}) == len(told) == 30
-        assert [m.samples for m in told] == [m.samples for m in result.measurements]  # a re-check may raise an error
-        assert subject.default in {measurement.config for measurement in told}
+        assert len({measurement.config for measurement in measured}) == len(measured) == 30
+        assert [m.samples for m in measured] == [
+            m.samples for m in result.measurements
+        ]  # a re-check may raise an error
+        assert subject.default in {measurement.config for measurement in measured}
         assert result.verdict is not None
         assert result.comparison is not None
         assert {result.verdict.config.text, VENDOR} <= set(result.comparison.contenders)

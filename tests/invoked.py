@@ -1,4 +1,4 @@
-"""`tuner` called in the test's own process, for tests that look inside or send it a signal."""
+"""`tuner` in the test's own process, for tests that look inside or send it a signal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.cli import cli
 
 
 class Invoked:
-    """Runs commands in a folder of its own, on a database there."""
+    """Runner of commands in a folder of its own, with a database there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.db = folder, folder / "tuner.db"

@@ -1,4 +1,4 @@
-"""What `docker/` says, without Docker: its commands run in an environment as the images have it, at other paths."""
+"""The files of `docker/`, without Docker: commands run in an environment like the images', at other paths."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class Image:
         lines = [line.partition(" ") for line in text.splitlines() if line]
         last = max(number for number, (word, _, _) in enumerate(lines) if word == "FROM")
         self.installs = re.findall(r"pip install (.+)", text)
-        self.said = {word: rest.strip() for word, _, rest in lines[last:]}
+        self.last_stage = {word: rest.strip() for word, _, rest in lines[last:]}
 
     def command(self, word: str) -> list[str]:
-        command: list[str] = json.loads(self.said[word])
+        command: list[str] = json.loads(self.last_stage[word])
         return command
 
     @property
     def environment(self) -> dict[str, str]:
-        return dict(word.split("=", 1) for word in shlex.split(self.said["ENV"]))
+        return dict(word.split("=", 1) for word in shlex.split(self.last_stage["ENV"]))
 
     @property
     def check(self) -> list[str]:
-        command: list[str] = json.loads(self.said["HEALTHCHECK"].partition("CMD ")[2])
+        command: list[str] = json.loads(self.last_stage["HEALTHCHECK"].partition("CMD ")[2])
         return command
 
 
@@ -57,11 +57,11 @@ SERVE, SEARCH = Image("serve.Dockerfile"), Image("search.Dockerfile")
 
 
 @pytest.mark.parametrize("image", [SERVE, SEARCH])
-def test_an_image_runs_as_nobody_in_an_empty_folder_and_installs_what_was_tested_together(image: Image) -> None:
-    assert int(image.said["USER"]) > 0
-    assert image.said["WORKDIR"] == "/work"
-    assert "/data" in image.said["VOLUME"]
-    assert image.said["COPY"] == "--from=build /opt/tuner /opt/tuner"
+def test_an_image_runs_without_rights_in_an_empty_folder_and_installs_pinned_versions(image: Image) -> None:
+    assert int(image.last_stage["USER"]) > 0
+    assert image.last_stage["WORKDIR"] == "/work"
+    assert "/data" in image.last_stage["VOLUME"]
+    assert image.last_stage["COPY"] == "--from=build /opt/tuner /opt/tuner"
     (install,) = image.installs
     assert "--constraint constraints.txt" in install
 
@@ -102,7 +102,7 @@ def test_the_page_names_what_is_there() -> None:
 
 @dataclass(frozen=True)
 class Host:
-    """Where the containers' paths are here."""
+    """Stand-ins here for the paths of the containers."""
 
     folder: Path
     installed: Path
@@ -115,9 +115,9 @@ class Host:
         return re.sub(r"(^|=)/(data|run/secrets)\b", rf"\1{self.folder}/\2", text)
 
     def environment(self, image: Image, service: Mapping[str, Any]) -> dict[str, str]:
-        told = {**image.environment, **service.get("environment", {})}
+        set_there = {**image.environment, **service.get("environment", {})}
         home = {"HOME": str(self.folder / "nothing"), "TMPDIR": str(self.folder / "tmp")}
-        return {name: self.mapped(value) for name, value in told.items()} | home
+        return {name: self.mapped(value) for name, value in set_there.items()} | home
 
     def start(self, image: Image, name: str, *more: str) -> subprocess.Popen[bytes]:
         service = SERVICES[name]
@@ -153,7 +153,7 @@ def is_open(port: int) -> bool:
 
 @contextmanager
 def ended(process: subprocess.Popen[bytes], code: int = 0) -> Iterator[subprocess.Popen[bytes]]:
-    """Told to end as containers are, it does, with this code."""
+    """Yield a process, then send SIGTERM as Docker does, and assert its exit code."""
     try:
         yield process
         process.send_signal(signal.SIGTERM)
@@ -163,7 +163,7 @@ def ended(process: subprocess.Popen[bytes], code: int = 0) -> Iterator[subproces
         process.wait()
 
 
-def test_what_is_asked_of_the_service_is_tuned_by_the_worker(host: Host) -> None:
+def test_a_job_posted_to_the_service_is_tuned_by_the_worker(host: Host) -> None:
     assert host.start(SERVE, "upgrade").wait(60) == 0
     with (
         ended(host.start(SERVE, "api"), -signal.SIGTERM),  # uvicorn, once it has closed all
@@ -172,13 +172,13 @@ def test_what_is_asked_of_the_service_is_tuned_by_the_worker(host: Host) -> None
     ):
         until(lambda: is_open(host.port), 60)
         assert host.check(SERVE, "api") == 0
-        asked: dict[str, str | int] = {"op": "gemm", "M": 4096, "device": "nvidia-h200"}
-        assert client.post("/jobs", json=asked).status_code == 401
+        query: dict[str, str | int] = {"op": "gemm", "M": 4096, "device": "nvidia-h200"}
+        assert client.post("/jobs", json=query).status_code == 401
         token, curl = [line for line in COMMANDS if "TOKEN" in line]
         story = f"{token}; {curl}".replace("docker/secrets", str(host.folder / "run" / "secrets"))
         story = story.replace("curl", "curl --fail --noproxy '*'").replace("8000", str(host.port))
         assert subprocess.run(["sh", "-c", story], check=False).returncode == 0
-        until(lambda: client.get("/best-config", params=asked).status_code == 200, 60)
+        until(lambda: client.get("/best-config", params=query).status_code == 200, 60)
         (job,) = client.get("/jobs").json()["items"]
         assert (job["status"], job["tries"]) == ("done", 1)
     assert host.check(SERVE, "api") != 0

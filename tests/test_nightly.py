@@ -1,4 +1,4 @@
-"""The nightly job: its file says what it should, and its script measures what is stored and nothing else."""
+"""The nightly job: its steps, and its script, which measures stored answers and nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 NIGHTLY = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
 
 
-def test_the_job_verifies_and_then_works_whatever_that_said() -> None:
+def test_the_job_verifies_and_then_works_even_if_an_answer_changed() -> None:
     (job,) = NIGHTLY["jobs"].values()
     assert "self-hosted" in job["runs-on"]
     assert NIGHTLY["permissions"] == {"contents": "read"}
@@ -32,12 +32,12 @@ def test_the_job_verifies_and_then_works_whatever_that_said() -> None:
     assert (work["if"], work["run"]) == ("${{ !cancelled() }}", "tuner work --drain --missed")
 
 
-def problem_text(told: dict[str, str]) -> str:
-    return problem(**told).text
+def problem_text(values: dict[str, str]) -> str:
+    return problem(**values).text
 
 
 def test_every_answer_of_the_card_is_measured_again(migrated: Path, tmp_path: Path) -> None:
-    """Without a GPU `verify` cannot run: what it is called with is written down, and one answer changed."""
+    """`verify` needs a GPU: a stand-in writes down its arguments, and says that one answer changed."""
     db = shutil.copy(migrated, tmp_path / "tuner.db")
     store = Store.open(db)
     answer(store, problem(M=64))
@@ -65,6 +65,6 @@ case "$*" in *--M=16*) exit 4;; esac
     assert done.returncode == 4
     called = [line.split() for line in (tmp_path / "called").read_text().splitlines()]
     assert {tuple(words[:2]) for words in called} == {("verify", "gemm")}
-    told = [dict(word.removeprefix("--").split("=") for word in words[2:]) for words in called]
+    verified = [dict(word.removeprefix("--").split("=") for word in words[2:]) for words in called]
     expected = [problem(M=16, N=32, K=48, layout="nt"), problem(M=64)]
-    assert sorted(map(problem_text, told)) == sorted(about.text for about in expected)
+    assert sorted(map(problem_text, verified)) == sorted(each.text for each in expected)
