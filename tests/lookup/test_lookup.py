@@ -13,6 +13,7 @@ import pytest
 from helpers import H200, OURS, problems
 
 from tuner import catalog
+from tuner.api.schemas import BestConfigDocument
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Attribute, Dim, Knob, Problem, Signature
 from tuner.lookup.devices import resolve_device
@@ -359,43 +360,48 @@ class TestJson:
         ties = (Tie(CONFIG, 1.0023456, (0.999, 1.004)),)
         given = replace(answer(), ties=ties, unresolved=True, evidence=Evidence(1.5e-7, 0.0078125, ("normal",), 17))
         document = find([stored(7, given=given)], replace(IN_FULL, driver="590.1")).as_json("uuid:7")
-        assert document == {
-            "op": "matmul",
-            "problem": {"M": 4096, "N": 4096, "K": 4096, "dtype": "bf16", "layout": "nn", "out_dtype": "same"},
-            "device": "nvidia-h200",
-            "config": {"BLOCK": 128, "num_warps": 8, "num_stages": 3},
-            "match": "stale",
-            "neighbour": None,
-            "kind": "tuned",
-            "latency_us": 179.2346,
-            "interval_us": [178.8, 179.9877],
-            "speedup": 1.0761,
-            "speedup_interval": [1.071, 1.081],
-            "tflops": 766.8105,
-            "gb_per_s": 561.6288,
-            "default_latency_us": 192.9,
-            "vendor_latency_us": 176.5,
-            "ties": [{"config": {"BLOCK": 128, "num_warps": 8, "num_stages": 3}, "slowdown": 1.0023}],
-            "unresolved": True,
-            "recorded": None,
-            "imported": None,
-            "max_error": 1.5e-7,
-            "tolerance": 0.0078125,
-            "checked": {"inputs": ["normal"], "launches": 17},
-            "marks": [],
-            "tuned_with": {
-                "triton": "3.6.0",
-                "ptxas": "12.9",
-                "torch": "2.10.0",
-                "driver": "580.159",
-                "source": "9f2c0a1b2c3d4e5f",
-                "policy": "cold-events-1",
-                "tuner": "0.1.0",
-            },
-            "stale": ["driver: tuned with 580.159, asked for 590.1"],
-            "tuned_at": "2026-07-01T12:00:00.000+00:00",
-            "snapshot": "uuid:7",
-        }
+        assert {*document, "alias"} == {*BestConfigDocument.model_fields}
+        assert (
+            document
+            | {
+                "op": "matmul",
+                "problem": {"M": 4096, "N": 4096, "K": 4096, "dtype": "bf16", "layout": "nn", "out_dtype": "same"},
+                "device": "nvidia-h200",
+                "config": {"BLOCK": 128, "num_warps": 8, "num_stages": 3},
+                "match": "stale",
+                "neighbour": None,
+                "kind": "tuned",
+                "latency_us": 179.2346,
+                "interval_us": [178.8, 179.9877],
+                "speedup": 1.0761,
+                "speedup_interval": [1.071, 1.081],
+                "tflops": 766.8105,
+                "gb_per_s": 561.6288,
+                "default_latency_us": 192.9,
+                "vendor_latency_us": 176.5,
+                "ties": [{"config": {"BLOCK": 128, "num_warps": 8, "num_stages": 3}, "slowdown": 1.0023}],
+                "unresolved": True,
+                "recorded": None,
+                "imported": None,
+                "max_error": 1.5e-7,
+                "tolerance": 0.0078125,
+                "checked": {"inputs": ["normal"], "launches": 17},
+                "marks": [],
+                "tuned_with": {
+                    "triton": "3.6.0",
+                    "ptxas": "12.9",
+                    "torch": "2.10.0",
+                    "driver": "580.159",
+                    "source": "9f2c0a1b2c3d4e5f",
+                    "policy": "cold-events-1",
+                    "tuner": "0.1.0",
+                },
+                "stale": ["driver: tuned with 580.159, asked for 590.1"],
+                "tuned_at": "2026-07-01T12:00:00.000+00:00",
+                "snapshot": "uuid:7",
+            }
+            == document
+        )
         assert json.loads(json.dumps(document)) == document
 
     def test_what_is_not_known_is_null(self) -> None:
