@@ -23,7 +23,7 @@ class ConnectionSettings:
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """Numbers of tries, and sizes of batches."""
+    """Limits of tries, and sizes of batches."""
 
     config_tries: int = 2
     """Tries, over all runs, of a config that crashed, hung or ran out of memory."""

@@ -1,4 +1,4 @@
-"""How an op is called on tensors: the words that an op's `call.py` is written in.
+"""Calls of ops on tensors: the words that an op's `call.py` is written in.
 
 A call has a hot path and a cold path. The hot path is the op's public function: it describes its tensors by a key
 (shapes, strides, dtypes, device, alignment), finds the launch that is prepared for such tensors, and runs it. It is
@@ -38,7 +38,7 @@ prepared: dict[object, PreparedLaunch] = {}
 
 @dataclass(frozen=True)
 class OpCall:
-    """How an op's function is called: which tensors it takes, and which problem they are."""
+    """Call of an op's function: the tensors it takes, and the problem they are."""
 
     kernel: Kernel
     function: Callable[..., Tensor]
@@ -52,9 +52,9 @@ class OpCall:
     any_rank: frozenset[str] = frozenset()
     """Operands that need not be matrices; `out_shape` checks their shapes."""
     in_place: bool = False
-    """Whether `out` may be an input."""
+    """True if `out` may be an input."""
     accepts: Callable[[str, Tensor], bool] = lambda name, tensor: rows_without_gaps(tensor)
-    """Whether the kernel takes the strides of an operand; a copy stands in for it otherwise."""
+    """Test of an operand's strides. If the kernel does not take them, a copy stands in for it."""
     laid_out: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor.contiguous()
     """A copy of an operand with strides that `accepts` accepts."""
     passed_as: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype

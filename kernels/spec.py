@@ -375,7 +375,7 @@ class Kernel:
     may share them. Their shapes may depend on the card, such as on its number of multiprocessors.
     """
     valid: Callable[[Problem, Mapping[str, Any], Limits], bool] = _anything
-    """Whether a config is feasible: the single statement of the rules."""
+    """Test of a config's feasibility: the single statement of the rules."""
     parts: tuple[Mapping[str, tuple[Value, ...]], ...] = ({},)
     """Choices that go together, such as those of one variant. Each feasible config is in one of the parts, so that
     other combinations are not enumerated. A knob that a part omits has all its choices there."""
@@ -384,9 +384,9 @@ class Kernel:
     rounding: Callable[[Problem], float] = lambda problem: 0.0
     """Relative rounding error of the products, if it is coarser than that of the outputs: 2^-10 for tf32."""
     finite_only: bool = False
-    """Whether configs are checked on finite inputs only, since the op defines no result for infinities and NaN."""
+    """True if configs are checked on finite inputs only, since the op defines no result for infinities and NaN."""
     exact: bool = False
-    """Whether outputs must equal the reference bit for bit, as a copy does."""
+    """True if outputs must equal the reference bit for bit, as a copy does."""
 
     @property
     def op(self) -> str:

@@ -13,7 +13,7 @@ from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_powe
 
 @dataclass(frozen=True)
 class DefaultSettings:
-    """Numbers of the rules, from recorded spaces of an H200; the studies say how each was found."""
+    """Settings of the rules, from recorded spaces of an H200; the studies say how each was found."""
 
     tile_speeds: Mapping[tuple[int, int], float] = field(default_factory=lambda: {
         (128, 256): 1.0, (128, 128): 0.956, (256, 128): 0.952, (64, 256): 0.95, (128, 192): 0.95, (256, 64): 0.846,

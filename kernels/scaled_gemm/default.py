@@ -16,7 +16,7 @@ Speeds = Mapping[tuple[int, int], float]
 
 @dataclass(frozen=True)
 class DefaultSettings:
-    """Numbers of the rules, from 4096^3 on an H200; the studies say how each was found.
+    """Settings of the rules, from 4096^3 on an H200; the studies say how each was found.
 
     By how sums are kept: `fast` in the tensor cores, `fp32` in registers, `block` in registers and scaled there.
     """

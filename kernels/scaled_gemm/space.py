@@ -22,7 +22,7 @@ DESCRIBED = ("persistent", "specialized")
 """Variants that read through descriptors, with persistent programs."""
 
 SIDES = (16, 32, 64, 128, 256)
-"""Numbers of rows and columns of the tiles that tensor cores multiply."""
+"""Rows or columns of the tiles that tensor cores multiply."""
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "tiles": {

@@ -147,7 +147,7 @@ class Tiling(NamedTuple):
     block_n: int
     slices: int = 1
     even: bool = False
-    """Whether all programs share the last waves evenly."""
+    """True if all programs share the last waves evenly."""
 
 
 def by_waves(

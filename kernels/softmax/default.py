@@ -12,7 +12,7 @@ from tuner.kernels.spec import Limits, Problem, Value, next_power_of_2
 
 @dataclass(frozen=True)
 class DefaultSettings:
-    """Numbers of the rule, from an H200; the studies say how each was found."""
+    """Settings of the rule, from an H200; the studies say how each was found."""
 
     parts: tuple[tuple[int, int], ...] = ((8192, 4), (16384, 16))
     """Columns and warps of a program that shares a row, best first."""

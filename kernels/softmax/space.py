@@ -11,7 +11,7 @@ from tuner.kernels.spec import Limits, Problem, cdiv, next_power_of_2
 
 @dataclass(frozen=True)
 class SpaceSettings:
-    """Numbers of the rules."""
+    """Limits of the search space."""
 
     most_columns: int = 32768
     """Number of columns of the longest row that one program holds in registers."""

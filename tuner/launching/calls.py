@@ -46,7 +46,7 @@ class PreparedLaunches:
     """The launches of this process, by the key that an op's function makes of its tensors."""
 
     client: Client
-    """Where tuned configs are looked up."""
+    """Client that looks up tuned configs."""
     settings: CallSettings = CallSettings()
     prepared: dict[object, PreparedLaunch] = field(default_factory=dict)
     replaced: dict[object, PreparedLaunch] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from tuner.records import Outcome
 
 @dataclass(frozen=True)
 class PrecompileSettings:
-    """How `precompile` uses the compile pool."""
+    """Limits of the compile pool of `precompile`."""
 
     compile_s: float = 120.0
     """Time limit of one compile, in seconds."""

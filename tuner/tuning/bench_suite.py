@@ -23,7 +23,7 @@ from tuner.tuning.target import Target
 
 @dataclass(frozen=True)
 class BenchSuite:
-    """What the problems of a suite share while they are measured."""
+    """Parts that the problems of a suite share while they are measured."""
 
     store: Store
     file: BenchFile

@@ -1,4 +1,4 @@
-"""How thoroughly a problem is searched."""
+"""The effort of a search: how thoroughly a problem is searched."""
 
 from __future__ import annotations
 

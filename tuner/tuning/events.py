@@ -76,7 +76,7 @@ class StopToken:
 
     @property
     def is_watched(self) -> bool:
-        """Whether some work polls the token now, so that setting it has an effect soon."""
+        """True if some work polls the token now, so that setting it has an effect soon."""
         return self._watchers > 0
 
     @contextmanager

@@ -21,7 +21,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """Where problems are measured, and how they are timed."""
+    """Options of measuring: the card, and how problems are timed."""
 
     gpu: str = AUTO
     """`auto`, the number of a GPU, several such as `0,1`, or `all`."""

@@ -32,7 +32,7 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether another worker may do the job by now."""
+        """True if another worker may do the job by now."""
         return self._taken or monotonic() > self._until
 
     def _renew(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a job worker tunes: on a card of this machine, or, to try it out, on recorded spaces."""
+"""The place where a job worker tunes: on a card of this machine, or, to try it out, on recorded spaces."""
 
 from __future__ import annotations
 

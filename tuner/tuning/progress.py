@@ -62,7 +62,7 @@ class Progress(Events):
 
     @property
     def is_visible(self) -> bool:
-        """Whether a person sees what is printed."""
+        """True if a person sees what is printed."""
         return self._console.is_terminal or self._console.is_jupyter
 
     def note(self, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What a search measures on: one problem on a GPU here, or on a recorded space."""
+"""Targets, which a search measures on: one problem on a GPU here, or on a recorded space."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Tuned:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the search was stopped before it had an answer."""
+        """True if the search was stopped before it had an answer."""
         return self.answer is None and self.result is not None and self.result.stopped == "interrupted"
 
     def as_json(self, snapshot: str) -> dict[str, Any]:
