@@ -13,7 +13,7 @@ tune: $(VENV)/.tune  ## search the best config of a 4096 x 4096 x 4096 gemm
 test: $(VENV)/.test  ## all tests that need no GPU
 	$(VENV)/bin/python -P -m pytest -n auto --dist worksteal
 
-check: $(VENV)/.check  ## format, lint, types, import contract and tests
+check: $(VENV)/.check  ## format, lint, language, types, imports, images and tests
 	scripts/check
 
 $(VENV)/.pip: constraints.txt

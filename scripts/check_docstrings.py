@@ -17,8 +17,8 @@ RIDDLES = re.compile(r"(What|Whether|How|Of|That|Who|Where|None of|So|Numbers of
 """Openings that no docstring has."""
 NOUNS = re.compile(r"(A|An|The)\b")
 """Openings that no docstring of a function or method has: it begins with a verb, a property with a noun."""
-WORDS = re.compile(r"\b(so many|nobody|somebody|who|whom|whoever)\b", re.IGNORECASE)
-"""Words that no docstring holds: a number is a number, and a process is "it" or "which"."""
+WORDS = re.compile(r"\b(so many|how many|nobody|somebody|who|whom|whoever|at hand|in vain|for good)\b", re.IGNORECASE)
+"""Words that no docstring holds: "number of" counts, and a process is "it" or "which"."""
 
 
 def findings(source: str) -> Iterator[tuple[int, str]]:

@@ -43,7 +43,7 @@ def _real_files(folder: Path) -> Iterator[Path]:
 
 
 def docstrings(tree: ast.Module) -> Iterator[Text]:
-    """Yield the docstrings of a module and of all that it defines, and the strings below assignments."""
+    """Yield the docstrings of a module and of what it defines, and the strings below assignments."""
     for node in ast.walk(tree):
         match node:
             case ast.Module():

@@ -1,4 +1,4 @@
-"""Use of the CPU cores: how many are usable in a container, and linear algebra in one thread beside compilers."""
+"""Use of the CPU cores: the number usable in a container, and linear algebra in one thread beside compilers."""
 
 from __future__ import annotations
 
