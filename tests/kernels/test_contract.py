@@ -16,6 +16,7 @@ from textwrap import dedent
 
 import pytest
 from helpers import A100, B200, H200, OURS, RTX_4090, able, drawn, problems, resized, toy, wrongness
+from triton.runtime.interpreter import InterpretedFunction
 
 import tuner.kernels
 from tuner import catalog
@@ -148,14 +149,25 @@ def test_nothing_is_launched_on_an_empty_matrix(op: str) -> None:
     assert kernel.launch(empty, config, stand_ins) == ()
 
 
+def interpreted(op: str) -> list[Problem]:
+    """Return fp16 and fp32 problems of an op that Triton can interpret; none of an op in Gluon."""
+    kernel = catalog.load(op)
+    found = {dtype: [*problems(op, dtypes=(dtype,))] for dtype in ("fp16", "fp32") if dtype in kernel.signature.dtypes}
+    for problem in chain.from_iterable(of_one[:1] for of_one in found.values()):
+        config = kernel.default_config(problem, B200.limits)
+        stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, B200.limits).items()}
+        if not all(isinstance(launch.fn, InterpretedFunction) for launch in kernel.launch(problem, config, stand_ins)):
+            return []
+    return [*found.get("fp16", []), *found.get("fp32", [])[:: 4 if kernel.signature.attributes else 1]]
+
+
 INTERPRETED = [
-    pytest.param(kernel, problem, id=f"{Path(kernel).stem}-{problem.text}")
-    for kernel, found in {
-        "gemm": [*problems("gemm", dtypes=("fp16",)), *list(problems("gemm", dtypes=("fp32",)))[::4]],
-        "softmax": problems("softmax", dtypes=("fp32", "fp16")),
+    pytest.param(reference, problem, id=f"{Path(reference).stem}-{problem.text}")
+    for reference, of_one in {
+        **{op: interpreted(op) for op in OURS},
         toy("double"): [catalog.resolve(toy("double")).signature.problem({"N": n}) for n in (1, 127, 1000)],
     }.items()
-    for problem in found
+    for problem in of_one
 ]
 
 
@@ -163,8 +175,7 @@ INTERPRETED = [
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")  # silu of large negatives: x / inf
 @pytest.mark.parametrize(("reference", "problem"), INTERPRETED)
 def test_configs_are_right_under_the_interpreter(reference: str, problem: Problem) -> None:
-    """fp32 and fp16: the interpreter computes bf16 products wrongly. Nothing of Hopper alone, and nothing streamed:
-    Gluon is not interpreted. No programs that wait for each other: they run one after the other."""
+    """Of a card without Hopper's instructions; no variant in Gluon, and no programs that wait for each other."""
     kernel = catalog.resolve(reference)
     configs = drawn(kernel, problem, B200.limits, count=8, seed=len(problem.text))
     runnable = [config for config in configs if not config.get("SHARED") and config.get("VARIANT") != "streamed"]
@@ -175,7 +186,7 @@ def test_configs_are_right_under_the_interpreter(reference: str, problem: Proble
 
 @pytest.mark.parametrize("op", ["gemm", "scaled_gemm"])
 def test_slices_have_room_in_the_workspace_however_tensors_lie(op: str) -> None:
-    """What descriptors cannot describe goes another way, on the workspace that the config asked for."""
+    """Tensors that descriptors cannot describe go through pointers, with the workspace of the config."""
     kernel = catalog.load(op)
     seen = set()
     few = {"M": 16, "N": 6144, "K": 4096} | ({"layout": "nt"} if op == "gemm" else {})
@@ -194,7 +205,7 @@ def test_slices_have_room_in_the_workspace_however_tensors_lie(op: str) -> None:
 
 
 def test_every_way_through_gemm_is_interpreted() -> None:
-    """Whatever the seeds above drew: by pointers or the copy engine, in whole or in slices along K, or by vectors."""
+    """Whichever configs the seeds draw: pointers or copy engine, whole or in slices along K, or vectors."""
     kernel = catalog.load("gemm")
     ways = {}
     for rows in (33, 3):
@@ -216,9 +227,9 @@ COMPILE_ALL = """
     from tuner.measure.compile import compile_config
 
     kernel = catalog.load({op!r})
-    asked = [kernel.signature.problem(values) for values in {problems!r}]
+    chosen = [kernel.signature.problem(values) for values in {problems!r}]
     found = {{}}
-    for problem in asked:
+    for problem in chosen:
         for config in drawn(kernel, problem, H200.limits, count=200):
             found.setdefault((config["VARIANT"], config["SPLIT_K"] > 1, problem.attributes), (problem, config))
     for (variant, *_), (problem, config) in found.items():
@@ -228,15 +239,15 @@ COMPILE_ALL = """
 
 
 @pytest.mark.parametrize(
-    ("op", "asked", "ways"),
+    ("op", "values", "ways"),
     [
         ("gemm", [{"M": 5120}, {"M": 3, "N": 4096, "K": 4096}], 7),
         ("scaled_gemm", [{"M": 1024}, {"M": 1024, "scales": "block"}], 12),
     ],
 )
-def test_every_way_through_a_product_compiles_for_hopper(op: str, asked: list[dict[str, object]], ways: int) -> None:
-    """Gluon is not interpreted, and variants share device code: a change made for one is seen here in the others."""
-    code = dedent(COMPILE_ALL).format(tests=str(Path(__file__).parents[1]), op=op, problems=asked)
+def test_every_way_through_a_product_compiles_for_hopper(op: str, values: list[dict[str, object]], ways: int) -> None:
+    """Gluon is not interpreted, and variants share device code: a change for one may break another."""
+    code = dedent(COMPILE_ALL).format(tests=str(Path(__file__).parents[1]), op=op, problems=values)
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith(("ok ", "compile_error ", "error "))]

@@ -1,4 +1,4 @@
-"""The variants of gemm: which card can what, and that each compiles with what it is there for."""
+"""Variants of gemm: which card runs which, and the instructions that each compiles to."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_card_has_the_variants_that_it_can_run() -> None:
         ({"M": 5120, "dtype": "fp32"}, False),
     ],
 )
-def test_the_last_waves_are_shared_where_little_is_left_of_them(values: dict[str, object], there: bool) -> None:
+def test_the_last_waves_are_shared_if_little_is_left_of_them(values: dict[str, object], there: bool) -> None:
     space = [config for config in feasible(KERNEL, problem(**values), H200.limits) if config["VARIANT"] == "stream_k"]
     assert bool(space) is there
     for config in space:
@@ -65,7 +65,7 @@ def test_the_last_waves_are_shared_where_little_is_left_of_them(values: dict[str
 
 
 def pieces(program: int, programs: int, tiles: int, shared: int, steps: int) -> list[tuple[int, int, int]]:
-    """Of a program in turn: tile, first step, the one after its last; by the device code, run here."""
+    """Return the pieces of a program (tile, first step, the one after its last), by the device code run on the CPU."""
     language = SimpleNamespace(program_id=lambda axis: program, num_programs=lambda axis: programs, cdiv=cdiv)
     names: dict[str, Any] = {"gl": language, "min": min, "max": max}
     for jitted in (stream_k.share_of, stream_k.pieces_of, stream_k.piece_of):
@@ -76,7 +76,7 @@ def pieces(program: int, programs: int, tiles: int, shared: int, steps: int) -> 
 
 
 def cut_evenly(programs: int, tiles: int, shared: int, steps: int) -> list[list[tuple[int, int, int]]]:
-    """The pieces of every program, which do each step of each tile once, and about as many each."""
+    """Return the pieces of each program, which compute each step of each tile once, in even shares."""
     walked = [pieces(program, programs, tiles, shared, steps) for program in range(programs)]
     done = [(tile, step) for of_one in walked for tile, first, end in of_one for step in range(first, end)]
     assert sorted(done) == [(tile, step) for tile in range(tiles) for step in range(steps)]
@@ -105,7 +105,7 @@ def test_shared_tiles_are_cut_evenly_and_joined_in_turn(values: dict[str, object
 def test_of_fewer_tiles_than_programs_a_program_leaves_one_piece_at_most_and_that_first(
     tiles: int, programs: int, steps: int
 ) -> None:
-    """As scaled_gemm shares them. A tile may then be three programs', of which the middle one waits and leaves."""
+    """As in scaled_gemm. Three programs may share a tile, of which the middle one waits and writes its sum."""
     for before, of_one in pairwise(cut_evenly(programs, tiles, tiles, steps)):
         assert all(end == steps for _, _, end in of_one[1:])
         for tile, first, _ in of_one:
@@ -221,7 +221,7 @@ def test_an_uneven_wave_takes_192_columns_and_two_rows_of_tiles_are_walked_toget
 
 @pytest.mark.parametrize("op", ["gemm", "softmax", "transpose"])
 def test_the_parts_of_a_space_leave_nothing_out(op: str) -> None:
-    """Of all combinations of choices, those that are valid are those that are enumerated."""
+    """Of all combinations of choices, the valid ones are those that are enumerated."""
     kernel = catalog.load(op)
     draw = random.Random(op)
     for values in ({"M": 3, "N": 2048, "K": 1024}, {"M": 1024}):
@@ -263,7 +263,7 @@ COMPILE = """
 
 
 def compiled(values: Mapping[str, object], config: Mapping[str, object], form: str, apart: int | None = None) -> str:
-    """Compiled for Hopper in a process of its own: what is compiled for is fixed for a process.
+    """Compile for Hopper in a process of its own, since a process has one target.
 
     Args:
         form: "ptx", or "ttgir" for what Triton makes of it before.
@@ -286,7 +286,7 @@ def ptx(values: Mapping[str, object], **config: object) -> str:
 
 
 def test_warps_with_roles_copy_multiply_and_hand_over_registers() -> None:
-    """192 columns, both inputs transposed, all that may come after the sums."""
+    """192 columns, both inputs transposed, bias and activation."""
     asked: dict[str, object] = {"M": 1024, "layout": "tt", "bias": True, "activation": "silu"}
     code = ptx(asked, VARIANT="specialized", BLOCK_M=128, BLOCK_N=192, BLOCK_K=64, num_stages=3)
     for instruction in ("m64n128k16", "m64n64k16", "cp.async.bulk.tensor.2d.shared", "setmaxnreg.inc", "ex2.approx"):
@@ -338,7 +338,7 @@ def test_a_matrix_that_is_read_once_leaves_the_cache_first(M: int, rows: int, hi
 
 
 def test_b_streams_into_the_registers_of_the_tensor_cores_and_leaves_the_cache_first() -> None:
-    """Of 16 columns of b and 512 along K each of 128 threads loads 8 times 16 bytes a step, and stores none of them."""
+    """Of 16 columns of b and 512 along K, each of 128 threads loads 8 times 16 bytes in a step, and stores none."""
     code = ptx({"M": 16, "N": 4096, "K": 4096, "layout": "nt"},
                VARIANT="streamed", BLOCK_M=16, BLOCK_N=16, BLOCK_K=512, num_warps=4, num_stages=3)  # fmt: skip
     assert code.count("L2::cache_hint.v4.b32") == 3 * 8  # the first step, and two of the loop
@@ -349,7 +349,7 @@ def test_b_streams_into_the_registers_of_the_tensor_cores_and_leaves_the_cache_f
 
 
 def test_rows_of_a_multiple_of_8_are_copied_16_bytes_at_once() -> None:
-    """The compiler looks for multiples of 16 alone, and refuses to copy 2 bytes."""
+    """The compiler looks for multiples of 16 only, and refuses to copy 2 bytes."""
     code = ptx({"M": 13, "N": 1044, "K": 2056, "layout": "nt", "dtype": "fp16", "bias": True},
                VARIANT="streamed", BLOCK_M=16, BLOCK_N=16, BLOCK_K=512, num_warps=4, num_stages=3)  # fmt: skip
     copies = re.findall(r"cp\.async\.c[ag]\.shared\.global .*?, (0x\w+)", code)
@@ -358,7 +358,7 @@ def test_rows_of_a_multiple_of_8_are_copied_16_bytes_at_once() -> None:
 
 
 def test_rows_of_a_that_are_4_gb_apart_are_found_by_64_bit_offsets() -> None:
-    """The stride in eighths has 32 bits, and eight times as much has not."""
+    """The stride in eighths fits 32 bits, and the stride does not."""
     config = {"VARIANT": "streamed", "BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 512, "num_stages": 3}
     code = compiled({"M": 5, "N": 4096, "K": 4096, "layout": "nt"}, config, "ttgir", 2**31)
     uses = re.findall(r"= (\S+) %am_eighths\b.*: (.*?) loc", code)
@@ -374,7 +374,7 @@ def test_columns_of_b_that_lie_along_k_may_be_any_number() -> None:
 
 
 def test_sums_in_fp32_stray_with_their_length_and_shorter_types_do_not() -> None:
-    """What cuBLAS adds up in parts, by 1.7e-7, one after the other strays by 9.8e-7 (33 x 48 x 1032, an H200)."""
+    """A sum in parts, as in cuBLAS, strays by 1.7e-7; a running sum by 9.8e-7 (33 x 48 x 1032, an H200)."""
     asked = problem(M=33, N=48, K=1032, dtype="fp32")
     assert 9.8e-7 < check.tolerance(KERNEL, asked, 1.7e-7) < 1e-5
     assert KERNEL.rounding(problem(M=33, N=48, K=1032)) == 0
@@ -394,13 +394,13 @@ def test_sums_in_fp32_stray_with_their_length_and_shorter_types_do_not() -> None
         ({"M": 16, "layout": "nt", "K": 4100}, False),  # no 16 bytes
     ],
 )
-def test_b_is_streamed_to_up_to_16_rows_where_it_lies_along_k(values: dict[str, object], there: bool) -> None:
+def test_b_is_streamed_to_up_to_16_rows_if_it_lies_along_k(values: dict[str, object], there: bool) -> None:
     for card in (A100, H200, B200):
         space = feasible(KERNEL, problem(**{"N": 4096, "K": 4096} | values), card.limits)
         assert ("streamed" in variants(list(space))) is there
 
 
-def test_every_variant_says_what_it_has_a_use_for() -> None:
+def test_every_variant_states_its_choices() -> None:
     knobs = {knob.name: set(knob.choices) for knob in KERNEL.signature.knobs}
     assert set(VARIANTS) == knobs["VARIANT"]
     for choices in VARIANTS.values():

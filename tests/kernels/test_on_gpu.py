@@ -34,7 +34,7 @@ def limits() -> Limits:
 
 
 def _pairs(op: str) -> Iterator[tuple[Problem, Config]]:
-    """48 seeded configs, each at an odd problem; every dtype, layout and precision comes up."""
+    """Return 48 seeded configs, each at an odd problem, with each dtype, layout and precision."""
     kernel = catalog.load(op)
     signature = kernel.signature
     found = [*problems(op), *(signature.problem(values) for values in EXTRA[op])]
@@ -46,7 +46,7 @@ def _pairs(op: str) -> Iterator[tuple[Problem, Config]]:
 
 
 def wrong(kernel: Kernel, pairs: list[tuple[Problem, Config]]) -> list[object]:
-    """Those that are, with their error and what is allowed. All are compiled first, side by side."""
+    """Return the wrong configs with their error and the tolerance. All are compiled first, several at once."""
 
     def compile(problem: Problem, config: Config) -> None:
         torch.cuda.set_device(0)  # a thread begins without a context
@@ -93,7 +93,7 @@ def test_every_variant_of_gemm_is_right_in_every_layout(variant: str) -> None:
 
 @pytest.mark.parametrize("tile", [(128, 256), (128, 192), (256, 128)])
 def test_programs_that_share_tiles_agree_with_all_that_run_beside_them(tile: tuple[int, int]) -> None:
-    """The same bits again and again on two streams at once, whose workspaces are left as they were found."""
+    """Each launch gives the same bits on two streams at once, and leaves the workspaces unchanged."""
     kernel = catalog.load("gemm")
     problem = kernel.signature.problem({"M": 5120, "N": 5120, "K": 1032, "dtype": "bf16"})
     space = [config for config in feasible(kernel, problem, limits()) if config["VARIANT"] == "stream_k"]
@@ -124,7 +124,7 @@ def test_programs_that_share_tiles_agree_with_all_that_run_beside_them(tile: tup
 @pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized"])
 @pytest.mark.parametrize("M", [5, 300, 301])
 def test_every_variant_of_scaled_gemm_is_right_with_both_kinds_of_scales(M: int, variant: str) -> None:
-    """At sizes that no tile divides and that the copy engine takes; several tiles a program where those stay."""
+    """At sizes that no tile divides and that the copy engine takes; persistent programs have several tiles."""
     kernel = catalog.load("scaled_gemm")
     pairs: list[tuple[Problem, Config]] = []
     for N, K in ((1048, 1296), (20_008, 528)):
@@ -139,7 +139,7 @@ def test_every_variant_of_scaled_gemm_is_right_with_both_kinds_of_scales(M: int,
 
 @pytest.mark.parametrize(("M", "N"), [(300, 70_001), (1, 131_072), (4096, 65_536)])
 def test_programs_that_share_rows_agree_with_all_that_run_beside_them(M: int, N: int) -> None:
-    """Twice on one workspace, which each launch leaves as it found it."""
+    """Twice on one workspace, which each launch leaves unchanged."""
     kernel = catalog.load("softmax")
     problem = kernel.signature.problem({"M": M, "N": N})
     shared = [config for config in feasible(kernel, problem, limits()) if config["SHARED"]]

@@ -1,4 +1,4 @@
-"""Products of 8-bit floats: what is scaled by what, which kernel runs, and what a card must have."""
+"""Products of 8-bit floats: scales, the kernel that runs, and the cards that can."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def inputs(problem: Problem) -> dict[str, torch.Tensor]:
 
 
 class At(StandIn):
-    """One at an address."""
+    """A stand-in at an address."""
 
     def __init__(self, operand: Operand, address: int) -> None:
         super().__init__(operand)
@@ -55,8 +55,8 @@ def launched(
     scale_a: tuple[int, int] | None = None,
     address: int = 0,
 ) -> Launch:
-    """What a config launches on tensors as the problem describes them, a's rows so much further apart, or with such
-    strides of its scales, which are at an address."""
+    """Return the launch of a config on the problem's tensors, with gaps between rows of a, or with other strides or
+    another address of its scales."""
     config = KERNEL.signature.config(knobs)
     described = dict(KERNEL.tensors(problem, config, H200.limits))
     described["a"] = Operand((problem["M"], problem["K"]), "fp8e4m3", strides=(problem["K"] + apart, 1))
@@ -103,8 +103,8 @@ class TestReference:
             assert float(out[m - 1, n]) == pytest.approx(float(expected), rel=1e-5)
 
     @pytest.mark.parametrize("scales", ["tensor", "block"])
-    def test_what_torch_refuses_is_multiplied_in_full(self, scales: str) -> None:
-        """Sizes that are no multiples of 16, and tensors on the CPU."""
+    def test_a_problem_that_torch_refuses_is_multiplied_in_fp32(self, scales: str) -> None:
+        """Sizes that are not multiples of 16, and tensors on the CPU."""
         asked = problem(5, 33, 130, scales=scales)
         values = inputs(asked)
         KERNEL.vendor(asked, values)
@@ -119,7 +119,7 @@ class TestLaunch:
         assert launched(large, {**TILE, "VARIANT": variant}, apart=8).fn.__name__ == "scaled_tiles"
 
     def test_scales_of_blocks_are_taken_from_columns(self) -> None:
-        """As torch wants them, gaps between or not; only there do they come with the tiles."""
+        """As torch takes them, with gaps or without; only then are they copied with the tiles."""
         asked = problem(4096, 4096, 4096, scales="block")
         specialized = {**TILE, "VARIANT": "specialized"}
         assert launched(asked, specialized).fn.__name__ == "scaled_specialized"
@@ -134,7 +134,7 @@ class TestLaunch:
         assert launched(asked, {**TILE, "VARIANT": "specialized"}, address=address).fn.__name__ == kernel
 
     def test_columns_of_scales_that_are_not_aligned_to_16_bytes_are_not_for_the_copy_engine(self) -> None:
-        """It takes an illegal instruction from coordinates between: 1,025 rows one after the other."""
+        """Other coordinates are an illegal instruction: 1,025 rows one after the other."""
         specialized = {**TILE, "VARIANT": "specialized"}
         aligned = problem(1024, 4096, 4096, scales="block")
         assert launched(aligned, specialized, scale_a=(1, 1028)).fn.__name__ == "scaled_specialized"
@@ -152,7 +152,7 @@ class TestLaunch:
         assert through_pointers.grid == (128,)
 
     def test_few_rows_take_the_columns_of_the_tensor_cores(self) -> None:
-        """Of out's transpose: b's 128 rows are on the left, and the scales change places, too."""
+        """The transpose of out is computed: b's 128 rows are on the left, and the scales are swapped."""
         few = launched(problem(16, 4096, 4096, scales="block"), FEW)
         assert (few.kwargs["BLOCK_M"], few.kwargs["BLOCK_N"]) == (128, 16)
         assert (few.kwargs["SHARE_A"], few.kwargs["SHARE_B"]) == (128, 1)
@@ -182,7 +182,7 @@ class TestLaunch:
     ],
 )
 def test_what_is_multiplied_and_scaled_is_right(knobs: dict[str, Value], attributes: dict[str, object]) -> None:
-    """Under the interpreter, which knows no products of 8-bit floats: the same values in 16 bits."""
+    """Under the interpreter, which has no products of 8-bit floats: the same values in 16 bits."""
     asked = problem(3 if knobs["num_stages"] == 1 else 20, 144, 528, out_dtype="fp16", **attributes)
     config = KERNEL.signature.config(knobs)
     values = inputs(asked)
@@ -226,7 +226,7 @@ class TestVectors:
 
 
 class TestSpace:
-    def test_tensor_cores_of_ampere_know_no_8_bit_floats(self) -> None:
+    def test_tensor_cores_of_ampere_have_no_8_bit_floats(self) -> None:
         asked = problem(512, 512, 512)
         assert next(feasible(KERNEL, asked, A100.limits), None) is None
         with pytest.raises(UsageError) as refused:
@@ -256,7 +256,7 @@ class TestSpace:
         assert {config["BLOCK_K"] for config in space} == {64, 128}
 
     def test_scales_that_come_with_the_tiles_take_memory(self) -> None:
-        """Six steps of 32 KB, and 512 bytes each, do not fit beside what is stored."""
+        """Six steps of 32 KB and 512 bytes each do not fit beside the staged output."""
         deepest = {**TILE, "VARIANT": "specialized", "SPLIT_K": 1, "PROGRAMS": 1}
         for scales, fits in (("tensor", 6), ("block", 5)):
             asked = problem(4096, 4096, 4096, scales=scales)
@@ -274,7 +274,7 @@ class TestSpace:
         ({"M": 4096, "accumulate": "fast"}, "persistent"),  # its tensor cores have work all the time
     ],
 )
-def test_warps_have_roles_where_sums_leave_the_tensor_cores(values: dict[str, object], variant: str) -> None:
+def test_warps_have_roles_if_sums_leave_the_tensor_cores(values: dict[str, object], variant: str) -> None:
     asked = KERNEL.signature.problem(values)
     assert KERNEL.default(asked, H200.limits)["VARIANT"] == variant
     assert KERNEL.default(asked, B200.limits)["VARIANT"] != "specialized"

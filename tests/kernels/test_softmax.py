@@ -1,4 +1,4 @@
-"""Softmax: which path runs, special rows, and properties that no reference is needed for."""
+"""Softmax: which path runs, special rows, and properties that need no reference."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def test_long_rows_are_shared_by_as_many_programs_as_may_wait_for_each_other() -
 
 @pytest.mark.parametrize("config", [ONE_PASS, ONLINE], ids=["one pass", "online"])
 class TestRows:
-    def test_rows_sum_to_one_and_do_not_mind_a_shift(self, config: dict[str, Any]) -> None:
+    def test_rows_sum_to_one_and_are_invariant_to_a_shift(self, config: dict[str, Any]) -> None:
         x = torch.randn(5, 400, generator=torch.Generator().manual_seed(1))
         out = run(x, config)
         assert torch.allclose(out.sum(dim=1), torch.ones(5), atol=1e-6)
         assert torch.allclose(run(x + 100, config), out, atol=1e-6)
 
-    def test_special_rows_are_as_torch_has_them(self, config: dict[str, Any]) -> None:
+    def test_special_rows_are_as_in_torch(self, config: dict[str, Any]) -> None:
         inf, nan = float("inf"), float("nan")
         x = torch.randn(6, 300, generator=torch.Generator().manual_seed(2))
         x[0] = -inf  # nothing to attend to
@@ -110,8 +110,8 @@ INF = float("inf")
     ("first", "second"),
     [(0.0, 0.0), (-INF, 0.0), (0.0, -INF), (-INF, -1000.0), (-1000.0, -INF), (200.0, -200.0), (-INF, -INF), (INF, 0.0)],
 )
-def test_a_program_that_shares_a_row_makes_its_part_of_it(first: float, second: float) -> None:
-    """The interpreter runs one program after the other, so one of two is run, and has from us what the other found."""
+def test_a_program_that_shares_a_row_computes_its_part(first: float, second: float) -> None:
+    """The interpreter runs one program after the other, so one of two runs, with the other's results prepared."""
     x = torch.randn(1, 512, generator=torch.Generator().manual_seed(1))
     x[0, :256] += first
     x[0, 256:] += second

@@ -120,5 +120,7 @@ def test_every_kernel_of_ours_has_its_own() -> None:
 def test_code_without_a_file_is_refused() -> None:
     scope: dict[str, object] = {}
     exec("def launch(problem, config, tensors): return ()", scope)
-    with pytest.raises(UsageError, match="a kernel's source is read from its file, and launch has no file; define it in one"):
+    with pytest.raises(
+        UsageError, match="a kernel's source is read from its file, and launch has no file; define it in one"
+    ):
         source_hash(scope["launch"])  # type: ignore[arg-type]

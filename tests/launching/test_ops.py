@@ -1,4 +1,4 @@
-"""The ops without a GPU: what they refuse and how, how torch traces them, and which problem a call is."""
+"""The ops without a GPU: refused calls, tracing by torch, and the problem of a call."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED])
-def test_what_cannot_be_is_refused_with_the_rule_the_value_and_the_way_out(
+def test_a_call_that_does_not_fit_is_refused_with_the_rule_the_value_and_the_way_out(
     call: Callable[[], object], message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
@@ -55,12 +55,12 @@ def test_what_cannot_be_is_refused_with_the_rule_the_value_and_the_way_out(
     assert ";" in str(refused.value)
 
 
-def test_a_parameter_is_taken_where_nothing_is_recorded() -> None:
+def test_a_parameter_is_accepted_without_gradients() -> None:
     with torch.no_grad(), pytest.raises(UsageError, match="runs on a GPU"):
         ops.softmax(torch.nn.Parameter(X))
 
 
-def test_a_subclass_of_tensor_is_taken_for_what_it_holds() -> None:
+def test_a_subclass_of_tensor_is_treated_as_a_tensor() -> None:
     class Named(Tensor):  # type: ignore[misc]
         pass
 
@@ -69,7 +69,7 @@ def test_a_subclass_of_tensor_is_taken_for_what_it_holds() -> None:
 
 
 class TestFake:
-    """Tensors without memory, on a GPU that is not here."""
+    """Tensors without memory, on a GPU that this machine does not have."""
 
     def test_results_have_shape_dtype_and_device(self) -> None:
         with FakeTensorMode():
@@ -83,14 +83,14 @@ class TestFake:
             x, out = torch.empty(3, 5, device="cuda"), torch.empty(3, 5, device="cuda")
             assert ops.softmax(x, out) is out
 
-    def test_what_does_not_fit_is_refused_when_it_is_traced(self) -> None:
+    def test_tensors_that_do_not_fit_are_refused_when_they_are_traced(self) -> None:
         with FakeTensorMode(), pytest.raises(UsageError, match="gemm multiplies"):
             ops.gemm(torch.empty(3, 5, device="cuda"), torch.empty(3, 5, device="cuda"))
 
 
 class TestCompile:
     def traced(self, model: Callable[..., Any], *inputs: Tensor) -> list[str]:
-        """The ops that `torch.compile` finds, in one graph."""
+        """Return the ops that `torch.compile` finds, in one graph."""
         found: list[str] = []
 
         def backend(module: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
@@ -171,13 +171,13 @@ class TestProblem:
             ({"activation": "relu"}, "gemm's activation is one of none, silu, gelu, not 'relu'"),
         ],
     )
-    def test_what_does_not_fit_is_refused(self, given: dict[str, Any], message: str) -> None:
-        """Fake tensors, too, so that a model finds out when it is traced."""
+    def test_arguments_that_do_not_fit_are_refused(self, given: dict[str, Any], message: str) -> None:
+        """Fake tensors too, so that tracing a model shows it."""
         meta = {name: x.to("meta") if isinstance(x, Tensor) else x for name, x in given.items()}
         with pytest.raises(UsageError, match=message):
             ops.gemm(A.to("meta"), B.to("meta"), **meta)
 
-    def test_fp32_products_are_made_as_torch_was_told(self) -> None:
+    def test_fp32_products_follow_the_setting_of_torch(self) -> None:
         tensors = A, B, torch.empty(3, 7)
         assert self.text("gemm", *tensors) == "gemm M=3 N=7 K=5 dtype=fp32"
         before = torch.get_float32_matmul_precision()
@@ -190,7 +190,7 @@ class TestProblem:
     @pytest.mark.parametrize(
         ("dtype", "moved_as"), [("bool", "int8"), ("float8_e5m2", "int8"), ("uint16", "int16"), ("bfloat16", "bf16")]
     )
-    def test_what_only_moves_may_mean_anything(self, dtype: str, moved_as: str) -> None:
+    def test_elements_that_only_move_may_have_any_dtype(self, dtype: str, moved_as: str) -> None:
         x = torch.empty(3, 5, dtype=getattr(torch, dtype))
         assert self.text("transpose", x, x.t()) == f"transpose M=3 N=5 dtype={moved_as}"
 
@@ -242,8 +242,8 @@ class TestEveryOp:
                 assert all(call.accepts(name, tensor) for name, tensor in made.items())
 
 
-def test_type_checkers_see_the_functions_that_are_there() -> None:
-    """The stub may leave a function to its `__getattr__`; it names none that is not there."""
+def test_type_checkers_see_functions_that_exist() -> None:
+    """The stub may leave a function to its `__getattr__`, but lists none that does not exist."""
     stub = (Path(ops.__file__).with_suffix(".pyi")).read_text()
     listed = re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
     assert listed
@@ -255,11 +255,11 @@ def test_an_op_that_is_unknown_is_no_attribute() -> None:
         ops.gemmm  # noqa: B018
 
 
-def test_memory_that_cannot_be_written_is_refused_before_it_is_asked_for() -> None:
+def test_tensors_on_the_cpu_are_refused_before_their_strides_are_checked() -> None:
     with pytest.raises(UsageError, match="runs on a GPU"):
         calls.check_memory(calls.load("softmax"), {"x": X, "out": torch.empty(1, 5).expand(3, 5)})
 
 
-def test_nobody_imports_torch_who_does_not_import_the_ops() -> None:
+def test_only_importing_the_ops_imports_torch() -> None:
     code = "import tuner, sys; assert 'tuner.ops' not in sys.modules and 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-P", "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""The ops on a real card: right on whatever tensors, by the path that was meant, wherever model code may call them."""
+"""The ops on a real card: on tensors of any strides, by the intended path, wherever model code calls them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INDUCTOR_WARNS = pytest.mark.filterwarnings(
 
 @pytest.fixture(autouse=True)
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A database that is not there yet, and nothing prepared."""
+    """A database that does not exist yet, and no prepared launches."""
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
     forget()
     PREPARED.prepared.clear()
@@ -52,7 +52,7 @@ def draw(*size: int, dtype: torch.dtype = torch.float32, card: str = "cuda") -> 
 
 
 def right(result: Tensor, reference: Tensor) -> bool:
-    """Within the rounding of its own type; sums in fp32 round at every step."""
+    """Return whether a result is within the rounding of its dtype; sums in fp32 round at each step."""
     eps = torch.finfo(result.dtype).eps
     apart = (result.double() - reference).abs().max() / reference.abs().max()
     return bool(apart <= (32 if result.dtype == torch.float32 else 2) * eps)
@@ -90,14 +90,14 @@ class TestGemm:
     @pytest.mark.parametrize("activation", ["none", "silu", "gelu"])
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
     def test_bias_and_activation(self, dtype: torch.dtype, activation: str) -> None:
-        """Twice, and with a bias whose elements are no neighbours."""
+        """Twice, and with a bias with gaps."""
         a, b, bias = draw(100, 72, dtype=dtype), draw(72, 136, dtype=dtype), draw(272, dtype=dtype)[::2]
         for added in (bias.contiguous(), bias, bias.contiguous()):
             expected = product(a, b) + added.double()
             expected = {"none": expected, "silu": silu(expected), "gelu": gelu(expected)}[activation]
             assert right(ops.gemm(a, b, bias=added, activation=activation), expected)
 
-    def test_what_was_prepared_for_one_tensor_twice_does_not_serve_two(self) -> None:
+    def test_a_launch_prepared_for_one_tensor_twice_does_not_serve_two(self) -> None:
         x, y = draw(64, 64), draw(64, 64)
         bias = x[0]
         for b, added in ((x, bias), (y, bias), (y, y[0]), (x, bias)):
@@ -131,7 +131,7 @@ class TestGemm:
         assert right(ops.gemm(shifted, b), product(shifted, b))
         assert right(ops.gemm(a, b), product(a, b))
 
-    def test_tf32_is_made_where_torch_was_told_so(self) -> None:
+    def test_tf32_follows_the_setting_of_torch(self) -> None:
         a, b = draw(256, 256), draw(256, 256)
         exact = product(a, b)
         assert right(ops.gemm(a, b), exact)
@@ -145,7 +145,7 @@ class TestGemm:
         assert 2**-16 < apart < 2**-9
         assert right(ops.gemm(a, b), exact)
 
-    def test_a_sum_of_nothing_is_0_and_of_no_rows_nothing(self) -> None:
+    def test_an_empty_product_is_0_and_one_without_rows_is_empty(self) -> None:
         out = draw(3, 5)
         assert ops.gemm(draw(3, 0), draw(0, 5), out=out) is out
         assert bool((out == 0).all())
@@ -229,7 +229,7 @@ class TestRefused:
 
 
 class TestWhichPath:
-    """What is compiled, and what is launched, as Triton itself tells."""
+    """What is compiled and launched, by Triton's own hooks."""
 
     def launched(self, call: Any) -> list[dict[str, Any]]:
         seen: list[dict[str, Any]] = []
@@ -256,17 +256,17 @@ class TestWhichPath:
         (ran,) = [code for code in loaded if code.function == seen["function"]]
         assert ran.metadata.num_warps == 2
 
-    def test_the_default_is_what_runs_where_nothing_is_tuned(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_default_runs_if_nothing_is_tuned(self, caplog: pytest.LogCaptureFixture) -> None:
         kernel = catalog.load("softmax")
         default = kernel.default_config(kernel.signature.problem({"M": 64}), device.describe(0).limits)
         with caplog.at_level(logging.DEBUG, "tuner"):
             ops.softmax(draw(64, 64))
         assert caplog.messages[-1] == f"softmax M=64 N=64 dtype=fp32: launched with {default.text} (none)"
 
-    def test_an_answer_that_todays_rules_refuse_is_not_launched(
+    def test_an_answer_that_is_no_longer_feasible_is_not_launched(
         self, database: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        keep(database, "transpose", {"M": 256}, VEC=4, PAD=1)  # a misaligned address, and the end of the process
+        keep(database, "transpose", {"M": 256}, VEC=4, PAD=1)  # a misaligned address, which would end the process
         x = draw(256, 256)
         assert torch.equal(ops.transpose(x), x.t())
         assert "no longer feasible" in caplog.text
@@ -300,7 +300,7 @@ class TestWhichPath:
         assert right(ops.gemm(a, b), product(a, b))
         assert compiled == []
 
-    def test_refreshing_takes_up_what_was_tuned_since(self, database: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_refresh_uses_what_was_tuned_since(self, database: Path, caplog: pytest.LogCaptureFixture) -> None:
         x = draw(64, 1000)
         keep(database, "softmax", {"M": 64, "N": 1000}, num_warps=1)
         ops.softmax(x)
@@ -314,14 +314,14 @@ class TestWhichPath:
         best = best_config("softmax", M=64, N=1000)
         assert best.config == later
 
-    def test_what_is_prepared_keeps_no_tensor(self) -> None:
+    def test_a_prepared_launch_keeps_no_tensor(self) -> None:
         x, out = draw(64, 100), draw(64, 100)
         ops.softmax(x, out)
         freed = weakref.ref(x), weakref.ref(out)
         del x, out
         assert [tensor() for tensor in freed] == [None, None]
 
-    def test_at_the_bound_the_oldest_is_prepared_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_at_the_limit_the_oldest_is_prepared_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(PREPARED, "settings", CallSettings(most_prepared=3))
         tensors = [draw(rows, 64) for rows in (1, 2, 3, 4, 5)]
         for x in (*tensors, *tensors):
@@ -403,7 +403,7 @@ class TestWhereModelsCall:
         with pytest.raises(UsageError, match="on one device, and a is on cuda:0 but b is on cuda:1"):
             ops.gemm(first, second.t())
 
-    def test_a_child_of_a_parent_with_a_card_is_told_what_torch_tells_it(self) -> None:
+    def test_a_child_of_a_parent_with_a_card_gets_the_error_of_torch(self) -> None:
         code = """
 import os, torch
 from tuner import ops
@@ -444,7 +444,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 class TestDescriptorsAndWorkspace:
-    """A kernel that needs both: each stream has its own count, and what is kept follows the addresses."""
+    """A kernel that needs both: each stream has its own count, and descriptors follow the addresses."""
 
     @pytest.fixture
     def call(self) -> PreparedLaunch:

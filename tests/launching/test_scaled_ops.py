@@ -1,4 +1,4 @@
-"""`ops.scaled_gemm` without a GPU: what it refuses and how, how torch traces it, and which problem a call is."""
+"""`ops.scaled_gemm` without a GPU: refused calls, tracing by torch, and the problem of a call."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message[:60] for _, message in REFUSED])
-def test_what_cannot_be_is_refused_with_the_rule_the_value_and_the_way_out(
+def test_a_call_that_does_not_fit_is_refused_with_the_rule_the_value_and_the_way_out(
     call: Callable[[], object], message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
@@ -83,22 +83,22 @@ def test_a_model_is_one_graph_with_the_op_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scales", "dtype", "accumulate", "told"),
+    ("scales", "dtype", "accumulate", "stated"),
     [
         ((ONE, ONE[None]), torch.bfloat16, "fp32", ""),
         ((ONE[None, None], ONE), torch.float16, "fast", " accumulate=fast out_dtype=fp16"),
         (BLOCKS, torch.bfloat16, "fp32", " scales=block"),
     ],
 )
-def test_a_call_is_a_problem(scales: tuple[Tensor, Tensor], dtype: torch.dtype, accumulate: str, told: str) -> None:
+def test_a_call_is_a_problem(scales: tuple[Tensor, Tensor], dtype: torch.dtype, accumulate: str, stated: str) -> None:
     tensors = {"a": A, "b": B, "scale_a": scales[0], "scale_b": scales[1], "out": torch.empty(3, 144, dtype=dtype)}
     call = calls.load("scaled_gemm")
     call.check(tensors, accumulate=accumulate)
     text = call.problem(tensors, accumulate=accumulate).text
-    assert text == f"scaled_gemm M=3 N=144 K=260 dtype=fp8e4m3{told}"
+    assert text == f"scaled_gemm M=3 N=144 K=260 dtype=fp8e4m3{stated}"
 
 
-def test_what_has_gaps_along_k_is_copied_into_the_layout_that_the_kernel_takes() -> None:
+def test_a_factor_with_gaps_along_k_is_copied_into_the_layout_of_the_kernel() -> None:
     call = calls.load("scaled_gemm")
     for name, accepted, refused in (("a", A, A[:, ::2]), ("b", B, B.t().contiguous().t().contiguous())):
         assert call.accepts(name, accepted)

@@ -1,4 +1,4 @@
-"""`ops.scaled_gemm` on a real card: right on whatever tensors, in a graph, and inside `torch.compile`."""
+"""`ops.scaled_gemm` on a real card: on tensors of any strides, in a graph, and inside `torch.compile`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_odd_sizes_and_both_kinds_of_scales(size: tuple[int, int, int], dtype: t
 
 
 def test_scales_of_blocks_lie_in_columns_in_rows_or_with_gaps() -> None:
-    """Where warps have roles the copy engine brings whole columns of them, which may begin anywhere."""
+    """With roles for warps, the copy engine reads whole columns of scales, at any address."""
     M, N, K = 1025, 2048, 1408
     a, b = draw(M, K), draw(N, K).t()
     by_a, by_b = blocks(M, N, K)
@@ -105,14 +105,14 @@ def test_any_strides_and_addresses() -> None:
             assert right(ops.scaled_gemm(left, right_, by_a, by_b), product(left, right_, by_a, by_b))
 
 
-def test_what_was_one_tensor_in_one_call_may_be_two_in_the_next() -> None:
+def test_one_tensor_as_both_factors_is_another_call_than_two_tensors() -> None:
     x, y = draw(128, 128), draw(128, 128)
     x_t, one, two = x.t(), scales(1), scales(1)
     ops.scaled_gemm(x, x_t, one, one)
     assert right(ops.scaled_gemm(x, y.t(), one, two), product(x, y.t(), one, two))
 
 
-def test_a_sum_of_nothing_is_0_and_of_no_rows_nothing() -> None:
+def test_an_empty_product_is_0_and_one_without_rows_is_empty() -> None:
     out = torch.ones(3, 5, dtype=torch.bfloat16, device="cuda")
     assert bool((ops.scaled_gemm(draw(3, 0), draw(5, 0).t(), scales(), scales(), out=out) == 0).all())
     assert ops.scaled_gemm(draw(0, 16), draw(5, 16).t(), scales(), scales()).shape == (0, 5)
@@ -133,7 +133,7 @@ def test_in_a_captured_graph_and_compiled() -> None:
 
 
 def test_slices_along_k_are_summed_alike_every_time() -> None:
-    """The default of few rows slices."""
+    """The default of few rows has slices."""
     a, b = draw(16, 14336), draw(512, 14336).t()
     given = scales(), scales()
     first = ops.scaled_gemm(a, b, *given)

@@ -1,4 +1,4 @@
-"""Everything that was answered is compiled before a server asks: real compilers, for a card that is not here."""
+"""Answers are compiled before a server needs them: real compilers, for a card that this machine does not have."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def keep(folder: Path, op: str, sizes: dict[str, object], **knobs: Value) -> None:
-    """Stores an answer: the default, with some knobs changed."""
+    """Store an answer: the default, with some knobs changed."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem(sizes)
     config = kernel.signature.config({**kernel.default(problem, H200.limits), **knobs})
@@ -75,7 +75,7 @@ def test_only_the_ops_that_are_named(folder: Path) -> None:
     assert [path.stem for path in (folder / "cache").rglob("*.cubin")] == ["transpose_kernel"]
 
 
-def test_what_fails_is_told_and_stops_nothing_else(folder: Path) -> None:
+def test_a_failure_is_reported_and_stops_nothing_else(folder: Path) -> None:
     too_much: dict[str, Value] = {
         "BLOCK_M": 128,
         "BLOCK_N": 256,
@@ -102,14 +102,14 @@ def test_more_answers_than_are_sent_at_once(folder: Path) -> None:
     assert done.compiled + done.cached == 12
 
 
-def test_an_op_that_nobody_knows() -> None:
+def test_an_unknown_op_is_refused() -> None:
     with pytest.raises(
         UnknownName, match="no kernel is called 'gemmm'; known are gemm, scaled_gemm, softmax, transpose"
     ):
         precompile("gemmm", device=H200.id)
 
 
-def test_where_nothing_is_tuned_there_is_nothing_to_do() -> None:
+def test_without_answers_there_is_nothing_to_do() -> None:
     done = precompile(device=H200.id)
     assert (done.compiled, done.cached, done.failed) == (0, 0, ())
 
@@ -137,7 +137,7 @@ class TestCommand:
         assert (failed["op"], failed["problem"]["M"], failed["outcome"]) == ("gemm", 4096, "infeasible")
         assert failed["config"]["BLOCK_N"] == 256
 
-    def test_a_device_that_nobody_has_heard_of(self, folder: Path) -> None:
+    def test_an_unknown_device_is_refused(self, folder: Path) -> None:
         keep(folder, "softmax", {"M": 64})
         refused = CliRunner().invoke(cli, ["warm", "--device", "nvidia-h100"], standalone_mode=False)
         assert isinstance(refused.exception, UnknownName)
@@ -152,7 +152,7 @@ class TestCommand:
         assert "nothing is tuned for it yet; tuner search OP tunes a problem" in printed.output
 
 
-def test_refreshing_forgets_what_was_answered(folder: Path) -> None:
+def test_a_refresh_forgets_answers(folder: Path) -> None:
     keep(folder, "softmax", {"M": 64}, num_warps=1)
     before = tuner.best_config("softmax", device=H200.id, M=64)
     keep(folder, "softmax", {"M": 64}, num_warps=2)

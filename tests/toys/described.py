@@ -17,7 +17,7 @@ def add_up(x, partial, arrived, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
 
 @triton.jit
 def give(out, partial, arrived, PROGRAMS: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Column sums, or -1 where somebody else's launches came between; leaves the count as it found it."""
+    """Write column sums, or -1 if another launch came between; the count is reset."""
     n = tl.arange(0, BLOCK_N)
     total = tl.zeros((BLOCK_N,), tl.float32)
     for program in range(PROGRAMS):

@@ -1,4 +1,4 @@
-"""The smallest kernel there can be: out = 2 x."""
+"""The smallest kernel: out = 2 x."""
 
 import triton
 import triton.language as tl

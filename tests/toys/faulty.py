@@ -1,4 +1,4 @@
-"""out = 2 x, with a knob for everything that can go wrong."""
+"""out = 2 x, with a knob for each failure."""
 
 import os
 import signal

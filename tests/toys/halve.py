@@ -1,4 +1,4 @@
-"""x = x / 2 in place: what a second launch would spoil."""
+"""x = x / 2 in place, which a second launch would change again."""
 
 import triton
 import triton.language as tl

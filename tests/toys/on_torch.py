@@ -22,7 +22,7 @@ FAULTS = (
 
 
 class Double:
-    """What `triton.jit` would make of a kernel, as far as anybody here looks."""
+    """Stand-in for the result of `triton.jit`, with the attributes that are read."""
 
     def warmup(self, *args, grid, **kwargs):
         return SimpleNamespace(metadata=SimpleNamespace(shared=1024))

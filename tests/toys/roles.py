@@ -6,7 +6,7 @@ from tuner.kernels.spec import Dim, Kernel, Knob, Launch, Operand, Signature
 
 
 class Function:
-    """What `triton.jit` would make of a kernel, as far as anybody here looks."""
+    """Stand-in for the result of `triton.jit`, with the attributes that are read."""
 
     def warmup(self, *args, grid, **kwargs):
         return SimpleNamespace(metadata=SimpleNamespace(shared=0))
