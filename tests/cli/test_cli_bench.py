@@ -81,12 +81,12 @@ def test_a_page_opens_offline(tuner: Tuner) -> None:
     pytest.importorskip("plotly")
     done = tuner("bench", "--suite", "lecture", "--plot", "page.html")
     assert done.returncode == 0
-    assert "Drawn in page.html" in done.stderr
+    assert "Page written to page.html" in done.stderr
     page = (tuner.folder / "page.html").read_text()
-    assert "Beside torch" in page
+    assert "Speedup over torch" in page
     assert "Bandwidth" in page
     assert "transpose 8192 x 8192 fp32" in page
-    assert "measured there, not here" in page
+    assert "measured on that card, not here" in page
 
 
 def test_the_suites_are_listed(tuner: Tuner) -> None:

@@ -319,11 +319,11 @@ class TestPlot:
         assert bars["x"] == [pytest.approx(1000.0), pytest.approx(400.0), pytest.approx(1e5 / 95)]
         assert figure.to_plotly_json()["layout"]["annotations"][0]["text"] == "device copy, 4,000 GB/s"
 
-    def test_without_ceilings_it_says_so(self, tmp_path: Path) -> None:
+    def test_without_roofline_limits_it_says_so(self, tmp_path: Path) -> None:
         report, measurements = drawn(tmp_path / "tuner.db")
         (bars,) = traces(limits_figure(report, None))
         assert bars["text"][0] == "20 TFLOP/s"
-        assert "The card's roofline limits are not measured." in page(report, measurements, None)
+        assert "The roofline limits of the card are not measured." in page(report, measurements, None)
 
 
 def traces(figure: Any) -> list[Any]:

@@ -218,7 +218,7 @@ def _landscape_words(report: Explanation) -> str:
 
 def _limits_words(report: Explanation, roofline_limits: RooflineLimits | None) -> str:
     if roofline_limits is None or report.roofline is None:
-        return "The card's roofline limits are not measured."
+        return "The roofline limits of the card are not measured."
     roofline = report.roofline
     return f"The answer reaches {100 * roofline.share:.1f} % of what the card's {roofline.bound} allows."
 
