@@ -6,7 +6,7 @@ Fields follow from the dataclasses: one is written by its value and read by its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -32,13 +32,15 @@ def types_of(record: Any) -> Mapping[str, Any]:
 
 def plain(value: Any) -> Any:
     """Return a record, a config or a problem as JSON values, with lists for tuples."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
     if isinstance(value, Problem):
         return dict(value.values)
-    if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return dict(value)
-    return [plain(each) for each in value] if isinstance(value, tuple | list) else value
+    return {name: plain(getattr(value, name)) for name in types_of(value.__class__)}
 
 
 def answer_to_json(stored: StoredAnswer, device: int) -> dict[str, Any]:

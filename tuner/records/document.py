@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from tuner.records.answer import Answer, StoredAnswer, Tie
@@ -14,6 +15,7 @@ _DECIMALS = 4
 """Decimals of the document's numbers: a tenth of a nanosecond, and the precision of a ratio."""
 
 
+@cache
 def served_names(record: type[Answer] | type[Tie]) -> tuple[str, ...]:
     """Return the names of the fields that the document has, in order."""
     return tuple(each.name for each in fields(record) if each.metadata["served"])
