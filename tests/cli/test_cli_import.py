@@ -126,8 +126,8 @@ def test_from_vllm_to_sglang_and_by_bundle_to_another_store(run: Any, configs: P
     run(export_command, tmp_path / "all.json.gz")
     assert run(import_command, tmp_path / "all.json.gz", "--db", other)[1] == "1 file: 3 read, 3 stored, 0 skipped\n"
     with closing(Store.open(other)) as again, closing(Store.open(path)) as first:
-        came = [(stored.answer, stored.taken_from, stored.created_at) for stored in again.answers()]
-        assert came == [(stored.answer, stored.taken_from, stored.created_at) for stored in first.answers()]
+        came = [(stored.answer, stored.imported_from, stored.created_at) for stored in again.answers()]
+        assert came == [(stored.answer, stored.imported_from, stored.created_at) for stored in first.answers()]
 
 
 def test_a_bundle_is_imported_with_all_evidence(run: Any, path: Path, other: Path) -> None:
@@ -139,8 +139,8 @@ def test_a_bundle_is_imported_with_all_evidence(run: Any, path: Path, other: Pat
     there = Store.open(other)
     (own,), (taken,) = store.answers(), there.answers()
     assert (taken.answer, taken.provenance, taken.created_at) == (own.answer, own.provenance, own.created_at)
-    assert taken.taken_from is not None
-    assert taken.taken_from.endswith(f" of store {store.snapshot}")
+    assert taken.imported_from is not None
+    assert taken.imported_from.endswith(f" of store {store.snapshot}")
     answered(there, answer(latency_us=5.0))
     answered(store, answer(latency_us=4.0))
     bundle.unlink()

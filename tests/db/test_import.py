@@ -38,7 +38,7 @@ def test_an_answer_without_a_timing_comes_back_without_one(store: Store, databas
     assert store.import_answers([untimed()]) == [ImportOutcome.STORED]
     (stored,) = store.answers()
     assert stored.answer == UNTIMED
-    assert (stored.provenance, stored.taken_from) == (STATED, "E=8.json")
+    assert (stored.provenance, stored.imported_from) == (STATED, "E=8.json")
     (run,) = store.runs(1)
     assert (run.status, run.stopped, run.trials, run.answer_us) == ("done", "imported", 0, None)
     assert documents(database, "answers", "interval_us") == [[]]

@@ -16,9 +16,11 @@ from typing import Any
 
 import postgres
 import pytest
+from served import serving
 from sqlalchemy import JSON, Boolean, MetaData, insert, text
-from stored import address, outside, rows
+from stored import address, documents, outside, rows
 
+from tuner.api.app import create_app
 from tuner.db import revisions
 from tuner.db.database import Database
 from tuner.db.revisions import HEAD
@@ -121,6 +123,17 @@ def test_they_serve(store: Store) -> None:
         assert found.stale == (f"recorded: replayed from {provenance.recorded}, not measured here",)
 
 
+def test_the_service_answers_from_it(store: Store) -> None:
+    with serving(create_app(store)) as client:
+        for stored in store.answers():
+            problem = stored.answer.problem
+            found = client.get("/best-config", params={"op": problem.op, **problem.values}).json()
+            assert found["config"] == dict(stored.answer.config)
+            assert found["latency_us"] == round(stored.answer.latency_us or 0.0, 4)
+            run = client.get(f"/runs/{stored.run_id}").json()
+            assert {"min_improvement_probability", "trials"} <= run["settings"].keys()
+
+
 def test_runs_are_as_they_were_but_for_two_names(store: Store) -> None:
     runs = {run.id: run for run in store.runs(10)}
     for row in old_rows("runs"):
@@ -164,14 +177,17 @@ def test_it_is_written_on(store: Store) -> None:
     assert store.answers_of(again)[0].answer == last.answer
 
 
-def test_the_stage_of_a_trial_that_failed_in_the_comparison_has_its_new_name(old: Database) -> None:
+def test_what_a_run_may_hold_besides_is_migrated_too(old: Database) -> None:
     with outside(old).begin() as connection:
         connection.execute(text("UPDATE trials SET outcome = 'crashed', stage = 'duel' WHERE id = 7"))
         connection.execute(text("UPDATE runs SET seconds = NULL, ended_at = NULL WHERE id = 3"))
+        settings = {"settings": '{"value": 1e999, "hope": 0.1}'}
+        connection.execute(text("UPDATE runs SET settings = :settings WHERE id = 1"), settings)
     Store.upgrade(old)
     assert rows(old, "SELECT id FROM trials WHERE stage = 'comparison'") == [(7,)]
     assert rows(old, "SELECT id FROM trials WHERE stage = 'duel'") == []
     assert rows(old, "SELECT id FROM runs WHERE seconds IS NULL") == [(3,)]
+    assert documents(old, "runs", "settings")[0] == {"value": float("inf"), "min_improvement_probability": 0.1}
 
 
 def test_only_the_upgrade_command_changes_postgresql(cluster: postgres.Cluster) -> None:
@@ -195,10 +211,10 @@ def test_a_snapshot_holds_the_answers_of_its_store(store: Store) -> None:
     assert held.snapshot == store.snapshot
     assert held.signatures == store.signatures()
 
-    def documents(answers: list[StoredAnswer]) -> list[dict[str, Any]]:
+    def in_full(answers: list[StoredAnswer]) -> list[dict[str, Any]]:
         return [answer_document(stored) | {"id": stored.id, "problem": stored.answer.problem} for stored in answers]
 
-    assert documents(list(held.answers)) == documents(store.answers())
+    assert in_full(list(held.answers)) == in_full(store.answers())
     for stored in held.answers:
         found = Table(H200, held.answers).find(Query(stored.answer.problem))
         assert found.stored is not None

@@ -47,7 +47,7 @@ def _explain(
         return 1
     if found.stored.answer.kind == IMPORTED:
         raise NothingFound(
-            f"the answer is imported from {found.stored.taken_from} and nothing was compared here; {found.command}"
+            f"the answer is imported from {found.stored.imported_from} and nothing was compared here; {found.command}"
         )
     report, measurements, roofline_limits = _report(store, found.stored)
     if plot is not None:

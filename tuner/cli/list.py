@@ -46,7 +46,7 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
             faster = ", the kernel's default"
         console.print(f"[bold]{problem_text(answer.problem)}[/]  on {device_id}{' (replayed)' if recorded else ''}")
         console.print(f"  [green]{config_text(answer.config)}[/]")
-        if (origin := stored.taken_from) is not None:
+        if (origin := stored.imported_from) is not None:
             faster += f", imported from {escape(origin)}"
         console.print(f"  {latency_text(answer)}{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
     return 0

@@ -122,8 +122,8 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
     timed = "" if answer.latency_us is None else f", timed by {provenance.policy}"
     yield f"{verb} {stored.created_at[:16].replace('T', ' ')} UTC{timed}"
     yield f"with {known or 'unknown versions'}"
-    if stored.taken_from is not None:
-        yield f"imported from {stored.taken_from}"
+    if stored.imported_from is not None:
+        yield f"imported from {stored.imported_from}"
 
 
 def _ties(answer: Answer) -> str:

@@ -69,7 +69,7 @@ def answers_of_bundle(bundle: Bundle) -> list[ImportedAnswer]:
         if answer.kind == IMPORTED:
             key = (signature.op, frozenset(answer.config))
             signature = signatures.setdefault(key, without_choices(signature, answer.config))
-        origin = stored.taken_from or f"bundle {bundle.sha256[:12]} of store {bundle.snapshot}"
+        origin = stored.imported_from or f"bundle {bundle.sha256[:12]} of store {bundle.snapshot}"
         answers.append(ImportedAnswer(signature, answer, stored.provenance, origin, stored.created_at))
     return answers
 

@@ -31,7 +31,7 @@ def differences(stored: StoredAnswer, query: Query) -> tuple[str, ...]:
         if wants not in (None, has)
     ]
     if stored.answer.kind == IMPORTED:  # differs from every query, since nothing was measured here
-        found.append(f"imported: taken from {stored.taken_from}, not measured here")
+        found.append(f"imported: taken from {stored.imported_from}, not measured here")
     return tuple(found)
 
 

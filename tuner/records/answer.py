@@ -152,7 +152,7 @@ class StoredAnswer:
     """Settings of its run."""
 
     @property
-    def taken_from(self) -> str | None:
+    def imported_from(self) -> str | None:
         """The file or store that it was imported from; None: found by a search into this store."""
         origin: str | None = self.settings.get("imported")
         return origin

@@ -27,7 +27,7 @@ def answer_document(stored: StoredAnswer) -> dict[str, Any]:
     return {
         **{name: _served(getattr(answer, name)) for name in _NAMES},
         "recorded": provenance.recorded,
-        "imported": stored.taken_from,
+        "imported": stored.imported_from,
         "max_error": evidence.max_error,
         "tolerance": evidence.tolerance,
         "checked": {"inputs": list(evidence.inputs), "launches": evidence.launches},

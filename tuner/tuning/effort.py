@@ -53,7 +53,7 @@ class Effort:
 
         The effort behind an imported answer is unknown, so its problem is searched.
         """
-        if self.force or found.stored is None or found.differences or found.stored.taken_from is not None:
+        if self.force or found.stored is None or found.differences or found.stored.imported_from is not None:
             return False
         settings, measured = found.stored.settings, found.stored.trials
         if measured >= settings["space"]:
