@@ -94,8 +94,8 @@ class GaussianProcess:
         settings: GaussianProcessSettings = GAUSSIAN_PROCESS,
     ) -> None:
         changing = [coded(values) for values in knobs if len(set(values)) > 1]
-        codes = [codes for codes, _ in changing]
-        self._codes: Codes = np.column_stack(codes) if codes else np.zeros((1, 0), np.int16)
+        no_knob = np.zeros((1, 0), np.int16)
+        self._codes: Codes = np.column_stack([codes for codes, _ in changing]) if changing else no_knob
         of_knobs = [[*blocks(choices)] for _, choices in changing]
         self._columns = [np.hstack([columns for columns, _ in of_knob]) for of_knob in of_knobs]
         self._starts: Indices = np.cumsum([0, *(columns.shape[1] for columns, _ in chain(*of_knobs))])[:-1]
