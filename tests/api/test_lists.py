@@ -63,7 +63,7 @@ def test_one_run_in_full(client: httpx.Client, store: Store) -> None:
     assert run["status"] == "done"
     assert run["settings"]["trials"] == 10
     assert run["tuned_with"]["source"] == GEMM.source
-    assert [told["id"] for told in run["answers"]] == [id]
+    assert [answered["id"] for answered in run["answers"]] == [id]
     assert client.get("/runs/2").json() == {"error": "there is no run 2; /runs lists them"}
 
 
@@ -89,7 +89,7 @@ def test_misses_are_counted_the_most_frequent_first(client: httpx.Client, store:
     client.post("/best-configs", json={"problems": [{"op": "gemm", "M": 67}, {"op": "gemm", "M": 67}]})
     until(lambda: len(client.get("/requests").json()["items"]) == 3)
     listed = pages(client, "/requests", 1)
-    assert [(asked["problem"], asked["count"]) for asked in listed] == [
+    assert [(row["problem"], row["count"]) for row in listed] == [
         ("gemm M=67 N=67 K=67 dtype=bf16", 4),
         ("gemm M=66 N=66 K=66 dtype=bf16", 3),
         ("gemm M=65 N=65 K=65 dtype=bf16", 1),
@@ -103,8 +103,8 @@ def test_misses_are_written_down_at_the_end(store: Store) -> None:
     answer(store, problem(M=64))
     with serving(create_app(store)) as client:
         client.get("/best-config?op=gemm&M=65")
-    (asked,) = store.requests(10)
-    assert (asked["problem"], asked["device"], asked["count"]) == ("gemm M=65 N=65 K=65 dtype=bf16", "nvidia-h200", 1)
+    (row,) = store.requests(10)
+    assert (row["problem"], row["device"], row["count"]) == ("gemm M=65 N=65 K=65 dtype=bf16", "nvidia-h200", 1)
 
 
 def test_misses_outlive_a_store_that_is_away(tmp_path: Path) -> None:
@@ -122,22 +122,22 @@ def test_misses_outlive_a_store_that_is_away(tmp_path: Path) -> None:
         store.close()
         for file, content in kept.items():
             file.write_bytes(content)
-    assert [asked["count"] for asked in store.requests(10)] == [1]
+    assert [row["count"] for row in store.requests(10)] == [1]
     store.close()
 
 
 class TestJobs:
     def test_the_same_problem_is_the_same_job(self, client: httpx.Client, store: Store) -> None:
         answer(store, problem(M=64))
-        asked = {"op": "gemm", "M": 4096, "device": "nvidia-h200"}
-        first = client.post("/jobs", json=asked, headers=WRITER)
+        job = {"op": "gemm", "M": 4096, "device": "nvidia-h200"}
+        first = client.post("/jobs", json=job, headers=WRITER)
         assert first.status_code == 201
         assert first.json()["status"] == "pending"
         assert first.json()["problem"] == "gemm M=4096 N=4096 K=4096 dtype=bf16"
-        again = client.post("/jobs", json=asked | {"N": 4096, "priority": 5}, headers=WRITER)
+        again = client.post("/jobs", json=job | {"N": 4096, "priority": 5}, headers=WRITER)
         assert (again.status_code, again.json()) == (200, first.json() | {"priority": 5})
-        other = client.post("/jobs", json=asked | {"device": "nvidia-h100-80gb-hbm3", "priority": 5}, headers=WRITER)
-        assert (other.status_code, other.json()["priority"]) == (201, 5)  # nobody searched on that card yet
+        other = client.post("/jobs", json=job | {"device": "nvidia-h100-80gb-hbm3", "priority": 5}, headers=WRITER)
+        assert (other.status_code, other.json()["priority"]) == (201, 5)  # a card without runs
         assert [job["id"] for job in pages(client, "/jobs", 1)] == [1, 2]
 
     def test_code_and_files_cannot_be_sent(self, client: httpx.Client) -> None:
