@@ -15,6 +15,8 @@ class ServiceSettings:
     """Interval at which counts of missed queries are written, in seconds."""
     max_age_s: float = 5.0
     """Age of the view in seconds above which /readyz reports that the service is not ready."""
+    shutdown_s: int = 10
+    """Time limit of open requests when the service stops, in seconds."""
     max_body_bytes: int = 1_000_000
     """Size limit of a request body, in bytes."""
     max_replies: int = 100_000

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.api.settings import SETTINGS
 from tuner.cli.ops import db_option, known_signatures, open_to_serve
 from tuner.cli.text import say
 from tuner.db.database import Database
@@ -26,9 +27,6 @@ from tuner.measure import device
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from uvicorn import Config
-
-_LEAVE_S = 10
-"""Time limit of open requests when the service stops, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def _serve(
             workers=workers,
             log_level="warning",
             access_log=False,
-            timeout_graceful_shutdown=_LEAVE_S,
+            timeout_graceful_shutdown=SETTINGS.shutdown_s,
         )
         if workers == 1:
             uvicorn.Server(config).run(sockets=[listening])
