@@ -11,7 +11,8 @@ from scripted import BEST, DEFAULT, TOY, ScriptedMeasurer
 
 from tuner.kernels.spec import Config
 from tuner.records import COLD, Environment, Provenance, RooflineLimits
-from tuner.tuning.bench import Row, Subject, bench
+from tuner.tuning.bench import Subject, bench
+from tuner.tuning.bench_row import Row
 
 pytest.importorskip("plotly")
 

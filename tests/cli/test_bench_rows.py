@@ -12,7 +12,8 @@ from scripted import BEST, DEFAULT, TOY, ScriptedMeasurer
 
 from tuner.cli.bench_rows import print_rows
 from tuner.records import COLD, Device, Environment, Provenance
-from tuner.tuning.bench import Row, Subject, bench, document
+from tuner.tuning.bench import Subject, bench
+from tuner.tuning.bench_row import Row, document
 
 
 def row(size: int, card: Device, vendor_us: float) -> Row:

@@ -12,7 +12,8 @@ from scripted import BEST, DEFAULT, TOY, ScriptedMeasurer, bowl, only
 
 from tuner.kernels.spec import Config
 from tuner.records import COLD, Environment, Outcome, Provenance, RooflineLimits
-from tuner.tuning.bench import Rival, Row, Subject, bench, still_stands, summary
+from tuner.tuning.bench import Subject, bench, still_stands
+from tuner.tuning.bench_row import Rival, Row, summary
 
 PROBLEM = TOY.problem({"N": 64})
 CEILINGS = RooflineLimits(1000.0, {"fp32": 50.0}, {})

@@ -21,7 +21,7 @@ def test_a_cell_shows_bars_notes_and_the_answer(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
     outputs = notebook.cells[0].outputs
     assert any("application/vnd.jupyter.widget-view+json" in output.get("data", {}) for output in outputs)  # the bars

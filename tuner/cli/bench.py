@@ -21,8 +21,8 @@ from tuner.db.store import Store, default_database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.suites.suite import Entry, Suite
-from tuner.tuning.bench import Row, by_device, document
 from tuner.tuning.bench_file import BenchFile
+from tuner.tuning.bench_row import Row, by_device, document
 from tuner.tuning.bench_suite import BenchSuite
 from tuner.tuning.effort import parse_duration
 from tuner.tuning.gpu import MeasureOptions

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
 from tuner.report.text import short
-from tuner.tuning.bench import Row, by_device, summary
+from tuner.tuning.bench_row import Row, by_device, summary
 
 
 def _default_us(row: Row) -> float | None:

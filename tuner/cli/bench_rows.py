@@ -12,7 +12,7 @@ from rich.table import Table
 from tuner.cli.grid import print_table
 from tuner.records import POLICIES, Interval
 from tuner.report.text import first_line, short
-from tuner.tuning.bench import BARS, Rival, Row, Summary, by_device, summary
+from tuner.tuning.bench_row import BARS, Rival, Row, Summary, by_device, summary
 
 _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
 

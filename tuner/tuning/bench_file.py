@@ -9,7 +9,8 @@ from typing import Any
 
 from tuner.errors import UsageError, reason
 from tuner.records.files import write_atomically
-from tuner.tuning.bench import Row, Subject, still_stands
+from tuner.tuning.bench import Subject, still_stands
+from tuner.tuning.bench_row import Row
 
 _FORMAT = 1
 

@@ -12,8 +12,9 @@ from tuner.errors import MeasureError, NothingFound
 from tuner.report.text import failures_text, short
 from tuner.search import Budget
 from tuner.suites.suite import Entry, Suite
-from tuner.tuning.bench import Row, Subject, bench
+from tuner.tuning.bench import Subject, bench
 from tuner.tuning.bench_file import BenchFile
+from tuner.tuning.bench_row import Row
 from tuner.tuning.effort import EFFORTS, Effort
 from tuner.tuning.events import Events, StopToken
 from tuner.tuning.lanes import Lane, spread

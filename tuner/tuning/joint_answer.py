@@ -12,7 +12,8 @@ from tuner.records import median
 from tuner.search import Result
 from tuner.search.verdict import Verdict, ratio
 from tuner.suites.suite import Suite
-from tuner.tuning.bench import Rival, Row, Subject, row_of
+from tuner.tuning.bench import Subject, row_of
+from tuner.tuning.bench_row import Rival, Row
 from tuner.tuning.target import Target
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tuner import catalog, recorded
-from tuner.db.queue import JobFilter, Job
+from tuner.db.queue import Job, JobFilter
 from tuner.db.store import Store
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from tuner import catalog, recorded
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Config, Kernel, Problem
 from tuner.lookup.query import Query
 from tuner.measure import device
 from tuner.measure.deadline import ADAPTIVE_DEADLINE
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.measurer import Measurer
-from tuner.records import POLICIES, Comparison, Policy, Provenance, RooflineLimits
+from tuner.records import POLICIES, Comparison, Device, Policy, Provenance, RooflineLimits
 from tuner.search.space import feasible
 from tuner.suites.suite import Entry
 from tuner.tuning.events import Events
@@ -129,29 +129,15 @@ def gpu_target(
         NothingFound: no config is feasible.
         NoDevice: other processes compute on the card, and it is not `shared`.
     """
-    reference, problem = entry.reference, entry.problem
-    adaptive = ADAPTIVE_DEADLINE if stop_beaten else None
-    held = (
-        gpu
-        if isinstance(gpu, HeldGpu)
-        else HeldGpu(gpu, problem.text, options.shared, adaptive=adaptive, note=events.note)
+    problem, held = (
+        entry.problem,
+        gpu if isinstance(gpu, HeldGpu) else _gpu_of(entry, gpu, options, events, stop_beaten),
     )
     with ExitStack() as undo:  # closes the GPU if anything below raises
         if held is not gpu:
             undo.callback(held.close)
         card = device.describe(held.index)
-        if surveys := store.roofline_limits(card) is None:
-            held.prepare()  # a worker starts while the feasible configs are enumerated
-        kernel = catalog.resolve(reference)
-        if surveys:
-            held.compilers.prepare(reference, problem, card.limits)
-        space = list(feasible(kernel, problem, card.limits))
-        if not space:
-            raise NothingFound(f"no config of {problem.op} is valid for {problem.text} on {card.name}")
-        default = kernel.default_config(problem, card.limits)
-        if default not in set(space):
-            events.note(f"The kernel's default is not valid for {problem.text} on {card.name}, and is left out.")
-        limits = held.roofline_limits(store)
+        kernel, space, default, limits = _prepared(entry, store, held, card, events)
         flops, bytes = kernel.flops(problem), kernel.bytes(problem)
         short = limits.roofline_us(problem, flops, bytes) < SETTINGS.graph_below_us
         policy = POLICIES[("graph" if short else "cold") if options.policy == AUTO else options.policy]
@@ -160,7 +146,7 @@ def gpu_target(
     def measurer() -> Measurer:
         held.hold()
         return GpuMeasurer(
-            reference,
+            entry.reference,
             problem,
             card.limits,
             policy=policy,
@@ -174,7 +160,7 @@ def gpu_target(
     environment = device.environment(held.index)
     return Target(
         space=space,
-        default=default if default in set(space) else None,
+        default=default,
         provenance=Provenance(card, environment, kernel.source, policy.text, None, __version__),
         policy=policy,
         flops=flops,
@@ -182,3 +168,28 @@ def gpu_target(
         measurer=measurer,
         roofline_limits=limits,
     )
+
+
+def _gpu_of(entry: Entry, index: int, options: MeasureOptions, events: Events, stop_beaten: bool) -> HeldGpu:
+    """Return a GPU for one problem, which is held from the first measurement until its measurer is closed."""
+    adaptive = ADAPTIVE_DEADLINE if stop_beaten else None
+    return HeldGpu(index, entry.problem.text, options.shared, adaptive=adaptive, note=events.note)
+
+
+def _prepared(
+    entry: Entry, store: Store, held: HeldGpu, card: Device, events: Events
+) -> tuple[Kernel, list[Config], Config | None, RooflineLimits]:
+    """Return the kernel, its feasible configs, its default if that is feasible, and the limits of the card."""
+    problem = entry.problem
+    if surveys := store.roofline_limits(card) is None:
+        held.prepare()  # a worker starts while the feasible configs are enumerated
+    kernel = catalog.resolve(entry.reference)
+    if surveys:
+        held.compilers.prepare(entry.reference, problem, card.limits)
+    space = list(feasible(kernel, problem, card.limits))
+    if not space:
+        raise NothingFound(f"no config of {problem.op} is valid for {problem.text} on {card.name}")
+    default = kernel.default_config(problem, card.limits)
+    if default not in set(space):
+        events.note(f"The kernel's default is not valid for {problem.text} on {card.name}, and is left out.")
+    return kernel, space, default if default in set(space) else None, held.roofline_limits(store)

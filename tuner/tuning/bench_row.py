@@ -1,0 +1,161 @@
+"""The rows of `tuner bench`, and their means. Ratios are speeds: above 1, the served config is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import geometric_mean
+from typing import Any
+
+from tuner.kernels.spec import Problem, Value
+from tuner.records import Interval
+
+BARS = (1.0, 0.95)
+"""Ratios to the vendor's kernel below which a summary counts rows."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another contender: its latency in us, and its latency over the served config's, over paired rounds."""
+
+    latency_us: float
+    ratio: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The roofline of a problem: the card's copy bandwidth, and its matmul rate if that was measured."""
+
+    floor_us: float
+    """Least time of the problem, in us."""
+    gb_per_s: float
+    tflops: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """The outcome of one problem. If it failed, `error` has the reason, and there are no latencies."""
+
+    problem: Problem
+    device: str
+    kind: str
+    """`tuned`, `default` or `untuned`; `failed`."""
+    recorded: str | None = None
+    """Name of the recorded space it was replayed from."""
+    measured_with: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Value] | None = None
+    latency_us: float = 0.0
+    interval_us: Interval = (0.0, 0.0)
+    default: Rival | None = None
+    vendor: Rival | None = None
+    flops: int = 0
+    bytes: int = 0
+    roof: Roof | None = None
+    rounds: int = 0
+    marks: tuple[str, ...] = ()
+    error: str = ""
+    seconds: float = 0.0
+    """Wall time of the problem, with its search if there was one."""
+
+    @property
+    def ok(self) -> bool:
+        return self.kind != "failed"
+
+    @property
+    def tflops(self) -> float | None:
+        """TFLOP/s; None for a kernel that only moves data."""
+        return self.flops / self.latency_us / 1e6 if self.ok and self.flops else None
+
+    @property
+    def gb_per_s(self) -> float:
+        """Least bytes moved, in GB/s."""
+        return self.bytes / self.latency_us / 1e3 if self.ok else 0.0
+
+    @property
+    def share(self) -> float | None:
+        """Share of the roofline; 1 is on it."""
+        return None if self.roof is None or not self.ok else self.roof.floor_us / self.latency_us
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, from which `from_json` makes the row."""
+        derived = {"tflops": self.tflops, "gb_per_s": self.gb_per_s, "roofline_share": self.share}
+        return {"op": self.problem.op, **asdict(self), "problem": self.problem.values, **derived}
+
+    @staticmethod
+    def from_json(problem: Problem, document: Mapping[str, Any]) -> Row:
+        """Return the row of a problem that `as_json` wrote."""
+        known = {name: value for name, value in document.items() if name in Row.__dataclass_fields__}
+        rivals = {
+            name: document[name] and Rival(**{**document[name], "interval": tuple(document[name]["interval"])})
+            for name in ("default", "vendor")
+        }
+        tuples = {name: tuple(document[name]) for name in ("interval_us", "marks")}
+        roof = document["roof"] and Roof(**document["roof"])
+        return Row(**{**known, **rivals, **tuples, "roof": roof, "problem": problem})
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Means and counts over the rows of a suite; None if no row has the value."""
+
+    rows: int
+    failed: int
+    untuned: int
+    over_vendor: float | None
+    """Geometric mean of the ratios to the vendor's kernel."""
+    over_default: float | None
+    worst: Row | None
+    """Row of the least ratio to the vendor's kernel."""
+    below: Mapping[float, int]
+    """Number of rows below each bar."""
+    share: float | None
+    """Geometric mean of the shares of the roofline."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, with the problem of the worst row."""
+        return {
+            "rows": self.rows,
+            "failed": self.failed,
+            "untuned": self.untuned,
+            "over_vendor": self.over_vendor,
+            "over_default": self.over_default,
+            "roofline_share": self.share,
+            "worst": None if self.worst is None else self.worst.problem.text,
+            "below": {str(bar): count for bar, count in self.below.items()},
+        }
+
+
+def summary(rows: Sequence[Row]) -> Summary:
+    """Return means and counts over the rows."""
+    against = [(row.vendor.ratio, row) for row in rows if row.ok and row.vendor is not None]
+    return Summary(
+        rows=len(rows),
+        failed=sum(not row.ok for row in rows),
+        untuned=sum(row.kind == "untuned" for row in rows),
+        over_vendor=_mean([ratio for ratio, _ in against]),
+        over_default=_mean([row.default.ratio for row in rows if row.default is not None]),
+        worst=min(against, key=lambda pair: pair[0], default=(0.0, None))[1],
+        below={bar: sum(ratio < bar for ratio, _ in against) for bar in BARS},
+        share=_mean([row.share for row in rows if row.share is not None]),
+    )
+
+
+def by_device(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each card, by the ids of the cards."""
+    return {device: [row for row in rows if row.device == device] for device in sorted({row.device for row in rows})}
+
+
+def document(suite: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the document of `tuner bench --json`; with several cards, `devices` has a summary of each."""
+    devices = {device: summary(of_it).as_json() for device, of_it in by_device(rows).items()}
+    return {
+        "suite": suite,
+        "summary": summary(rows).as_json(),
+        **({"devices": devices} if len(devices) > 1 else {}),
+        "rows": [row.as_json() for row in rows],
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return geometric_mean(values) if values else None
