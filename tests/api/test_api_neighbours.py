@@ -1,4 +1,4 @@
-"""Neighbours over HTTP and from the command line: served, said, counted, and refused to who is strict."""
+"""Neighbours over HTTP and from the command line: served, shown, counted, and refused to a strict query."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_a_neighbour_is_served_once_it_was_tried_elsewhere(store: Store) -> None
         assert client.get(f"{ASKED}&strict=1&triton=3.6.0").status_code == 404
         assert client.get(f"{ASKED}&triton=3.7.0").status_code == 404
         assert client.get(f"{ASKED}&dtype=fp16").status_code == 404
-        asked = {"M": 300, "N": 4096, "K": 4096, "op": "gemm", "device": "nvidia-h200"}
-        (one,) = client.post("/best-configs", json={"problems": [asked]}).json()["results"]
+        wanted = {"M": 300, "N": 4096, "K": 4096, "op": "gemm", "device": "nvidia-h200"}
+        (one,) = client.post("/best-configs", json={"problems": [wanted]}).json()["results"]
         assert one == body
         newer = client.get("/table?op=gemm&device=nvidia-h200", headers={"if-none-match": table.headers["etag"]})
         TableDocument.model_validate(newer.json())
@@ -71,7 +71,7 @@ def test_a_neighbour_is_served_once_it_was_tried_elsewhere(store: Store) -> None
         until(lambda: len(client.get("/requests").json()["items"]) == 2)  # better tuned, so it counts as missed
 
 
-def test_tuner_best_says_whose_it_is_and_what_it_should_cost(
+def test_tuner_best_names_its_problem_and_its_expected_loss(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer(store, problem(M=400, N=4096, K=4096))
@@ -79,10 +79,10 @@ def test_tuner_best_says_whose_it_is_and_what_it_should_cost(
     words = ["gemm", "--M", "300", "--N", "4096", "--K", "4096", "--device", "nvidia-h200"]
     words += ["--db", str(tmp_path / "tuner.db")]
     assert best.main(words, standalone_mode=False) == 0
-    said = capsys.readouterr().out
-    assert "neighbour: that of gemm M=256 N=4096 K=4096 dtype=bf16, expected to be 1.3 % slower" in said
-    assert "tuner search gemm --M 300 --N 4096 --K 4096 --dtype bf16" in said
-    assert " us" not in said
+    shown = capsys.readouterr().out
+    assert "neighbour: that of gemm M=256 N=4096 K=4096 dtype=bf16, expected to be 1.3 % slower" in shown
+    assert "tuner search gemm --M 300 --N 4096 --K 4096 --dtype bf16" in shown
+    assert " us" not in shown
     assert best.main([*words, "--json"], standalone_mode=False) == 0
     assert json.loads(capsys.readouterr().out)["match"] == "neighbour"
     assert best.main([*words, "--strict", "--triton", "3.6.0", "--json"], standalone_mode=False) == 1

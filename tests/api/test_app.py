@@ -76,12 +76,12 @@ class TestBestConfig:
     def test_another_triton_is_stale_and_strictly_a_miss(self, store: Store) -> None:
         answer(store, problem(M=64), triton="3.1.0")
         answer(store, problem(M=64), triton="3.2.0")
-        asked: dict[str, str | int] = {"op": "gemm", "M": 64, "triton": "3.3.0"}
+        params: dict[str, str | int] = {"op": "gemm", "M": 64, "triton": "3.3.0"}
         with served(store) as client:
-            body = client.get("/best-config", params=asked).json()
+            body = client.get("/best-config", params=params).json()
             assert body["match"] == "stale"
             assert body["stale"] == ["triton: tuned with 3.2.0, asked for 3.3.0"]
-            strict = client.get("/best-config", params={**asked, "strict": 1})
+            strict = client.get("/best-config", params={**params, "strict": 1})
             assert strict.status_code == 404
             assert strict.json()["match"] == "none"
 
@@ -109,25 +109,25 @@ class TestBestConfig:
             }
 
     def test_a_new_answer_is_seen_within_two_seconds(self, client: httpx.Client, store: Store) -> None:
-        asked: dict[str, str | int] = {"op": "gemm", "M": 128, "device": "nvidia-h200"}
-        assert "there are none" in client.get("/best-config", params=asked).json()["error"]
+        params: dict[str, str | int] = {"op": "gemm", "M": 128, "device": "nvidia-h200"}
+        assert "there are none" in client.get("/best-config", params=params).json()["error"]
         answer(store, problem(M=128))
-        until(lambda: client.get("/best-config", params=asked).status_code == 200, seconds=2)
+        until(lambda: client.get("/best-config", params=params).status_code == 200, seconds=2)
 
-    def test_who_has_the_answer_already_gets_none(self, client: httpx.Client, store: Store) -> None:
+    def test_a_request_that_has_the_answer_gets_no_body(self, client: httpx.Client, store: Store) -> None:
         answer(store, problem(M=64))
-        asked = "/best-config?op=gemm&M=64"
-        until(lambda: client.get(asked).status_code == 200)
-        first = client.get(asked)
+        url = "/best-config?op=gemm&M=64"
+        until(lambda: client.get(url).status_code == 200)
+        first = client.get(url)
         assert first.headers["cache-control"] == "no-cache"
-        again = client.get(asked, headers={"if-none-match": first.headers["etag"]})
+        again = client.get(url, headers={"if-none-match": first.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
         answer(store, problem(M=65))  # another problem's: the snapshot moves on, this answer stays
-        until(lambda: client.get(asked).json()["snapshot"] == store.snapshot)
-        assert client.get(asked, headers={"if-none-match": f'"x", {first.headers["etag"]}'}).status_code == 304
+        until(lambda: client.get(url).json()["snapshot"] == store.snapshot)
+        assert client.get(url, headers={"if-none-match": f'"x", {first.headers["etag"]}'}).status_code == 304
         answer(store, problem(M=64))
-        until(lambda: client.get(asked).headers["etag"] != first.headers["etag"])
-        assert client.get(asked, headers={"if-none-match": first.headers["etag"]}).status_code == 200
+        until(lambda: client.get(url).headers["etag"] != first.headers["etag"])
+        assert client.get(url, headers={"if-none-match": first.headers["etag"]}).status_code == 200
 
     def test_another_dtype_is_another_problem(self, client: httpx.Client, store: Store) -> None:
         answer(store, problem(M=64, dtype="fp16"))
@@ -186,8 +186,8 @@ REFUSED: list[tuple[str, int, str]] = [
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    store = Store.open(tmp_path_factory.mktemp("asked") / "tuner.db")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    store = Store.open(tmp_path_factory.mktemp("filled") / "tuner.db")
     answer(store, problem(M=64))
     with served(store) as client:
         yield client
@@ -195,15 +195,15 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize(("query", "status", "message"), REFUSED, ids=lambda value: str(value)[:40])
-def test_bad_input_is_refused_in_a_sentence(asked: httpx.Client, query: str, status: int, message: str) -> None:
-    got = asked.get(f"/best-config?{query}")
+def test_bad_input_is_refused_in_a_sentence(filled: httpx.Client, query: str, status: int, message: str) -> None:
+    got = filled.get(f"/best-config?{query}")
     assert got.status_code == status
     assert message in got.json()["error"]
     assert len(got.json()["error"]) < 300
 
 
 class TestMany:
-    def test_each_is_answered_in_its_place(self, asked: httpx.Client) -> None:
+    def test_each_is_answered_in_its_place(self, filled: httpx.Client) -> None:
         tuned = {"op": "gemm", "M": 64}
         given: list[object] = [
             tuned,
@@ -212,22 +212,22 @@ class TestMany:
             7,
             {"op": "gemm", "M": "64", "strict": 1},
         ]
-        got = asked.post("/best-configs", json={"problems": given})
+        got = filled.post("/best-configs", json={"problems": given})
         assert got.status_code == 200
         hit, miss, unknown, number, strict = got.json()["results"]
-        assert hit == asked.get("/best-config", params={"op": "gemm", "M": 64}).json()
-        assert miss == asked.get("/best-config", params={"op": "gemm", "M": 65}).json()
+        assert hit == filled.get("/best-config", params={"op": "gemm", "M": 64}).json()
+        assert miss == filled.get("/best-config", params={"op": "gemm", "M": 65}).json()
         assert unknown == {"error": "no op is called 'nope'; known are gemm, softmax, transpose"}
         assert number == {"error": "a problem is an object with op and its dims, not int"}
         assert strict == {"error": "strict=1 compares versions, so it needs triton"}
 
-    def test_a_thousand_and_no_more(self, asked: httpx.Client) -> None:
+    def test_a_thousand_and_no_more(self, filled: httpx.Client) -> None:
         problems = [{"op": "gemm", "M": 1 + number} for number in range(1000)]
-        results = asked.post("/best-configs", json={"problems": problems}).json()["results"]
+        results = filled.post("/best-configs", json={"problems": problems}).json()["results"]
         assert [result["match"] for result in results].count("exact") == 1
         assert results[63]["match"] == "exact"
         assert results[999]["problem"]["M"] == 1000
-        assert asked.post("/best-configs", json={"problems": [*problems, problems[0]]}).status_code == 422
+        assert filled.post("/best-configs", json={"problems": [*problems, problems[0]]}).status_code == 422
 
     @pytest.mark.parametrize(
         ("body", "message"),
@@ -242,8 +242,8 @@ class TestMany:
         ],
         ids=lambda value: str(value)[:30],
     )
-    def test_a_body_that_is_none_is_refused(self, asked: httpx.Client, body: bytes, message: str) -> None:
-        got = asked.post("/best-configs", content=body)
+    def test_an_invalid_body_is_refused(self, filled: httpx.Client, body: bytes, message: str) -> None:
+        got = filled.post("/best-configs", content=body)
         assert got.status_code == 422
         assert message in got.json()["error"]
 
@@ -263,8 +263,8 @@ class TestMany:
         ],
         ids=lambda given: str(given)[:40],
     )
-    def test_an_expression_is_a_name_that_nobody_knows(self, asked: httpx.Client, given: dict[str, object]) -> None:
-        (result,) = asked.post("/best-configs", content=json.dumps({"problems": [given]})).json()["results"]
+    def test_an_expression_is_an_unknown_name(self, filled: httpx.Client, given: dict[str, object]) -> None:
+        (result,) = filled.post("/best-configs", content=json.dumps({"problems": [given]})).json()["results"]
         assert result.keys() == {"error"}
 
 

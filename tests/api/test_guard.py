@@ -135,10 +135,10 @@ class TestLog:
         (line,) = (line for line in lines if "trace-7" in line)  # the one before may be late
         assert line.endswith("}\n")
         assert line.count("\n") == 1
-        told = json.loads(line)
-        assert told.pop("ms") > 0
-        assert told.pop("at").startswith("20")
-        assert told == {
+        entry = json.loads(line)
+        assert entry.pop("ms") > 0
+        assert entry.pop("at").startswith("20")
+        assert entry == {
             "request_id": "trace-7",
             "client": "127.0.0.1",
             "method": "GET",
@@ -147,7 +147,7 @@ class TestLog:
             "bytes": len(got.content),
         }
 
-    def test_who_names_no_request_gets_a_name(self, client: httpx.Client, lines: list[str]) -> None:
+    def test_a_request_without_an_id_gets_one(self, client: httpx.Client, lines: list[str]) -> None:
         ids = {client.get("/healthz").headers["x-request-id"] for _ in range(3)}
         until(lambda: len(lines) == 3)  # a line is written once its answer is out
         assert ids == {json.loads(line)["request_id"] for line in lines}
@@ -161,7 +161,7 @@ class TestLog:
         assert json.loads(line)["status"] == 404
 
 
-def test_a_fault_of_ours_is_told_without_its_trace(
+def test_a_bug_is_reported_without_its_trace(
     client: httpx.Client, lines: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     got = client.get("/fail", headers={"x-request-id": "trace-8"})

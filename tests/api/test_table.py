@@ -79,7 +79,7 @@ def test_what_is_no_table_is_refused(client: httpx.Client, query: str, status: i
     assert message in got.json()["error"]
 
 
-def test_it_is_compressed_for_who_takes_that(client: httpx.Client) -> None:
+def test_it_is_compressed_if_the_request_accepts_that(client: httpx.Client) -> None:
     with client.stream("GET", TABLE, headers={"accept-encoding": "br, gzip;q=0.5"}) as packed:
         raw = b"".join(packed.iter_raw())
     plain = client.get(TABLE, headers={"accept-encoding": "gzip;q=0"})
@@ -90,7 +90,7 @@ def test_it_is_compressed_for_who_takes_that(client: httpx.Client) -> None:
     assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding"
 
 
-def test_who_has_it_already_gets_304_until_something_is_answered(client: httpx.Client, store: Store) -> None:
+def test_a_request_that_has_it_gets_304_until_something_is_answered(client: httpx.Client, store: Store) -> None:
     etag = client.get(TABLE).headers["etag"]
     assert client.get(TABLE, headers={"if-none-match": etag}).status_code == 304
     answer(store, problem(M=99))

@@ -57,8 +57,8 @@ def test_it_grows_to_what_one_that_reads_all_would_see(store: Store) -> None:
     whole.poll()
     assert watcher.view.answers == whole.view.answers == 6
     for size in (64, 65, 66, 70, 1000, 4096):
-        asked = Query(problem(M=size))
-        assert watcher.view.table("gemm", H200.id).find(asked) == whole.view.table("gemm", H200.id).find(asked)
+        query = Query(problem(M=size))
+        assert watcher.view.table("gemm", H200.id).find(query) == whole.view.table("gemm", H200.id).find(query)
     assert served_by(watcher.view, M=64) == 4
     assert watcher.view.devices() == [H200.id]
 

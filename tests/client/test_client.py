@@ -49,10 +49,10 @@ def block(size: int) -> Config:
 
 
 def keep(
-    path: Path, config: Config, *, provenance: Provenance = HERE, signature: Signature = SCALE, **asked: object
+    path: Path, config: Config, *, provenance: Provenance = HERE, signature: Signature = SCALE, **values: object
 ) -> Answer:
     """Store an answer for a problem."""
-    problem = signature.problem(asked or {"M": 4096})
+    problem = signature.problem(values or {"M": 4096})
     answer = Answer(problem, "tuned", config, 10.0, (9.9, 10.1), 1.25, (1.2, 1.3), 12.5, 9.75)
     store = Store.open(path)
     run = store.start_run(signature, problem, provenance, {"known": 0})
@@ -106,7 +106,7 @@ class TestAnswers:
 
     def test_one_problem_said_in_many_ways_has_one_answer(self, path: Path) -> None:
         keep(path, block(128), M=4096)
-        said: list[dict[str, Any]] = [
+        wordings: list[dict[str, Any]] = [
             {"M": 4096},
             {"M": "4096"},
             {"N": 4096, "M": 4096},
@@ -114,7 +114,7 @@ class TestAnswers:
             {"M": 4096, "dtype": "torch.bfloat16"},
             {"layout": "nn", "M": 4096, "N": None},
         ]
-        assert {best_config("scale", device=DEVICE, **values).config for values in said} == {block(128)}
+        assert {best_config("scale", device=DEVICE, **values).config for values in wordings} == {block(128)}
 
     def test_other_sizes_dtypes_layouts_and_devices_have_their_own(self, path: Path) -> None:
         keep(path, block(128), M=4096)
@@ -163,7 +163,7 @@ class TestPinned:
         assert before.config == block(64)
         assert elsewhere(ASK, "4096") == (["exact", 128], "")
 
-    def test_that_holds_for_every_problem_of_an_op_once_one_was_asked(self, path: Path) -> None:
+    def test_that_holds_for_every_problem_of_an_op_once_one_was_looked_up(self, path: Path) -> None:
         keep(path, block(64), M=4096)
         best_config("scale", device=DEVICE, M=4096)
         keep(path, block(128), M=16)

@@ -81,14 +81,14 @@ class Counted:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self.asked: list[tuple[str, int]] = []
+        self.requests: list[tuple[str, int]] = []
         self.wait_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def noting(message: Any) -> None:
             if message["type"] == "http.response.start":
                 sleep(self.wait_s)
-                self.asked.append((f"{scope['path']}?{scope['query_string'].decode()}", message["status"]))
+                self.requests.append((f"{scope['path']}?{scope['query_string'].decode()}", message["status"]))
             await send(message)
 
         await self._app(scope, receive, noting if scope["type"] == "http" else send)
@@ -107,7 +107,7 @@ class TestThreeSources:
     def test_all_give_the_same_with_the_same_evidence(
         self, store: Store, snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        asked: list[tuple[str, str, int]] = [
+        queries: list[tuple[str, str, int]] = [
             ("gemm", DEVICE, 4096),
             ("gemm", DEVICE, 64),
             ("gemm", A100.id, 64),
@@ -118,7 +118,7 @@ class TestThreeSources:
 
         def given() -> list[Best]:
             forget()
-            return [best_config(op, device=device, M=M) for op, device, M in asked]
+            return [best_config(op, device=device, M=M) for op, device, M in queries]
 
         monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
         of_database = given()
@@ -135,7 +135,7 @@ class TestThreeSources:
         assert source_from_environment().devices() == {A100.id, DEVICE}
         with service(store, monkeypatch) as counted:
             assert source_from_environment().devices() == {A100.id, DEVICE}
-        assert counted.asked == [("/devices?limit=1000", 200)]
+        assert counted.requests == [("/devices?limit=1000", 200)]
         monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
         assert source_from_environment().devices() == {A100.id, DEVICE}
 
@@ -155,7 +155,7 @@ class TestThreeSources:
         with service(store, monkeypatch) as counted:
             for op in ("gemm", "scale"):
                 assert best_config(op, device=DEVICE, M=64) == Best(None, "none")
-        assert counted.asked == []
+        assert counted.requests == []
         assert caplog.messages == [
             "the kernels' defaults are used until tuner.refresh(), since nothing can be looked up: "
             f"{tmp_path / 'missing.json'} cannot be read: No such file or directory"
@@ -195,7 +195,7 @@ class TestServer:
         with service(store, monkeypatch) as counted:
             first = ask()
         tables = [f"/table?op={op}&device={device}" for op in ("gemm", "scale") for device in (DEVICE, A100.id)]
-        assert counted.asked == [(table, 200) for table in tables]
+        assert counted.requests == [(table, 200) for table in tables]
         assert sum(best.match == "exact" for best in first) == 2
         again = ask()  # of nobody: the service is gone
         assert all(a is b for a, b in zip(first, again, strict=True))
@@ -211,7 +211,7 @@ class TestServer:
                 thread.start()
             for thread in threads:
                 thread.join()
-        assert len(counted.asked) == 1
+        assert len(counted.requests) == 1
         assert [best.match for best in given] == ["exact"] * 8
         assert len({id(best) for best in given}) == 1
 
@@ -273,10 +273,10 @@ class TestI09Rubbish:
             behave(connection)
 
         with bad_servers.server(counted) as url:
-            asked = TableCache(ServiceSource(url, RemoteSettings(timeout_s=0.3)))
+            cache = TableCache(ServiceSource(url, RemoteSettings(timeout_s=0.3)))
             began = monotonic()
             for op in OURS:
-                assert asked.best(op, DEVICE, {"M": 64}) == (Best(None, "none"), True)
+                assert cache.best(op, DEVICE, {"M": 64}) == (Best(None, "none"), True)
             assert 0.25 < monotonic() - began < 2
             assert len(calls) == 1
             (message,) = caplog.messages
@@ -313,9 +313,9 @@ class TestI09Rubbish:
         self, behave: bad_servers.Behaviour, why: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         with bad_servers.server(behave) as url:
-            asked = TableCache(ServiceSource(url))
+            cache = TableCache(ServiceSource(url))
             for M in (1, 2):
-                assert asked.best("gemm", DEVICE, {"M": M}) == (Best(None, "none"), True)
+                assert cache.best("gemm", DEVICE, {"M": M}) == (Best(None, "none"), True)
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
         assert f"nothing can be looked up: {url}" in record.getMessage()
@@ -328,9 +328,9 @@ class TestI09Rubbish:
         document["answers"][0]["config"]["__class__"] = 1
         document["answers"][1]["config"] |= {"BLOCK_M": "128; import os"}
         with bad_servers.server(bad_servers.answering(bad_servers.signed(document))) as url:
-            asked = TableCache(ServiceSource(url))
-            assert asked.best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
-            assert asked.best("gemm", DEVICE, {"M": 4096})[0].match == "exact"  # the third, of an older Triton
+            cache = TableCache(ServiceSource(url))
+            assert cache.best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
+            assert cache.best("gemm", DEVICE, {"M": 4096})[0].match == "exact"  # the third, of an older Triton
         assert caplog.messages[0] == (
             f"{url}: 2 answers are skipped; the first, since a gemm config has the knobs "
             f"{', '.join(knob.name for knob in GEMM.signature.knobs)}, not '__class__'"
@@ -342,8 +342,8 @@ class TestI09Rubbish:
         """The kernel's own knobs decide, not the signature that comes with the answers."""
         document = json.loads(bundle.packed("a:1", [GEMM.signature], store.answers(op="gemm", device=DEVICE)))
         document["signatures"][0]["knobs"][0]["choices"] = ["x"]
-        for told in document["answers"]:
-            told["config"]["BLOCK_M"] = "x"
+        for record in document["answers"]:
+            record["config"]["BLOCK_M"] = "x"
         with bad_servers.server(bad_servers.answering(bad_servers.signed(document))) as url:
             assert TableCache(ServiceSource(url)).best("gemm", DEVICE, {"M": 64})[0] == Best(None, "none")
         (message,) = caplog.messages
@@ -352,9 +352,9 @@ class TestI09Rubbish:
     def test_a_table_of_another_op_or_card_answers_nothing(self, store: Store) -> None:
         data = bundle.packed("a:1", [GEMM.signature], store.answers(op="gemm", device=A100.id))
         with bad_servers.server(bad_servers.answering(data)) as url:
-            asked = TableCache(ServiceSource(url))
-            assert asked.best("gemm", DEVICE, {"M": 64})[0].match == "none"
-            assert asked.best("softmax", A100.id, {"M": 64})[0].match == "none"
+            cache = TableCache(ServiceSource(url))
+            assert cache.best("gemm", DEVICE, {"M": 64})[0].match == "none"
+            assert cache.best("softmax", A100.id, {"M": 64})[0].match == "none"
 
 
 def refreshed(holds: Callable[[], bool]) -> bool:
@@ -364,17 +364,17 @@ def refreshed(holds: Callable[[], bool]) -> bool:
 
 
 class TestRefresh:
-    def test_newer_answers_are_taken_up_when_asked_for(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_newer_answers_come_with_a_refresh(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         with service(store, monkeypatch) as counted:
             before = best_config("gemm", device=DEVICE, M=99)
             assert before.match == "none"
             tuner.refresh()
             assert best_config("gemm", device=DEVICE, M=99) is before
-            assert [status for _, status in counted.asked] == [200, 304]
+            assert [status for _, status in counted.requests] == [200, 304]
             answer(store, problem(M=7), A100)  # of another card: the snapshot is another, and the table the same
-            until(lambda: refreshed(lambda: counted.asked[-1][1] == 200), seconds=3)
+            until(lambda: refreshed(lambda: counted.requests[-1][1] == 200), seconds=3)
             assert best_config("gemm", device=DEVICE, M=99) is before
-            assert refreshed(lambda: counted.asked[-1][1] == 304)
+            assert refreshed(lambda: counted.requests[-1][1] == 304)
             answer(store, problem(M=99))
             until(lambda: refreshed(lambda: best_config("gemm", device=DEVICE, M=99).match == "exact"), seconds=3)
         after = best_config("gemm", device=DEVICE, M=99)
@@ -382,9 +382,7 @@ class TestRefresh:
             tuner.refresh()
         assert best_config("gemm", device=DEVICE, M=99) is after
 
-    def test_what_was_asked_before_and_answered_after_is_not_kept(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_query_from_before_a_refresh_is_not_kept(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         given: list[Best] = []
         asking = threading.Thread(target=lambda: given.append(best_config("gemm", device=DEVICE, M=64)))
         with service(store, monkeypatch) as counted:
@@ -396,9 +394,9 @@ class TestRefresh:
             again = best_config("gemm", device=DEVICE, M=64)
         assert again == given[0]
         assert again is not given[0]
-        assert len(counted.asked) == 2
+        assert len(counted.requests) == 2
 
-    def test_a_service_that_was_away_is_asked_again(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_service_that_was_away_is_read_by_a_refresh(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TUNER_URL", "http://127.0.0.1:9")
         assert best_config("gemm", device=DEVICE, M=64).match == "none"
         with service(store, monkeypatch):
@@ -431,14 +429,14 @@ class TestRefresh:
         old = client.best_config("gemm", device=DEVICE, M=99)
         answer(store, problem(M=99))
         preparing, go_on = threading.Event(), threading.Event()
-        told: list[object] = []
+        events: list[object] = []
 
         def prepare(newer: TableCache, in_background: bool) -> None:
-            told.extend([newer.best("gemm", DEVICE, {"M": 99})[0].match, in_background])
+            events.extend([newer.best("gemm", DEVICE, {"M": 99})[0].match, in_background])
             preparing.set()
             assert go_on.wait(10)
 
-        client.on_refresh(prepare, lambda: told.append(client.best_config("gemm", device=DEVICE, M=99).match))
+        client.on_refresh(prepare, lambda: events.append(client.best_config("gemm", device=DEVICE, M=99).match))
         refreshing = threading.Thread(target=client.refresh)
         refreshing.start()
         assert preparing.wait(10)
@@ -446,7 +444,7 @@ class TestRefresh:
         assert client.best_config("gemm", device=DEVICE, M=4096).match == "exact"  # its first query
         go_on.set()
         refreshing.join()
-        assert told == ["exact", False, "exact"]
+        assert events == ["exact", False, "exact"]
         assert client.best_config("gemm", device=DEVICE, M=99).match == "exact"
 
 
@@ -548,15 +546,15 @@ def test_ranks_with_one_snapshot_agree_whatever_is_tuned_meanwhile(
 def test_an_answer_of_another_compiler_is_stale_and_says_which(
     store: Store, snapshot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same Triton by number with another ptxas, too; asked as a launch would, with all that is here."""
+    """The same Triton by number with another ptxas, too; as a launch here would compare."""
     table = BundleSource(snapshot).load("gemm", DEVICE).table
     here = Environment("3.6.0", "12.8", "2.11.0", "580.1")
     reasons = {}
     for field, version in (("ptxas", "12.9"), ("triton", "3.7.1"), ("driver", "590.1")):
-        asked = Query.for_environment(problem(M=64), replace(here, **{field: version}), GEMM.source)
-        found = table.find(asked)
+        query = Query.for_environment(problem(M=64), replace(here, **{field: version}), GEMM.source)
+        found = table.find(query)
         assert found.match == "stale"
-        assert table.find(replace(asked, strict=True)).match == "none"
+        assert table.find(replace(query, strict=True)).match == "none"
         reasons[field] = found.stale
     assert reasons == {
         "ptxas": ("ptxas: tuned with 12.8, asked for 12.9",),

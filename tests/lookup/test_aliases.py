@@ -45,7 +45,7 @@ def test_no_product_or_slice_answers_for_another() -> None:
 
 
 @pytest.mark.parametrize("pci_id", ["10de:2329", "10de:232c", ""])
-def test_and_h20_3e_are_told_apart_by_memory_too(pci_id: str) -> None:
+def test_and_h20_3e_differ_by_memory_too(pci_id: str) -> None:
     h20, h20_3e = (replace(card, pci_id=pci_id) for card in PRODUCTS[3:5])
     assert (h20.name, h20_3e.name) == ("NVIDIA H20", "NVIDIA H20-3e")
     assert stored_as(h20, [h20_3e.id], [h20_3e]) == "nvidia-h20"

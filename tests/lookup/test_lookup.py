@@ -66,8 +66,8 @@ def tuned(id: int, *, triton: str = "3.6.0", source: str = HERE.source, recorded
     return stored(id, replace(HERE, environment=environment, source=source, recorded=recorded))
 
 
-def find(answers: Iterable[StoredAnswer], asked: Query = IN_FULL) -> LookupResult:
-    return Table(H200.id, answers).find(asked)
+def find(answers: Iterable[StoredAnswer], query: Query = IN_FULL) -> LookupResult:
+    return Table(H200.id, answers).find(query)
 
 
 def served(found: LookupResult) -> int | None:
@@ -75,21 +75,21 @@ def served(found: LookupResult) -> int | None:
 
 
 class TestExact:
-    def test_an_answer_whose_key_driver_and_ptxas_are_asked_for_is_exact(self) -> None:
+    def test_an_answer_whose_key_driver_and_ptxas_are_in_the_query_is_exact(self) -> None:
         found = find([stored(1)])
         assert found == LookupResult(PROBLEM, "nvidia-h200", "exact", stored(1))
         assert found.stale == found.nearest == ()
 
     @pytest.mark.parametrize("kept", ["triton", "source", "driver", "ptxas", "policy"])
     def test_a_field_that_was_not_sent_is_not_compared(self, kept: str) -> None:
-        asked = Query(PROBLEM, **{kept: getattr(IN_FULL, kept)})
+        query = Query(PROBLEM, **{kept: getattr(IN_FULL, kept)})
         elsewhere = {"triton": "3.5.0", "source": "0123456789abcdef", "driver": "570.1", "ptxas": "12.8"}
         for name, value in elsewhere.items():
             if name == "source":
                 other = replace(HERE, source=value)
             else:
                 other = replace(HERE, environment=replace(HERE.environment, **{name: value}))
-            assert find([stored(1, other)], asked).match == ("stale" if name == kept else "exact")
+            assert find([stored(1, other)], query).match == ("stale" if name == kept else "exact")
 
     def test_asked_for_nothing_but_the_problem_the_newest_is_exact(self) -> None:
         found = find([tuned(1, triton="3.7.0"), tuned(3, triton="3.4.0"), tuned(2)], Query(PROBLEM))
@@ -110,13 +110,13 @@ class TestExact:
         assert (found.match, served(found)) == ("exact", 1)
 
     def test_the_same_problem_said_in_another_way_is_the_same(self) -> None:
-        said = MATMUL.problem({"layout": "nn", "dtype": "bfloat16", "K": "4096", "N": 4096, "M": "4096"})
-        assert find([stored(1)], replace(IN_FULL, problem=said)).match == "exact"
+        other = MATMUL.problem({"layout": "nn", "dtype": "bfloat16", "K": "4096", "N": 4096, "M": "4096"})
+        assert find([stored(1)], replace(IN_FULL, problem=other)).match == "exact"
 
 
 class TestStale:
     @pytest.mark.parametrize(
-        ("asked", "reason"),
+        ("query", "reason"),
         [
             (replace(IN_FULL, source="ffff"), "source: tuned with 9f2c0a1b2c3d4e5f, asked for ffff"),
             (replace(IN_FULL, triton="3.7.0"), "triton: tuned with 3.6.0, asked for 3.7.0"),
@@ -126,8 +126,8 @@ class TestStale:
         ],
         ids=("source", "triton", "triton-build", "driver", "ptxas"),
     )
-    def test_each_difference_is_named(self, asked: Query, reason: str) -> None:
-        found = find([stored(1)], asked)
+    def test_each_difference_is_named(self, query: Query, reason: str) -> None:
+        found = find([stored(1)], query)
         assert (found.match, served(found), found.stale) == ("stale", 1, (reason,))
 
     def test_what_was_not_known_when_it_was_tuned_is_named_none(self) -> None:
@@ -136,8 +136,8 @@ class TestStale:
 
     def test_a_replayed_answer_is_stale_however_well_it_fits(self) -> None:
         reason = "recorded: replayed from matmul-h200, not measured here"
-        for asked in (IN_FULL, Query(PROBLEM)):
-            found = find([tuned(1, recorded="matmul-h200")], asked)
+        for query in (IN_FULL, Query(PROBLEM)):
+            found = find([tuned(1, recorded="matmul-h200")], query)
             assert (found.match, found.stale) == ("stale", (reason,))
 
     def test_all_differences_are_named_in_one_order(self) -> None:
@@ -155,10 +155,10 @@ class TestPreference:
     """Among stale answers; whatever order they come in, and whichever is the newest."""
 
     def best(self, *answers: StoredAnswer, triton: str = "3.6.0") -> int | None:
-        asked = replace(IN_FULL, triton=triton)
-        found = {served(find(order, asked)) for order in permutations(answers)}
+        query = replace(IN_FULL, triton=triton)
+        found = {served(find(order, query)) for order in permutations(answers)}
         assert len(found) == 1
-        assert find(answers, asked).match == "stale"
+        assert find(answers, query).match == "stale"
         return found.pop()
 
     def test_measured_goes_before_recorded_even_with_another_source_and_triton(self) -> None:
@@ -168,7 +168,7 @@ class TestPreference:
         assert self.best(tuned(1, triton="3.0.0"), tuned(2, triton="3.6.0", source="ffff")) == 1
         assert self.best(tuned(1, triton="3.9.0"), tuned(2, triton="3.6.0", source="ffff")) == 1
 
-    def test_the_nearest_triton_not_newer_than_asked_goes_first(self) -> None:
+    def test_the_nearest_triton_not_newer_than_the_querys_goes_first(self) -> None:
         older = tuned(1, triton="3.5.1"), tuned(2, triton="3.4.0"), tuned(3, triton="3.7.0")
         assert self.best(*older) == 1
 
@@ -179,20 +179,20 @@ class TestPreference:
         assert self.best(tuned(1, triton="3.10.0"), tuned(2, triton="3.9.0"), triton="3.11.0") == 1
         assert self.best(tuned(1, triton="3.9.0"), tuned(2, triton="3.10.0"), triton="3.9.5") == 1
 
-    def test_a_local_build_of_the_version_asked_for_is_the_nearest(self) -> None:
+    def test_a_local_build_of_the_querys_version_is_the_nearest(self) -> None:
         assert self.best(tuned(1, triton="3.6.0+git99ffff"), tuned(2, triton="3.5.1")) == 1
 
     def test_among_equals_the_newest_serves(self) -> None:
         assert self.best(*(tuned(number, triton="3.5.0") for number in (1, 2, 3))) == 3
 
-    def test_without_a_triton_asked_for_the_newest_of_the_same_source_serves(self) -> None:
+    def test_without_a_triton_in_the_query_the_newest_of_the_same_source_serves(self) -> None:
         answers = [tuned(1, triton="3.7.0"), tuned(2, triton="3.4.0"), tuned(3, source="ffff")]
-        asked = Query(PROBLEM, source=HERE.source, driver="590.1")
-        assert served(find(answers, asked)) == 2
+        query = Query(PROBLEM, source=HERE.source, driver="590.1")
+        assert served(find(answers, query)) == 2
 
 
 class TestPolicy:
-    def test_an_answer_timed_in_another_way_never_serves_one_who_names_the_policy(self) -> None:
+    def test_an_answer_timed_in_another_way_never_serves_a_query_with_a_policy(self) -> None:
         warm = stored(2, replace(HERE, policy="warm-events-1"))
         assert served(find([stored(1), warm])) == 1
         found = find([warm])
@@ -205,7 +205,7 @@ class TestPolicy:
 
 class TestStrict:
     @pytest.mark.parametrize(
-        "asked",
+        "query",
         [
             pytest.param(replace(IN_FULL, source="ffff"), id="source"),
             pytest.param(replace(IN_FULL, triton="3.7.0"), id="triton"),
@@ -213,10 +213,10 @@ class TestStrict:
             pytest.param(replace(IN_FULL, ptxas="13.0"), id="ptxas"),
         ],
     )
-    def test_a_stale_answer_is_a_miss(self, asked: Query) -> None:
-        found = find([stored(1)], replace(asked, strict=True))
+    def test_a_stale_answer_is_a_miss(self, query: Query) -> None:
+        found = find([stored(1)], replace(query, strict=True))
         assert (found.match, found.stored) == ("none", None)
-        assert found.stale == find([stored(1)], asked).stale != ()
+        assert found.stale == find([stored(1)], query).stale != ()
 
     def test_a_replayed_answer_is_a_miss(self) -> None:
         assert find([tuned(1, recorded="r")], replace(IN_FULL, strict=True)).match == "none"
@@ -264,8 +264,8 @@ class TestOtherProblems:
         problem = MATMUL.problem(values)
         others = [MATMUL.problem(other) for other in self.TABLE if other is not values]
         for strict in (False, True):
-            for asked in (replace(IN_FULL, problem=problem, strict=strict), Query(problem, strict=False)):
-                found = find([stored(n, given=answer(other)) for n, other in enumerate(others)], asked)
+            for query in (replace(IN_FULL, problem=problem, strict=strict), Query(problem, strict=False)):
+                found = find([stored(n, given=answer(other)) for n, other in enumerate(others)], query)
                 assert (found.match, found.stored, found.stale) == ("none", None, ())
 
     @pytest.mark.parametrize("values", TABLE, ids=str)
@@ -293,8 +293,8 @@ class TestNone:
 
     def test_another_dtype_is_farther_than_another_layout(self) -> None:
         dtype, layout = MATMUL.problem({"M": 64}), MATMUL.problem({"M": 64, "dtype": "fp16", "layout": "nt"})
-        asked = Query(MATMUL.problem({"M": 64, "dtype": "fp16"}))
-        found = find([stored(1, given=answer(dtype)), stored(2, given=answer(layout))], asked)
+        query = Query(MATMUL.problem({"M": 64, "dtype": "fp16"}))
+        found = find([stored(1, given=answer(dtype)), stored(2, given=answer(layout))], query)
         assert found.nearest == (layout.text, dtype.text)
 
     def test_a_problem_with_several_answers_is_named_once(self) -> None:
