@@ -27,13 +27,15 @@ for _op in catalog.shipped():
         globals()[_op] = calls.call_of(_module).function
 
 
-def __getattr__(name: str) -> Callable[..., Tensor]:
-    """Return the function of an op that an installed package offers."""
-    module = catalog.call_module(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function = globals()[name] = calls.call_of(module).function
-    return function
+if catalog.names() != catalog.shipped():  # a module's attributes are read faster if it has no __getattr__
+
+    def __getattr__(name: str) -> Callable[..., Tensor]:
+        """Return the function of an op that an installed package offers."""
+        module = catalog.call_module(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        function = globals()[name] = calls.call_of(module).function
+        return function
 
 
 def __dir__() -> list[str]:

@@ -53,18 +53,21 @@ def gemm(
         refuse_gradient(gradient)
         _in_torch(a, b, out, bias, activation)
         return out
-    at: Pointers = (a.data_ptr(), b.data_ptr(), out.data_ptr())
+    a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
+    at: Pointers = (a_at, b_at, out_at)
     key: tuple[object, ...] = (
         gemm, activation, _matmul_setting("fp32_precision") if a.dtype is torch.float32 else "",
-        gradient, at[0] == at[1], at[2] in at[:2],
-        a.shape, a.stride(), a.dtype, a.get_device(), at[0] & 15,
-        b.shape, b.stride(), b.dtype, b.get_device(), at[1] & 15,
-        out.shape, out.stride(), out.dtype, out.get_device(), at[2] & 15,
+        gradient, a_at == b_at, out_at in (a_at, b_at),
+        a.shape, a.stride(), a.dtype, a.get_device(), a_at & 15,
+        b.shape, b.stride(), b.dtype, b.get_device(), b_at & 15,
+        out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15,
     )  # fmt: skip
     if bias is not None:
-        at = (*at, bias.data_ptr())
+        bias_at = bias.data_ptr()
+        at = (a_at, b_at, out_at, bias_at)
         key = (
-            *key, at.index(at[3]), bias.shape, bias.stride(), bias.dtype, bias.get_device(), at[3] & 15,
+            *key, bias_at == a_at, bias_at == b_at, bias_at == out_at,
+            bias.shape, bias.stride(), bias.dtype, bias.get_device(), bias_at & 15,
         )  # fmt: skip
     launch = prepared.get(key)
     if launch is None:

@@ -9,7 +9,6 @@ from tuner.errors import UsageError
 from tuner.kernels.calling import (
     PLAIN,
     OpCall,
-    Pointers,
     Tensors,
     is_recording,
     is_tracing,
@@ -65,20 +64,22 @@ def scaled_gemm(
         refuse_gradient(gradient)
         _in_torch(a, b, scale_a, scale_b, out, accumulate)
         return out
-    at: Pointers = (a.data_ptr(), b.data_ptr(), scale_a.data_ptr(), scale_b.data_ptr(), out.data_ptr())
+    a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
+    scale_a_at, scale_b_at = scale_a.data_ptr(), scale_b.data_ptr()
     key = (
-        scaled_gemm, accumulate, gradient, at[4] in at[:4], at[0] == at[1], at[2] == at[3],
-        a.shape, a.stride(), a.dtype, a.get_device(), at[0] & 15,
-        b.shape, b.stride(), b.dtype, b.get_device(), at[1] & 15,
-        scale_a.shape, scale_a.stride(), scale_a.dtype, scale_a.get_device(), at[2] & 15,
-        scale_b.shape, scale_b.stride(), scale_b.dtype, scale_b.get_device(), at[3] & 15,
-        out.shape, out.stride(), out.dtype, out.get_device(), at[4] & 15,
+        scaled_gemm, accumulate, gradient, a_at == b_at, scale_a_at == scale_b_at,
+        out_at in (a_at, b_at, scale_a_at, scale_b_at),
+        a.shape, a.stride(), a.dtype, a.get_device(), a_at & 15,
+        b.shape, b.stride(), b.dtype, b.get_device(), b_at & 15,
+        scale_a.shape, scale_a.stride(), scale_a.dtype, scale_a.get_device(), scale_a_at & 15,
+        scale_b.shape, scale_b.stride(), scale_b.dtype, scale_b.get_device(), scale_b_at & 15,
+        out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15,
     )  # fmt: skip
     launch = prepared.get(key)
     if launch is None:
         tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}
         launch = prepare(CALL, key, tensors, gradient, accumulate=accumulate)
-    launch(at)
+    launch((a_at, b_at, scale_a_at, scale_b_at, out_at))
     return out
 
 

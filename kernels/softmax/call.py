@@ -31,16 +31,16 @@ def softmax(x: Tensor, out: Tensor | None = None) -> Tensor:
         refuse_gradient(gradient)
         _in_torch(x, out)
         return out
-    at = x.data_ptr(), out.data_ptr()
+    x_at, out_at = x.data_ptr(), out.data_ptr()
     key = (
-        softmax, gradient, at[0] == at[1],
-        x.shape, x.stride(), x.dtype, x.get_device(), at[0] & 15,
-        out.shape, out.stride(), out.dtype, out.get_device(), at[1] & 15,
+        softmax, gradient, x_at == out_at,
+        x.shape, x.stride(), x.dtype, x.get_device(), x_at & 15,
+        out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15,
     )  # fmt: skip
     launch = prepared.get(key)
     if launch is None:
         launch = prepare(CALL, key, {"x": x, "out": out}, gradient)
-    launch(at)
+    launch((x_at, out_at))
     return out
 
 

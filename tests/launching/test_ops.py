@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import problems
+from helpers import problems, reaching
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -248,6 +249,23 @@ def test_type_checkers_see_functions_that_exist() -> None:
     listed = re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
     assert listed
     assert all(getattr(ops, name) is getattr(importlib.import_module(module), name) for module, name in listed)
+
+
+def test_an_op_of_an_installed_package_is_imported_when_it_is_named(tmp_path: Path) -> None:
+    package, info = tmp_path / "their_op", tmp_path / "their_op-1.dist-info"
+    package.mkdir()
+    info.mkdir()
+    (package / "__init__.py").write_text("from tuner.kernels.softmax.definition import KERNEL\n")
+    (package / "call.py").write_text(
+        "from dataclasses import replace\n"
+        "from tuner.kernels.softmax import call\n"
+        "CALL = replace(call.CALL, function=len)\n"
+    )
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-op\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[tuner.kernels]\ntheir_op = their_op\n")
+    code = "import sys; from tuner import ops; assert 'their_op' not in sys.modules; assert ops.their_op is len"
+    environment = {**os.environ, **reaching(tmp_path)}
+    subprocess.run([sys.executable, "-P", "-c", code], env=environment, check=True)
 
 
 def test_an_op_that_is_unknown_is_no_attribute() -> None:
