@@ -1,4 +1,4 @@
-"""`tuner why`: every stored answer to a problem, and the fields in which it is not what is asked for."""
+"""`tuner why`: each stored answer to a problem, and the fields in which it differs from the query."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def document(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_every_answer_is_held_against_the_question(
+def test_every_answer_is_compared_with_the_query(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answered(store)
@@ -43,16 +43,16 @@ def test_every_answer_is_held_against_the_question(
     answered(store, provenance=replace(HERE, policy="warm-graph-1", recorded="scale-4096"))
     words = ["--M", "4096", "--device", H200.id, "--triton", "3.7.1", "--policy", "cold-events-1"]
     assert why(tmp_path, *words, "--json") == 1
-    told = document(capsys)
-    assert (told["match"], told["serves"], told["device"]) == ("stale", 1, H200.id)
-    assert told["asked"] == {
+    report = document(capsys)
+    assert (report["match"], report["serves"], report["device"]) == ("stale", 1, H200.id)
+    assert report["asked"] == {
         "triton": "3.7.1",
         "source": None,
         "driver": None,
         "ptxas": None,
         "policy": "cold-events-1",
     }
-    assert {one["id"]: one["differs"] for one in told["answers"]} == {
+    assert {one["id"]: one["differs"] for one in report["answers"]} == {
         2: [f"device: tuned on {A100.id}, asked for {H200.id}"],
         1: ["triton: tuned with 3.6.0, asked for 3.7.1"],
         3: [
@@ -61,40 +61,40 @@ def test_every_answer_is_held_against_the_question(
             "recorded: replayed from scale-4096, not measured here",
         ],
     }
-    assert [one["id"] for one in told["answers"]] == [2, 1, 3]
+    assert [one["id"] for one in report["answers"]] == [2, 1, 3]
     assert why(tmp_path, *words) == 1
-    said = capsys.readouterr().out
-    assert "answer 1 serves, and is stale: triton: tuned with 3.6.0, asked for 3.7.1" in said
-    assert f"device: tuned on {A100.id}, asked for {H200.id}" in said
+    shown = capsys.readouterr().out
+    assert "answer 1 serves, and is stale: triton: tuned with 3.6.0, asked for 3.7.1" in shown
+    assert f"device: tuned on {A100.id}, asked for {H200.id}" in shown
     answered(store, provenance=NEWER)
     assert why(tmp_path, *words) == 0
-    said = capsys.readouterr().out
-    assert "answer 4 serves, and is exact" in said
-    assert "to tune it" not in said
+    shown = capsys.readouterr().out
+    assert "answer 4 serves, and is exact" in shown
+    assert "to tune it" not in shown
 
 
-def test_without_an_answer_the_nearest_problems_are_and_what_was_missed(
+def test_without_an_answer_the_nearest_problems_and_the_missed_queries_are_shown(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answered(store, answer(SCALE.problem({"M": 2048, "N": 4096})))
     answered(store, answer(SCALE.problem({"M": 4096, "layout": "nt"})))
     store.count_requests({("scale", PROBLEM.text, H200.id): 1234})
     assert why(tmp_path, "--M", "4096", "--json") == 1
-    told = document(capsys)
-    assert (told["match"], told["serves"], told["answers"]) == ("none", None, [])
-    assert [one["differs"] for one in told["nearest"]] == [
+    report = document(capsys)
+    assert (report["match"], report["serves"], report["answers"]) == ("none", None, [])
+    assert [one["differs"] for one in report["nearest"]] == [
         ["layout: tuned nt, asked nn"],
         ["M: tuned 2048, asked 4096"],
     ]
-    assert [(one["device"], one["count"]) for one in told["missed"]] == [(H200.id, 1234)]
+    assert [(one["device"], one["count"]) for one in report["missed"]] == [(H200.id, 1234)]
     assert why(tmp_path, "--M", "4096") == 1
-    said = capsys.readouterr().out
-    assert "no answer serves: layout: tuned nt, asked nn" in said
-    assert "missed 1,234 times on nvidia-h200" in said
-    assert "tuner search scale --M 4096" in said
+    shown = capsys.readouterr().out
+    assert "no answer serves: layout: tuned nt, asked nn" in shown
+    assert "missed 1,234 times on nvidia-h200" in shown
+    assert "tuner search scale --M 4096" in shown
 
 
-def test_of_a_card_without_answers_it_says_that_they_are_another_cards(
+def test_for_a_card_without_answers_those_of_another_card_are_shown(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answered(store, provenance=replace(HERE, device=replace(H200, name="NVIDIA H20-3e")))
@@ -103,7 +103,7 @@ def test_of_a_card_without_answers_it_says_that_they_are_another_cards(
     assert "no answer serves: device: tuned on nvidia-h20-3e, asked for nvidia-h20" in capsys.readouterr().out
 
 
-def test_a_device_that_nobody_has_heard_of_is_refused(store: Store, tmp_path: Path) -> None:
+def test_an_unknown_device_is_refused(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NothingFound, match="nothing is stored yet"):
         command.main(
             ["gemm", "--M", "64", "--device", H200.id, "--db", str(tmp_path / "tuner.db")], standalone_mode=False
