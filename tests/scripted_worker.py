@@ -75,7 +75,7 @@ def main() -> None:
             elif isinstance(request, Rounds):
                 for config in request.configs:
                     pipe.send(Stage("comparison", config))
-                    if config["FAULT"] == "dies in a duel":
+                    if config["FAULT"] == "dies in a comparison":
                         os.abort()
                 names = (*(config.text for config in request.configs), VENDOR)
                 once = (*map(latency_us, request.configs), 150.0)

@@ -77,7 +77,7 @@ def test_long_rows_are_shared_by_as_many_programs_as_may_wait_for_each_other() -
     assert valid(BLOCK_N=8192, ROWS=1, num_warps=4)
     assert not valid(BLOCK_N=4096, ROWS=1, num_warps=4)  # 16 programs that wait
     assert not valid(BLOCK_N=8192, ROWS=2, num_warps=16)
-    assert not valid(BLOCK_N=65536, ROWS=1, num_warps=32)  # with nobody to share
+    assert not valid(BLOCK_N=65536, ROWS=1, num_warps=32)  # one program, which shares nothing
     assert KERNEL.default(problem, H200.limits)["SHARED"]
     longest = KERNEL.signature.problem({"M": 2, "N": 2_000_003})
     assert not KERNEL.default(longest, H200.limits)["SHARED"]

@@ -436,11 +436,11 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     def test_what_the_docs_say(self) -> None:
         page = (Path(__file__).parents[2] / "docs" / "ops.md").read_text()
         story = page.split("```python\n")[1].split("```")[0]
-        told: dict[str, Any] = {}
-        exec(story, told)
-        logits = told["out"]
-        assert right(logits, product(told["a"], told["b"]))
-        assert right(told["y"], logits.double().softmax(1).t())
+        names: dict[str, Any] = {}
+        exec(story, names)
+        logits = names["out"]
+        assert right(logits, product(names["a"], names["b"]))
+        assert right(names["y"], logits.double().softmax(1).t())
 
 
 class TestDescriptorsAndWorkspace:

@@ -19,13 +19,13 @@ FAULTS = (
     "nothing",  # launches nothing and is very fast
     "refused",  # the compiler refuses the code
     "raises",  # the launch code has a bug
-    "aborts",  # takes the compiling process along
-    "dies in a duel",  # told by the scripted worker alone, as are the next
+    "aborts",  # kills the compiling process
+    "dies in a comparison",  # from here on, only the scripted worker reports it
     "loses its context",
     "killed once",
     "fills memory once",
     "fills memory",
-    "sleeps",  # compiles for ever, deaf to SIGTERM, with a child that does the same
+    "sleeps",  # compiles forever and ignores SIGTERM, with a child that does the same
 )
 
 
