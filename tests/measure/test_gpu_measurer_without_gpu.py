@@ -195,7 +195,9 @@ def test_comparison_and_recheck_wait_for_the_worker() -> None:
 
 def test_a_contender_that_ends_the_worker_is_named() -> None:
     with measurer() as gpu:
-        failed = gpu.compare([config("none"), config("dies in a comparison"), config("none", block=512)], 3, 10.0, seed=0)
+        failed = gpu.compare(
+            [config("none"), config("dies in a comparison"), config("none", block=512)], 3, 10.0, seed=0
+        )
         again = gpu.compare([config("none"), config("none", block=512)], 3, 10.0, seed=0)
     assert isinstance(failed, Measurement)
     assert failed.config == config("dies in a comparison")
