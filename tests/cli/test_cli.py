@@ -217,13 +217,13 @@ class TestBestAndList:
 
     def test_an_empty_store_says_how_to_fill_it_and_is_not_made(self, tuner: Tuner, tmp_path: Path) -> None:
         tuner.environment |= {"TUNER_DB": "", "XDG_DATA_HOME": str(tmp_path / "data")}
-        assert "nothing is stored yet; tuner search OP finds something to store" in tuner("list").stdout
+        assert "nothing is stored yet; tuner search OP finds and stores an answer" in tuner("list").stdout
         assert json.loads(tuner("jobs", "--json").stdout) == []
         assert "nothing was searched yet" in tuner("show").stdout
         for asked in (("best", "gemm", "--M", "64"), ("why", "gemm", "--M", "64"), ("export", "answers.json")):
             done = tuner(*asked)
             assert done.returncode == 1
-            assert done.stderr == "tuner: nothing is stored yet; tuner search OP finds something to store\n"
+            assert done.stderr == "tuner: nothing is stored yet; tuner search OP finds and stores an answer\n"
         assert [*tmp_path.iterdir()] == []
 
     @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_without_optuna_there_is_help_and_a_way_out(tmp_path: Path) -> None:
     assert "search   Find the best config of a problem, or of several, and keep" in shown
     done = subprocess.run([*command, "search", "gemm", "--M", "4096"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "tuner: tuner search needs optuna; pip install 'triton-tuner[search]'\n"
+    assert done.stderr == "tuner: a search needs optuna; pip install 'triton-tuner[search]'\n"
 
 
 def test_output_that_cannot_be_written_is_said(tuned: Tuner) -> None:

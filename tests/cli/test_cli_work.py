@@ -20,7 +20,7 @@ from stored import change, rows
 
 from tuner import recorded
 from tuner.cli import cli
-from tuner.db.queue import JobFilter, Job, Queue
+from tuner.db.queue import Job, JobFilter, Queue
 from tuner.db.sqlite import SQLite
 from tuner.db.store import Store
 from tuner.errors import NoDevice, StoreError
