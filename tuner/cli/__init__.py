@@ -34,7 +34,10 @@ _COMMANDS = {
 """Command names and their help texts, stated here so that `tuner --help` imports no command."""
 _FILES = {"import": "import_"}
 """File names of commands that are Python keywords."""
+_EXTRAS = {"serve": "serve"}
+"""Extras of the distribution that commands need, other than `search`."""
 CHANGED, INTERRUPTED = 4, 130
+"""Exit codes of an answer that no longer holds, and of an interrupted command."""
 
 
 class _Commands(click.Group):
@@ -49,7 +52,10 @@ class _Commands(click.Group):
         try:
             command = import_module(f"tuner.cli.{_FILES.get(name, name)}").command
         except ModuleNotFoundError as error:
-            raise UsageError(f"tuner {name} needs {error.name}; pip install 'triton-tuner[search]'") from error
+            if (error.name or "").partition(".")[0] == "tuner":
+                raise
+            extra = _EXTRAS.get(name, "search")
+            raise UsageError(f"tuner {name} needs {error.name}; pip install 'triton-tuner[{extra}]'") from error
         assert isinstance(command, click.Command)
         return command
 
