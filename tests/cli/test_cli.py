@@ -374,15 +374,6 @@ def test_without_optuna_there_is_help_and_a_way_out(tmp_path: Path) -> None:
     assert done.stderr == "tuner: a search needs optuna; pip install 'triton-tuner[search]'\n"
 
 
-def test_without_fastapi_the_service_names_its_own_extra() -> None:
-    story = "import sys; sys.modules['fastapi'] = None; from tuner.cli import main; main()"
-    done = subprocess.run([sys.executable, "-P", "-c", story, "serve"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "tuner: tuner serve needs fastapi; pip install 'triton-tuner[serve]'\n",
-    )
-
-
 def test_output_that_cannot_be_written_is_said(tuned: Tuner) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

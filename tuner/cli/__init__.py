@@ -34,8 +34,6 @@ _COMMANDS = {
 """Command names and their help texts, stated here so that `tuner --help` imports no command."""
 _FILES = {"import": "import_"}
 """File names of commands that are Python keywords."""
-_EXTRAS = {"serve": "serve"}
-"""Extras of the distribution that commands need, other than `search`."""
 CHANGED, INTERRUPTED = 4, 130
 """Exit codes of an answer that no longer holds, and of an interrupted command."""
 
@@ -54,8 +52,7 @@ class _Commands(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "tuner":
                 raise
-            extra = _EXTRAS.get(name, "search")
-            raise UsageError(f"tuner {name} needs {error.name}; pip install 'triton-tuner[{extra}]'") from error
+            raise UsageError(f"tuner {name} needs {error.name}; pip install 'triton-tuner[search]'") from error
         assert isinstance(command, click.Command)
         return command
 
