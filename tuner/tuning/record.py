@@ -18,7 +18,7 @@ from tuner.tuning.target import Target
 
 
 @dataclass(frozen=True)
-class FinalistSettings:
+class RecordedFinalists:
     """Finalists of a recorded comparison: those of any later search are among them."""
 
     within: float = 1.05
@@ -49,7 +49,7 @@ def record_space(
         entry,
         Effort(Budget(), sampler="grid", force=fresh, warm_start=False),
         reuse=lambda measurement: not measurement.looked_at,
-        finalists=FinalistSettings().choose,
+        finalists=RecordedFinalists().choose,
         comparison=ComparisonSettings(elimination_s=None),
         events=events,
         stop=stop,
