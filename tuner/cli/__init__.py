@@ -12,24 +12,24 @@ from tuner.errors import TunerError, UsageError
 from tuner.version import __version__
 
 _COMMANDS = {
-    "search": "Find the best config of a problem, or of several, and keep it.",
+    "search": "Find the best config of a problem, or of several, and store it.",
     "best": "Show the stored best config of a problem.",
-    "why": "Show in which fields the stored answers differ from the query.",
+    "why": "Show the fields in which the stored answers differ from a query made here.",
     "explain": "Explain why the stored best config is the best.",
-    "verify": "Measure a stored answer again, and say whether it holds.",
-    "bench": "Measure answers beside the default and torch: one problem, or a suite.",
-    "list": "List the answers that are stored.",
+    "verify": "Measure a stored answer again, and report whether it still holds.",
+    "bench": "Compare answers with the default and torch, for one problem or a suite.",
+    "list": "List the stored answers.",
     "show": "Show one search, or list the newest.",
     "serve": "Serve the stored answers over HTTP.",
     "export": "Write the stored answers to one file, for other machines.",
-    "work": "Tune the requested problems, one after the other.",
-    "jobs": "List the requested problems and their status.",
+    "work": "Take jobs and tune them on a GPU, one after the other.",
+    "jobs": "List the jobs and their status.",
     "warm": "Compile the answers of a card before a server needs them.",
     "db": "Describe, upgrade, back up or prune the database.",
     "import": "Import answers and configs of other tools and stores.",
     "replay": "Compare samplers on recorded spaces.",
     "spaces": "List the recorded spaces, or write them for other tools.",
-    "record": "Measure every config of a problem, and write the space to a file.",
+    "record": "Measure every config of a problem, and write the recorded space to a file.",
 }
 """Command names and their help texts, stated here so that `tuner --help` imports no command."""
 _FILES = {"import": "import_"}
@@ -64,12 +64,12 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="triton-tuner", prog_name="tuner")
 def cli() -> None:
-    """Find the fastest launch configuration of a Triton kernel on your GPU, keep it, and serve it.
+    """Find the fastest launch configuration of a Triton kernel on your GPU, store it, and serve it.
 
     \b
-    Exit codes: 0 ok, 1 nothing to give or a check failed, 2 usage, 3 no device,
-    4 something changed, 5 store unavailable, 130 interrupted with the best so
-    far kept.
+    Exit codes: 0 ok, 1 no answer, or a check failed, 2 usage, 3 no device,
+    4 a stored answer changed, 5 store unavailable, 130 interrupted; the trials
+    are kept.
     """
 
 

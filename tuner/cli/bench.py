@@ -94,13 +94,16 @@ _OPTIONS: list[click.Parameter] = [
     policy_option,
     shared_option,
     click.Option(
-        ["--search"], type=parse_duration, metavar="TIME", help="Search each problem without an answer for this time."
+        ["--search"],
+        type=parse_duration,
+        metavar="TIME",
+        help="Search problems without an answer first, each for at most this time.",
     ),
     click.Option(
         ["--out"],
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE.json",
-        help="Keep the rows in a file; rows that it has are not measured again.",
+        help="Write the rows to a file. Rows that it already has are not measured again.",
     ),
     plot_option(),
     db_option,
@@ -111,7 +114,7 @@ command = OpCommands(
     _bench_one,
     _OPTIONS,
     name="bench",
-    help="Measure answers beside the default and torch: one problem, or a suite.",
+    help="Compare answers with the default and torch, for one problem or a suite.",
     invoke_without_command=True,
     callback=click.pass_context(_bench_suite),
     params=[*suite_options("Measure"), *_OPTIONS],

@@ -126,7 +126,7 @@ command = OpCommands(
             help="Device id.  [default: the GPU here, else the only device stored]",
         ),
         click.Option(["--triton"], metavar="VERSION", help="Triton version to compare with."),
-        click.Option(["--strict"], is_flag=True, help="Refuse stale answers and those of other problems."),
+        click.Option(["--strict"], is_flag=True, help="Accept exact answers only, neither stale nor of a neighbour."),
         click.Option(["--partial"], is_flag=True, help="Show the fastest measurement of an interrupted search."),
         db_option,
         json_option,

@@ -15,15 +15,19 @@ HOW_LONG: list[click.Parameter] = [
         type=click.Choice(list(EFFORTS)),
         default="normal",
         show_default=True,
-        help=f"At most {EFFORTS['quick'].trials} configs of a problem, {EFFORTS['normal'].trials}, or all there are.",
+        help=f"Number of configs measured for a problem: quick at most {EFFORTS['quick'].trials}, normal at most "
+        f"{EFFORTS['normal'].trials}, exhaustive all.",
     ),
     click.Option(
         ["--trials"],
         type=click.IntRange(1),
         metavar="N",
-        help="Configs to measure of a problem, those of earlier runs included, in place of the effort's limits.",
+        help="Number of configs to measure for a problem, including those of earlier runs. Replaces the limits of "
+        "--effort.",
     ),
-    click.Option(["--budget"], type=parse_duration, metavar="TIME", help="Time for a problem, such as 30s or 5m."),
+    click.Option(
+        ["--budget"], type=parse_duration, metavar="TIME", help="Time limit for a problem, such as 30s or 5m."
+    ),
 ]
 HOW_HARD: list[click.Parameter] = [
     *HOW_LONG,
@@ -40,14 +44,14 @@ HOW_HARD: list[click.Parameter] = [
         type=click.Choice(SAMPLERS),
         default=DEFAULT_SAMPLER,
         show_default=True,
-        help="What proposes configs.",
+        help="Sampler that proposes the configs.",
     ),
     click.Option(
         ["--warm-start/--no-warm-start"],
         default=True,
-        help="Measure the winners of near problems first.  [default: warm-start]",
+        help="Measure the answers of near problems first.  [default: warm-start]",
     ),
-    click.Option(["--force"], is_flag=True, help="Measure everything again, whatever is stored."),
+    click.Option(["--force"], is_flag=True, help="Search and measure again, even if results are stored."),
 ]
 
 

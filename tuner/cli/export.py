@@ -131,7 +131,7 @@ command = click.Command(
             type=click.Choice([_BUNDLE, *STYLES, _T4]),
             default=_BUNDLE,
             show_default=True,
-            help="bundle is one file; other formats fill a folder: tables of configs by M, or t4, all measurements.",
+            help="bundle: one file. vllm, sglang: a folder of config tables by M. t4: a folder with all measurements.",
         ),
         click.Option(["--op"], metavar="OP", help="Only this op."),
         click.Option(["--device"], metavar="ID", help="Only this device."),

@@ -49,10 +49,10 @@ command = click.Command(
             metavar="N",
             default=50,
             show_default=True,
-            help="Number of unfinished jobs listed, and of finished ones.",
+            help="Number of unfinished jobs to list, and of finished ones.",
         ),
         db_option,
         json_option,
     ],
-    help="List the jobs: number, status, priority, problem. Running and next ones come first.",
+    help="List the jobs with number, status, priority and problem. Running and pending jobs come first.",
 )

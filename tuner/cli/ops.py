@@ -37,22 +37,27 @@ db_option = click.Option(
     help="The database: a file or postgresql://user@host/name; else TUNER_DB, else a file in your data folder.",
 )
 json_option = click.Option(["--json", "as_json"], is_flag=True, help="Print exactly one JSON document.")
-gpu_option = click.Option(["--gpu"], default="auto", show_default=True, help="Number of a GPU here, or auto.")
+gpu_option = click.Option(
+    ["--gpu"], default="auto", show_default=True, help="Number of a GPU of this machine, or auto for the first."
+)
 gpus_option = click.Option(
     ["--gpu"],
     default="auto",
     show_default=True,
-    help="GPUs here: their numbers, such as 0,1, or all; auto: the first.",
+    help="GPUs of this machine: numbers such as 0,1, or all, or auto for the first.",
 )
 policy_option = click.Option(
     ["--policy"],
     type=click.Choice(["auto", *POLICIES]),
     default="auto",
     show_default=True,
-    help="Launches timed one by one on a cold L2, in a graph on a warm or a cold one; auto: graph if short.",
+    help="How latencies are measured. cold: single launches, cold L2; warm: CUDA graph, warm L2; graph: CUDA graph, "
+    "cold L2; auto: graph for short problems, else cold.",
 )
 shared_option = click.Option(
-    ["--shared"], is_flag=True, help="Measure even while other processes use the GPU, and mark the answer."
+    ["--shared"],
+    is_flag=True,
+    help="Measure even while other processes use the GPU; the answer is then marked as contended.",
 )
 
 

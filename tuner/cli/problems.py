@@ -31,7 +31,7 @@ PROBLEMS: list[click.Parameter] = [
         help="The GEMMs of a model, from its Hugging Face config: of --M tokens, else "
         f"{', '.join(map(str, projections.SETTINGS.tokens))}.",
     ),
-    click.Option(["--tp"], type=click.IntRange(1), metavar="CARDS", help="Number of cards that share --model."),
+    click.Option(["--tp"], type=click.IntRange(1), metavar="CARDS", help="Number of cards that --model is split over."),
 ]
 """Options that state the problems other than by their values."""
 

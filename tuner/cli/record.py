@@ -90,5 +90,5 @@ command = OpCommands(
         db_option,
     ],
     name="record",
-    help="Measure every config of a problem, and write the space to a file.",
+    help="Measure every config of a problem, and write the recorded space to a file.",
 )

@@ -159,7 +159,7 @@ command = click.Command(
             metavar="N",
             default=10,
             show_default=True,
-            help="Runs of each sampler.",
+            help="Number of runs of each sampler.",
         ),
         click.Option(
             ["--trials"],
@@ -167,7 +167,7 @@ command = click.Command(
             metavar="N",
             default=AT[-1],
             show_default=True,
-            help="Configs in each run.",
+            help="Number of configs in each run.",
         ),
         click.Option(
             ["--batch"],
@@ -175,13 +175,13 @@ command = click.Command(
             metavar="N",
             default=8,
             show_default=True,
-            help="Configs that run at once.",
+            help="Number of configs proposed at once.",
         ),
         click.Option(["--default-first"], is_flag=True, help="Measure the default first, as a search does."),
         click.Option(
-            ["--warm-start"], is_flag=True, help="Measure the winners of the op's other spaces first, if near."
+            ["--warm-start"], is_flag=True, help="Measure the best configs of near spaces of the same op first."
         ),
-        plot_option("Draw the mean share over evaluations."),
+        plot_option("Draw the mean share of the optimum over the number of evaluations, as an HTML page."),
         json_option,
     ],
     help="Compare samplers on recorded spaces.\n\nSPACE is the name of a recorded space of the package (default: all), "

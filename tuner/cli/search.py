@@ -190,8 +190,8 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(
         ["--joint"],
         type=click.Choice(list(OBJECTIVES)),
-        help="Find one config for several problems: by the geometric mean of its speeds over their defaults, "
-        "or by the worst of them. It is printed, and no answer is stored.",
+        help="Find one config for several problems, by the geometric mean or the worst of its speeds relative to "
+        "their defaults. It is printed and not stored as an answer.",
     ),
     click.Option(
         ["--dry-run"], is_flag=True, help="Print the size of the space, what is stored, and the expected time."
@@ -212,8 +212,8 @@ command = OpCommands(
     [*PROBLEMS, *_OPTIONS],
     asked=lambda signature, values: values,
     name="search",
-    help="Find the best config of a problem, and keep it.\n\n"
-    "Lists mean several problems: --M 16,64,4096 three, with --dtype bf16,fp16 six.",
+    help="Find the best config of a problem, and store it.\n\n"
+    "A list stands for several problems: --M 16,64,4096 for three, and with --dtype bf16,fp16 for six.",
     invoke_without_command=True,
     callback=click.pass_context(_search_suite),
     params=[*suite_options("Search"), *_OPTIONS],

@@ -107,5 +107,5 @@ command = OpCommands(
     _verify,
     [gpu_option, shared_option, db_option, json_option],
     name="verify",
-    help="Measure a stored answer again, and say whether it holds.",
+    help="Measure a stored answer again, and report whether it still holds.",
 )

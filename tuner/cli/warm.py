@@ -53,13 +53,15 @@ command = click.Command(
         click.Argument(["ops"], metavar="[OP]...", nargs=-1),
         gpu_option,
         click.Option(
-            ["--device", "device_id"], metavar="ID", help="Device elsewhere, for which only Triton's cache is filled."
+            ["--device", "device_id"],
+            metavar="ID",
+            help="A card that is not in this machine; only Triton's cache is filled.",
         ),
         click.Option(
             ["--jobs"],
             type=click.IntRange(1),
             metavar="N",
-            help="Parallel compiles.  [default: number of usable cores]",
+            help="Number of parallel compiles.  [default: number of usable cores]",
         ),
         json_option,
     ],

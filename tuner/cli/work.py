@@ -1,4 +1,4 @@
-"""`tuner work`: tune the problems that were asked for, one after the other."""
+"""`tuner work`: take jobs and tune them, one after the other."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ command = click.Command(
         click.Argument(["kernels"], metavar="[OP|FILE.py]...", nargs=-1),
         click.Option(["--once"], is_flag=True, help="End after one job, or if there is none."),
         click.Option(["--drain"], is_flag=True, help="End when there are no more jobs."),
-        click.Option(["--missed"], is_flag=True, help="Then tune problems that were looked up without an answer, too."),
+        click.Option(["--missed"], is_flag=True, help="With no job pending, tune the most frequent missed queries."),
         click.Option(
             ["--poll"],
             type=parse_duration,
             default="5s",
             show_default=True,
             metavar="TIME",
-            help="Time between two looks for jobs.",
+            help="Polling interval while there is no job.",
         ),
         click.Option(
             ["--lease"],
@@ -113,7 +113,7 @@ command = click.Command(
             default="60s",
             show_default=True,
             metavar="TIME",
-            help="Time for which a job stays with a worker that died; a living worker renews it.",
+            help="Lease of a job, after which another worker may take it. A running worker renews it.",
         ),
         *HOW_LONG,
         gpu_option,
@@ -122,7 +122,7 @@ command = click.Command(
         shared_option,
         db_option,
     ],
-    help="Tune what was asked for (POST /jobs) on a GPU: the highest priority first, of these the most missed.\n\n"
-    "Without --once or --drain it runs until it is stopped; SIGTERM and Ctrl-C hand the job back, and its trials are "
+    help="Take jobs (POST /jobs) and tune them on a GPU: the highest priority first, then the most misses.\n\n"
+    "Without --once or --drain it runs until it is stopped. On SIGTERM or Ctrl-C it returns its job; the trials are "
     "kept.",
 )
