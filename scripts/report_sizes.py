@@ -1,4 +1,4 @@
-"""Prints the sizes of the code: rooms and their imports, largest modules and functions, docstrings. It refuses nothing.
+"""Prints the sizes of the code: packages and their imports, largest modules and functions, docstrings. Checks nothing.
 
 python scripts/report_sizes.py
 """
@@ -36,7 +36,7 @@ class Module:
 
     @property
     def room(self) -> str | None:
-        """Part of the package that the file belongs to; None outside the package."""
+        """Name of the package below `tuner` that the file belongs to; None outside `tuner`."""
         first, *rest = self.path.parts
         if first in LINKED:
             return first
@@ -49,7 +49,7 @@ class Module:
                 yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
 
     def imports(self) -> set[str]:
-        """Return the other rooms that this file imports."""
+        """Return the other packages that this file imports."""
         found = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom) and node.module == "tuner":
@@ -73,19 +73,19 @@ def read(root: Path = ROOT) -> list[Module]:
 
 
 def rooms(modules: list[Module]) -> Iterator[str]:
-    """Yield a table of the rooms: modules, lines, share of the package's lines, rooms imported."""
+    """Yield a table of the packages: modules, lines, share of all lines, packages imported."""
     packaged = [module for module in modules if module.room]
     names = sorted({module.room for module in packaged if module.room})
     total = sum(module.lines for module in packaged)
     arrows = 0
-    yield f"{'room':12} modules  lines  share  imports"
+    yield f"{'package':12} modules  lines  share  imports"
     for name in names:
         inside = [module for module in packaged if module.room == name]
         lines = sum(module.lines for module in inside)
         imported = set().union(*(module.imports() for module in inside)) & set(names)
         arrows += len(imported)
         yield f"{name:12} {len(inside):7} {lines:6} {lines / total:6.1%}  {' '.join(sorted(imported))}"
-    yield f"{len(names)} rooms, {len(packaged)} modules, {total} lines, {arrows} arrows between rooms"
+    yield f"{len(names)} packages, {len(packaged)} modules, {total} lines, {arrows} imports between packages"
 
 
 def largest(modules: list[Module]) -> Iterator[str]:

@@ -141,7 +141,7 @@ def test_the_commands_that_open_the_pages_run(tmp_path: Path) -> None:
             in_shell(command, tmp_path, allowed={"verify": (0, 3), "why": (0, 1)}.get(command.split()[1], (0,)))
 
 
-def test_the_map_of_rooms_is_the_import_law() -> None:
+def test_the_map_of_packages_is_that_of_the_import_rules() -> None:
     (rooms,) = re.findall(r"```text\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL)
     shown = [sorted(set(re.findall(r"(?:^|\s{2,})([a-z]+)(?=\s{2,})", level))) for level in rooms.split("─\n")]
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]

@@ -119,7 +119,7 @@ def test_linked_folders_are_read_once(tmp_path: Path) -> None:
     assert [path.name for path in python_files(root)] == ["gemm.py", "__init__.py"]
 
 
-def test_the_report_shows_rooms_arrows_and_the_largest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_shows_packages_imports_and_the_largest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     body = "\n".join(f"    x{number} = {number}" for number in range(60))
     imports = "from tuner import errors\nfrom tuner.search import search\n"
     files = {
@@ -130,6 +130,6 @@ def test_the_report_shows_rooms_arrows_and_the_largest(tmp_path: Path, capsys: p
     root = project(tmp_path, files)
     report_sizes.main(root)
     printed = capsys.readouterr().out
-    assert "3 rooms, 3 modules, 68 lines, 3 arrows between rooms" in printed
+    assert "3 packages, 3 modules, 68 lines, 3 imports between packages" in printed
     assert "largest functions (1 of 1 over 50 lines)\n    61  db/store.py long" in printed
     assert "0 findings of check_docstrings.py in 3 docstrings" in printed
