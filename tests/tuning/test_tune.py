@@ -10,6 +10,7 @@ from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 from typing import get_type_hints
 
 import pytest
@@ -162,6 +163,13 @@ class TestSeveralProblems:
         assert (missing.answer, missing.error) == (None, "there is no GPU here, and it was not recorded")
         assert [name for name in events.names if name.startswith("tuned")] == ["tuned 1 of 2", "tuned 2 of 2"]
 
+    def test_a_problem_that_is_given_twice_is_searched_once_and_has_two_outcomes(self, db: Path) -> None:
+        events = Recorder()
+        first, other, again = tune("softmax", [SOFTMAX, WIDE, SOFTMAX], store=db, trials=5, on_event=events)
+        assert first == again
+        assert other.problem["N"] == 65536
+        assert [name for name in events.names if name.startswith("tuned")] == ["tuned 1 of 2", "tuned 2 of 2"]
+
     def test_one_config_for_all(self, db: Path) -> None:
         found = tune("softmax", [SOFTMAX, WIDE], store=db, trials=20, joint="worst")
         assert isinstance(found, JointAnswer)
@@ -184,6 +192,18 @@ class TestErrors:
             ("softmax", [SOFTMAX, WIDE], {"joint": "best"}, UsageError, "a joint search goes by geomean or worst"),
             ("softmax", {"M": 17}, {}, NoDevice, "there is no GPU here and no recorded space of softmax M=17"),
             ("softmax", SOFTMAX, {"gpu": 3}, NoDevice, "there is no GPU 3 among the 0 that the driver shows"),
+            ("softmax", SOFTMAX, {"policy": "hot"}, UsageError, "a policy is auto, cold, warm, graph, not 'hot'"),
+            ("softmax", SOFTMAX, {"sampler": "best"}, UsageError, "samplers are gp, tpe, random, grid, not 'best'"),
+            ("softmax", SOFTMAX, {"trials": 0}, UsageError, "a search measures at least one config, not 0"),
+            ("softmax", SOFTMAX, {"budget": 0.0}, UsageError, "a budget is a number of seconds above 0, not 0.0"),
+            ("softmax", SOFTMAX, {"seed": -1}, UsageError, "a seed is a whole number from 0 to 4294967295, not -1"),
+            ("softmax", "M=8192", {}, UsageError, "a problem is its sizes by name, such as {'M': 4096}, not 'M=8192'"),
+            ("softmax", 8192, {}, UsageError, "a problem is its sizes by name, such as {'M': 4096}, not 8192"),
+            ("softmax", [8192], {}, UsageError, "a problem is its sizes by name, such as {'M': 4096}, not 8192"),
+            (
+                *("softmax", [SOFTMAX, WIDE], {"joint": "worst", "replay": "softmax-8192x8192-fp32-nvidia-h200"}),
+                *(UsageError, "a joint search replays a space of each problem, and softmax-8192x8192-fp32-nvidia-h200"),
+            ),
         ],
     )  # fmt: skip
     def test_what_is_not_understood_or_not_here_is_refused(
@@ -191,6 +211,9 @@ class TestErrors:
     ) -> None:
         with pytest.raises(error, match=text):
             tune(kernel, problem, store=db, **options)  # type: ignore[call-overload]
+        store = Store.open(db)
+        assert store.runs(1) == []
+        store.close()
 
     def test_a_problem_of_another_op_is_refused(self, db: Path) -> None:
         problem = catalog.load("transpose").signature.problem({"M": 4})
@@ -206,6 +229,17 @@ class TestErrors:
 def test_a_kernel_value_is_known_to_workers_by_its_name_or_its_file() -> None:
     assert kernel_reference(catalog.load("softmax")) == "softmax"
     assert kernel_reference(catalog.resolve(toy("double"))) == toy("double")
+
+
+def test_a_lazy_module_is_not_loaded_in_the_search_for_a_kernels_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lazy(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise ImportError(f"{name} needs a package that is not installed")
+
+    monkeypatch.setitem(sys.modules, "a_lazy_module", Lazy("a_lazy_module"))
+    kernel = replace(catalog.load("softmax"), flops=lambda problem: 0)
+    with pytest.raises(UsageError, match="write it to a file and pass its path"):
+        kernel_reference(kernel)
 
 
 def test_the_options_are_those_of_the_function() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tuner.search import DEFAULT_SAMPLER, SAMPLERS
-from tuner.tuning.effort import EFFORTS, Effort, parse_duration
+from tuner.tuning.effort import EFFORTS, SEEDS, Effort, parse_duration
 
 HOW_LONG: list[click.Parameter] = [
     click.Option(
@@ -33,7 +33,7 @@ HOW_HARD: list[click.Parameter] = [
     *HOW_LONG,
     click.Option(
         ["--seed"],
-        type=click.IntRange(0, 2**32 - 1),
+        type=click.IntRange(SEEDS[0], SEEDS[-1]),
         metavar="N",
         default=0,
         show_default=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict, Unpack, overload
@@ -130,18 +130,18 @@ def tune(
     seconds = parse_duration(budget) if isinstance(budget, str) else budget
     how = Effort.named(effort, trials, seconds, sampler=sampler, seed=seed, warm_start=warm_start, force=force)
     token = StopToken() if stop is None else StopToken(stop)
-    alone = isinstance(problem, Problem | Mapping)
+    several = _several(problem)
     with _opened(store) as opened, _shown(on_event) as events:
-        suite = _suite(kernel, [problem] if alone else problem, opened)  # type: ignore[list-item, arg-type]
+        suite, problems = _suite(kernel, [problem] if several is None else several, opened)
         if joint is not None:
             return _joint_answer(tune_jointly(suite, joint, how, opened, options, events, token))
-        if alone:
+        if several is None:
             return _answer(tune_one(suite.entries[0], how, opened, options, events, token))
         with open_lanes(suite, opened, options, events) as (measured, lanes):
             results = tune_several(measured, lanes, how, opened, events, token)
     by_problem = {result.problem.text: result for result in results}
     missing = "interrupted before it was searched" if token() else "there is no GPU here, and it was not recorded"
-    return [by_problem.get(e.problem.text, Tuned(e.problem, error=missing)) for e in suite.entries]
+    return [by_problem.get(each.text, Tuned(each, error=missing)) for each in problems]
 
 
 def _answer(tuned: Tuned) -> Answer:
@@ -163,16 +163,31 @@ def _joint_answer(found: JointAnswer) -> JointAnswer:
     raise nothing_ran(found.result)
 
 
-def _suite(kernel: str | Path | Kernel, problems: Sequence[ProblemLike], store: Store) -> Suite:
+def _several(problem: object) -> list[object] | None:
+    """Return the problems of a sequence; None for one problem."""
+    is_one = isinstance(problem, Problem | Mapping | str)
+    return [*problem] if isinstance(problem, Iterable) and not is_one else None
+
+
+def _suite(kernel: str | Path | Kernel, problems: Sequence[object], store: Store) -> tuple[Suite, list[Problem]]:
+    """Return the suite, which has each problem once, and the problems as they were given."""
     if not problems:
         raise UsageError("tune takes a problem or several, and the sequence is empty")
     reference = kernel_reference(kernel)
     signature = kernel.signature if isinstance(kernel, Kernel) else known_signature(reference, store)
-    parsed = [problem if isinstance(problem, Problem) else signature.problem(problem) for problem in problems]
+    parsed = [_problem(signature, problem) for problem in problems]
     if others := [problem.text for problem in parsed if problem.op != signature.op]:
         raise UsageError(f"{others[0]} is no problem of {signature.op}")
     entries = {problem.text: Entry(reference, signature, problem) for problem in parsed}
-    return Suite(signature.op if len(entries) > 1 else parsed[0].text, tuple(entries.values()))
+    return Suite(signature.op if len(entries) > 1 else parsed[0].text, tuple(entries.values())), parsed
+
+
+def _problem(signature: Signature, given: object) -> Problem:
+    if isinstance(given, Problem):
+        return given
+    if isinstance(given, Mapping):
+        return signature.problem(given)
+    raise UsageError(f"a problem is its sizes by name, such as {{'M': 4096}}, not {given!r:.60}")
 
 
 def known_signature(reference: str, store: Store) -> Signature:
@@ -191,7 +206,8 @@ def kernel_reference(kernel: str | Path | Kernel) -> str:
     if kernel.op in catalog.names() and catalog.load(kernel.op) == kernel:
         return kernel.op
     for module in list(sys.modules.values()):
-        if getattr(module, "KERNEL", None) is kernel and (file := getattr(module, "__file__", None)):
+        names = getattr(module, "__dict__", {})  # a lazy module would import what it is asked for
+        if names.get("KERNEL") is kernel and (file := names.get("__file__")):
             return str(file)
     raise UsageError(
         f"worker processes load a kernel from a file that defines KERNEL = Kernel(...), and {kernel.op} has none; "

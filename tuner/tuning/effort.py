@@ -11,6 +11,7 @@ from typing import Any
 from tuner.errors import UsageError
 from tuner.lookup.table import LookupResult
 from tuner.search import DEFAULT_SAMPLER, Budget
+from tuner.search.samplers import checked
 
 EFFORTS: Mapping[str, Budget] = {
     "quick": Budget(60, min_improvement_probability=0.1),
@@ -18,6 +19,9 @@ EFFORTS: Mapping[str, Budget] = {
     "exhaustive": Budget(),
 }
 """Budget of each named effort; docs/studies/samplers.md has what each finds."""
+
+SEEDS = range(2**32)
+"""Seeds of a search; numpy takes no others."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,16 @@ class Effort:
     warm_start: bool = True
     """Measure the winners of near problems first."""
 
+    def __post_init__(self) -> None:
+        trials, seconds = self.budget.trials, self.budget.seconds
+        checked(self.sampler)
+        if trials is not None and trials < 1:
+            raise UsageError(f"a search measures at least one config, not {trials}")
+        if seconds is not None and not seconds > 0:
+            raise UsageError(f"a budget is a number of seconds above 0, not {seconds}")
+        if self.seed not in SEEDS:
+            raise UsageError(f"a seed is a whole number from {SEEDS[0]} to {SEEDS[-1]}, not {self.seed}")
+
     @staticmethod
     def named(effort: str = "normal", trials: int | None = None, budget: float | None = None, **others: Any) -> Effort:
         """Return the effort of that name.
@@ -41,7 +55,7 @@ class Effort:
             budget: seconds a problem may take in addition to these limits.
 
         Raises:
-            UsageError: no effort has that name.
+            UsageError: no effort has that name, or a limit, the sampler or the seed is not valid.
         """
         if effort not in EFFORTS:
             raise UsageError(f"an effort is {', '.join(EFFORTS)}, not {effort[:40]!r}")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 
 from tuner.db.store import Store
-from tuner.errors import MeasureError, NoDevice
+from tuner.errors import MeasureError, NoDevice, UsageError
 from tuner.measure import device
 from tuner.measure.card import CardMonitor, open_monitor
 from tuner.measure.compile_pool import CompilePool
 from tuner.measure.deadline import ADAPTIVE_DEADLINE, AdaptiveDeadline, CompileSettings
 from tuner.measure.lock import GpuLock, lock_path
 from tuner.measure.worker_pool import WorkerPool, measure_roofline_limits
-from tuner.records import RooflineLimits
+from tuner.records import POLICIES, RooflineLimits
 
 AUTO = "auto"
 
@@ -31,6 +31,10 @@ class MeasureOptions:
     """Name of a timing policy; `auto` takes a graph for short problems and single launches for others."""
     shared: bool = False
     """Measure even while other processes use the GPU, and mark the answers."""
+
+    def __post_init__(self) -> None:
+        if self.policy not in (AUTO, *POLICIES):
+            raise UsageError(f"a policy is {', '.join([AUTO, *POLICIES])}, not {self.policy[:40]!r}")
 
 
 @dataclass(frozen=True)

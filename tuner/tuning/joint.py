@@ -27,7 +27,7 @@ from tuner.search.space import common
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.effort import Effort, require_search
 from tuner.tuning.events import Events, StopToken
-from tuner.tuning.gpu import MeasureOptions
+from tuner.tuning.gpu import AUTO, MeasureOptions
 from tuner.tuning.joint_answer import JointAnswer, joint_answer
 from tuner.tuning.lanes import chosen_gpus, on_cards
 from tuner.tuning.run import stored_answer
@@ -70,7 +70,7 @@ def tune_jointly(
     """Search one config for all problems of a suite; its result has no verdict if nothing ran or it was stopped.
 
     Raises:
-        UsageError: as `check_joint`, or several GPUs are named.
+        UsageError: as `check_joint`, or several GPUs or a recorded space are named.
         NothingFound: no config is feasible for all problems.
         NoDevice: there is no GPU, and the problems were not recorded on one card.
     """
@@ -86,6 +86,8 @@ def tune_jointly(
 @contextmanager
 def _targets(suite: Suite, store: Store, options: MeasureOptions, events: Events) -> Iterator[list[Target]]:
     """Yield a target for each problem, all of one card: a held one here, or one on which all of them were recorded."""
+    if options.replay not in (None, AUTO):
+        raise UsageError(f"a joint search replays a space of each problem, and {options.replay} is of one; name none")
     gpus = [] if options.replay is not None else chosen_gpus(options.gpu)
     if not gpus:
         yield _recorded_targets(suite, options.policy, events)
