@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from threading import Barrier, Thread, current_thread
+from threading import Barrier, Event, Thread, current_thread
 from time import sleep
 
 import pytest
@@ -62,6 +62,42 @@ def test_a_lane_that_has_nothing_left_to_do_stays_until_all_have_ended() -> None
     assert found == [True]
     lanes[0].join(20)
     assert not lanes[0].is_alive()
+
+
+def test_an_error_in_the_caller_waits_until_the_lanes_have_ended() -> None:
+    """The caller then closes what they use, such as the store that a stopped search is written to."""
+    ended: list[int] = []
+
+    def lane(piece: int) -> int:
+        if piece:
+            until(stop)
+            sleep(0.3)
+            ended.append(piece)
+        return piece
+
+    def on_result(piece: int) -> None:
+        raise KeyboardInterrupt
+
+    stop = StopToken()
+    with pytest.raises(KeyboardInterrupt):
+        spread([0, 1], [lane, lane], on_result, stop)
+    assert ended == [1]
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_lanes() -> None:
+    entered, released = Event(), Event()
+
+    def lane(piece: int) -> None:
+        entered.set()
+        os.kill(os.getpid(), signal.SIGINT)
+        until(interrupt.token)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert released.wait(20)
+
+    with Interrupt() as interrupt, pytest.raises(KeyboardInterrupt):
+        spread([1], [lane], lambda result: None, interrupt.token)
+    assert entered.is_set()
+    released.set()
 
 
 def test_ctrl_c_keeps_what_was_done() -> None:

@@ -1,4 +1,4 @@
-"""Lanes: where several problems are measured at the same time. A free lane takes the next piece of work."""
+"""Lanes: cards on which problems are measured in parallel. A free lane takes the next problem."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True)
 class Lane:
-    """A place where problems are measured, one after the other: a held card, or the recorded spaces."""
+    """A card on which problems are measured one after the other, or the recorded spaces."""
 
     device: str
     """Id of the card; empty if each recorded space has its own."""
@@ -43,7 +43,7 @@ def chosen_gpus(chosen: str) -> list[int]:
     """
     words = [str(index) for index in range(device.count())] if chosen == "all" else chosen.split(",")
     if not words:
-        raise NoDevice("--gpu all was asked for, and the driver shows none")
+        raise NoDevice("--gpu all needs a GPU, and the driver shows none")
     gpus = list(dict.fromkeys(index for word in words if (index := device.choose(word)) is not None))
     models = sorted({device.describe(index).id for index in gpus})
     if len(models) > 1:
@@ -127,6 +127,9 @@ def spread(
 ) -> None:
     """Do all work, each lane one piece at a time. An error in a lane stops the others, and is raised.
 
+    An error in the calling thread, such as a KeyboardInterrupt, stops the lanes too, and is raised once they have
+    ended, since the caller then closes what they use. If they had been stopped before, it is raised at once.
+
     Args:
         lanes: called in a thread each until no work is left; they poll `stop` themselves, and return None if it is set.
         on_result: called in the calling thread, in the order in which results come.
@@ -140,14 +143,7 @@ def spread(
 
     def run(lane: Callable[[Work], Done | None]) -> None:
         try:
-            while not stop():
-                try:
-                    piece = todo.get_nowait()
-                except Empty:
-                    break
-                outcomes.put(_Outcome(lane(piece)))
-        except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
-            outcomes.put(_Outcome(error=error))
+            _run_lane(lane, todo, outcomes, stop)
         finally:
             outcomes.put(_Outcome(last=True))
             all_ended.wait()  # a worker process dies with the thread that started it, and may serve another lane now
@@ -167,9 +163,30 @@ def spread(
                 elif outcome.result is not None:
                     on_result(outcome.result)
         except BaseException:
+            was_stopped = stop()
             stop.set()
+            while running and not was_stopped:
+                running -= outcomes.get().last
             raise
         finally:
             all_ended.set()
     if errors:
         raise errors[0]
+
+
+def _run_lane(
+    lane: Callable[[Work], Done | None],
+    todo: SimpleQueue[Work],
+    outcomes: SimpleQueue[_Outcome[Done]],
+    stop: StopToken,
+) -> None:
+    """Take pieces of work until none is left or the token is set."""
+    try:
+        while not stop():
+            try:
+                piece = todo.get_nowait()
+            except Empty:
+                break
+            outcomes.put(_Outcome(lane(piece)))
+    except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
+        outcomes.put(_Outcome(error=error))
