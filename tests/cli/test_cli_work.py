@@ -100,7 +100,7 @@ def test_a_job_that_fails_is_tried_three_times_and_says_why(tuner: Runner, store
     file.write_bytes(recorded.dumps(replace(SPACE, measurements=tuple(wrong), default=None)))
     store.queue.add(SOFTMAX, H200.id)
     once = tuner("work", "--once", "--replay", str(file))
-    why = "no config ran right: 5 wrong_result; nothing is stored"
+    why = "no config ran with correct results: 5 wrong_result; nothing is stored"
     assert (once.return_value, once.stdout) == (1, f"job 1  again   {SOFTMAX.text}  {why}\n")
     assert f"    1  pending      0  {SOFTMAX.text}  on nvidia-h200, tried once: {why}\n" == tuner("jobs").stdout
     rest = tuner("work", "--drain", "--replay", str(file))
@@ -132,9 +132,9 @@ def test_what_cannot_begin_says_why(
 
 def test_the_commands_of_the_page_run_as_far_as_there_is_a_card(tuner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.measure.device.count", lambda: 0)
-    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
     lines = re.findall(r"^\$ tuner ((?:work|jobs).*)$", page, re.MULTILINE)
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         error = tuner(*line.split()).exception
         assert error is None or (line.startswith("work") and isinstance(error, NoDevice))
