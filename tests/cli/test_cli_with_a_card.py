@@ -20,8 +20,10 @@ from tuner import catalog
 from tuner.cli import cli
 from tuner.db.store import Store
 from tuner.measure.card import NoMonitor
+from tuner.measure.lock import GpuLock
 from tuner.measure.processes import Child
 from tuner.records import CardState, Environment, RooflineLimits
+from tuner.tuning import Events, tune
 
 SLOW = RooflineLimits(0.001, {}, {"cold-events-1": 1e-3, "cold-graph-1": 1e-4, "warm-graph-1": 1e-4})
 """A card on which nothing is short enough for a graph."""
@@ -391,3 +393,27 @@ def test_one_config_for_several_problems_is_measured_by_one_worker_in_turns(sear
     assert searched.pools == 1
     assert len(searched.started) <= 1 + lost
     assert searched.json("best") == before
+
+
+class TestLibraryCall:
+    """A process that tunes goes on after the call, so that the call leaves neither a lock nor a process."""
+
+    def test_ctrl_c_while_the_card_is_waited_for(self, searched: Machine, tmp_path: Path) -> None:
+        class Pressed(Events):
+            def note(self, message: str) -> None:
+                assert message.startswith("Waiting for process ")
+                raise KeyboardInterrupt
+
+        other = GpuLock(tmp_path / "card.lock", "a test", on_wait=lambda message: None)
+        with pytest.raises(KeyboardInterrupt):
+            tune(toy("on_torch"), {"N": 4096}, store=searched.db, trials=14, on_event=Pressed())
+        other.release()
+        assert searched.children
+        assert not any(child.runs for child in searched.children)
+
+    def test_a_stored_answer_whose_card_was_surveyed_anew(self, searched: Machine, tmp_path: Path) -> None:
+        searched.write("UPDATE devices SET roofline_limits = NULL")
+        tune(toy("on_torch"), {"N": 4096}, store=searched.db, trials=12)
+        assert searched.surveys == 1
+        assert not any(child.runs for child in searched.children)
+        GpuLock(tmp_path / "card.lock", "a test", on_wait=pytest.fail).release()

@@ -27,15 +27,22 @@ class GpuLock:
     def __init__(self, path: Path, purpose: str, on_wait: Callable[[str], None]) -> None:
         self._file = self._open(path)
         try:
+            self._acquire(on_wait)
+        except BaseException:  # Ctrl-C while it waits
+            self._file.close()
+            raise
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(f"process {os.getpid()} ({purpose})")
+        self._file.flush()
+
+    def _acquire(self, on_wait: Callable[[str], None]) -> None:
+        try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = self._file.read().strip() or "another process"
             on_wait(f"Waiting for {holder}, which measures on this GPU.")
             fcntl.flock(self._file, fcntl.LOCK_EX)
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(f"process {os.getpid()} ({purpose})")
-        self._file.flush()
 
     def release(self) -> None:
         """Release the lock."""

@@ -31,7 +31,11 @@ def tune_one(
         TunerError: as `tune`, but that a search without an answer is returned.
     """
     require_search()
-    return tune_target(entry, choose_target(entry, store, options, events), effort, store, events, stop)
+    target = choose_target(entry, store, options, events)
+    try:
+        return tune_target(entry, target, effort, store, events, stop)
+    finally:
+        target.close()
 
 
 def tune_target(entry: Entry, target: Target, effort: Effort, store: Store, events: Events, stop: StopToken) -> Tuned:

@@ -51,6 +51,8 @@ class Target:
     measurer: Callable[[], Measurer]
     """Start the measurer; called once there is something to measure."""
     roofline_limits: RooflineLimits | None = None
+    close: Callable[[], None] = lambda: None
+    """Release the card of a target that holds one of its own, whether its measurer was started and closed or not."""
 
     def query(self, problem: Problem) -> Query:
         """Return the query to which an answer of this target is exact, but for being recorded."""
@@ -167,6 +169,7 @@ def gpu_target(
         bytes=bytes,
         measurer=measurer,
         roofline_limits=limits,
+        close=(lambda: None) if held is gpu else held.close,
     )
 
 
