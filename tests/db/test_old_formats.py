@@ -183,11 +183,14 @@ def test_what_a_run_may_hold_besides_is_migrated_too(old: Database) -> None:
         connection.execute(text("UPDATE runs SET seconds = NULL, ended_at = NULL WHERE id = 3"))
         settings = {"settings": '{"value": 1e999, "hope": 0.1}'}
         connection.execute(text("UPDATE runs SET settings = :settings WHERE id = 1"), settings)
+        connection.execute(text("UPDATE runs SET settings = :settings WHERE id = 2"), {"settings": '["hope", {}]'})
     Store.upgrade(old)
     assert rows(old, "SELECT id FROM trials WHERE stage = 'comparison'") == [(7,)]
     assert rows(old, "SELECT id FROM trials WHERE stage = 'duel'") == []
     assert rows(old, "SELECT id FROM runs WHERE seconds IS NULL") == [(3,)]
-    assert documents(old, "runs", "settings")[0] == {"value": float("inf"), "min_improvement_probability": 0.1}
+    settings_after = documents(old, "runs", "settings")
+    assert settings_after[0] == {"value": float("inf"), "min_improvement_probability": 0.1}
+    assert settings_after[1] == ["hope", {}]
 
 
 def test_only_the_upgrade_command_changes_postgresql(cluster: postgres.Cluster) -> None:
