@@ -60,6 +60,8 @@ def test_the_fastest_correct_config_is_imported(tmp_path: Path) -> None:
         (results(result(8, invalidity="runtime")), OPTIONS, "no config of it ran"),
         (results({"configuration": {}}), OPTIONS, "unknown format: it has no 'invalidity'"),
         ({"results": [None], "metadata": []}, OPTIONS, "unknown format: AttributeError"),
+        (results(result(8, 10**400)), OPTIONS, "unknown format: OverflowError"),
+        (results(result(8, 0.1, configuration=[8])), OPTIONS, "unknown format: IndexError"),
         (
             results(result(8, 0.1, configuration={"block_size_x": 8})),
             OPTIONS,

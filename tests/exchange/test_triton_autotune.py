@@ -91,6 +91,7 @@ ONE_NAME = ImportOptions(device="h", problem={"M": None})
             "unknown format: a key of triton.autotune ends with the dtypes of its tensors",
         ),
         (cached(KEY, (FAST, inf), (SLOW, [inf, inf])), OPTIONS, "no config of it ran"),
+        (cached(KEY, (FAST, 10**400), (SLOW, [10**400, 1])), OPTIONS, "no config of it ran"),
         (
             cached(KEY, (FAST, "fast")),
             OPTIONS,

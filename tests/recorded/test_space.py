@@ -42,6 +42,7 @@ def test_the_file_is_t4(space: recorded.RecordedSpace) -> None:
         (b'{"tuner": {"format": 99}}', "has format 99, and this version reads 1; update the tuner"),
         (b"\x1f\x8bbroken", "is not a recorded search space"),
         (b"[1, 2]", "is not a recorded search space: TypeError"),
+        (b"[" * 100_000, "is not a recorded search space: RecursionError"),
         (gzip.compress(b"{}" * 100, mtime=0)[:-20] + b"x" * 20, "is not a recorded search space"),
     ],
 )

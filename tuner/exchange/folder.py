@@ -46,6 +46,6 @@ def write(folder: Path, documents: Mapping[str, Any]) -> tuple[list[str], list[S
                 continue
             files.write_atomically(file, f"{json.dumps(document, indent=4)}\n")
         except OSError as error:
-            raise UsageError(f"{file} cannot be written: {error.strerror}; name a folder that can") from error
+            raise UsageError(f"{file} cannot be written: {error.strerror}; name a writable folder") from error
         written.append(path)
     return written, skipped

@@ -33,7 +33,7 @@ def read_cache(document: Mapping[str, Any]) -> tuple[Measurement, ...]:
     """Return the measurements of a cache, in its unit and order.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: The document is not a cache.
+        MALFORMED: The document is not a cache.
     """
     names = document["tune_params_keys"]
     return tuple(_measurement(names, entry) for entry in document["cache"].values())

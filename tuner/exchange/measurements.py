@@ -8,6 +8,7 @@ from pathlib import Path
 from tuner.errors import UsageError, reason
 from tuner.exchange import kernel_tuner, t4
 from tuner.records import Measurement, files
+from tuner.records.strict import MALFORMED
 
 MAX_BYTES = 1 << 30
 """Limit on a file, compressed or not, in bytes."""
@@ -25,7 +26,7 @@ def load(path: Path, max_bytes: int = MAX_BYTES) -> tuple[Measurement, ...]:
         measurements = read(document)
     except (files.TooLarge, files.Damaged) as error:
         raise UsageError(f"{path.name} cannot be read: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, *MALFORMED) as error:
         raise UsageError(f"{path.name} is neither a Kernel Tuner cache nor a T4 file: {reason(error)}") from error
     if not any(measurement.ok for measurement in measurements):
         raise UsageError(f"{path.name} has no config that ran, so it has no best config to search for")

@@ -15,6 +15,7 @@ from tuner.errors import UsageError, reason
 from tuner.exchange.imported import UNKNOWN_FORMAT, ImportedConfig, ImportFile, ImportOptions, unchecked_config
 from tuner.kernels.spec import Signature
 from tuner.records import Measurement, Outcome
+from tuner.records.strict import MALFORMED
 
 HEAD: Mapping[str, Any] = {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}}
 """First fields of a T4 document that is written here."""
@@ -66,7 +67,7 @@ def read_results(document: Mapping[str, Any]) -> tuple[Measurement, ...]:
     """Return the measurements of a T4 document of any tool, in the document's unit and order.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: The document is not T4.
+        MALFORMED: The document is not T4.
     """
     return tuple(map(_measurement, document["results"]))
 
@@ -75,7 +76,7 @@ def read_own_result(signature: Signature, result: Mapping[str, Any]) -> Measurem
     """Return the measurement that `to_result` wrote.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: The result has other fields.
+        MALFORMED: The result has other fields.
     """
     facts = {item["name"]: item["value"] for item in result["measurements"] if item["name"] != "time"}
     own = result["tuner"]
@@ -149,7 +150,7 @@ def _fastest(document: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
         if unit not in _UNITS:
             raise UsageError(f"{UNKNOWN_FORMAT}: T4 times are in {_UNITS[0]}, not in {str(unit)[:40]!r}")
         measurements = read_results(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise UsageError(f"{UNKNOWN_FORMAT}: {reason(error)}") from error
     ran = [(one.latency_us, one.config) for one in measurements if 0 < one.latency_us < inf]
     if not ran:

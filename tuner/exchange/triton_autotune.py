@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from math import inf, isfinite
 from typing import Any
 
 from tuner.errors import UsageError
 from tuner.exchange.imported import UNKNOWN_FORMAT, ImportedConfig, ImportFile, ImportOptions
 from tuner.kernels.spec import Value, dtype_name
+from tuner.records.strict import LARGEST
 
 _SUFFIX = ".autotune.json"
 _POLICY = "triton-autotune"
@@ -54,7 +54,7 @@ def imported_config(file: ImportFile, options: ImportOptions) -> ImportedConfig 
 
 def _fastest(timings: Sequence[Any]) -> tuple[dict[str, Any], float]:
     """Return the config with the lowest median latency, and that latency in milliseconds."""
-    best, least = None, inf
+    best, least = None, LARGEST
     for entry in timings:
         match entry:
             case [dict(config), [int() | float() as median, *_]] | [dict(config), int() | float() as median]:
@@ -62,7 +62,7 @@ def _fastest(timings: Sequence[Any]) -> tuple[dict[str, Any], float]:
                     best, least = config, float(median)
             case _:
                 raise UsageError(f"{UNKNOWN_FORMAT}: an entry of configs_timings is a config with its timings")
-    if best is None or not isfinite(least):
+    if best is None:
         raise UsageError("no config of it ran")
     return _config(best), least
 

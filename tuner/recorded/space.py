@@ -15,6 +15,7 @@ from tuner.errors import UsageError, reason
 from tuner.exchange import t4
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.records import CardState, Comparison, Device, Environment, Measurement, Policy, files, median
+from tuner.records.strict import MALFORMED
 
 FORMAT = 1
 MAX_BYTES = 1 << 30
@@ -99,7 +100,7 @@ def loads(data: bytes, name: str) -> RecordedSpace:
         return _space(json.loads(files.uncompress(data, MAX_BYTES)), name)
     except (files.TooLarge, files.Damaged) as error:
         raise UsageError(f"{name} is not a recorded search space: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise UsageError(f"{name} is not a recorded search space: {reason(error)}") from error
 
 

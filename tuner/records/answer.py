@@ -92,8 +92,8 @@ class Answer:
     marks: tuple[str, ...] = field(
         default=(),
         metadata=stated(
-            "`launch_bound`: the latency is that of an empty launch; `contended`: other processes used the card; "
-            "`throttled`: its clocks were lowered."
+            "`launch_bound`: the latency is below twice that of an empty kernel; `contended`: other processes used the "
+            "card; `throttled`: its clocks were lowered."
         ),
     )
     flops: int = field(default=0, metadata=stated("Operations that the problem needs.", served=False))

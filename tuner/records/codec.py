@@ -1,4 +1,4 @@
-"""Answers, devices and transfers as JSON: written without loss, and read strictly, since anybody may have written it.
+"""Answers, devices and transfers as JSON: written without loss, and read strictly, since the source is not trusted.
 
 Fields follow from the dataclasses: one is written by its value and read by its type.
 """
@@ -95,7 +95,7 @@ def _answer(given: JsonObject, signature: Signature) -> Answer:
     if kind not in KINDS:
         raise UsageError(f"an answer is {', '.join(KINDS)}, not {kind[:40]!r}")
     if kind != IMPORTED and given.data.get("latency_us") is None:
-        raise UsageError(f"an answer that is {kind} was timed, and here latency_us is missing")
+        raise UsageError(f"an answer of kind {kind} has latency_us, and here it is missing")
     config = imported_config if kind == IMPORTED else checked_config
     readers = {
         **_READERS,

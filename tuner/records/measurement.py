@@ -15,7 +15,7 @@ FEWEST_SAMPLES = 10
 SLOW_US = 50_000.0
 """Latency, in us, from which the first look suffices: few launches of that length are as certain as many short ones."""
 VENDOR = "vendor"
-"""The contender that is no config: the vendor's kernel."""
+"""Name of the vendor's implementation among the contenders."""
 
 Interval = tuple[float, float]
 """Lower and upper bound."""

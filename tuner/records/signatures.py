@@ -1,4 +1,4 @@
-"""Signatures and configs that anybody may have written."""
+"""Signatures and configs from untrusted sources."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def imported_config(signature: Signature, values: Mapping[str, Any]) -> Config:
     """
     for name, value in values.items():
         if not is_name(name) or not is_value(value):
-            raise UsageError(f"{signature.op}: {name[:40]!r} is no knob with a number, yes or no, or a text")
+            raise UsageError(f"{signature.op}: {name[:40]!r} is not a knob whose value is a number, a bool or a text")
     return without_choices(signature, values).config(values)
 
 
@@ -72,7 +72,7 @@ def signature_from_json(data: object) -> Signature:
     given.text("op"), given.text("summary")
     signature = Signature.from_json(given.data)
     if not signature.dims or not signature.dtypes:
-        raise UsageError(f"{signature.op}: a signature has a dim and a dtype at least")
+        raise UsageError(f"{signature.op}: a signature has at least one dim and one dtype")
     if not lacks_choices(signature):
         for knob in signature.knobs:
             if not knob.choices:

@@ -1,4 +1,4 @@
-"""Strict reading of JSON that anybody may have written: each field by name and type, numbers finite, sizes bounded."""
+"""Strict reading of JSON from untrusted sources: each field by name and type, numbers finite, sizes bounded."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _LONGEST_LIST = 10_000
 """Items of a list."""
 LARGEST = 1e300
 """Largest absolute value of a number."""
+MALFORMED = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
+"""Errors of a reader of JSON that has another form: a field is missing, of another type, too large or too deep."""
 
 
 class JsonObject:
