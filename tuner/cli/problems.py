@@ -1,20 +1,12 @@
-"""The problems of one command: lists of values, a file of shapes, or the GEMMs of a model."""
+"""Options that state the problems of a command other than by their values."""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterator, Mapping
-from itertools import product
 from pathlib import Path
-from typing import Any
 
 import click
 
-from tuner.errors import UsageError, reason
-from tuner.kernels.spec import Problem, Signature
 from tuner.suites import projections
-from tuner.suites.suite import Entry, Suite
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 PROBLEMS: list[click.Parameter] = [
@@ -34,89 +26,3 @@ PROBLEMS: list[click.Parameter] = [
     click.Option(["--tp"], type=click.IntRange(1), metavar="CARDS", help="Number of cards that --model is split over."),
 ]
 """Options that state the problems other than by their values."""
-
-
-def selected_problems(
-    reference: str,
-    signature: Signature,
-    given: Mapping[str, str],
-    *,
-    shapes: Path | None,
-    model: Path | None,
-    tp: int | None,
-) -> Suite:
-    """Return the problems of a command as a suite, without repetitions.
-
-    Args:
-        given: Values by parameter, as on the command line. A value may be a list, and each combination is a problem.
-
-    Raises:
-        UsageError: A value is invalid, a file cannot be read, or two options contradict each other.
-    """
-    if shapes is not None and model is not None:
-        raise UsageError("--shapes and --model both state the problems; give one of them")
-    if tp is not None and model is None:
-        raise UsageError("--tp is the number of cards that share a model; give its config with --model")
-    if shapes is not None:
-        problems, name = list(_of_file(signature, given, shapes)), shapes.name
-    elif model is not None:
-        problems, name = list(_of_model(signature, given, model, tp or 1)), f"{model.parent.name}/{model.name}"
-    else:
-        problems, name = [signature.problem(values) for values in _combinations(given)], signature.op
-    entries = {problem.text: Entry(reference, signature, problem) for problem in problems}
-    return Suite(name if len(entries) > 1 else problems[0].text, tuple(entries.values()))
-
-
-def _combinations(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    for values in product(*(text.split(",") for text in given.values())):
-        yield dict(zip(given, map(str.strip, values), strict=True))
-
-
-def _of_file(signature: Signature, given: Mapping[str, str], file: Path) -> Iterator[Problem]:
-    """Yield the problems of each row, with the values of the command line added."""
-    rows = _rows(file)
-    if not rows:
-        raise UsageError(f"{file} has no problems")
-    for number, row in enumerate(rows, 1):
-        if row.pop("op", signature.op) != signature.op:
-            raise UsageError(
-                f"{file}, problem {number}: its op is not {signature.op}; give a file of several ops with --suite"
-            )
-        both = [name for name in given if name in row]
-        if both:
-            raise UsageError(f"{file} and --{both[0]} both state {both[0]}; leave one of them out")
-        try:
-            yield from [signature.problem({**row, **others}) for others in _combinations(given)]
-        except UsageError as error:
-            raise UsageError(f"{file}, problem {number}: {error}") from error
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-        if file.suffix == ".json":
-            rows = json.loads(text)
-            if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
-                return [dict(row) for row in rows]
-            raise UsageError(f'shapes are a list of objects such as {{"M": 16, "N": 4096}}, and {file} is not one')
-        reader = csv.DictReader(text.splitlines(), skipinitialspace=True, restkey="beyond the header")
-        return [{name.strip(): cell.strip() for name, cell in row.items() if cell and cell.strip()} for row in reader]
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"the shapes in {file} cannot be read: {reason(error)}") from error
-
-
-def _of_model(signature: Signature, given: Mapping[str, str], file: Path, tp: int) -> Iterator[Problem]:
-    """Yield the problems of a model layer by layer, so that problems of similar size are neighbours."""
-    if signature.op != "gemm":
-        raise UsageError(f"--model states the problems of gemm, not of {signature.op}; run tuner search gemm --model")
-    if fixed := [name for name in ("N", "K") if name in given]:
-        raise UsageError(f"--model states {fixed[0]}; leave --{fixed[0]} out")
-    shape = projections.load(file, tp)
-    tokens = (
-        [signature.problem({"M": M})["M"] for M in given["M"].split(",")]
-        if "M" in given
-        else projections.SETTINGS.tokens
-    )
-    others = list(_combinations({name: text for name, text in given.items() if name != "M"}))
-    for layer in zip(*(shape.gemms(M) for M in tokens), strict=True):
-        yield from (signature.problem({**gemm, **other}) for other, gemm in product(others, layer))

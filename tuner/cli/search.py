@@ -18,7 +18,7 @@ from tuner.cli.joint import print_joint, print_joint_so_far
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
 from tuner.cli.problem_rows import print_tuned
-from tuner.cli.problems import PROBLEMS, selected_problems
+from tuner.cli.problems import PROBLEMS
 from tuner.cli.suites import selected_suite, suite_options
 from tuner.cli.text import counted, give, print_json, print_partial, say
 from tuner.db.database import Database
@@ -28,6 +28,7 @@ from tuner.kernels.spec import Signature
 from tuner.measure.joint_comparison import OBJECTIVES
 from tuner.report.text import configs_text, failures_text
 from tuner.search import Result
+from tuner.suites.selection import select_problems
 from tuner.suites.suite import Suite
 from tuner.tuning.effort import Effort
 from tuner.tuning.gpu import MeasureOptions
@@ -175,7 +176,7 @@ def _search_op(
     tp: int | None,
     **options: Any,
 ) -> int:
-    return _search(selected_problems(reference, signature, values, shapes=shapes, model=model, tp=tp), **options)
+    return _search(select_problems(reference, signature, values, shapes=shapes, model=model, tp=tp), **options)
 
 
 def _search_suite(
