@@ -30,6 +30,14 @@ def test_a_workflow_may_only_read_and_ends_in_time(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_no_token_stays_in_a_checkout(file: Path) -> None:
+    steps = [step for job in workflow(file.stem)["jobs"].values() for step in job["steps"]]
+    checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
+    assert checkouts
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_workflow_runs_scripts_that_exist(file: Path) -> None:
     for script in re.findall(r"(?:scripts/|\.ci/)[\w-]+", file.read_text()):
         assert (ROOT / script).is_file()
