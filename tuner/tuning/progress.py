@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from importlib.util import find_spec
 from math import inf
+from threading import RLock
 from typing import Self
 
 from rich.console import Console
@@ -52,6 +53,7 @@ class Progress(Events):
         can_update = self._console.is_terminal or (self._console.is_jupyter and find_spec("ipywidgets") is not None)
         self._bars.disable = not (bars and can_update)
         self._searches: dict[Problem | None, _Search] = {}
+        self._lock = RLock()
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -62,7 +64,7 @@ class Progress(Events):
 
     @property
     def is_visible(self) -> bool:
-        """True if a person sees what is printed."""
+        """True if the output is a terminal or a notebook."""
         return self._console.is_terminal or self._console.is_jupyter
 
     def note(self, message: str) -> None:
@@ -76,27 +78,39 @@ class Progress(Events):
             _log.log(level, "%s", line)
 
     def search_started(self, problem: Problem | None, trials: int, known: int) -> None:
-        name = "" if problem is None or not self._console.is_jupyter else short(problem)
-        task = self._bars.add_task(name, total=trials, completed=known, best="starting", failures="")
-        self._searches[problem] = _Search(task)
+        with self._lock:
+            self.search_ended(problem)  # of another search of the same problem, which has no bar from now on
+            for other, search in self._searches.items():
+                self._bars.update(search.task, description=_name(other))
+            name = _name(problem) if self._searches or self._console.is_jupyter else ""
+            task = self._bars.add_task(name, total=trials, completed=known, best="starting", failures="")
+            self._searches[problem] = _Search(task)
 
     def trial(self, problem: Problem | None, measurement: Measurement) -> None:
-        search = self._searches[problem]
-        if measurement.ok:
-            search.best_us = min(search.best_us, measurement.latency_us)
-        else:
-            search.failures[measurement.failure] += 1
-        best = "none yet"
-        if search.best_us < inf:
-            best = f"best {us_text(search.best_us) if problem is not None else speed_text(search.best_us)}"
-        self._bars.update(search.task, advance=1, best=best, failures=failures_text(search.failures))
+        with self._lock:
+            search = self._searches.get(problem)
+            if search is None:
+                return
+            if measurement.ok:
+                search.best_us = min(search.best_us, measurement.latency_us)
+            else:
+                search.failures[measurement.failure] += 1
+            best = "none yet"
+            if search.best_us < inf:
+                best = f"best {us_text(search.best_us) if problem is not None else speed_text(search.best_us)}"
+            self._bars.update(search.task, advance=1, best=best, failures=failures_text(search.failures))
 
     def round(self, problem: Problem | None, rounds: int, contenders: int) -> None:
-        text = f"comparing {contenders} configs, {rounds} rounds"
-        self._bars.update(self._searches[problem].task, best=text)
+        with self._lock:
+            search = self._searches.get(problem)
+            if search is not None:
+                self._bars.update(search.task, best=f"comparing {contenders} configs, {rounds} rounds")
 
     def search_ended(self, problem: Problem | None) -> None:
-        self._bars.remove_task(self._searches.pop(problem).task)
+        with self._lock:
+            search = self._searches.pop(problem, None)
+            if search is not None:
+                self._bars.remove_task(search.task)
 
     def tuned(self, tuned: Tuned, done: int, total: int) -> None:
         self.print_line(f"{done:>{len(str(total))}}/{total}  {tuned_line(tuned)}", logging.INFO)
@@ -109,6 +123,10 @@ class _Search:
         self.task = task
         self.best_us = inf
         self.failures: Counter[str] = Counter()
+
+
+def _name(problem: Problem | None) -> str:
+    return "" if problem is None else short(problem)
 
 
 def tuned_line(tuned: Tuned) -> str:
