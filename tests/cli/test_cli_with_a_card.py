@@ -417,3 +417,13 @@ class TestLibraryCall:
         assert searched.surveys == 1
         assert not any(child.runs for child in searched.children)
         GpuLock(tmp_path / "card.lock", "a test", on_wait=pytest.fail).release()
+
+    def test_ctrl_c_while_the_card_is_surveyed(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupted(worker: Child) -> RooflineLimits:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("tuner.tuning.gpu.measure_roofline_limits", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tune(toy("on_torch"), {"N": 4096}, store=machine.db, trials=4)
+        assert machine.children
+        assert not any(child.runs for child in machine.children)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 
 from tuner.db.store import Store
-from tuner.errors import MeasureError, NoDevice, UsageError
+from tuner.errors import NoDevice, UsageError
 from tuner.measure import device
 from tuner.measure.card import CardMonitor, open_monitor
 from tuner.measure.compile_pool import CompilePool
@@ -113,7 +113,7 @@ class HeldGpu:
         worker = self.workers.take()
         try:
             measured = measure_roofline_limits(worker)
-        except MeasureError:
+        except BaseException:  # a survey that fails, or Ctrl-C
             worker.kill()
             self.close()
             raise
