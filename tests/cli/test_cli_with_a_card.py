@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from helpers import H200, toy
 from tuner import catalog
 from tuner.cli import cli
 from tuner.db.store import Store
+from tuner.errors import UsageError
 from tuner.measure.card import NoMonitor
 from tuner.measure.lock import GpuLock
 from tuner.measure.processes import Child
@@ -426,4 +429,20 @@ class TestLibraryCall:
         with pytest.raises(KeyboardInterrupt):
             tune(toy("on_torch"), {"N": 4096}, store=machine.db, trials=4)
         assert machine.children
+        assert not any(child.runs for child in machine.children)
+
+    def test_a_script_that_defines_its_kernel(self, machine: Machine, tmp_path: Path) -> None:
+        script = tmp_path / "my_kernel.py"
+        call = "import tuner\nanswer = tuner.tune(KERNEL, {'N': 4096}, trials=4)\n"
+        script.write_text(Path(toy("on_torch")).read_text() + f"\nif __name__ == '__main__':\n{indent(call, '    ')}")
+        names = runpy.run_path(str(script), run_name="__main__")
+        assert names["answer"].problem.text == "on_torch N=4096 dtype=fp32"
+        assert not any(child.runs for child in machine.children)
+
+    def test_a_script_that_calls_without_a_guard_says_so(self, machine: Machine, tmp_path: Path) -> None:
+        script = tmp_path / "unguarded.py"
+        call = "import tuner\nanswer = tuner.tune(KERNEL, {'N': 4096}, trials=4)\n"
+        script.write_text(Path(toy("on_torch")).read_text() + f"\n{call}")
+        with pytest.raises(UsageError, match=r"put the call under if __name__ == '__main__':"):
+            runpy.run_path(str(script), run_name="__main__")
         assert not any(child.runs for child in machine.children)

@@ -189,7 +189,7 @@ class TestErrors:
             ("softmax", [], {}, UsageError, "tune takes a problem or several, and the sequence is empty"),
             ("softmax", SOFTMAX, {"effort": "huge"}, UsageError, "an effort is quick, normal, exhaustive, not 'huge'"),
             ("softmax", SOFTMAX, {"budget": "soon"}, UsageError, "a duration is a number with s, m or h"),
-            ("softmax", [SOFTMAX, WIDE], {"joint": "best"}, UsageError, "a joint search goes by geomean or worst"),
+            ("softmax", [SOFTMAX, WIDE], {"joint": "best"}, UsageError, "joint is geomean or worst"),
             ("softmax", {"M": 17}, {}, NoDevice, "there is no GPU here and no recorded space of softmax M=17"),
             ("softmax", SOFTMAX, {"gpu": 3}, NoDevice, "there is no GPU 3 among the 0 that the driver shows"),
             ("softmax", SOFTMAX, {"policy": "hot"}, UsageError, "a policy is auto, cold, warm, graph, not 'hot'"),
@@ -217,7 +217,7 @@ class TestErrors:
 
     def test_a_problem_of_another_op_is_refused(self, db: Path) -> None:
         problem = catalog.load("transpose").signature.problem({"M": 4})
-        with pytest.raises(UsageError, match=r"transpose M=4 N=4 dtype=fp32 is no problem of softmax"):
+        with pytest.raises(UsageError, match=r"transpose M=4 N=4 dtype=fp32 is not a problem of softmax"):
             tune("softmax", problem, store=db)
 
     def test_a_kernel_without_a_file_cannot_reach_the_workers(self, db: Path) -> None:
@@ -229,6 +229,17 @@ class TestErrors:
 def test_a_kernel_value_is_known_to_workers_by_its_name_or_its_file() -> None:
     assert kernel_reference(catalog.load("softmax")) == "softmax"
     assert kernel_reference(catalog.resolve(toy("double"))) == toy("double")
+
+
+def test_a_script_that_tunes_its_own_file_without_a_guard_is_refused(tmp_path: Path) -> None:
+    """Loading the kernel runs the script again, in this process and in those that compile and measure."""
+    script = tmp_path / "unguarded.py"
+    call = "import tuner\ntuner.tune(__file__, {'N': 64}, store=__file__ + '.db')\n"
+    script.write_text(f"{Path(toy('double')).read_text()}\n{call}")
+    done = subprocess.run([sys.executable, "-P", str(script)], capture_output=True, text=True, check=False)
+    assert "UsageError" in done.stderr or "KernelFault" in done.stderr
+    assert "put the call under if __name__ == '__main__':" in done.stderr
+    assert "No GPU" not in done.stderr
 
 
 def test_a_lazy_module_is_not_loaded_in_the_search_for_a_kernels_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TypedDict, Unpack, overload
 
 from tuner import catalog, recorded
@@ -109,7 +110,7 @@ def tune(
         sampler: what proposes configs: `"gp"`, `"tpe"`, `"random"` or `"grid"`.
         seed: of the sampler and of the order of the rounds.
         warm_start: measure the winners of near problems first.
-        force: search again, and measure every config again, whatever is stored.
+        force: search again and measure every config again, even if results are stored.
         joint: find one config for all problems, by `"geomean"` or by `"worst"` of its speeds over their defaults.
         on_event: receives the progress; None shows it on a terminal or in a notebook.
         stop: polled during the search, such as `threading.Event().is_set`; the measurements so far are kept.
@@ -120,12 +121,12 @@ def tune(
     Raises:
         UsageError: the kernel, the problem or an option is not understood.
         NoDevice: there is no GPU and no recorded space, or other processes use the GPU.
-        NothingFound: no config ran and was right; of one problem, or jointly.
-        Interrupted: `stop` asked for the end before there was an answer; of one problem, or jointly.
+        NothingFound: no config ran with correct results; of one problem, or jointly.
+        Interrupted: the search was stopped before there was an answer; of one problem, or jointly.
         MeasureError: the worker processes cannot be kept alive.
         StoreError: the database cannot be read or written.
     """
-    _refuse_while_a_worker_imports(kernel)
+    _refuse_while_imported(kernel)
     options = MeasureOptions(str(gpu), replay, policy, shared)
     seconds = parse_duration(budget) if isinstance(budget, str) else budget
     how = Effort.named(effort, trials, seconds, sampler=sampler, seed=seed, warm_start=warm_start, force=force)
@@ -150,7 +151,7 @@ def _answer(tuned: Tuned) -> Answer:
     assert tuned.result is not None
     if tuned.interrupted:
         measured = len(tuned.result.measurements)
-        raise Interrupted(f"{short(tuned.problem)}: stopped after {measured:,} configs; tune again to go on from there")
+        raise Interrupted(f"{short(tuned.problem)}: stopped after {measured:,} configs; tune again to continue")
     raise nothing_ran(tuned.result)
 
 
@@ -159,7 +160,7 @@ def _joint_answer(found: JointAnswer) -> JointAnswer:
         return found
     if found.result.stopped == "interrupted":
         measured = len(found.result.measurements)
-        raise Interrupted(f"{found.name}: stopped after {measured:,} configs; tune again to go on from there")
+        raise Interrupted(f"{found.name}: stopped after {measured:,} configs; tune again to continue")
     raise nothing_ran(found.result)
 
 
@@ -177,7 +178,7 @@ def _suite(kernel: str | Path | Kernel, problems: Sequence[object], store: Store
     signature = kernel.signature if isinstance(kernel, Kernel) else known_signature(reference, store)
     parsed = [_problem(signature, problem) for problem in problems]
     if others := [problem.text for problem in parsed if problem.op != signature.op]:
-        raise UsageError(f"{others[0]} is no problem of {signature.op}")
+        raise UsageError(f"{others[0]} is not a problem of {signature.op}")
     entries = {problem.text: Entry(reference, signature, problem) for problem in parsed}
     return Suite(signature.op if len(entries) > 1 else parsed[0].text, tuple(entries.values())), parsed
 
@@ -215,14 +216,17 @@ def kernel_reference(kernel: str | Path | Kernel) -> str:
     )
 
 
-def _refuse_while_a_worker_imports(kernel: str | Path | Kernel) -> None:
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name.startswith("tuner.measure."):
-        what = kernel.op if isinstance(kernel, Kernel) else kernel
-        raise UsageError(
-            f"a worker process imports the file that tunes {what}; put the call under if __name__ == '__main__':"
-        )
+def _refuse_while_imported(kernel: str | Path | Kernel) -> None:
+    """Raise UsageError if the caller's file is imported for its kernel, here or in a worker process."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals is vars(catalog):
+            what = kernel.op if isinstance(kernel, Kernel) else kernel
+            raise UsageError(
+                f"a kernel's file is imported to compile and measure it, and this import would tune {what} again; "
+                "put the call under if __name__ == '__main__':"
+            )
+        frame = frame.f_back
 
 
 @contextmanager
