@@ -6,7 +6,7 @@ Fields follow from the dataclasses: one is written by its value and read by its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, fields
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -40,7 +40,15 @@ def plain(value: Any) -> Any:
         return dict(value.values)
     if isinstance(value, Mapping):
         return dict(value)
-    return {name: plain(getattr(value, name)) for name in types_of(value.__class__)}
+    return {name: plain(getattr(value, name)) for name in _field_names(value.__class__)}
+
+
+@cache
+def _field_names(record: Any) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields. Raises TypeError for another type, which has no JSON."""
+    if not is_dataclass(record):
+        raise TypeError(f"a record holds JSON values and records, not a {record.__name__}")
+    return tuple(each.name for each in fields(record))
 
 
 def answer_to_json(stored: StoredAnswer, device: int) -> dict[str, Any]:
