@@ -77,7 +77,7 @@ def test_a_contended_answer_does_not_replace_a_clean_one(store: Store) -> None:
     events = Notes()
     assert searched(store, ScriptedMeasurer) == ()
     assert searched(store, Beside, events) == ()
-    assert events.notes == ["Other processes used the card, and an answer from an idle card is stored: it stays."]
+    assert events.notes == ["Other processes used the card; the stored answer, measured on an idle card, is kept."]
     assert [(run.status, run.stopped) for run in store.runs(2)] == [("done", "contended"), ("done", "exhausted")]
     assert len(store.answers()) == 1
 

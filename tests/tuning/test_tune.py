@@ -40,6 +40,13 @@ def db(tmp_path: Path) -> Path:
     return tmp_path / "tuner.db"
 
 
+def statuses(db: Path) -> list[str]:
+    store = Store.open(db)
+    found = [run.status for run in store.runs(5)]
+    store.close()
+    return found
+
+
 class Recorder(Events):
     """Keeps what it receives."""
 
@@ -151,6 +158,25 @@ class TestStopping:
         (run,) = store.runs(5)
         store.close()
         assert (run.status, run.trials) == ("interrupted", 1)
+
+    def test_ctrl_c_ends_the_runs_of_a_joint_search_as_interrupted(self, db: Path) -> None:
+        class Pressed(Events):
+            def trial(self, problem: Problem | None, measurement: Measurement) -> None:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            tune("softmax", [SOFTMAX, WIDE], store=db, joint="worst", on_event=Pressed())
+        assert statuses(db) == ["interrupted", "interrupted"]
+
+    @pytest.mark.parametrize("options", [{}, {"joint": "worst"}], ids=["each", "joint"])
+    def test_no_run_stays_open_if_a_listener_fails_at_the_start(self, db: Path, options: dict[str, str]) -> None:
+        class Broken(Events):
+            def search_started(self, problem: Problem | None, trials: int, known: int) -> None:
+                raise ValueError("a bug of the listener")
+
+        with pytest.raises(ValueError, match="a bug of the listener"):
+            tune("softmax", [SOFTMAX, WIDE], store=db, on_event=Broken(), **options)  # type: ignore[call-overload]
+        assert {*statuses(db)} == {"failed"}
 
 
 class TestSeveralProblems:

@@ -30,7 +30,7 @@ from tuner.tuning.events import Events, StopToken
 from tuner.tuning.gpu import AUTO, MeasureOptions
 from tuner.tuning.joint_answer import JointAnswer, joint_answer
 from tuner.tuning.lanes import chosen_gpus, on_cards
-from tuner.tuning.run import stored_answer
+from tuner.tuning.run import status_after, stored_answer
 from tuner.tuning.stand_in import none_recorded, note_what_stands_in
 from tuner.tuning.target import Target, recorded_target
 from tuner.tuning.warm_start import near_winners
@@ -46,7 +46,7 @@ def check_joint(suite: Suite, objective: str) -> None:
         UsageError: the objective is unknown, or the problems are fewer than two or of several kernels.
     """
     if objective not in OBJECTIVES:
-        raise UsageError(f"a joint search goes by {' or '.join(OBJECTIVES)}, not by {objective[:40]!r}")
+        raise UsageError(f"joint is {' or '.join(OBJECTIVES)}, not {objective[:40]!r}")
     if len(suite.entries) < 2:
         raise UsageError(
             f"--joint finds one config for several problems, and {suite.name} is one; give more, such as --M 16,64"
@@ -165,8 +165,8 @@ class _JointSearch:
         """Search; the runs end with the search, however it ends."""
         measurer = JointMeasurer(self._parts, self._join, self._keep)
         budget = self._effort.budget
-        events.search_started(None, min(budget.trials or len(self._space), len(self._space)), 0)
         try:
+            events.search_started(None, min(budget.trials or len(self._space), len(self._space)), 0)
             with stop.watched():
                 result = search(
                     self._space,
@@ -184,8 +184,8 @@ class _JointSearch:
                     ),  # most of it goes into changing from problem to problem
                     stop=stop,
                 )
-        except BaseException:
-            self._end("failed", "error", {})
+        except BaseException as error:
+            self._end(*status_after(error), {})
             raise
         finally:
             measurer.close()
@@ -217,7 +217,7 @@ class _JointSearch:
         )
 
     def _settings(self, objective: str, target: Target, part: JointProblem) -> dict[str, Any]:
-        """Return what the run of one problem was asked for."""
+        """Return the settings of the run of one problem."""
         budget = self._effort.budget
         return {
             "joint": objective,

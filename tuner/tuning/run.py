@@ -81,8 +81,8 @@ class _Run:
         problem, space, effort = self._entry.problem, self._target.space, self._effort
         # Configs that a joint search measured were chosen for other problems too: they are no effort for this one.
         trials = effort.budget.trials and effort.budget.trials + self._known_jointly
-        self._events.search_started(problem, min(trials or len(space), len(space)), len(self._known))
         try:
+            self._events.search_started(problem, min(trials or len(space), len(space)), len(self._known))
             with self._stop.watched():
                 return search(
                     space,
@@ -101,9 +101,7 @@ class _Run:
                     stop=self._stop,
                 )
         except BaseException as error:
-            interrupted = isinstance(error, KeyboardInterrupt)
-            status, stopped = ("interrupted", "interrupted") if interrupted else ("failed", "error")
-            self._store.end_run(self._id, status, stopped, {})
+            self._store.end_run(self._id, *status_after(error), {})
             raise
         finally:
             self._events.search_ended(problem)
@@ -115,7 +113,7 @@ class _Run:
             status = "interrupted" if result.stopped == "interrupted" else "failed"
             store.end_run(self._id, status, result.stopped, result.seconds)
         elif "contended" in result.comparison.marks and _is_clean(stored_answer(store, target, problem)):
-            self._events.note("Other processes used the card, and an answer from an idle card is stored: it stays.")
+            self._events.note("Other processes used the card; the stored answer, measured on an idle card, is kept.")
             store.end_run(self._id, "done", "contended", result.seconds, result.comparison)
         else:
             losses = [*transfer_losses(self._winners, problem, result)]
@@ -125,7 +123,7 @@ class _Run:
             )
 
     def _settings(self) -> Mapping[str, Any]:
-        """Return what the run was asked for; `Effort.accepts` and `tuner show` read it."""
+        """Return the settings of the run, as `Effort.accepts` and `tuner show` read them."""
         effort, target, budget = self._effort, self._target, self._effort.budget
         winners = [{"config": config.text, "answer": winner.answer} for config, winner in self._winners.items()]
         return {
@@ -147,7 +145,7 @@ class _Run:
         return near_winners(self._store, self._target, self._entry.signature, self._entry.problem)
 
     def _late_winners(self) -> list[Config]:
-        """Return winners again: on this card the problem before may have been in its comparison until now."""
+        """Return the winners once more: the problem before on this card may have got its answer meanwhile."""
         later = self._near_winners()
         self._winners.update({config: winner for config, winner in later.items() if config not in self._winners})
         return [*later]
@@ -155,6 +153,11 @@ class _Run:
     def _on_trial(self, measurement: Measurement) -> None:
         self._store.add_trial(self._id, measurement)
         self._events.trial(self._entry.problem, measurement)
+
+
+def status_after(error: BaseException) -> tuple[str, str]:
+    """Return the status of a run that an error ended, and what stopped it."""
+    return ("interrupted", "interrupted") if isinstance(error, KeyboardInterrupt) else ("failed", "error")
 
 
 def stored_answer(store: Store, target: Target, problem: Problem) -> LookupResult:
