@@ -151,6 +151,7 @@ def test_a_multimodal_model_has_its_language_part_in_text_config(tmp_path: Path)
     [
         ("{", 1, "is not a model's config.json: Expecting property name enclosed in double quotes in line 1"),
         ([], 1, "is not a model's config.json: "),
+        ("[" * 100_000, 1, "is not a model's config.json: RecursionError"),
         ({"model_type": "llama"}, 1, r"is not a model's config.json: it has no 'torch_dtype'"),
         (
             {"model_type": "t5"},

@@ -15,6 +15,7 @@ from typing import Any
 
 from tuner.errors import UsageError, reason
 from tuner.kernels.spec import cdiv
+from tuner.records.strict import MALFORMED
 
 _DENSE = {"llama", "mistral", "qwen2", "qwen3"}
 _SPARSE = {"mixtral", "qwen3_moe"}
@@ -81,7 +82,7 @@ def load(file: Path, tp: int = 1, settings: ModelSettings = SETTINGS) -> ModelSh
         return ModelShape(
             str(config.get("dtype") or config["torch_dtype"]), tuple(_projections(_Shared(file, tp), config))
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, *MALFORMED) as error:
         raise UsageError(f"{file} is not a model's config.json: {reason(error)}") from error
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.errors import UsageError, reason
 from tuner.records.files import write_atomically
+from tuner.records.strict import MALFORMED
 from tuner.tuning.bench import Subject, still_stands
 from tuner.tuning.bench_row import Row
 
@@ -64,7 +65,7 @@ def _read(file: Path) -> tuple[Mapping[str, Any], ...]:
         for row in rows:
             _identity(row)
         return rows
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, *MALFORMED) as error:
         raise UsageError(f"{file} is not what tuner bench --out wrote: {reason(error)}") from error
 
 
