@@ -18,5 +18,5 @@ from tuner.tuning.bench_file import BenchFile
 def test_a_file_of_another_form_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "rows.json"
     file.write_text(content)
-    with pytest.raises(UsageError, match="rows.json is not what tuner bench --out wrote: "):
+    with pytest.raises(UsageError, match=r"rows\.json is not what tuner bench --out wrote: "):
         BenchFile(file)
