@@ -16,7 +16,7 @@ from tuner.kernels.spec import Signature
 _DESCRIPTION = f"""
 The fastest known launch configuration of a Triton kernel, with its evidence.
 
-Model code asks `GET /best-config` before it launches. This route and `/table` answer from memory, and have an ETag.
+Model code calls `GET /best-config` before it launches. This route and `/table` answer from memory, with an ETag.
 Unknown parameters are refused, not ignored. An error is `{{"error": sentence}}`. Writing needs
 `Authorization: Bearer TOKEN`. A body has at most {SETTINGS.max_body_bytes:,} bytes. Each response carries the
 `X-Request-ID` of its request, or a new one.

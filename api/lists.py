@@ -114,7 +114,7 @@ def lists(store: Store, lookups: Lookups) -> APIRouter:
 
     @router.get("/requests", response_model=schemas.PageDocument[schemas.RequestDocument])
     async def requests(page: _Page) -> Response:
-        """Return the problems that were asked for and missed, most frequent first. Counts are a few seconds old."""
+        """Return the missed queries, most frequent first. Counts are a few seconds old."""
         return _page(await in_thread(store.requests, page.limit, page.after), page)
 
     @router.get("/jobs", response_model=schemas.PageDocument[schemas.JobDocument])

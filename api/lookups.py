@@ -26,7 +26,7 @@ from tuner.lookup.query import Query
 from tuner.lookup.table import LookupResult
 
 _NO_CACHE = {"cache-control": "no-cache"}
-"""The reply may be kept; its ETag says on the next request whether it still holds."""
+"""Header of replies that may be cached but are revalidated by their ETag on each request."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Lookups:
             StoreError: the store was never read.
         """
         if self.watcher.age_s is None:
-            raise StoreError("the store has not been read yet; /readyz tells when it has")
+            raise StoreError("the store has not been read yet; /readyz is 200 once it has")
         return self.watcher.view
 
     def find(self, given: Mapping[str, object], view: View) -> LookupResult:
@@ -176,9 +176,7 @@ def _rest_of(signature: Signature, given: Mapping[str, str]) -> Problem:
     first, *others = (dim.name for dim in signature.dims)
     missing = [name for name in others if name not in given]
     if first in given or missing:
-        raise UsageError(
-            f"a ladder of {signature.op} goes over {first}: give {', '.join(others) or 'dtype'}, and leave {first} out"
-        )
+        raise UsageError(f"a table of {signature.op} by {first} needs {', '.join(others) or 'dtype'} and no {first}")
     return signature.problem({**given, first: 1})
 
 

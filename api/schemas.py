@@ -245,7 +245,7 @@ class DeviceDocument(BaseModel):
 
 
 class RequestDocument(BaseModel):
-    """A problem that was asked for and missed."""
+    """A missed query."""
 
     id: int
     op: str

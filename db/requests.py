@@ -1,4 +1,4 @@
-"""Requests: problems that were asked for and missed, counted."""
+"""Requests: missed queries with their counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def of_problem(connection: Connection, problem: Problem) -> list[dict[str, Any]]
 def add_counts(connection: Connection, missed: Mapping[tuple[str, str, str], int]) -> None:
     """Add to the counts, by op, problem text and device.
 
-    A new problem is not counted once `StoreSettings.counted_requests` are, since clients may ask for any problem.
+    At most `StoreSettings.counted_requests` problems are counted; further ones are ignored.
     """
     now = utc_now()
     room = SETTINGS.counted_requests - (connection.scalar(select(func.count()).select_from(RequestRow)) or 0)

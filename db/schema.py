@@ -42,7 +42,7 @@ class StoreRow(Base):
 
 
 class KernelRow(Base):
-    """A signature at the time of a search, so that a server knows kernels that it cannot load.
+    """A signature at the time of a search, so that a service describes kernels whose code it cannot load.
 
     One source may have several over time, since choices are not part of the source.
     """
@@ -217,7 +217,7 @@ class TransferRow(Base):
 
 
 class RequestRow(Base):
-    """A problem that was asked for and missed, with a count."""
+    """A missed query, with its count."""
 
     __tablename__ = "requests"
     __table_args__ = (UniqueConstraint("problem", "device"),)

@@ -379,7 +379,7 @@ class Store:
             return [dict(row._mapping) for row in found]
 
     def requests(self, limit: int, after: int = 0) -> list[dict[str, Any]]:
-        """Return the problems that were asked for and missed, most frequent first, after the one of that id."""
+        """Return the missed queries, most frequent first, after the one of that id."""
         with self._read() as connection:
             return requests.page(connection, limit, after)
 

@@ -1,4 +1,4 @@
-"""Calls of ops on tensors: the words that an op's `call.py` is written in.
+"""Calls of ops on tensors: the building blocks of an op's `call.py`.
 
 A call has a hot path and a cold path. The hot path is the op's public function: it describes its tensors by a key
 (shapes, strides, dtypes, device, alignment), finds the launch that is prepared for such tensors, and runs it. It is

@@ -43,7 +43,7 @@ def __dir__() -> list[str]:
 
 
 def refresh() -> None:
-    """Use what was tuned since this process first asked; `tuner.refresh` does the same.
+    """Use answers that were stored since this process read them; `tuner.refresh` does the same.
 
     New configs are compiled first, while other threads launch the old ones. Captured graphs keep their configs.
 

@@ -95,7 +95,7 @@ def test_a_service_whose_store_was_never_read_says_so(tmp_path: Path) -> None:
         assert client.get("/readyz").status_code == 503
         got = client.get("/best-config?op=gemm&M=64")
         assert got.status_code == 503
-        assert got.json()["error"] == "the store has not been read yet; /readyz tells when it has"
+        assert got.json()["error"] == "the store has not been read yet; /readyz is 200 once it has"
         store.close()
         path.write_bytes(kept)
         until(lambda: client.get("/readyz").status_code == 200)

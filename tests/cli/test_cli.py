@@ -219,7 +219,7 @@ class TestBestAndList:
         tuner.environment |= {"TUNER_DB": "", "XDG_DATA_HOME": str(tmp_path / "data")}
         assert "nothing is stored yet; tuner search OP finds and stores an answer" in tuner("list").stdout
         assert json.loads(tuner("jobs", "--json").stdout) == []
-        assert "nothing was searched yet" in tuner("show").stdout
+        assert "no search is stored" in tuner("show").stdout
         for asked in (("best", "gemm", "--M", "64"), ("why", "gemm", "--M", "64"), ("export", "answers.json")):
             done = tuner(*asked)
             assert done.returncode == 1
@@ -275,7 +275,7 @@ REFUSED = [
     (["search", "gemm", "--M", "64", "--trials", "0"], 2, "0 is not in the range x>=1"),
     (["search", "gemm", "--M", "64", "--gpu", "first"], 2, "a GPU is auto or a number, not 'first'"),
     (["search", "gemm", "--M", "64", "--gpu", "3"], 3, "there is no GPU 3 among the 0 that the driver shows"),
-    (["search", "gemm", "--M", "65"], 3, "what can be replayed: gemm-"),
+    (["search", "gemm", "--M", "65"], 3, "recorded spaces to replay: gemm-"),
     (["search", "gemm", "--M", "64", "--seed", "-1"], 2, "-1 is not in the range 0<=x<=4294967295"),
     (["list", "nosuch"], 2, "no op is called 'nosuch'; known are gemm, softmax, transpose"),
     (["list", "--device", "nope"], 2, "no device is called 'nope'; there are nvidia-h200"),
@@ -368,7 +368,7 @@ def test_without_optuna_there_is_help_and_a_way_out(tmp_path: Path) -> None:
     story = "import sys; sys.modules['optuna'] = None; from tuner.cli import main; main()"
     command = [sys.executable, "-P", "-c", story]
     shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
-    assert "search   Find the best config of a problem, or of several, and keep" in shown
+    assert "search   Find the best config of a problem, or of several, and store" in shown
     done = subprocess.run([*command, "search", "gemm", "--M", "4096"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "tuner: a search needs optuna; pip install 'triton-tuner[search]'\n"

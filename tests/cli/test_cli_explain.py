@@ -396,7 +396,7 @@ class TestShow:
         assert [run["run"] for run in listed] == [2, 1]
         empty = tmp_path / "empty.db"
         Store.open(empty).close()
-        assert tuner(empty, "show").stdout == "nothing was searched yet; tuner search OP searches\n"
+        assert tuner(empty, "show").stdout == "no search is stored; start one with tuner search OP\n"
 
     def test_a_narrow_terminal_goes_without_columns_and_has_the_problem_whole(self, replayed: Path) -> None:
         pty = pytest.importorskip("pty")

@@ -128,7 +128,7 @@ class TestDamage:
     )
     def test_altered(self, file: Path, edit: Callable[[str], str]) -> None:
         file.write_text(edit(file.read_text()))
-        with pytest.raises(BadBundle, match=f"{file} was altered: its content is not what its sha256 says"):
+        with pytest.raises(BadBundle, match=f"{file} was altered: its content does not match its sha256"):
             bundle.read(file)
 
     def test_of_a_newer_format(self, file: Path) -> None:
@@ -228,12 +228,12 @@ def edited(change: Callable[[dict[str, Any]], object]) -> bytes:
 
 
 HOSTILE: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda it: it.update(answers={}), "a bundle has a list of answers, and here it is none"),
-    (lambda it: it.update(snapshot=1), "a bundle has a str of snapshot"),
-    (lambda it: it.pop("devices"), "a bundle has a list of devices"),
+    (lambda it: it.update(answers={}), "a bundle's answers must be a list"),
+    (lambda it: it.update(snapshot=1), "a bundle's snapshot must be a str"),
+    (lambda it: it.pop("devices"), "a bundle's devices must be a list"),
     (lambda it: it.update(signatures=[1]), "a signature is an object, not int"),
     (lambda it: it["signatures"][0].update(op="../../x"), "an op's name is lower-case letters"),
-    (lambda it: it["signatures"][0].update(dims=[]), "scale: a signature has a dim and a dtype at least"),
+    (lambda it: it["signatures"][0].update(dims=[]), "scale: a signature has at least one dim and one dtype"),
     (lambda it: it["signatures"][0].update(dtypes=["fp7"]), "a dtype is one of"),
     (lambda it: it["signatures"][0]["dims"][0].update(name="M; rm"), "a name is letters, digits and _, not 'M; rm'"),
     (lambda it: it["signatures"][0]["dims"][0].update(default="N"), "scale: M defaults to a dim before it, not to 'N'"),

@@ -74,9 +74,9 @@ def test_what_was_not_recorded_is_refused_with_the_ops_own_spaces(tuner: Invoked
     assert isinstance(alone.exception, NoDevice)
     assert str(alone.exception) == (
         "there is no GPU here and no recorded space of softmax M=17 N=17 dtype=fp32; "
-        f"what can be replayed: {OTHER}, {H100}, {H200}"
+        f"recorded spaces to replay: {OTHER}, {H100}, {H200}"
     )
-    told, _, names = str(both.exception).partition("; what can be replayed: ")
+    told, _, names = str(both.exception).partition("; recorded spaces to replay: ")
     assert told == "there is no GPU here and a recorded space of none of these 2 problems"
     assert {name.partition("-")[0] for name in names.split(", ")} == {"softmax", "transpose"}
 
@@ -86,7 +86,7 @@ def test_a_kernel_of_ones_own_is_named_no_spaces(tuner: Invoked, verb: str) -> N
     refused = tuner(verb, toy("double"), "--N", "64")
     assert isinstance(refused.exception, NoDevice)
     assert str(refused.exception) == (
-        "there is no GPU here and no recorded space of double N=64 dtype=fp32; run it where there is a GPU"
+        "there is no GPU here and no recorded space of double N=64 dtype=fp32; run it on a machine with a GPU"
     )
     unknown = tuner(verb, toy("double"), "--N", "64", "--replay", "double")
     assert str(unknown.exception) == "no recorded space is called 'double'; there are none of double"

@@ -50,7 +50,7 @@ def _record(
         say(f"Interrupted after {done}; the same command goes on from there.")
         return INTERRUPTED
     if space is None:
-        raise NothingFound(f"no config ran right: {failures_text(result.failures)}; no file is written")
+        raise NothingFound(f"no config ran with correct results: {failures_text(result.failures)}; no file is written")
     file = out / f"{space.name}.json.gz"
     file.write_bytes(recorded.dumps(space))
     failures = failures_text(result.failures)

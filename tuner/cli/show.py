@@ -68,7 +68,7 @@ def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
         print_json([run.as_json() for run in runs])
         return 0
     if not runs:
-        click.echo("nothing was searched yet; tuner search OP searches")
+        click.echo("no search is stored; start one with tuner search OP")
         return 0
     table = Table(box=SIMPLE, pad_edge=False)
     for head, justify in _COLUMNS.items():

@@ -71,7 +71,9 @@ def _policy(stored: StoredAnswer) -> str:
         return AUTO
     names = [name for name, policy in POLICIES.items() if policy.text == stored.provenance.policy]
     if not names:
-        raise NothingFound(f"the answer was timed by {stored.provenance.policy}, which is no more; search again")
+        raise NothingFound(
+            f"the answer was timed by {stored.provenance.policy}, which this version does not have; search again"
+        )
     return names[0]
 
 

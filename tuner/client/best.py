@@ -11,7 +11,7 @@ from tuner.records import Answer
 
 @dataclass(frozen=True)
 class Best:
-    """The config to launch with, and where it comes from."""
+    """The config to launch with, and its origin."""
 
     config: Config | None
     """None only without a stored answer and without a default: the kernel's code cannot be loaded here, or the device
@@ -20,7 +20,7 @@ class Best:
     """`exact`, `stale`, `neighbour` (tuned for another problem), `none` (the default) or `disabled` (the default,
     because `TUNER_DISABLE=1`)."""
     stale: tuple[str, ...] = ()
-    """Reasons why the answer is not exactly what the query asks for."""
+    """Differences between the answer and the query, which make it stale."""
     answer: Answer | None = None
     """Evidence of the config; None if the config is the default for lack of an answer."""
     neighbour: Neighbour | None = None

@@ -29,17 +29,17 @@ _SETTINGS = ClientSettings()
 _LONGEST_INTERVAL_S = 1e6
 
 Prepare = Callable[[TableCache, bool], object]
-"""Called with the tables that will be answered from, and whether that is in the background, where nothing waits."""
+"""Called with the new tables before they are used, and with True if no caller waits for the call."""
 
 
 class Client:
     """Best configs from one answer source, for model code.
 
     Args:
-        source: where answers are read; None is what the environment names: TUNER_SNAPSHOT, TUNER_URL or TUNER_DB, else
-            the database in the user's data folder.
+        source: source of the answers; None is the one that the environment names (TUNER_SNAPSHOT, TUNER_URL or
+            TUNER_DB), else the database in the user's data folder.
         refresh_s: interval in seconds at which a thread refreshes the answers, from the first query on; None is that of
-            TUNER_REFRESH_S, and never without it.
+            TUNER_REFRESH_S, or no refresh without it.
         settings: limits of what is kept.
 
     Raises:
@@ -55,7 +55,7 @@ class Client:
     ) -> None:
         if refresh_s is not None and not 0 < refresh_s <= _LONGEST_INTERVAL_S:
             raise UsageError(
-                f"refresh_s is a number of seconds above 0, not {refresh_s!r}; leave it out to refresh never"
+                f"refresh_s is a number of seconds above 0, not {refresh_s!r}; leave it out for no refresh"
             )
         self._source, self._refresh_s, self._settings = source, refresh_s, settings
         self._warn = WarnOnce(settings.max_warnings)
@@ -103,7 +103,7 @@ class Client:
         old ones. Captured graphs keep their configs.
 
         Args:
-            in_background: do nothing before the first query, and let listeners know that no caller waits.
+            in_background: do nothing before the first query, and pass True to the listeners, as no caller waits.
 
         Raises:
             TunerError: the answers cannot be read or compiled; then the old ones stay.

@@ -49,7 +49,7 @@ class Loaded:
     """Signature of the op; None if the source does not know it."""
     table: Table
     version: str = field(compare=False)
-    """Two tables of one version are equal; of two versions they may be."""
+    """Version of the table. Tables of the same version are equal."""
     skipped: tuple[str, ...] = ()
     """Reasons why answers cannot be used, one for each."""
 
@@ -76,7 +76,7 @@ class AnswerSource(Protocol):
         ...
 
     def devices(self) -> set[str]:
-        """Return the ids of all devices that the source knows, with answers or without.
+        """Return the ids of all devices of the source, with answers or without.
 
         Raises:
             TunerError: they cannot be read.
@@ -128,7 +128,7 @@ class BundleSource:
 
 
 class ServiceSource:
-    """A service. One that did not answer in time is not asked again, so that a process waits once."""
+    """A service. After a request that timed out no other is sent, so that a process waits only once."""
 
     waits = True
 
@@ -145,11 +145,11 @@ class ServiceSource:
         return self._get(target, headers, lambda received: self._read(received, op, device, known))
 
     def devices(self) -> set[str]:
-        """Return the ids of all devices that the service knows."""
+        """Return the ids of all devices of the service."""
         return self._get(f"/devices?limit={self._settings.max_devices}", {}, self._ids)
 
     def reopened(self) -> ServiceSource:
-        """Return the source of the same URL, which is asked again."""
+        """Return a new source of the same URL, which sends requests again."""
         return ServiceSource(self.origin, self._settings)
 
     def _get(self, target: str, headers: Mapping[str, str], read: Callable[[Received], T]) -> T:
@@ -204,7 +204,7 @@ class DatabaseSource:
             return Loaded(store.signatures().get(op), lookup.table(op, lookup.stored_as(device)), version)
 
     def devices(self) -> set[str]:
-        """Return the ids of all devices that the database knows."""
+        """Return the ids of all devices in the database."""
         with _opened() as store:
             return set() if store is None else {card.id for card in store.cards()}
 

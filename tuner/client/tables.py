@@ -68,7 +68,7 @@ class TableCache:
         return len(self._tables)
 
     def devices(self) -> Sequence[str]:
-        """Return the ids of all devices that the source knows, sorted.
+        """Return the ids of all devices of the source, sorted.
 
         Raises:
             TunerError: the source cannot be read.

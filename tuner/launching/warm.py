@@ -67,7 +67,7 @@ def precompile(
     contiguous tensors of such a problem then compiles nothing and reads nothing from disk.
 
     Args:
-        ops: ops to compile; none given is all that have a name.
+        ops: ops to compile; all named ops if none is given.
         device: index of a GPU of this machine, or the `Device.id` of another, for which only the cache is filled.
         jobs: number of compiles at once; None is one for each usable core.
         compile_s: time limit of each compile, in seconds.

@@ -129,7 +129,7 @@ def write(
     try:
         files.write_atomically(file, data)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}; name one in a folder that takes it") from error
+        raise UsageError(f"{file} cannot be written: {error.strerror}; name one in a writable folder") from error
     return held
 
 
@@ -162,18 +162,18 @@ def _parsed(data: bytes, origin: str) -> dict[str, Any]:
 
 
 def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no number in JSON")
+    raise ValueError(f"{constant} is not a number in JSON")
 
 
 def _check_hash(data: bytes, origin: str) -> None:
     if data[:_HEAD_BYTES] != _HEAD % sha256(memoryview(data)[_HEAD_BYTES:]).hexdigest().encode():
-        raise BadBundle(f"{origin} was altered: its content is not what its sha256 says; take it as it was written")
+        raise BadBundle(f"{origin} was altered: its content does not match its sha256; use the original file")
 
 
 def _bundle(document: Mapping[str, Any]) -> Bundle:
     for name, kind in (("snapshot", str), ("signatures", list), ("devices", list), ("answers", list)):
         if not isinstance(document.get(name), kind):
-            raise UsageError(f"a bundle has a {kind.__name__} of {name}, and here it is none")
+            raise UsageError(f"a bundle's {name} must be a {kind.__name__}")
     read_signatures = [signature_from_json(data) for data in document["signatures"]]
     signatures = {signature.op: signature for signature in read_signatures}
     devices = [device_from_json(data) for data in document["devices"]]
@@ -184,7 +184,7 @@ def _bundle(document: Mapping[str, Any]) -> Bundle:
         except UsageError as error:
             skipped.append(str(error))
     if not isinstance(document.get("transfers", []), list):
-        raise UsageError("a bundle has a list of transfers, if any, and here it is none")
+        raise UsageError("a bundle's transfers must be a list")
     transfers = tuple(transfer_from_json(data) for data in document.get("transfers", []))
     return Bundle(document["snapshot"], signatures, tuple(answers), transfers, tuple(skipped), document["sha256"])
 

@@ -47,7 +47,7 @@ class LookupResult:
 
     @property
     def stale(self) -> tuple[str, ...]:
-        """Reasons why the answer is not exactly what the query asks for."""
+        """Differences between the answer and the query, which make it stale."""
         if self.recorded is None:
             return self.differences
         return (*self.differences, replayed_from(self.recorded))

@@ -1,8 +1,8 @@
 """The measurer of a joint search: one config for several problems.
 
 A config's latency on a problem is divided by that of the problem's baseline, its kernel's default, and the ratios are
-joined to the one number that the search sees. A card serves one problem at a time, so a batch of configs visits the
-problems in turn. A config that fails, or is far behind, on one problem is not measured on the others.
+joined to one number, which the search minimizes. A card serves one problem at a time, so a batch of configs visits the
+problems in turn. A config that fails, or is much slower, on one problem is not measured on the others.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def explain(
         stored: the answer.
         run: the search that found it.
         comparison: the search's interleaved comparison; None if no rounds are stored.
-        measurements: all that the search knew at its end.
+        measurements: all measurements of the search, those of earlier runs included.
         roofline_limits: limits of the answer's card; None if they were not measured.
         importance: shares of the knobs, from `tuner.report.importance`.
         importance_missing: why there is no `importance`.

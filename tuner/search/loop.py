@@ -1,6 +1,6 @@
 """The search: ask the sampler for a config, measure it, tell the result; then compare the finalists.
 
-The search knows neither database nor terminal. It reports through callbacks, and runs on any measurer.
+The search uses neither database nor terminal. It reports through callbacks, and runs on any measurer.
 """
 
 from __future__ import annotations

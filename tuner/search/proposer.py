@@ -59,7 +59,7 @@ class Proposer:
 
     @property
     def improvement_probability(self) -> float:
-        """Probability that an untried config beats the best by 1 %; 1 if the sampler cannot estimate it."""
+        """Improvement probability; 1 if the sampler cannot estimate it."""
         return self._sampler.improvement_probability
 
     def ask(self) -> Config | None:

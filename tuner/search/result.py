@@ -23,7 +23,7 @@ class Result:
     comparison: Comparison | None = None
     """Rounds of the contenders that were not eliminated."""
     verdict: Verdict | None = None
-    """None if no config ran right or the search was interrupted."""
+    """None if no config ran with correct results or the search was interrupted."""
     evidence: Mapping[Config, Evidence] = field(default_factory=dict)
     """Correctness evidence of the contenders that were not eliminated."""
     seconds: dict[str, float] = field(default_factory=dict)

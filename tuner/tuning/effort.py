@@ -32,7 +32,7 @@ class Effort:
     sampler: str = DEFAULT_SAMPLER
     seed: int = 0
     force: bool = False
-    """Search again, and measure every config again, whatever is stored."""
+    """Search again and measure every config again, even if results are stored."""
     warm_start: bool = True
     """Measure the winners of near problems first."""
 

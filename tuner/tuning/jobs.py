@@ -1,4 +1,4 @@
-"""The job worker: tunes the problems that were asked for, one after the other."""
+"""The job worker: takes jobs and tunes their problems, one after the other."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class JobWorker:
     """Claims jobs from the store's queue and tunes their problems.
 
     Args:
-        stop: set while a job is tuned, hands the job back; its trials are kept.
-        missed: whether problems that were looked up without an answer count as jobs.
-        lease_s: seconds for which a job is kept from other workers if this process dies.
+        stop: returns the job to the queue if set while it is tuned; the trials are kept.
+        missed: tune the most frequent missed queries when no job is pending.
+        lease_s: lease of a job, in seconds; it is renewed while the job is tuned.
     """
 
     def __init__(

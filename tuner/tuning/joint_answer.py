@@ -107,7 +107,7 @@ class JointAnswer:
 def joint_answer(
     suite: Suite, objective: str, result: Result, targets: Sequence[Target], space: int, runs: Sequence[int]
 ) -> JointAnswer:
-    """Return what the rounds of a joint comparison say of its winner, problem by problem."""
+    """Return the joint answer: the winner of the joint comparison, with its speed on each problem."""
     if result.verdict is None:
         return JointAnswer(suite.name, objective, space, result)
     assert isinstance(result.comparison, JointComparison)

@@ -1,4 +1,4 @@
-"""The place where a job worker tunes: on a card of this machine, or, to try it out, on recorded spaces."""
+"""The place where a job worker tunes: a card of this machine, or recorded spaces for a trial without a GPU."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def _entry(job: Job, reference: str, signature: Signature) -> Entry:
     words = (word.partition("=") for word in job.problem.split()[1:])
     problem = signature.problem({name: value for name, _, value in words})
     if problem.text != job.problem:
-        raise UsageError(f"{job.problem} was asked for, and {job.op} describes it as {problem.text} here")
+        raise UsageError(f"the job is for {job.problem}, which is {problem.text} by the signature of {job.op} here")
     return Entry(reference, signature, problem)

@@ -41,7 +41,7 @@ def record_space(
         fresh: measure again what earlier runs measured.
 
     Returns:
-        The search, and the recorded space; None if the search was stopped or no config ran and was right.
+        The search, and the recorded space; None if the search was stopped or no config ran with correct results.
     """
     result = run_search(
         target,

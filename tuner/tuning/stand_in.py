@@ -37,5 +37,5 @@ def none_recorded(problems: Sequence[Problem]) -> NoDevice:
         what = f"a recorded space of none of these {len(problems)} problems"
     ops = sorted({problem.op for problem in problems})
     known = [name for op in ops for name in recorded.names(op)]
-    replayable = f"what can be replayed: {', '.join(known)}"
-    return NoDevice(f"there is no GPU here and {what}; {replayable if known else 'run it where there is a GPU'}")
+    replayable = f"recorded spaces to replay: {', '.join(known)}"
+    return NoDevice(f"there is no GPU here and {what}; {replayable if known else 'run it on a machine with a GPU'}")

@@ -57,6 +57,6 @@ class Tuned:
 
 
 def nothing_ran(result: Result) -> NothingFound:
-    """Return the error of a search in which no config ran and was right."""
+    """Return the error of a search in which no config ran with correct results."""
     counted = failures_text(result.failures) or "none was measured in time"
-    return NothingFound(f"no config ran right: {counted}; nothing is stored")
+    return NothingFound(f"no config ran with correct results: {counted}; nothing is stored")

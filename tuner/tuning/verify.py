@@ -61,7 +61,7 @@ def verify(answer: Answer, default: Config | None, measurer: Measurer, seed: int
         measurer: times by the answer's policy; it is not closed.
 
     Raises:
-        NothingFound: the answer's config ran and was right, but there was no interleaved comparison.
+        NothingFound: the answer's config ran with correct results, but there was no interleaved comparison.
     """
     contenders = [answer.config, *(tie.config for tie in answer.ties[:_TIES]), *([] if default is None else [default])]
     space = list(dict.fromkeys(contenders))
@@ -86,7 +86,7 @@ def verify(answer: Answer, default: Config | None, measurer: Measurer, seed: int
 def judge(
     answer: Answer, default: Config | None, contenders: Sequence[Config], comparison: Comparison, evidence: Evidence
 ) -> Check:
-    """Return what new rounds say of an answer: it changed if they contradict it by more than 1 %, with confidence.
+    """Return the outcome of new rounds: the answer changed if they contradict it by more than 1 %, with confidence.
 
     Args:
         contenders: the configs of the comparison.

@@ -27,7 +27,7 @@ class FeasibleSet:
     distributions: dict[str, BaseDistribution]
     """Choices of each knob that occur in the space."""
     min_improvement_probability: float = 0.0
-    """Limit below which the search stops asking."""
+    """Improvement probability below which the search stops."""
 
 
 class FeasibleSampler(BaseSampler):
@@ -47,7 +47,7 @@ class FeasibleSampler(BaseSampler):
 
     @property
     def improvement_probability(self) -> float:
-        """Probability that an untried config beats the best by 1 %; 1 if the sampler cannot estimate it."""
+        """Improvement probability; 1 if the sampler cannot estimate it."""
         return 1.0
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
