@@ -6,17 +6,20 @@ import json
 import os
 import signal
 import sqlite3
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
 import pytest
 from click.testing import CliRunner, Result
-from helpers import until
+from helpers import toy, until
 from invoked import Invoked
 
 from tuner.cli import cli
 from tuner.errors import TunerError
+from tuner.kernels.spec import Config
+from tuner.suites.suite import Entry
 
 LLAMA = {
     "model_type": "llama",
@@ -163,7 +166,7 @@ def test_more_effort_goes_on_and_less_is_content(tuner: Tuner) -> None:
         (["gemm", "--M", "16,x"], 2, "gemm: M is a whole number from 1 to 2147483647, not 'x'"),
         (["gemm", "--M", "16,,64"], 2, "not ''"),
         (["gemm", "--M", "16,64", "--replay", "any"], 2, "--replay names the space of one problem, and gemm has 2"),
-        (["gemm", "--M", "17,18"], 3, "a recorded space of none of these 2 problems; what can be replayed: gemm-"),
+        (["gemm", "--M", "17,18"], 3, "a recorded space of none of these 2 problems; recorded spaces to replay: gemm-"),
         (["gemm", "--M", "16,64", "--gpu", "0,1"], 3, "there is no GPU 0 among the 0 that the driver shows"),
         (["gemm", "--M", "17", "--dry-run"], 3, "K=17 dtype=bf16 was not recorded; name a card with --device"),
         (["gemm", "--M", "17", "--dry-run", "--device", "h"], 2, "no device is known as 'h'; known are nvidia-"),
@@ -203,3 +206,24 @@ def test_what_was_imported_is_searched_here_since_nobody_knows_how_hard_others_t
     assert tuner.json(*problem)["imported"] is None
     assert tuner.count("trials") == 8
     assert "Answered from the store" in tuner(*problem).stderr
+
+
+def test_the_progress_of_a_dry_run_moves_as_each_problem_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def counted(entries: Sequence[Entry], what: str) -> Iterator[Entry]:
+        for entry in entries:
+            yield entry
+            seen.append("shown")
+
+    def feasible(*_: object) -> Iterator[Config]:
+        seen.append("counted")
+        return iter(())
+
+    monkeypatch.setattr("tuner.cli.search.counted", counted)
+    monkeypatch.setattr("tuner.tuning.plan.feasible", feasible)
+    options = ["--N", "64,128", "--dry-run", "--device", "nvidia-h200", "--json", "--db", str(tmp_path / "tuner.db")]
+    CliRunner().invoke(cli, ["search", toy("on_torch"), *options], standalone_mode=False)
+    assert seen == ["counted", "shown"] * 2

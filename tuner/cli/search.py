@@ -75,7 +75,7 @@ def _plan(
     suite: Suite, effort: Effort, store: Store | None, gpu: str, device_id: str | None, as_json: bool, *, joint: bool
 ) -> int:
     gpus = [] if device_id is not None else chosen_gpus(gpu)
-    entries = [*counted(suite.entries, "counting configs")]
+    entries = counted(suite.entries, "counting configs")
     plan = plan_search(suite, entries, effort, store, gpus=gpus, device_id=device_id, joint=joint)
     if as_json:
         print_json(plan.as_json())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from statistics import median
@@ -150,7 +150,7 @@ class Plan:
 
 def plan_search(
     suite: Suite,
-    entries: Sequence[Entry],
+    entries: Iterable[Entry],
     effort: Effort,
     store: Store | None,
     *,
