@@ -1,4 +1,4 @@
-"""Kernels, found by name, by entry point or by file. A kernel's code is imported when it is asked for, not before."""
+"""Kernels, found by name, by entry point or by file. A kernel's code is imported on first use."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def shipped() -> list[str]:
 
 
 def call_module(op: str) -> str | None:
-    """Return the module that says how an op is called on tensors: `call` in the op's package; None without one."""
+    """Return the module `call` of the op's package, which calls the op on tensors; None without one."""
     module = _modules().get(op)
     if module is None:
         return None

@@ -7,7 +7,7 @@
     |   `-- BadBundle          2   422  imported answers are damaged, altered, too many, or of a newer format
     |-- NoDevice               3   500  there is no GPU, and no recorded space of the problem
     |-- NothingFound           1   404  the request is valid, and there is no answer
-    |-- Interrupted          130   500  a search was stopped; its measurements are kept
+    |-- Interrupted          130   500  a search was stopped; its trials are kept
     |-- MeasureError           1   500  a worker process or the compile pool failed, not a config
     `-- StoreError             5   503  the database cannot be used
         `-- ReadOnly           5   503  the database can be read, and not written

@@ -53,7 +53,7 @@ class BenchSuite:
         return [rows[entry.problem.text] for entry in suite.entries if entry.problem.text in rows]
 
     def _row(self, lane: Lane, entry: Entry) -> Row | None:
-        """Return the row of a problem, searched first if it is untuned and that was asked for; None if stopped."""
+        """Return the row of a problem, or None if stopped. With `--search`, an untuned problem is searched first."""
         started = monotonic()
         try:
             target = lane.target(entry, False)
