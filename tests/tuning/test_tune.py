@@ -6,9 +6,11 @@ import json
 import logging
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from signal import SIGINT, SIGTERM, getsignal
 from threading import Event
 from types import ModuleType
 from typing import get_type_hints
@@ -282,6 +284,15 @@ def test_a_lazy_module_is_not_loaded_in_the_search_for_a_kernels_file(monkeypatc
 def test_the_options_are_those_of_the_function() -> None:
     parameters = {*signature(tune).parameters} - {"kernel", "problem", "joint"}
     assert parameters == {*get_type_hints(TuneOptions)}
+
+
+def test_calls_in_threads_share_a_database_and_leave_the_signals_alone(db: Path) -> None:
+    before = [getsignal(number) for number in (SIGINT, SIGTERM)]
+    with ThreadPoolExecutor(3) as threads:
+        calls = [threads.submit(tune, "softmax", problem, store=db, trials=5) for problem in (SOFTMAX, WIDE, SOFTMAX)]
+        square, wide, again = [call.result() for call in calls]
+    assert square.problem == again.problem != wide.problem
+    assert [getsignal(number) for number in (SIGINT, SIGTERM)] == before
 
 
 SCRIPT = """
