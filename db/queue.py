@@ -167,7 +167,7 @@ def _urgency() -> tuple[Any, ...]:
 
 
 def _missed(able: Sequence[JobFilter]) -> Any:
-    """Return the query of missed problems that are no job, most frequent first.
+    """Return the SQL query of missed problems that are not jobs yet, most frequent first.
 
     A job that was done before the last miss does not count. A failed one does, until it is added again.
     """

@@ -12,7 +12,7 @@ from tuner.tuning.plan import Plan, ProblemPlan
 
 
 def print_plan(plan: Plan) -> None:
-    """Print a row for each problem, the expected time, and what lacks feasible configs."""
+    """Print a row for each problem, the expected time, and the problems without feasible configs."""
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("problem")

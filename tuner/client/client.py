@@ -1,9 +1,9 @@
 """`best_config`: the lookup that model code calls before it launches a kernel.
 
-The table of an op on a device is read once; after that an answer is a dictionary hit. Answers stay the same for the
-life of the process, so that captured graphs stay valid and ranks agree, until `refresh()` or a refresh interval asks
-for newer ones. Nothing here raises into a model or tunes, and a service that does not answer is waited for once:
-without an answer the kernel's default is returned, and a line is logged once.
+The table of an op on a device is read once; after that an answer is a dictionary lookup. Answers stay the same, so that
+captured graphs stay valid and ranks agree, until `refresh()` is called or the refresh interval is over. A lookup never
+tunes and never raises into a model, and a service that does not respond is waited for once: without an answer the
+kernel's default is returned, and a line is logged once.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Client:
                 self._refresher.start()
 
     def _interval_s(self) -> float | None:
-        """Return the refresh interval, or None with a warning if TUNER_REFRESH_S is no number of seconds."""
+        """Return the refresh interval, or None with a warning if TUNER_REFRESH_S is not a number of seconds."""
         given = os.environ.get("TUNER_REFRESH_S")
         if self._refresh_s is not None or not given:
             return self._refresh_s

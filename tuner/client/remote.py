@@ -58,7 +58,7 @@ def get(
     read: Callable[[Received], T],
     settings: RemoteSettings,
 ) -> T:
-    """Return what `read` makes of the reply; the time limit covers connecting, receiving and `read`.
+    """Return the value of `read` for the reply; the time limit covers connecting, receiving and `read`.
 
     Raises:
         StoreError: the server cannot be reached, takes too long or sends too much.

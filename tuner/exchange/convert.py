@@ -75,7 +75,7 @@ def answers_of_bundle(bundle: Bundle) -> list[ImportedAnswer]:
 
 
 def _fault(config: ImportedConfig, limits: ImportLimits) -> str:
-    """Return what is wrong with a config whatever its op, or an empty text."""
+    """Return the fault of a config that is wrong for any op, or an empty text."""
     if not re.fullmatch("[a-z][a-z0-9_]{0,63}", config.op):
         return f"an op is lower-case letters, digits and _, not {config.op[:40]!r}; give --op NAME"
     for name in (*config.dims, *config.attributes, *config.config):

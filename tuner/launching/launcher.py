@@ -149,7 +149,7 @@ def _known(launcher: Any) -> bool:
 
 
 def _layout(compiled: Any, arguments: Arguments) -> tuple[tuple[Any, ...], Arguments]:
-    """Return what the launcher in C takes after grid and stream: the fixed arguments, and those made of addresses.
+    """Return the arguments of the launcher in C after grid and stream: the fixed ones, and those made of addresses.
 
     Three of the Nones are launch metadata and hooks, two are scratch memory.
     """

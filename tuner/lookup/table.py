@@ -1,6 +1,6 @@
 """The answers of one op on one device, and the result of a lookup. Standard library only.
 
-A result that is not exactly what the query asks for says so, with the reasons.
+A result that differs from the query states the differences.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LookupResult:
 
     @property
     def reason(self) -> str:
-        """The reason why there is no answer."""
+        """Reason for a match of `none`."""
         if self.stale:
             return f"the answer for {self.problem.text} on {self.device} is refused: {'; '.join(self.stale)}"
         return f"no answer is stored for {self.problem.text} on {self.device}"

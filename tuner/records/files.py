@@ -28,7 +28,7 @@ class TooLarge(ValueError):
 
 
 def write_atomically(file: Path, data: bytes | str) -> None:
-    """Write a file in one step, in place of what has its name. A text is written as UTF-8.
+    """Write a file in one step, replacing a file of that name. A text is written as UTF-8.
 
     The data goes to a temporary file in the same folder first, which takes the name only when it is on the disk.
 
@@ -77,7 +77,7 @@ def uncompress(data: bytes, limit: int) -> bytes:
 
 
 def read(file: Path, limit: int) -> bytes:
-    """Return what a file holds, uncompressed if it is gzip, whatever its name ends in.
+    """Return the content of a file, uncompressed if it is gzip, regardless of its name.
 
     Raises:
         OSError: The file cannot be read.

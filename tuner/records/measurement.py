@@ -79,7 +79,7 @@ class Measurement:
 
     @property
     def failure(self) -> str:
-        """The outcome in a word, with the exception's type if it is `error`."""
+        """Name of the outcome, with the exception's type if it is `error`."""
         exception = re.match(r"[\w.]+", self.error) if self.outcome is Outcome.ERROR else None
         return f"{self.outcome} ({exception[0]})" if exception else str(self.outcome)
 

@@ -61,7 +61,7 @@ def signature_from_json(data: object) -> Signature:
     """Return the signature that `Signature.as_json` wrote.
 
     Raises:
-        UsageError: It is none: a name is no name, a choice no value, or a default no choice.
+        UsageError: A field is missing or has another type, a name or a choice is invalid, or a default is not a choice.
     """
     given = JsonObject(data, "a signature")
     for name in ("dims", "knobs", "attributes"):
@@ -86,7 +86,7 @@ def signature_from_json(data: object) -> Signature:
 
 
 def _check_item(item: JsonObject, kind: str) -> None:
-    """Raise `UsageError` if this is no dim, knob or attribute."""
+    """Raise `UsageError` if this is not a valid dim, knob or attribute."""
     if not is_name(item.text("name")):
         raise UsageError(f"a name is letters, digits and _, not {item.text('name')[:40]!r}")
     item.text("help")

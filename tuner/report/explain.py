@@ -1,4 +1,4 @@
-"""The explanation of a stored answer: its comparison, what became of the other configs, and the card's limits.
+"""The explanation of a stored answer: its comparison, the outcomes of the other configs, and the card's limits.
 
 Pure functions over stored values.
 """

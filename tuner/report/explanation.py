@@ -43,14 +43,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Number of configs by what became of them: `space + outside` is the sum of all others."""
+    """Counts of configs by their outcome in the search: `space + outside` is the sum of all others."""
 
     space: int | None
     """Number of feasible configs; None if the run did not store it."""
     comparison: int
     """Configs in the interleaved comparison."""
     slower: int
-    """Configs that were measured and are no contenders."""
+    """Configs that were measured and are not contenders."""
     beaten: int
     """Configs whose measurement ended after a few launches, since they were far slower than the best."""
     failures: tuple[Failure, ...]

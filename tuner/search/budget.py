@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """When a search stops measuring. None is no limit."""
+    """Limits at which a search stops measuring. None is no limit."""
 
     trials: int | None = None
     """Maximum number of configs, known ones included."""

@@ -107,12 +107,12 @@ class GaussianProcess:
         """Log latency by config, infinite if it failed."""
         self._running: dict[int, None] = {}
         self._new: dict[int, None] = {}
-        """Configs that the posterior does not know yet."""
+        """Configs that are not in the posterior yet."""
         self._free = np.ones(len(self._codes), np.bool_)
         self._known: list[int] = []
-        """Configs that the posterior knows, in its order."""
+        """Configs in the posterior, in its order."""
         self._pool: Indices = np.zeros(0, np.int64)
-        """Configs that are known to the posterior or its candidates."""
+        """Configs in the posterior, or among its candidates."""
         self._place: dict[int, int] = {}
         """Index in the pool by config."""
         self._room = 0

@@ -32,7 +32,7 @@ class VerdictSettings:
     ratio_confidence: float = 0.99
     """Confidence of the interval of a ratio, higher since rounds are looked at repeatedly."""
     first_look: int = 8
-    """Number of rounds before the first look; with fewer, the whole range is no 99 % interval."""
+    """Number of rounds before the first verdict; with fewer, even the whole range is less than a 99 % interval."""
     min_rounds: int = 20
     """Minimum number of rounds; at 1 % noise they give a ratio to 0.9 %."""
     max_rounds: int = 200

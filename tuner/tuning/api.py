@@ -107,7 +107,7 @@ def tune(
         effort: `"quick"`, `"normal"` or `"exhaustive"`.
         trials: configs to measure of a problem at most, in place of the limits of the effort.
         budget: seconds for each problem, or a text such as `"5m"`.
-        sampler: what proposes configs: `"gp"`, `"tpe"`, `"random"` or `"grid"`.
+        sampler: the sampler that proposes configs: `"gp"`, `"tpe"`, `"random"` or `"grid"`.
         seed: of the sampler and of the order of the rounds.
         warm_start: measure the winners of near problems first.
         force: search again and measure every config again, even if results are stored.

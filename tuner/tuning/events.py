@@ -24,18 +24,18 @@ class Events:
     """
 
     def note(self, message: str) -> None:
-        """Receive a sentence about the course of the work, such as what is waited for."""
+        """Receive a sentence about the search, such as the process that it waits for."""
 
     def search_started(self, problem: Problem | None, trials: int, known: int) -> None:
         """Receive the start of a search.
 
         Args:
-            trials: configs that the search measures at most, known ones included.
-            known: configs whose measurements earlier runs left in the store.
+            trials: number of configs that the search measures at most, known ones included.
+            known: number of configs with a stored measurement of an earlier run.
         """
 
     def trial(self, problem: Problem | None, measurement: Measurement) -> None:
-        """Receive a measurement the moment it ends."""
+        """Receive a measurement when it ends."""
 
     def round(self, problem: Problem | None, rounds: int, contenders: int) -> None:
         """Receive the progress of the interleaved comparison: its rounds so far, and the configs still in it."""
@@ -71,7 +71,7 @@ class StopToken:
         return self._set or self._requested()
 
     def set(self) -> None:
-        """Ask the work to stop."""
+        """Request the stop."""
         self._set = True
 
     @property

@@ -1,7 +1,7 @@
 """Joint search: one config for several problems, for callers that can hold no more than one.
 
-Each measurement is kept in a run of its problem. The joint config is returned and not stored as an answer: what serves
-a problem is what was found for that problem alone.
+Each measurement is kept in a run of its problem. The joint config is returned and not stored as an answer: an
+answer is the best config of its own problem.
 """
 
 from __future__ import annotations

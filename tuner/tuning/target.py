@@ -39,7 +39,7 @@ SETTINGS = TargetSettings()
 
 @dataclass(frozen=True)
 class Target:
-    """The feasible configs of one problem on one card or recorded space, and what measures them."""
+    """The feasible configs of one problem on one card or recorded space, with their measurer."""
 
     space: Sequence[Config]
     default: Config | None

@@ -1,4 +1,4 @@
-"""Warm start: winners of near problems, which a search measures first, and what each of these configs loses here."""
+"""Warm start: winners of near problems, which a search measures first, and their transfer losses."""
 
 from __future__ import annotations
 
