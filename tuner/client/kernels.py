@@ -50,7 +50,7 @@ class GuardedKernels:
     def checked(self, kernel: Kernel | None, stored: StoredAnswer, device: int | str) -> Config:
         """Return a stored config with the kernel's knobs; without a kernel the config as it is.
 
-        The config may be of an older kernel or of a larger card, or made up.
+        The config may be of an older kernel, of a larger card, or invalid.
 
         Raises:
             UsageError: it has other knobs, or is not valid for the problem on the GPU of that index.
