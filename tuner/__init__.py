@@ -1,4 +1,4 @@
-"""Autotuning for Triton kernels: find the fastest launch configuration, keep it with the evidence, serve it.
+"""Autotuning for Triton kernels: find the fastest launch configuration, store it with its evidence, serve it.
 
 Light: neither torch, triton nor optuna is imported until something needs them.
 """

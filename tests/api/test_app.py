@@ -80,7 +80,7 @@ class TestBestConfig:
         with served(store) as client:
             body = client.get("/best-config", params=params).json()
             assert body["match"] == "stale"
-            assert body["stale"] == ["triton: tuned with 3.2.0, asked for 3.3.0"]
+            assert body["stale"] == ["triton: tuned with 3.2.0, the query has 3.3.0"]
             strict = client.get("/best-config", params={**params, "strict": 1})
             assert strict.status_code == 404
             assert strict.json()["match"] == "none"

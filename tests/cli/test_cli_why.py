@@ -53,19 +53,19 @@ def test_every_answer_is_compared_with_the_query(
         "policy": "cold-events-1",
     }
     assert {one["id"]: one["differs"] for one in report["answers"]} == {
-        2: [f"device: tuned on {A100.id}, asked for {H200.id}"],
-        1: ["triton: tuned with 3.6.0, asked for 3.7.1"],
+        2: [f"device: tuned on {A100.id}, the query has {H200.id}"],
+        1: ["triton: tuned with 3.6.0, the query has 3.7.1"],
         3: [
-            "triton: tuned with 3.6.0, asked for 3.7.1",
-            "policy: tuned with warm-graph-1, asked for cold-events-1",
+            "triton: tuned with 3.6.0, the query has 3.7.1",
+            "policy: tuned with warm-graph-1, the query has cold-events-1",
             "recorded: replayed from scale-4096, not measured here",
         ],
     }
     assert [one["id"] for one in report["answers"]] == [2, 1, 3]
     assert why(tmp_path, *words) == 1
     shown = capsys.readouterr().out
-    assert "answer 1 serves, and is stale: triton: tuned with 3.6.0, asked for 3.7.1" in shown
-    assert f"device: tuned on {A100.id}, asked for {H200.id}" in shown
+    assert "answer 1 serves, and is stale: triton: tuned with 3.6.0, the query has 3.7.1" in shown
+    assert f"device: tuned on {A100.id}, the query has {H200.id}" in shown
     answered(store, provenance=NEWER)
     assert why(tmp_path, *words) == 0
     shown = capsys.readouterr().out
@@ -83,13 +83,13 @@ def test_without_an_answer_the_nearest_problems_and_the_missed_queries_are_shown
     report = document(capsys)
     assert (report["match"], report["serves"], report["answers"]) == ("none", None, [])
     assert [one["differs"] for one in report["nearest"]] == [
-        ["layout: tuned nt, asked nn"],
-        ["M: tuned 2048, asked 4096"],
+        ["layout: tuned nt, the query has nn"],
+        ["M: tuned 2048, the query has 4096"],
     ]
     assert [(one["device"], one["count"]) for one in report["missed"]] == [(H200.id, 1234)]
     assert why(tmp_path, "--M", "4096") == 1
     shown = capsys.readouterr().out
-    assert "no answer serves: layout: tuned nt, asked nn" in shown
+    assert "no answer serves: layout: tuned nt, the query has nn" in shown
     assert "missed 1,234 times on nvidia-h200" in shown
     assert "tuner search scale --M 4096" in shown
 
@@ -100,7 +100,7 @@ def test_for_a_card_without_answers_those_of_another_card_are_shown(
     answered(store, provenance=replace(HERE, device=replace(H200, name="NVIDIA H20-3e")))
     store.count_requests({("scale", PROBLEM.text, "nvidia-h20"): 1})
     assert why(tmp_path, "--M", "4096", "--device", "nvidia-h20") == 1
-    assert "no answer serves: device: tuned on nvidia-h20-3e, asked for nvidia-h20" in capsys.readouterr().out
+    assert "no answer serves: device: tuned on nvidia-h20-3e, the query has nvidia-h20" in capsys.readouterr().out
 
 
 def test_an_unknown_device_is_refused(store: Store, tmp_path: Path) -> None:

@@ -557,9 +557,9 @@ def test_an_answer_of_another_compiler_is_stale_and_says_which(
         assert table.find(replace(query, strict=True)).match == "none"
         reasons[field] = found.stale
     assert reasons == {
-        "ptxas": ("ptxas: tuned with 12.8, asked for 12.9",),
-        "triton": ("triton: tuned with 3.6.0, asked for 3.7.1",),
-        "driver": ("driver: tuned with 580.1, asked for 590.1",),
+        "ptxas": ("ptxas: tuned with 12.8, the query has 12.9",),
+        "triton": ("triton: tuned with 3.6.0, the query has 3.7.1",),
+        "driver": ("driver: tuned with 580.1, the query has 590.1",),
     }
 
 

@@ -118,11 +118,11 @@ class TestStale:
     @pytest.mark.parametrize(
         ("query", "reason"),
         [
-            (replace(IN_FULL, source="ffff"), "source: tuned with 9f2c0a1b2c3d4e5f, asked for ffff"),
-            (replace(IN_FULL, triton="3.7.0"), "triton: tuned with 3.6.0, asked for 3.7.0"),
-            (replace(IN_FULL, triton="3.6.0+git1"), "triton: tuned with 3.6.0, asked for 3.6.0+git1"),
-            (replace(IN_FULL, driver="590.1"), "driver: tuned with 580.159, asked for 590.1"),
-            (replace(IN_FULL, ptxas="13.0"), "ptxas: tuned with 12.9, asked for 13.0"),
+            (replace(IN_FULL, source="ffff"), "source: tuned with 9f2c0a1b2c3d4e5f, the query has ffff"),
+            (replace(IN_FULL, triton="3.7.0"), "triton: tuned with 3.6.0, the query has 3.7.0"),
+            (replace(IN_FULL, triton="3.6.0+git1"), "triton: tuned with 3.6.0, the query has 3.6.0+git1"),
+            (replace(IN_FULL, driver="590.1"), "driver: tuned with 580.159, the query has 590.1"),
+            (replace(IN_FULL, ptxas="13.0"), "ptxas: tuned with 12.9, the query has 13.0"),
         ],
         ids=("source", "triton", "triton-build", "driver", "ptxas"),
     )
@@ -132,7 +132,10 @@ class TestStale:
 
     def test_what_was_not_known_when_it_was_tuned_is_named_none(self) -> None:
         found = find([stored(1, replace(HERE, environment=Environment("3.6.0")))])
-        assert found.stale == ("driver: tuned with none, asked for 580.159", "ptxas: tuned with none, asked for 12.9")
+        assert found.stale == (
+            "driver: tuned with none, the query has 580.159",
+            "ptxas: tuned with none, the query has 12.9",
+        )
 
     def test_a_replayed_answer_is_stale_however_well_it_fits(self) -> None:
         reason = "recorded: replayed from matmul-h200, not measured here"
@@ -228,7 +231,7 @@ class TestStrict:
         found = find([stored(1)], replace(IN_FULL, triton="3.7.0", strict=True))
         assert found.as_json("uuid:1")["reason"] == (
             "the answer for matmul M=4096 N=4096 K=4096 dtype=bf16 on nvidia-h200 is refused: "
-            "triton: tuned with 3.6.0, asked for 3.7.0"
+            "triton: tuned with 3.6.0, the query has 3.7.0"
         )
         assert found.nearest == ()  # it is not a neighbour of itself
 
@@ -237,9 +240,9 @@ def test_an_answer_of_an_older_triton_is_never_fresh() -> None:
     rows = [tuned(1, triton="3.1.0"), tuned(2, triton="3.2.0")]
     found = find(rows, replace(IN_FULL, triton="3.3.0"))
     assert (found.match, served(found)) == ("stale", 2)
-    assert found.stale == ("triton: tuned with 3.2.0, asked for 3.3.0",)
+    assert found.stale == ("triton: tuned with 3.2.0, the query has 3.3.0",)
     document = found.as_json("uuid:2")
-    assert (document["match"], document["stale"]) == ("stale", ["triton: tuned with 3.2.0, asked for 3.3.0"])
+    assert (document["match"], document["stale"]) == ("stale", ["triton: tuned with 3.2.0, the query has 3.3.0"])
     assert document["tuned_with"]["triton"] == "3.2.0"
     assert find(rows, replace(IN_FULL, triton="3.3.0", strict=True)).match == "none"
     assert find(rows, replace(IN_FULL, triton="3.2.0")).match == "exact"
@@ -396,7 +399,7 @@ class TestJson:
                     "policy": "cold-events-1",
                     "tuner": "0.1.0",
                 },
-                "stale": ["driver: tuned with 580.159, asked for 590.1"],
+                "stale": ["driver: tuned with 580.159, the query has 590.1"],
                 "tuned_at": "2026-07-01T12:00:00.000+00:00",
                 "snapshot": "uuid:7",
             }

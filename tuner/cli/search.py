@@ -1,4 +1,4 @@
-"""`tuner search OP`: find the best config of a problem, or of several, and keep it."""
+"""`tuner search OP`: find the best config of a problem, or of several, and store it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _show(number: int | None, db: Database | None, as_json: bool) -> int:
         return _list(store.runs(_NEWEST), as_json)
     run = store.run(number)
     if run is None:
-        newest = ", ".join(str(run.id) for run in store.runs(_NEWEST)) or "none, since nothing was searched yet"
+        newest = ", ".join(str(run.id) for run in store.runs(_NEWEST)) or "none, since no search is stored"
         raise NothingFound(f"there is no run {number}; newest: {newest}")
     measurements = store.known_to(run)
     answer = _answer(store, run)

@@ -123,7 +123,7 @@ def _differs(stored: StoredAnswer, query: Query, device_id: str) -> tuple[str, .
     """Return a sentence for each field, device and recorded space included, in which an answer differs."""
     card, recorded = stored.provenance.device.id, stored.provenance.recorded
     return (
-        *([] if card == device_id else [f"device: tuned on {card}, asked for {device_id}"]),
+        *([] if card == device_id else [f"device: tuned on {card}, the query has {device_id}"]),
         *differences(stored, query),
         *([] if recorded is None else [replayed_from(recorded)]),
     )
@@ -133,7 +133,7 @@ def _apart(tuned: Problem, problem: Problem) -> tuple[str, ...]:
     """Return a sentence for each dim, dtype and attribute in which two problems differ."""
     names = dict.fromkeys([*problem.values, *tuned.values])
     pairs = {name: (tuned.values.get(name), problem.values.get(name)) for name in names}
-    return tuple(f"{name}: tuned {has}, asked {wants}" for name, (has, wants) in pairs.items() if has != wants)
+    return tuple(f"{name}: tuned {has}, the query has {wants}" for name, (has, wants) in pairs.items() if has != wants)
 
 
 def _lines(report: Why) -> Iterator[str]:

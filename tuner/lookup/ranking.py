@@ -26,7 +26,7 @@ def differences(stored: StoredAnswer, query: Query) -> tuple[str, ...]:
         "policy": (provenance.policy, query.policy),
     }
     found = [
-        f"{name}: tuned with {has or 'none'}, asked for {wants}"
+        f"{name}: tuned with {has or 'none'}, the query has {wants}"
         for name, (has, wants) in fields.items()
         if wants not in (None, has)
     ]

@@ -1,4 +1,4 @@
-"""`tune`: search the best config of a problem, of several, or one config for several, and keep it."""
+"""`tune`: search the best config of a problem, of several, or one config for several, and store it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def tune(
     on_event: Events | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Answer | list[Tuned] | JointAnswer:
-    """Search the fastest config of a problem on a GPU of this machine, keep it in the store, and return it.
+    """Search the fastest config of a problem on a GPU of this machine, store it as the answer, and return it.
 
     A stored answer is returned at once if it is exact and was searched at least as thoroughly. Without a GPU a recorded
     space of the problem is replayed, and the answer says so in its provenance.

@@ -43,7 +43,7 @@ def on_card(store: Store, kernels: tuple[str, ...], gpu: int, options: MeasureOp
 
     @contextmanager
     def targets() -> Iterator[Targets]:
-        with on_cards([gpu], "problems that were asked for", store, options, events) as (lane,):
+        with on_cards([gpu], "jobs", store, options, events) as (lane,):
             yield lambda entry, card: lane.target(entry, True)
 
     def entry(job: Job) -> Entry:
