@@ -8,8 +8,18 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tuner.errors import UsageError
+from tuner.errors import KernelFault, UsageError
 from tuner.kernels.dtypes import dtype_name, shown
+from tuner.kernels.fields import (
+    check_choices,
+    check_default,
+    check_distinct,
+    check_dtype,
+    check_name,
+    check_text,
+    check_tuple,
+    check_whole,
+)
 
 Value = int | bool | str
 """Value of a knob or an attribute; it passes through JSON, SQL and Triton unchanged."""
@@ -26,6 +36,15 @@ class Dim:
     default: int | str | None = None
     help: str = ""
 
+    def check(self) -> None:
+        """Raise KernelFault if a kernel file cannot have it."""
+        check_name("dim", self.name, reserved=True)
+        check_text(f"Dim {self.name}", "help", self.help)
+        if isinstance(self.default, str):
+            check_name("dim", self.default)
+        elif self.default is not None:
+            check_whole(f"Dim {self.name}", "default", self.default, 1, MAX_SIZE)
+
 
 @dataclass(frozen=True)
 class Attribute:
@@ -37,6 +56,17 @@ class Attribute:
     help: str = ""
     dtypes: tuple[str, ...] = ()
 
+    def check(self) -> None:
+        """Raise KernelFault if a kernel file cannot have it."""
+        owner = f"Attribute {self.name}"
+        check_name("attribute", self.name, reserved=True)
+        check_text(owner, "help", self.help)
+        check_choices(owner, self.choices)
+        check_default(owner, self.default, self.choices)
+        check_tuple(owner, "dtypes", self.dtypes, str, "names of dtypes")
+        for dtype in self.dtypes:
+            check_dtype(owner, dtype)
+
 
 @dataclass(frozen=True)
 class Knob:
@@ -46,6 +76,20 @@ class Knob:
     choices: tuple[Value, ...]
     help: str = ""
     default: Value | None = None
+
+    def check(self) -> None:
+        """Raise KernelFault if a kernel file cannot have it."""
+        owner = f"Knob {self.name}"
+        check_name("knob", self.name)
+        check_text(owner, "help", self.help)
+        check_choices(owner, self.choices)
+        if self.default is not None:
+            check_default(owner, self.default, self.choices)
+        if self.name in ("num_warps", "num_stages"):
+            for choice in self.choices:
+                check_whole(owner, "each choice", choice, int(self.name == "num_warps"))
+                if self.name == "num_warps" and int(choice) & (int(choice) - 1):
+                    raise KernelFault(f"{owner}: each choice is a power of two, not {choice}; replace it")
 
 
 @dataclass(frozen=True)
@@ -128,11 +172,32 @@ class Signature:
     summary: str = ""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.op):
-            raise UsageError(f"an op's name is lower-case letters, digits and _, up to 64, not {shown(self.op)}")
+        if not isinstance(self.op, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.op):
+            raise KernelFault(f"an op's name is lower-case letters, digits and _, up to 64, not {shown(self.op)}")
+        check_tuple(self.op, "dims", self.dims, Dim, "Dim values")
+        check_tuple(self.op, "attributes", self.attributes, Attribute, "Attribute values")
+        check_tuple(self.op, "knobs", self.knobs, Knob, "Knob values")
         missing = {"num_warps", "num_stages"} - {knob.name for knob in self.knobs}
         if missing:
-            raise UsageError(f"{self.op}: every config states {', '.join(sorted(missing))}; add the knob")
+            raise KernelFault(f"{self.op}: every config states {', '.join(sorted(missing))}; add the knob")
+
+    def check(self) -> None:
+        """Raise KernelFault if a kernel file cannot have it: a name is taken or there twice, a field is wrong.
+
+        An imported or stored signature may lack choices or dtypes, so that it is not checked when it is made.
+        """
+        check_text(self.op, "summary", self.summary)
+        check_tuple(self.op, "dtypes", self.dtypes, str, "names of dtypes")
+        for dim in self.dims:
+            dim.check()
+        for attribute in self.attributes:
+            attribute.check()
+        for knob in self.knobs:
+            knob.check()
+        self._check_dtypes()
+        check_distinct(self.op, "dims and attributes", self.parameters)
+        check_distinct(self.op, "knobs", (knob.name for knob in self.knobs))
+        self._check_dims()
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -184,6 +249,9 @@ class Signature:
         if missing:
             raise UsageError(f"a {self.op} config states every knob; {', '.join(missing)} is missing")
         chosen = {name: value for name, value in full.items() if value is not None}
+        for name, value in chosen.items():
+            if type(value) not in (int, bool, str):
+                raise UsageError(f"a {self.op} config has ints, bools and strings; {name} is {shown(value)}")
         defaults = {knob.name: knob.default for knob in self.knobs}
         return Config(chosen, _text({name: value for name, value in chosen.items() if value != defaults[name]}))
 
@@ -210,6 +278,33 @@ class Signature:
             attributes=each(Attribute, data["attributes"]),
             summary=data["summary"],
         )
+
+    def _check_dtypes(self) -> None:
+        if not self.dtypes:
+            raise KernelFault(f"{self.op}: dtypes has at least one name, not (); add one, such as 'fp16'")
+        for dtype in self.dtypes:
+            check_dtype(self.op, dtype)
+        check_distinct(self.op, "dtypes", self.dtypes)
+        for attribute in self.attributes:
+            for dtype in attribute.dtypes:
+                if dtype not in self.dtypes:
+                    known = ", ".join(self.dtypes)
+                    raise KernelFault(
+                        f"{self.op}: dtypes of Attribute {attribute.name} are among {known}, not {dtype!r}; add it"
+                    )
+
+    def _check_dims(self) -> None:
+        if not self.dims:
+            raise KernelFault(f"{self.op}: dims has at least one Dim, not (); add one")
+        earlier: list[str] = []
+        for dim in self.dims:
+            if isinstance(dim.default, str) and dim.default not in earlier:
+                known = ", ".join(earlier) or "none before it"
+                raise KernelFault(
+                    f"{self.op}: the default of Dim {dim.name} is a number or an earlier dim ({known}), "
+                    f"not {shown(dim.default)}; reorder the dims"
+                )
+            earlier.append(dim.name)
 
     def _problem(self, sizes: dict[str, int], dtype: str, attributes: dict[str, Value]) -> Problem:
         defaults = {attribute.name: attribute.default for attribute in self.attributes}

@@ -11,7 +11,10 @@ from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
-from tuner.kernels.dtypes import dtype_name, itemsize, torch_dtype
+from tuner.errors import KernelFault, UsageError
+from tuner.kernels.dtypes import dtype_name, itemsize, shown, torch_dtype
+from tuner.kernels.fields import check_dtype, check_function, check_mapping, check_name, check_tuple, check_whole
+from tuner.kernels.parts import KernelPart, check_dict, check_number, check_stated, plain
 from tuner.kernels.signature import MAX_SIZE, Attribute, Config, Dim, Knob, Problem, Signature, Value
 from tuner.kernels.source import source_hash
 
@@ -75,6 +78,24 @@ class Operand:
     strides: tuple[int, ...] | None = None
     fill: Callable[[Any, Any], object] | None = None
 
+    def __post_init__(self) -> None:
+        check_dtype("Operand", self.dtype)
+        if self.role not in ("in", "out", "inout"):
+            raise KernelFault(f"Operand: role is in, out or inout, not {shown(self.role)}; replace it")
+        check_tuple("Operand", "shape", self.shape, int, "sizes")
+        for size in self.shape:
+            check_whole("Operand", "each size of shape", size, 0)
+        if self.strides is not None:
+            check_tuple("Operand", "strides", self.strides, int, "numbers of elements")
+            for stride in self.strides:
+                check_whole("Operand", "each of strides", stride, 0)
+            if len(self.strides) != len(self.shape):
+                raise KernelFault(
+                    f"Operand: strides has a number for each dim of shape {self.shape}, not {self.strides}; match them"
+                )
+        if self.fill is not None:
+            check_function("Operand", "fill", self.fill)
+
     @property
     def element_strides(self) -> tuple[int, ...]:
         """Strides in elements; those of a contiguous tensor if none are stated."""
@@ -97,6 +118,17 @@ class Launch:
     grid: tuple[int, ...]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.fn, "warmup") or not hasattr(self.fn, "__getitem__"):
+            raise KernelFault(f"Launch: fn is a function under @triton.jit, not {shown(self.fn)}; decorate it")
+        check_tuple("Launch", "grid", self.grid, int, "one to three numbers")
+        if not 1 <= len(self.grid) <= 3:
+            raise KernelFault(f"Launch: grid is a tuple of one to three numbers, not {shown(self.grid)}; correct it")
+        for size in self.grid:
+            check_whole("Launch", "each of grid", size, 0)
+        check_tuple("Launch", "args", self.args, object, "arguments")
+        check_mapping("Launch", "kwargs", self.kwargs)
 
     def __call__(self) -> Any:
         """Launch. Return the compiled kernel, as Triton does."""
@@ -145,6 +177,35 @@ class Kernel:
     """True if configs are checked on finite inputs only, since the op defines no result for infinities and NaN."""
     exact: bool = False
     """True if outputs must equal the reference bit for bit, as a copy does."""
+    replaces: bool = False
+    """True if a file's kernel stands for the shipped op of its name; without it such a file is refused."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.signature, Signature):
+            raise KernelFault(f"Kernel: signature is a Signature, not {shown(self.signature)}; write Signature(...)")
+        self.signature.check()
+        for name in ("finite_only", "exact", "replaces"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise KernelFault(f"{self.op}: {name} is True or False, not {shown(value)}; replace it")
+        self._check_parts()
+        for name, check in _PARTS.items():
+            check_function(self.op, name, getattr(self, name))
+            object.__setattr__(self, name, KernelPart(name, plain(getattr(self, name)), check))
+
+    def _check_parts(self) -> None:
+        check_tuple(self.op, "parts", self.parts, Mapping, "dicts")
+        if not self.parts:
+            raise KernelFault(f"{self.op}: parts has at least one dict, not (); leave it out for all combinations")
+        choices = {knob.name: knob.choices for knob in self.signature.knobs}
+        for part in self.parts:
+            for name, values in part.items():
+                if name not in choices:
+                    raise KernelFault(f"{self.op}: parts name knobs ({', '.join(choices)}), not {shown(name)}; add it")
+                check_tuple(self.op, f"{name} in parts", values, object, "choices")
+                others = [value for value in values if value not in choices[name]]
+                if others or not values:
+                    wrong = shown(others[0]) if others else "()"
+                    raise KernelFault(f"{self.op}: parts have choices of the knob {name}, not {wrong}; correct them")
 
     @property
     def op(self) -> str:
@@ -154,11 +215,27 @@ class Kernel:
     @cached_property
     def source(self) -> str:
         """Source hash: of `launch` and the functions that it reaches, jit functions included."""
-        return source_hash(self.launch)
+        return source_hash(plain(self.launch))
 
     def default_config(self, problem: Problem, limits: Limits) -> Config:
-        """Return the default as a `Config`."""
-        return self.signature.config(self.default(problem, limits))
+        """Return the default as a `Config`.
+
+        Raises:
+            KernelFault: it omits a knob, or a value is none of the knob's choices.
+        """
+        values, place = self.default(problem, limits), getattr(self.default, "place", "")
+        try:
+            config = self.signature.config(values)
+        except UsageError as error:
+            raise KernelFault(f"default: {error}", place) from error
+        for knob in self.signature.knobs:
+            if config[knob.name] not in knob.choices:
+                choices = ", ".join(map(str, knob.choices))
+                raise KernelFault(
+                    f"default chooses {knob.name} among {choices}, not {shown(config[knob.name])}; add it to the knob",
+                    place,
+                )
+        return config
 
     def tensors(self, problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
         """Return the tensors that `launch` is given: the operands and the config's workspace."""
@@ -167,3 +244,38 @@ class Kernel:
     def bytes(self, problem: Problem) -> int:
         """Return the fewest bytes that the problem moves: each input read once, each output written once."""
         return sum(operand.bytes * (2 if operand.role == "inout" else 1) for operand in self.operands(problem).values())
+
+
+def _check_tensors(field: str) -> Callable[[Any], None]:
+    """Return a check for a result that maps names to operands."""
+
+    def check(result: Any) -> None:
+        check_dict(field)(result)
+        for name, operand in result.items():
+            check_name("operand", name)
+            if not isinstance(operand, Operand):
+                raise KernelFault(f"{field} returns Operand values, and {name} is {shown(operand)}; write Operand(...)")
+        if field == "operands" and all(operand.role == "in" for operand in result.values()):
+            raise KernelFault("operands has one that is written, and each has the role in; give one role='out'")
+
+    return check
+
+
+def _check_launches(result: Any) -> None:
+    """Raise KernelFault unless `launch` returned a tuple of launches."""
+    if not isinstance(result, tuple) or not all(isinstance(launch, Launch) for launch in result):
+        raise KernelFault(f"launch returns a tuple of Launch values, not {shown(result)}; write (Launch(...),)")
+
+
+_PARTS: Mapping[str, Callable[[Any], None] | None] = {
+    "operands": _check_tensors("operands"),
+    "launch": _check_launches,
+    "reference": check_dict("reference"),
+    "vendor": None,
+    "default": check_dict("default"),
+    "workspace": _check_tensors("workspace"),
+    "valid": check_stated,
+    "flops": check_number("flops"),
+    "rounding": check_number("rounding"),
+}
+"""Fields of a kernel that are functions, each with the check of its result."""

@@ -16,7 +16,8 @@ from traceback import extract_tb
 from types import ModuleType
 
 import tuner.kernels
-from tuner.errors import NoDevice, TunerError, UnknownName, UsageError
+from tuner.errors import KernelFault, NoDevice, TunerError, UnknownName, UsageError
+from tuner.kernels.parts import exception_text
 from tuner.kernels.spec import Kernel, Signature
 
 ENTRY_POINTS = "tuner.kernels"
@@ -45,7 +46,10 @@ def load(op: str) -> Kernel:
         known = ", ".join(sorted(modules))
         raise UnknownName(f"no kernel is called {op[:_MESSAGE_NAME_LENGTH]!r}; known are {known}, or give a file.py")
     with _import_errors(op):
-        return _kernel_of(importlib.import_module(modules[op]), op)
+        kernel = _kernel_of(importlib.import_module(modules[op]), op)
+    if op not in _shipped():
+        _check_own_name(kernel, modules[op])
+    return kernel
 
 
 def resolve(reference: str) -> Kernel:
@@ -57,7 +61,9 @@ def resolve(reference: str) -> Kernel:
     if not reference.endswith(".py"):
         return load(reference)
     with _import_errors(reference):
-        return _kernel_of(_from_file(Path(reference)), reference)
+        kernel = _kernel_of(_from_file(Path(reference)), reference)
+    _check_own_name(kernel, reference)
+    return kernel
 
 
 def signature(reference: str, elsewhere: Callable[[], Mapping[str, Signature]]) -> Signature:
@@ -117,6 +123,17 @@ def _kernel_of(module: ModuleType, reference: str) -> Kernel:
     return kernel
 
 
+def _check_own_name(kernel: Kernel, reference: str) -> None:
+    """Raise KernelFault if a file that is not ours has an op of ours and does not say that it replaces it."""
+    ours = (Path(folder).resolve() for folder in tuner.kernels.__path__)
+    if kernel.op in _shipped() and not kernel.replaces and not any(map(Path(reference).resolve().is_relative_to, ours)):
+        raise KernelFault(
+            f"an op has a name of its own, and {kernel.op} is one that ships; rename it, or state "
+            "Kernel(..., replaces=True)",
+            reference,
+        )
+
+
 @contextmanager
 def _import_errors(reference: str) -> Iterator[None]:
     """Raise NoDevice, with the package to install, for an import that fails."""
@@ -147,9 +164,11 @@ def _from_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, ImportError | KeyboardInterrupt | TunerError):
-            raise
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else "?"
-        raise UsageError(f"{path} line {line} raises {type(error).__name__}: {error}") from error
+        if isinstance(error, UsageError):
+            raise KernelFault(str(error), f"{path} line {line}") from error
+        if isinstance(error, ImportError | KeyboardInterrupt | TunerError):
+            raise
+        raise UsageError(f"{path} line {line} raises {exception_text(error)}") from error
     return module

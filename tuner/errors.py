@@ -4,6 +4,7 @@
     TunerError                 1   500
     |-- UsageError             2   422  the request is not valid
     |   |-- UnknownName        2   404  there is no op, kernel, device, space or run of that name
+    |   |-- KernelFault        2   422  a kernel file is wrong
     |   `-- BadBundle          2   422  imported answers are damaged, altered, too many, or of a newer format
     |-- NoDevice               3   500  there is no GPU, and no recorded space of the problem
     |-- NothingFound           1   404  the request is valid, and there is no answer
@@ -38,6 +39,19 @@ class UnknownName(UsageError):
     """The request names an op, kernel, device, space or run that does not exist."""
 
     http_status = 404
+
+
+class KernelFault(UsageError):
+    """A kernel file is wrong: one of its fields, or one of its functions, which raises or returns a wrong value.
+
+    Args:
+        text: the rule, the value and the way out.
+        place: file and line, if known.
+    """
+
+    def __init__(self, text: str, place: str = "") -> None:
+        super().__init__(f"{place}: {text}" if place else text)
+        self.place = place
 
 
 class BadBundle(UsageError):

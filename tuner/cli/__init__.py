@@ -17,6 +17,7 @@ _COMMANDS = {
     "why": "Show the fields in which the stored answers differ from a query made here.",
     "explain": "Explain why the stored best config is the best.",
     "verify": "Measure a stored answer again, and report whether it still holds.",
+    "check": "Check a kernel file without a GPU.",
     "bench": "Compare answers with the default and torch, for one problem or a suite.",
     "list": "List the stored answers.",
     "show": "Show one search, or list the newest.",

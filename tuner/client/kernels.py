@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tuner import catalog
 from tuner.client.warn import WarnOnce
-from tuner.errors import TunerError, UsageError
+from tuner.errors import KernelFault, TunerError, UsageError
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.lookup.neighbours import fits
 from tuner.measure import device as cards
@@ -41,6 +41,9 @@ class GuardedKernels:
             return None
         try:
             return kernel.default_config(problem, cards.describe(device).limits)
+        except KernelFault as error:
+            self._warn(f"{problem.text}: the default cannot be computed: {error}")
+            return None
         except TunerError:
             return None
         except Exception as error:  # noqa: BLE001  the code of a kernel's author must not stop a model
@@ -76,6 +79,9 @@ class GuardedKernels:
     def _holds(self, rule: Callable[[], bool], problem: Problem, config: Config) -> bool:
         try:
             return rule()
+        except KernelFault as error:
+            self._warn(f"{problem.text}: checking {config.text} fails: {error}")
+            return False
         except Exception as error:  # noqa: BLE001  as above; the rule was not written for such values
             self._warn(f"{problem.text}: checking {config.text} raises {type(error).__name__}: {error}")
             return False

@@ -14,6 +14,7 @@ from math import inf, isfinite
 
 import torch
 
+from tuner.errors import KernelFault
 from tuner.kernels.spec import Kernel, Problem
 from tuner.measure.tensors import bits, dtype_of
 
@@ -52,7 +53,7 @@ def error(
     for rows in _blocks(outputs, settings.block_elements):
         expected = kernel.reference(problem, inputs, rows)
         for name, output in outputs.items():
-            got, want = output[rows], expected[name]
+            got, want = output[rows], _stated(kernel, expected, name, output[rows])
             if kernel.exact:
                 worst[name].append((bits(got) != bits(want)).any().double())
             else:
@@ -61,6 +62,22 @@ def error(
                 worst[name].append(torch.where(same, 0, (got - want).abs()).amax().double())
                 largest[name].append(torch.where(want.isfinite(), want.abs(), 0).amax().double())
     return max(_relative(worst[name], largest[name]) for name in outputs)
+
+
+def _stated(kernel: Kernel, expected: Mapping[str, torch.Tensor], name: str, got: torch.Tensor) -> torch.Tensor:
+    """Return the reference's rows of an output.
+
+    Raises:
+        KernelFault: it has none, or rows of another shape: shapes never broadcast.
+    """
+    want, place = expected.get(name), getattr(kernel.reference, "place", "")
+    if not isinstance(want, torch.Tensor):
+        known = ", ".join(map(str, expected)) or "nothing"
+        raise KernelFault(f"reference returns a tensor for each written operand, and {name} is not in {known}", place)
+    if want.shape != got.shape:
+        shapes = f"shape {tuple(got.shape)}, not {tuple(want.shape)}"
+        raise KernelFault(f"reference returns the rows of {name} in {shapes}; correct it", place)
+    return want
 
 
 def _relative(worst: list[torch.Tensor], largest: list[torch.Tensor]) -> float:

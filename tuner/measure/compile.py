@@ -25,9 +25,11 @@ from time import monotonic
 from typing import Any
 
 from tuner import catalog
+from tuner.errors import KernelFault
 from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem, itemsize, torch_dtype
 from tuner.measure.deadline import Deadline
 from tuner.measure.messages import Compile, Compiled, Drop, Pool
+from tuner.measure.place import place_of
 from tuner.measure.processes import connect, die_with
 from tuner.records import Outcome
 
@@ -72,7 +74,8 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
         shared = [code.metadata.shared for code in compile_launches(kernel, problem, config, limits)]
     except Exception as error:  # noqa: BLE001  a compiler may raise anything
         outcome = Outcome.COMPILE_ERROR if is_compile_error(error) else Outcome.ERROR
-        return Compiled(config, outcome, describe_error(error), monotonic() - started)
+        place = place_of(error, [] if isinstance(error, KernelFault) else _functions(kernel, problem, config, limits))
+        return Compiled(config, outcome, describe_error(error), monotonic() - started, place=place)
     seconds = monotonic() - started
     most = max(shared, default=0)
     if most > limits.shared_bytes:
@@ -88,6 +91,12 @@ def compile_launches(kernel: Kernel, problem: Problem, config: Config, limits: L
         launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
         for launch in kernel.launch(problem, config, stand_ins)
     ]
+
+
+def _functions(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
+    """Return the jit functions of a config's launches."""
+    stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
+    return [launch.fn for launch in kernel.launch(problem, config, stand_ins)]
 
 
 def set_target(limits: Limits) -> None:
@@ -137,6 +146,10 @@ def is_compile_error(error: BaseException) -> bool:
 
 def describe_error(error: BaseException) -> str:
     """Return the exception's name and text, shortened to about 2,000 characters."""
+    if isinstance(error, KernelFault):
+        cause = error.__cause__
+        name = "KernelFault" if cause is None else type(cause).__name__
+        return f"{name}: {error}"
     lines = "".join(traceback.format_exception_only(error)).strip().encode(errors="replace").decode()
     return lines if len(lines) <= 2000 else f"{lines[:1000]}\n...\n{lines[-900:]}"
 

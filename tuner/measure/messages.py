@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tuner.kernels.spec import Config, Limits, Problem
 from tuner.measure.deadline import COMPILE_SETTINGS, CompileSettings
@@ -43,6 +44,28 @@ class Compiled:
     shared_bytes: int | None = None
     problem: Problem | None = None
     """Problem of the config; set by the pool, which may compile for several."""
+    place: str = ""
+    """File and line of an error in the kernel's file, if known."""
+
+
+@dataclass(frozen=True)
+class Interpret:
+    """Request to an interpreter process: run configs of a problem on the CPU. Each is answered by `Interpreted`."""
+
+    kernel: str
+    problem: Problem
+    limits: Limits
+    configs: tuple[Config, ...]
+
+
+@dataclass(frozen=True)
+class Interpreted:
+    """Result of one config in Triton's interpreter."""
+
+    config: Config
+    outcome: Literal["ok", "failed", "skipped"]
+    text: str = ""
+    """Error with file and line, or the reason of a skip."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +146,5 @@ class Unable:
     """Report of the worker: it cannot serve the task on this card. The worker ends."""
 
     why: str
+    kernel_fault: bool = False
+    """True if the kernel file is wrong, as opposed to the card or the process."""

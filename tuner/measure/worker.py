@@ -20,7 +20,7 @@ import triton
 from triton.runtime.cache import triton_key
 from triton.runtime.errors import OutOfResources
 
-from tuner.errors import TunerError
+from tuner.errors import KernelFault, TunerError
 from tuner.kernels.spec import Config, Launch
 from tuner.measure import roofline_limits
 from tuner.measure.card import CardMonitor, NoMonitor, open_monitor
@@ -231,14 +231,22 @@ def serve(pipe: Connection[Any, Any], make: MakeWorker, memory: MemoryRetrySetti
                 pipe.send(Unable(f"{what} do not fit the memory of the card"))
                 return
             except TunerError as error:
-                pipe.send(Unable(str(error)))
+                pipe.send(_unable(error))
                 return
         else:
             assert worker is not None
-            result = _handle(worker, request)
+            try:
+                result = _handle(worker, request)
+            except TunerError as error:
+                pipe.send(_unable(error))
+                return
             pipe.send(result)
             if isinstance(result, Measurement) and result.outcome is Outcome.CRASHED:
                 return
+
+
+def _unable(error: TunerError) -> Unable:
+    return Unable(str(error), isinstance(error, KernelFault))
 
 
 def _free_memory() -> None:

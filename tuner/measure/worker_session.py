@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from tuner.errors import MeasureError
+from tuner.errors import KernelFault, MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Task, Unable
 from tuner.measure.processes import Child
@@ -87,6 +87,7 @@ class WorkerSession:
         Raises:
             WorkerLost: the worker died.
             MeasureError: it cannot serve the task on this card.
+            KernelFault: a function of the kernel raises or returns a wrong value.
         """
         try:
             message = self.process.receive()
@@ -94,7 +95,7 @@ class WorkerSession:
             text = f"the worker process died: {self.process.exit_text()}"
             raise WorkerLost(Outcome.CRASHED, self._stage, text, by_others=self.process.killed) from None
         if isinstance(message, Unable):
-            raise MeasureError(message.why)
+            raise (KernelFault if message.kernel_fault else MeasureError)(message.why)
         if isinstance(message, Stage):
             self._enter(message)
             return None

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 
 from tuner.db.store import Store
-from tuner.errors import MeasureError, NothingFound
+from tuner.errors import KernelFault, MeasureError, NothingFound
 from tuner.report.text import failures_text, short
 from tuner.search import Budget
 from tuner.suites.suite import Entry, Suite
@@ -69,7 +69,7 @@ class BenchSuite:
                 row = bench(subject, measurer, stop=self.stop)
             finally:
                 measurer.close()
-        except (NothingFound, MeasureError) as error:
+        except (NothingFound, MeasureError, KernelFault) as error:
             row = Row(entry.problem, lane.device, "failed", error=str(error))
         return row and replace(row, seconds=monotonic() - started)
 

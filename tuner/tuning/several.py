@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 
 from tuner.db.store import Store
-from tuner.errors import MeasureError, NothingFound
+from tuner.errors import KernelFault, MeasureError, NothingFound
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.effort import Effort, require_search
 from tuner.tuning.events import Events, StopToken
@@ -84,6 +84,6 @@ def _tune_on(lane: Lane, effort: Effort, store: Store, events: Events, stop: Sto
         tuned = tune_target(entry, target, effort, store, events, stop)
         if tuned.result is not None and tuned.answer is None and not tuned.interrupted:
             raise nothing_ran(tuned.result)
-    except (NothingFound, MeasureError) as error:
+    except (NothingFound, MeasureError, KernelFault) as error:
         return Tuned(entry.problem, error=str(error))
     return None if tuned.interrupted else tuned

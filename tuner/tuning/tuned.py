@@ -59,4 +59,6 @@ class Tuned:
 def nothing_ran(result: Result) -> NothingFound:
     """Return the error of a search in which no config ran with correct results."""
     counted = failures_text(result.failures) or "none was measured in time"
-    return NothingFound(f"no config ran with correct results: {counted}; nothing is stored")
+    failed = next((measurement for measurement in result.measurements if not measurement.ok), None)
+    first = f"\nthe first, {failed.config.text}, fails in {failed.stage}: {failed.error}" if failed else ""
+    return NothingFound(f"no config ran with correct results: {counted}; nothing is stored{first}")

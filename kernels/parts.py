@@ -1,0 +1,107 @@
+"""The functions of a kernel, called so that their faults name file, line and function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from traceback import extract_tb
+from types import FunctionType
+from typing import Any
+
+from tuner.errors import KernelFault, TunerError
+
+_MESSAGE_LENGTH = 300
+"""Characters of an exception's text that a fault repeats."""
+
+
+class KernelPart:
+    """A function of a kernel. It raises KernelFault for an exception of the function and for a wrong result.
+
+    Errors of this package, a lack of memory and errors of the card pass unchanged.
+
+    Args:
+        name: the field of `Kernel`.
+        fn: the function as written.
+        check: raises KernelFault for a wrong result.
+    """
+
+    def __init__(self, name: str, fn: Callable[..., Any], check: Callable[[Any], None] | None = None) -> None:
+        self.name, self.fn, self._check = name, fn, check
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function and check its result."""
+        try:
+            result = self.fn(*args)
+            if self._check is None:
+                return result
+        except Exception as error:
+            if (fault := self._fault(error)) is None:
+                raise
+            raise fault from error
+        try:
+            self._check(result)
+        except KernelFault as error:
+            raise KernelFault(str(error), self.place) from error
+        return result
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KernelPart) and (self.name, self.fn) == (other.name, other.fn)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.fn))
+
+    @property
+    def place(self) -> str:
+        """File and first line of the function; empty for one that is not written in Python."""
+        code = getattr(self.fn, "__code__", None)
+        return "" if code is None else f"{code.co_filename} line {code.co_firstlineno}"
+
+    def _fault(self, error: Exception) -> KernelFault | None:
+        """Return the fault that stands for an exception, or None if it passes unchanged."""
+        if isinstance(error, KernelFault) and not error.place:
+            return KernelFault(f"{self.name}: {error}", self._raised_at(error))
+        if isinstance(error, TunerError) or type(error).__name__ == "OutOfMemoryError" or "CUDA error" in str(error):
+            return None
+        return KernelFault(f"{self.name} raises {exception_text(error)}", self._raised_at(error))
+
+    def _raised_at(self, error: Exception) -> str:
+        """Return the line of the function's file that raised the error."""
+        file = self.fn.__code__.co_filename if isinstance(self.fn, FunctionType) else None
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
+        return f"{file} line {lines[-1]}" if lines else self.place
+
+
+def exception_text(error: BaseException) -> str:
+    """Return the exception's name and text on one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:_MESSAGE_LENGTH]}" if text else type(error).__name__
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as written."""
+    return function.fn if isinstance(function, KernelPart) else function
+
+
+def check_number(field: str) -> Callable[[Any], None]:
+    """Return a check for a result that is a number, not negative."""
+
+    def check(result: Any) -> None:
+        if isinstance(result, bool) or not isinstance(result, int | float) or not result >= 0:
+            raise KernelFault(f"{field} returns a number from 0 on, not {result!r:.80}; correct it")
+
+    return check
+
+
+def check_stated(result: Any) -> None:
+    """Raise KernelFault for a rule that returns None."""
+    if result is None:
+        raise KernelFault("valid returns True or False, not None; add the return")
+
+
+def check_dict(field: str) -> Callable[[Any], None]:
+    """Return a check for a result that is a mapping."""
+
+    def check(result: Any) -> None:
+        if not isinstance(result, Mapping):
+            raise KernelFault(f"{field} returns a dict, not {type(result).__name__}; add the return")
+
+    return check

@@ -1,0 +1,139 @@
+"""The interpreter process: it runs a kernel's configs on the CPU and compares them with the reference.
+
+`python -m tuner.measure.interpret` runs with TRITON_INTERPRET=1, which Triton reads when it is imported. The
+interpreter shows wrong masks, strides and shapes; it knows neither races nor the card's rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import isfinite
+from typing import Any
+
+import torch
+
+from tuner import catalog
+from tuner.errors import KernelFault, TunerError
+from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem
+from tuner.measure import check, tensors
+from tuner.measure.compile import describe_error
+from tuner.measure.messages import Interpret, Interpreted
+from tuner.measure.place import place_of
+from tuner.measure.processes import connect, die_with, parent
+
+MOST_VENDOR_ERROR = 0.05
+"""Largest relative difference of vendor and reference. Source: chosen; rounding in fp16 differs by less than 0.01."""
+_NOT_ON_CPU = (AssertionError, ImportError, NotImplementedError, RuntimeError)
+"""Exceptions by which libraries refuse the CPU."""
+_WITHOUT_VENDOR = 16.0
+"""Units in the last place that pass if the vendor's kernel does not run on the CPU. Source: chosen."""
+
+
+def interpret(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> Interpreted:
+    """Run one config on the CPU and compare it with the reference."""
+    functions: list[Any] = []
+    try:
+        text = _wrongness(kernel, problem, config, limits, functions)
+        return Interpreted(config, "failed" if text else "ok", text)
+    except _Skipped as skipped:
+        return Interpreted(config, "skipped", str(skipped))
+    except TunerError as error:
+        return Interpreted(config, "failed", str(error))
+    except Exception as error:  # noqa: BLE001  a kernel may raise anything
+        place = place_of(error, functions)
+        return Interpreted(config, "failed", f"{place}: {describe_error(error)}" if place else describe_error(error))
+
+
+class _Skipped(Exception):
+    """The config cannot be interpreted."""
+
+
+def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits, functions: list[Any]) -> str:
+    """Return the difference from the reference that is too large; empty if there is none."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    operands = kernel.operands(problem)
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=1)
+    allowed = _allowed(kernel, problem, operands, values)
+    work = tensors.workspace(kernel.workspace(problem, config, limits), "cpu")
+    launches = kernel.launch(problem, config, {**values, **work})
+    functions += [launch.fn for launch in launches]
+    if any(not isinstance(function, InterpretedFunction) for function in functions):
+        raise _Skipped("Triton's interpreter runs functions under @triton.jit, and this is another, such as Gluon's")
+    error = _error_after(kernel, problem, operands, values, lambda: [launch() for launch in launches])
+    place = f"{launches[0].fn.fn.__code__.co_filename} line {launches[0].fn.fn.__code__.co_firstlineno}: " * bool(
+        launches
+    )
+    if not error <= allowed:
+        if _below_normal(kernel, problem, operands, values):
+            raise _Skipped("the reference's values are below the smallest normal number of an input's dtype")
+        return (
+            f"{place}outputs deviate from the reference by {error:.3g} of the largest value; {allowed:.3g} is allowed"
+        )
+    return "" if tensors.guards_intact(operands, values) else f"{place}writes beside its outputs"
+
+
+def _below_normal(
+    kernel: Kernel, problem: Problem, operands: Mapping[str, Operand], values: Mapping[str, torch.Tensor]
+) -> bool:
+    """Return whether the results are so small that an intermediate in the dtype of an input loses its digits."""
+    expected = kernel.reference(problem, values, slice(None)).values()
+    largest = max(float(want.abs().nan_to_num(0, 0, 0).amax()) for want in expected if want.numel())
+    dtypes = [values[name].dtype for name, operand in operands.items() if operand.role != "out"]
+    return 0 < largest < max((torch.finfo(dtype).tiny for dtype in dtypes if dtype.is_floating_point), default=0.0)
+
+
+def _allowed(
+    kernel: Kernel, problem: Problem, operands: Mapping[str, Operand], values: Mapping[str, torch.Tensor]
+) -> float:
+    """Return the tolerance, from the error of the vendor's kernel on the CPU, or from the dtypes alone."""
+    try:
+        vendor_error = _error_after(kernel, problem, operands, values, lambda: kernel.vendor(problem, values))
+    except KernelFault as fault:
+        if ": vendor" not in str(fault) or not isinstance(fault.__cause__, _NOT_ON_CPU):
+            raise
+        epsilons = [torch.finfo(value.dtype).eps for value in values.values() if value.is_floating_point()]
+        return check.tolerance(kernel, problem, _WITHOUT_VENDOR / 4 * max(epsilons, default=0.0))
+    if not isfinite(vendor_error) or vendor_error > MOST_VENDOR_ERROR:
+        raise KernelFault(
+            f"vendor and reference agree within {MOST_VENDOR_ERROR:g} of the largest value, and differ by "
+            f"{vendor_error:.3g}; one of them is wrong, or vendor does not write to the operands",
+            getattr(kernel.vendor, "place", ""),
+        )
+    return check.tolerance(kernel, problem, vendor_error)
+
+
+def _error_after(
+    kernel: Kernel,
+    problem: Problem,
+    operands: Mapping[str, Operand],
+    values: Mapping[str, torch.Tensor],
+    run: Callable[[], object],
+) -> float:
+    """Return the error of the outputs of `run`."""
+    restore = tensors.restorer(operands, values)
+    tensors.poison(operands, values)
+    run()
+    outputs = tensors.written(operands, values)
+    if restore is not None:  # the reference reads what the kernel read
+        outputs = {name: tensor.clone() for name, tensor in outputs.items()}
+        restore()
+    return check.error(kernel, problem, values, outputs)
+
+
+def main() -> None:
+    """Serve the parent process until it ends."""
+    die_with(parent())
+    pipe = connect()
+    with suppress(EOFError):
+        while True:
+            request: Interpret = pipe.recv()
+            kernel = catalog.resolve(request.kernel)
+            for config in request.configs:
+                pipe.send(interpret(kernel, request.problem, config, request.limits))
+
+
+if __name__ == "__main__":
+    main()

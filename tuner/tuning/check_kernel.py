@@ -1,0 +1,258 @@
+"""The check of a kernel without a GPU: its fields, its feasible configs, its code for a card, and small problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from time import monotonic
+from typing import Any, Literal
+
+from tuner import catalog, recorded
+from tuner.errors import NoDevice, TunerError, UnknownName, UsageError
+from tuner.kernels.spec import Config, Kernel, Problem, Signature
+from tuner.measure.compile_pool import CompilePool
+from tuner.measure.messages import Compile, Compiled, Interpret, Interpreted
+from tuner.measure.processes import Child
+from tuner.records import Device, Outcome
+from tuner.search.space import feasible
+
+DEVICE = "nvidia-h200"
+"""Id of the card for which a kernel is checked if none is named."""
+
+StepOutcome = Literal["ok", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class CheckKernelSettings:
+    """Extent of the check."""
+
+    size: int = 1024
+    """Size of a dim that is not given and has no default."""
+    configs: int = 3
+    """Number of configs that are compiled besides the default."""
+    small_sizes: tuple[int, ...] = (1, 3, 127, 129)
+    """Sizes of the interpreted problems, which no tile divides."""
+    largest_given: int = 256
+    """Largest given size that the interpreted problems keep."""
+    interpret_s: float = 60.0
+    """Time limit of one interpreted problem, in s."""
+    draws: int = 1000
+    """Largest number of random draws for a feasible config."""
+
+
+SETTINGS = CheckKernelSettings()
+_INTERPRETED = ("fp16", "fp32")
+"""Dtypes of interpreted problems."""
+_WRONG_IN_INTERPRETER = ("bf16", "fp8e4m3", "fp8e5m2")
+"""Dtypes of operands that Triton's interpreter rounds wrongly."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was checked."""
+
+    name: Literal["load", "space", "default", "compile", "interpret"]
+    subject: str
+    outcome: StepOutcome
+    text: str = ""
+    """The error, with file and line if they are known; or a remark."""
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """Outcome of a check, up to the first error."""
+
+    reference: str
+    device: str
+    steps: tuple[Step, ...]
+
+    @property
+    def error(self) -> Step | None:
+        """The first failed step; None if the kernel passes."""
+        return next((step for step in self.steps if step.outcome == "failed"), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document of `tuner check --json`."""
+        rows = [
+            {"step": step.name, "subject": step.subject, "outcome": step.outcome, "text": step.text}
+            for step in self.steps
+        ]
+        return {"kernel": self.reference, "device": self.device, "ok": self.error is None, "steps": rows}
+
+
+def check_kernel(
+    reference: str,
+    values: Mapping[str, object],
+    device_id: str = DEVICE,
+    settings: CheckKernelSettings = SETTINGS,
+) -> KernelReport:
+    """Check a kernel without a GPU, up to its first error.
+
+    Args:
+        reference: name or file of the kernel.
+        values: of the problem that is compiled for; a dim that is missing has its default or `settings.size`.
+        device_id: id of a recorded card.
+
+    Raises:
+        UnknownName: there is no such kernel file, op or card.
+        UsageError: the values describe no problem of the kernel.
+    """
+    cards = recorded.devices()
+    if device_id not in cards:
+        raise UnknownName(f"no recorded card is called {device_id[:80]!r}; known are {', '.join(sorted(cards))}")
+    card, steps = cards[device_id], []
+    for step in _steps(reference, values, card, settings):
+        steps.append(step)
+        if step.outcome == "failed":
+            break
+    return KernelReport(reference, device_id, tuple(steps))
+
+
+def _steps(reference: str, values: Mapping[str, object], card: Device, settings: CheckKernelSettings) -> Iterator[Step]:
+    try:
+        kernel = catalog.resolve(reference)
+    except UnknownName:
+        raise
+    except (UsageError, NoDevice) as error:
+        yield Step("load", reference, "failed", str(error))
+        return
+    yield Step("load", kernel.op, "ok", kernel.signature.summary)
+    problem = _problem(kernel.signature, values, settings)
+    try:
+        space = list(feasible(kernel, problem, card.limits))
+        operands = kernel.operands(problem)
+        default = kernel.default_config(problem, card.limits)
+        kernel.flops(problem), kernel.rounding(problem)
+    except UsageError as error:
+        yield Step("space", problem.text, "failed", str(error))
+        return
+    if not space:
+        text = f"{kernel.valid.place}: valid refuses each config" if hasattr(kernel.valid, "place") else "no config"
+        yield Step("space", problem.text, "failed", f"{text}; no config is feasible on {card.name}")
+        return
+    yield Step("space", problem.text, "ok", f"{len(space):,} feasible configs, {len(operands)} operands")
+    if default not in set(space):
+        text = f"{getattr(kernel.default, 'place', kernel.op)}: valid refuses the default"
+        yield Step("default", default.text, "failed", f"{text} {default.text}; change one of them")
+        return
+    others = [config for config in space if config != default]
+    chosen = Random(0).sample(others, min(settings.configs, len(others)))
+    yield from _compile(reference, problem, card, [default, *chosen])
+    yield from _interpret(reference, kernel, values, card, settings)
+
+
+def _problem(signature: Signature, values: Mapping[str, object], settings: CheckKernelSettings) -> Problem:
+    sizes = {dim.name: settings.size for dim in signature.dims if dim.default is None}
+    return signature.problem({**sizes, **values})
+
+
+def _compile(reference: str, problem: Problem, card: Device, configs: Sequence[Config]) -> Iterator[Step]:
+    """Compile configs for the card, the default first. An infeasible config other than the default is no error."""
+    compilers = CompilePool()
+    child = compilers.take(reference, problem, card.limits)
+    try:
+        for config in configs:
+            child.send(Compile(problem, config))
+        found: dict[Config, Compiled] = {}
+        while len(found) < len(configs):
+            result = child.receive()
+            found[result.config] = result
+        for index, config in enumerate(configs):
+            yield _compile_step(found[config], is_default=index == 0)
+    except EOFError:
+        yield Step("compile", problem.text, "failed", f"the compile pool died: {child.exit_text()}")
+    finally:
+        compilers.give_back(idle=False)
+        compilers.close()
+
+
+def _compile_step(result: Compiled, *, is_default: bool) -> Step:
+    if result.outcome is Outcome.OK:
+        return Step("compile", result.config.text, "ok", f"{result.shared_bytes or 0:,} bytes of shared memory")
+    text = f"{result.place}: {result.error}" if result.place else result.error
+    tolerated = result.outcome in (Outcome.INFEASIBLE, Outcome.TIMEOUT) and not is_default
+    return Step("compile", result.config.text, "skipped" if tolerated else "failed", text)
+
+
+def _interpret(
+    reference: str, kernel: Kernel, values: Mapping[str, object], card: Device, settings: CheckKernelSettings
+) -> Iterator[Step]:
+    """Run small problems in Triton's interpreter, in a process of its own."""
+    dtypes = [dtype for dtype in _INTERPRETED if dtype in kernel.signature.dtypes]
+    given = values.get("dtype")
+    dtypes = [str(given)] if given in dtypes else dtypes
+    if not dtypes:
+        known = ", ".join(kernel.signature.dtypes)
+        yield Step("interpret", kernel.op, "skipped", f"it is interpreted in fp16 and fp32, and knows {known}")
+        return
+    child: Child | None = None
+    try:
+        for problem in _small_problems(kernel.signature, values, dtypes, settings):
+            configs, why = _interpretable(kernel, problem, card, settings)
+            if not configs:
+                yield Step("interpret", problem.text, "skipped", why)
+                continue
+            if child is None or not child.runs:
+                child = Child("tuner.measure.interpret", {"TRITON_INTERPRET": "1"})
+            yield from _run(child, Interpret(reference, problem, card.limits, configs), settings)
+    finally:
+        if child is not None:
+            child.kill()
+
+
+def _small_problems(
+    signature: Signature, values: Mapping[str, object], dtypes: Sequence[str], settings: CheckKernelSettings
+) -> Iterator[Problem]:
+    """Yield problems of small odd sizes. Dims with a number as default keep it, and so do small given sizes."""
+    kept = {
+        name: value
+        for name, value in values.items()
+        if not any(dim.name == name for dim in signature.dims) or int(str(value)) <= settings.largest_given
+    }
+    free = [dim.name for dim in signature.dims if dim.name not in kept and not isinstance(dim.default, int)]
+    sizes = settings.small_sizes
+    for dtype in dtypes:
+        for first in range(len(sizes) if free else 1):
+            drawn = {name: sizes[(first + index) % len(sizes)] for index, name in enumerate(free)}
+            yield signature.problem({**kept, **drawn, "dtype": dtype})
+
+
+def _interpretable(
+    kernel: Kernel, problem: Problem, card: Device, settings: CheckKernelSettings
+) -> tuple[tuple[Config, ...], str]:
+    """Return the default, if it is feasible, and another config; or the reason why the problem is skipped."""
+    try:
+        operands = kernel.operands(problem)
+        default = kernel.default_config(problem, card.limits)
+    except TunerError as error:
+        return (), str(error)
+    if wrong := [f"{name} is {o.dtype}" for name, o in operands.items() if o.dtype in _WRONG_IN_INTERPRETER]:
+        return (), f"the interpreter rounds bf16 and 8-bit floats wrongly, and {wrong[0]}"
+    configs = [default] if kernel.valid(problem, default, card.limits) else []
+    dice = Random(len(problem.text))
+    for _ in range(settings.draws):
+        part = dice.choice(kernel.parts)
+        drawn = {knob.name: dice.choice(part.get(knob.name, knob.choices)) for knob in kernel.signature.knobs}
+        if kernel.valid(problem, drawn, card.limits) and (config := kernel.signature.config(drawn)) not in configs:
+            configs.append(config)
+            break
+    return tuple(configs), "no config is feasible at these sizes"
+
+
+def _run(child: Child, request: Interpret, settings: CheckKernelSettings) -> Iterator[Step]:
+    """Interpret a problem. A process over its time is killed, and its config skipped: programs may wait for others."""
+    child.send(request)
+    until = monotonic() + settings.interpret_s
+    for config in request.configs:
+        subject = f"{request.problem.text}: {config.text}"
+        try:
+            if not child.pipe.poll(max(0.0, until - monotonic())):
+                child.kill()
+                yield Step("interpret", subject, "skipped", f"took more than {settings.interpret_s:g} s")
+                return
+            result: Interpreted = child.receive()
+        except EOFError:
+            yield Step("interpret", subject, "failed", f"the interpreter died: {child.exit_text()}")
+            return
+        yield Step("interpret", subject, result.outcome, result.text)
