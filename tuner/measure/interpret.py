@@ -1,7 +1,7 @@
 """The interpreter process: it runs a kernel's configs on the CPU and compares them with the reference.
 
 `python -m tuner.measure.interpret` runs with TRITON_INTERPRET=1, which Triton reads when it is imported. The
-interpreter shows wrong masks, strides and shapes; it knows neither races nor the card's rounding.
+interpreter shows wrong masks, strides and shapes; it shows neither conflicts between threads nor the card's rounding.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def place_of(error: BaseException, functions: Sequence[Any]) -> str:
-    """Return file and line of an error; empty if it was raised elsewhere.
+    """Return file and line of an error, or of the first function if it was raised elsewhere; empty without one.
 
     Args:
         functions: jit functions of the launch. Their files are searched, and the functions that they name.
@@ -27,7 +27,7 @@ def place_of(error: BaseException, functions: Sequence[Any]) -> str:
         lines = [frame for frame in extract_tb(each.__traceback__) if frame.filename in files]
         if lines:
             return f"{lines[-1].filename} line {lines[-1].lineno}"
-    return ""
+    return next((f"{p.__code__.co_filename} line {_first_line(p)}" for _, p in reached.values()), "")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
