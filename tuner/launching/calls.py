@@ -17,7 +17,7 @@ import torch
 from tuner import catalog
 from tuner.client import Client, default_client
 from tuner.client.tables import TableCache
-from tuner.errors import UsageError
+from tuner.errors import KernelFault, UsageError
 from tuner.kernels import calling
 from tuner.kernels.calling import OpCall, PreparedLaunch, Tensors, refuse_gradient
 from tuner.kernels.spec import Problem
@@ -169,6 +169,16 @@ def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, str]) ->
         call.function(**given, **attributes, out=tensors["out"])
 
 
+def is_refusal(error: Exception) -> bool:
+    """Return whether a config cannot be launched on these tensors, while the default may be.
+
+    The compiler may fail; and a tensor descriptor asserts that its tensor is aligned, which a view need not be. Errors
+    of a kernel's `launch` arrive as the cause of a KernelFault.
+    """
+    cause = error.__cause__ if isinstance(error, KernelFault) else error
+    return cause is not None and (is_compile_error(cause) or isinstance(cause, AssertionError))
+
+
 def _with_best(client: Client, call: OpCall, problem: Problem, operands: Tensors) -> PreparedLaunch:
     """Prepare the tuned config, or the default if there is none or it does not run here."""
     kernel, index = call.kernel, torch.cuda.current_device()
@@ -182,8 +192,7 @@ def _with_best(client: Client, call: OpCall, problem: Problem, operands: Tensors
     try:
         launch = prepare_launch(kernel, problem, config, operands, limits)
     except Exception as error:
-        # A tensor descriptor asserts that what it describes is aligned, and a view need not be.
-        if config == default or not (is_compile_error(error) or isinstance(error, AssertionError)):
+        if config == default or not is_refusal(error):
             raise
         _log.warning("%s: the default is used, since %s fails: %s", problem.text, config.text, describe_error(error))
         config = default
