@@ -27,10 +27,10 @@ class KernelPart:
     def __init__(self, name: str, fn: Callable[..., Any], check: Callable[[Any], None] | None = None) -> None:
         self.name, self.fn, self._check = name, fn, check
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function and check its result."""
         try:
-            result = self.fn(*args)
+            result = self.fn(*args, **kwargs)
             if self._check is None:
                 return result
         except Exception as error:

@@ -95,6 +95,7 @@ class Operand:
                 )
         if self.fill is not None:
             check_function("Operand", "fill", self.fill)
+            object.__setattr__(self, "fill", KernelPart("fill", plain(self.fill)))
 
     @property
     def element_strides(self) -> tuple[int, ...]:

@@ -311,6 +311,11 @@ MISTAKES = {
     "unknown instruction": ("tl.arange(", "tl.no_such_thing(", "line 10: "),
     "unknown argument": ('{"BLOCK": block,', '{"TILE": block,', "line 9: TypeError: "),
     # Results, in the interpreter.
+    "fill raises": (
+        X,
+        'Operand((problem["N"],), "fp32", fill=lambda tensor, generator: tensor.no_such())',
+        "line 33: fill raises AttributeError: 'Tensor' object has no attribute 'no_such'",
+    ),
     "reference raises": (REFERENCE, REFERENCE.replace('["x"]', '["y"]'), "line 35: reference raises KeyError: 'y'"),
     "reference of another shape": (
         REFERENCE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from time import monotonic
@@ -215,7 +216,8 @@ def _small_problems(
     for dtype in dtypes:
         for first in range(len(sizes) if free else 1):
             drawn = {name: sizes[(first + index) % len(sizes)] for index, name in enumerate(free)}
-            yield signature.problem({**kept, **drawn, "dtype": dtype})
+            with suppress(UsageError):  # a given attribute may not apply to this dtype
+                yield signature.problem({**kept, **drawn, "dtype": dtype})
 
 
 def _interpretable(
