@@ -401,7 +401,7 @@ class TestShow:
     def test_a_narrow_terminal_goes_without_columns_and_has_the_problem_whole(self, replayed: Path) -> None:
         pty = pytest.importorskip("pty")
         ours, theirs = pty.openpty()
-        environment = os.environ | {"TUNER_DB": str(replayed), "COLUMNS": "60", "TERM": "dumb"}
+        environment = os.environ | {"TUNER_DB": str(replayed), "COLUMNS": "60", "LINES": "24", "TERM": "dumb"}
         command = [sys.executable, "-P", "-m", "tuner", "show"]
         subprocess.run(command, env=environment, stdout=theirs, check=True, timeout=60)
         os.close(theirs)
