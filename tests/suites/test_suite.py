@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from helpers import A100, H200, able
+from scripted import TOY
 
 from tuner import catalog
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Signature
 from tuner.records import Device
+from tuner.suites.selection import select_problems
 from tuner.suites.suite import Suite, load, names, size
 
 H100 = Device("NVIDIA H100 80GB HBM3", (9, 0), 132, 85_029_158_912, 52_428_800, 232_448, "10de:2330")
@@ -96,3 +98,12 @@ def test_an_unknown_suite_is_refused_with_the_known_names() -> None:
         UnknownName, match=r"^no suite is called 'lama'; there are lecture, llama-3-8b, llama-3-8b-fp8, odd, "
     ):
         load("lama", signature)
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 200_000)
+    with pytest.raises(UsageError, match=r"the suite .*deep.json is not JSON"):
+        load(str(file), lambda reference: TOY)
+    with pytest.raises(UsageError, match=r"the shapes in .*deep.json cannot be read"):
+        select_problems("toy", TOY, {}, shapes=file, model=None, tp=None)

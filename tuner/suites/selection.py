@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner.errors import UsageError, reason
 from tuner.kernels.spec import Problem, Signature
+from tuner.records.strict import MALFORMED
 from tuner.suites import projections
 from tuner.suites.suite import Entry, Suite
 
@@ -80,7 +81,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
             raise UsageError(f'shapes are a list of objects such as {{"M": 16, "N": 4096}}, and {file} is not one')
         reader = csv.DictReader(text.splitlines(), skipinitialspace=True, restkey="beyond the header")
         return [{name.strip(): cell.strip() for name, cell in row.items() if cell and cell.strip()} for row in reader]
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, *MALFORMED) as error:
         raise UsageError(f"the shapes in {file} cannot be read: {reason(error)}") from error
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tuner.errors import UnknownName, UsageError, reason
 from tuner.kernels.spec import Problem, Signature
+from tuner.records.strict import MALFORMED
 
 _SUFFIX = ".json"
 _MAX_NAME = 120
@@ -91,7 +92,7 @@ def size(name: str) -> int:
 def _items(name: str) -> list[dict[str, Any]]:
     try:
         items = json.loads(_text(name))
-    except ValueError as error:
+    except MALFORMED as error:
         raise UsageError(f"the suite {name} is not JSON: {reason(error)}") from error
     if not (isinstance(items, list) and items and all(isinstance(item, dict) and "op" in item for item in items)):
         raise UsageError(f'a suite is a list of objects such as {{"op": "gemm", "M": 4096}}, and {name} is not one')
