@@ -292,6 +292,7 @@ MISTAKES = {
         RETURN.removeprefix("return "),
         "line 15: launch returns a tuple of Launch values, not None",
     ),
+    "launches nothing": (RETURN, "return ()", "line 15: outputs deviate from the reference by inf"),
     "launch returns one": (
         RETURN,
         "return [Launch(double, (1,), (), {})]",

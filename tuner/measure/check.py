@@ -8,14 +8,15 @@ where the reference has them. A kernel declared exact must match bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 
 import torch
 
 from tuner.errors import KernelFault
-from tuner.kernels.spec import Kernel, Problem
+from tuner.kernels.spec import Kernel, Operand, Problem
+from tuner.measure import tensors
 from tuner.measure.tensors import bits, dtype_of
 
 
@@ -57,11 +58,39 @@ def error(
             if kernel.exact:
                 worst[name].append((bits(got) != bits(want)).any().double())
             else:
-                got = got.to(want.dtype)
-                same = (got == want) | (got.isnan() & want.isnan())
-                worst[name].append(torch.where(same, 0, (got - want).abs()).amax().double())
-                largest[name].append(torch.where(want.isfinite(), want.abs(), 0).amax().double())
+                difference, value = _extremes(got.to(want.dtype), want)
+                worst[name].append(difference)
+                largest[name].append(value)
     return max(_relative(worst[name], largest[name]) for name in outputs)
+
+
+def error_after(
+    kernel: Kernel,
+    problem: Problem,
+    operands: Mapping[str, Operand],
+    values: Mapping[str, torch.Tensor],
+    run: Callable[[], object],
+    settings: CheckSettings = CHECK_SETTINGS,
+) -> tuple[float, Mapping[str, torch.Tensor]]:
+    """Return the error of the outputs of `run`, and the outputs.
+
+    Outputs are poisoned before; what the kernel overwrote is restored before the reference reads it.
+    """
+    restore = tensors.restorer(operands, values)
+    tensors.poison(operands, values)
+    run()
+    outputs = tensors.written(operands, values)
+    if restore is not None:
+        outputs = {name: tensor.clone() for name, tensor in outputs.items()}
+        restore()
+    return error(kernel, problem, values, outputs, settings), outputs
+
+
+def _extremes(got: torch.Tensor, want: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the largest deviation of `got`, and the largest finite value of `want`."""
+    same = (got == want) | (got.isnan() & want.isnan())
+    difference = torch.where(same, 0, (got - want).abs()).amax()
+    return difference.double(), torch.where(want.isfinite(), want.abs(), 0).amax().double()
 
 
 def _stated(kernel: Kernel, expected: Mapping[str, torch.Tensor], name: str, got: torch.Tensor) -> torch.Tensor:
@@ -104,10 +133,9 @@ def deviation(
             continue
         worst, largest = [], []
         for rows in _blocks({name: output}, settings.block_elements):
-            got, want = (tensor[rows].double() for tensor in (output, first[name]))
-            same = (got == want) | (got.isnan() & want.isnan())
-            worst.append(torch.where(same, 0, (got - want).abs()).amax())
-            largest.append(torch.where(want.isfinite(), want.abs(), 0).amax())
+            difference, value = _extremes(output[rows].double(), first[name][rows].double())
+            worst.append(difference)
+            largest.append(value)
         largest_deviation = max(largest_deviation, inf if kernel.exact else _relative(worst, largest))
     return largest_deviation
 

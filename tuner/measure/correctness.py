@@ -112,12 +112,5 @@ class CorrectnessCheck:
 
     def _error_after(self, run: Run, values: Values) -> tuple[float, Values]:
         """Return the error of the outputs of `run`, and the outputs."""
-        loaded, operands = self._loaded, self._loaded.operands
-        restore = tensors.restorer(operands, values)
-        tensors.poison(operands, values)
-        run()
-        outputs: Values = tensors.written(operands, values)
-        if restore is not None:  # the reference reads what the kernel read
-            outputs = {name: tensor.clone() for name, tensor in outputs.items()}
-            restore()
-        return check.error(loaded.kernel, loaded.problem, values, outputs, self._settings), outputs
+        loaded = self._loaded
+        return check.error_after(loaded.kernel, loaded.problem, loaded.operands, values, run, self._settings)
