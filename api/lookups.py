@@ -24,8 +24,11 @@ from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import bundle
 from tuner.lookup.query import Query
 from tuner.lookup.table import LookupResult
+from tuner.records import files
 
 _NO_CACHE = {"cache-control": "no-cache"}
+_GZIP_LEVEL = 5
+"""Level of gzip of a table in a reply."""
 """Header of replies that may be cached but are revalidated by their ETag on each request."""
 
 
@@ -142,10 +145,10 @@ class TableRoute:
 
         def pack() -> bytes:
             if rest is not None:
-                return gzip.compress(to_json(_ladder(view, signature, rest, device)), 5, mtime=0)
+                return files.compress(to_json(_ladder(view, signature, rest, device)), _GZIP_LEVEL)
             key = (signature.op, device)
             if key not in view.packed:
-                view.packed[key] = gzip.compress(_whole(view, signature, device), 5, mtime=0)
+                view.packed[key] = files.compress(_whole(view, signature, device), _GZIP_LEVEL)
             return view.packed[key]
 
         headers = {**_NO_CACHE, "vary": "Accept-Encoding"} | ({"content-encoding": "gzip"} if zipped else {})

@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from tuner.errors import KernelFault, TunerError
+from tuner.kernels.dtypes import shown
 
 _MESSAGE_LENGTH = 300
 """Characters of an exception's text that a fault repeats."""
@@ -86,7 +87,7 @@ def check_number(field: str) -> Callable[[Any], None]:
 
     def check(result: Any) -> None:
         if isinstance(result, bool) or not isinstance(result, int | float) or not result >= 0:
-            raise KernelFault(f"{field} returns a number from 0 on, not {result!r:.80}; correct it")
+            raise KernelFault(f"{field} returns a number from 0 on, not {shown(result)}; correct it")
 
     return check
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from source_text import ROOT, Text, docstrings, python_files
+from source_text import ROOT, Text, docstrings, python_files, report
 
 RIDDLES = re.compile(r"(What|Whether|How|Of|That|Who|Where|None of|So|Numbers of)\b")
 """Openings that no docstring has."""
@@ -43,14 +43,7 @@ def _opening(text: Text) -> str | None:
 
 def main(root: Path = ROOT) -> int:
     """Print each finding; return 1 if there is one."""
-    found = [
-        f"{path.relative_to(root)}:{line}: {complaint}"
-        for path in python_files(root)
-        for line, complaint in findings(path.read_text())
-    ]
-    for line in found:
-        print(line)
-    return 1 if found else 0
+    return report(((path, findings(path.read_text())) for path in python_files(root)), root)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
-from source_text import ROOT, docstrings, messages, python_files
+from source_text import ROOT, docstrings, messages, python_files, report
 
 GLOSSARY = Path("docs") / "glossary.md"
 HEADER = "| term | meaning | not |"
@@ -70,14 +70,7 @@ def main(root: Path = ROOT) -> int:
     texts: list[tuple[Path, Iterator[tuple[int, str]]]] = []
     texts += [(page, enumerate(page.read_text().splitlines(), 1)) for page in pages(root)]
     texts += [(path, python_lines(path.read_text())) for path in python_files(root)]
-    found = [
-        f"{path.relative_to(root)}:{line}: {complaint}"
-        for path, lines in texts
-        for line, complaint in findings(lines, words)
-    ]
-    for line in found:
-        print(line)
-    return 1 if found else 0
+    return report(((path, findings(lines, words)) for path, lines in texts), root)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +71,16 @@ def messages(tree: ast.Module) -> Iterator[Text]:
             continue
         if " " in node.value and (node.lineno, node.value) not in described:
             yield Text("message", node.lineno, node.value)
+
+
+def report(findings: Iterable[tuple[Path, Iterable[tuple[int, str]]]], root: Path) -> int:
+    """Print each finding of each file as `path:line: complaint`; return 1 if there is one."""
+    found = False
+    for path, complaints in findings:
+        for line, complaint in complaints:
+            print(f"{path.relative_to(root)}:{line}: {complaint}")
+            found = True
+    return int(found)
 
 
 @dataclass(frozen=True)

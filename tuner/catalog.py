@@ -41,14 +41,14 @@ def load(op: str) -> Kernel:
         UsageError: its module does not end in `KERNEL = Kernel(...)`.
         NoDevice: its code cannot be imported, usually since triton is missing.
     """
-    modules = _modules()
-    if op not in modules:
-        known = ", ".join(sorted(modules))
+    module = _module_of(op)
+    if module is None:
+        known = ", ".join(names())
         raise UnknownName(f"no kernel is called {op[:_MESSAGE_NAME_LENGTH]!r}; known are {known}, or give a file.py")
     with _import_errors(op):
-        kernel = _kernel_of(importlib.import_module(modules[op]), op)
+        kernel = _kernel_of(importlib.import_module(module), op)
     if op not in _shipped():
-        _check_own_name(kernel, modules[op])
+        _check_own_name(kernel, module)
     return kernel
 
 
@@ -88,7 +88,7 @@ def shipped() -> list[str]:
 
 def call_module(op: str) -> str | None:
     """Return the module `call` of the op's package, which calls the op on tensors; None without one."""
-    module = _modules().get(op)
+    module = _module_of(op)
     if module is None:
         return None
     with _import_errors(op):
@@ -96,6 +96,11 @@ def call_module(op: str) -> str | None:
         inside = package is not None and package.submodule_search_locations is not None
         found = importlib.util.find_spec(f"{module}.call") if inside else None
     return None if found is None else found.name
+
+
+def _module_of(op: str) -> str | None:
+    """Return the module of a named op; those of shipped ops are known without reading entry points."""
+    return _shipped().get(op) or _modules().get(op)
 
 
 def _modules() -> dict[str, str]:
@@ -124,7 +129,7 @@ def _kernel_of(module: ModuleType, reference: str) -> Kernel:
 
 
 def _check_own_name(kernel: Kernel, reference: str) -> None:
-    """Raise KernelFault if a file that is not ours has an op of ours and does not say that it replaces it."""
+    """Raise KernelFault if a file that does not ship has the op of a shipped kernel without `replaces=True`."""
     ours = (Path(folder).resolve() for folder in tuner.kernels.__path__)
     if kernel.op in _shipped() and not kernel.replaces and not any(map(Path(reference).resolve().is_relative_to, ours)):
         raise KernelFault(

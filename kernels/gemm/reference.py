@@ -32,7 +32,7 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
     import torch
 
     matmul = torch.backends.cuda.matmul
-    before, matmul.allow_tf32 = matmul.allow_tf32, dict(problem.attributes).get("precision") == "tf32"
+    before, matmul.allow_tf32 = matmul.allow_tf32, precision(problem) == "tf32"
     a, b, out = tensors["a"], tensors["b"], tensors["out"]
     try:
         if problem["bias"]:

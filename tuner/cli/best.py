@@ -39,7 +39,7 @@ def _best(
     if strict and triton is None and (here is None or device_id is not None):
         raise UsageError("--strict compares versions, so it needs --triton, or a GPU here and no --device")
     lookup = lookup_service(store, reference, here)
-    found = _find(store, lookup, reference, problem, device_id=device_id, triton=triton, strict=strict)
+    found = _find(lookup, reference, problem, device_id=device_id, triton=triton, strict=strict)
     give(found, store, as_json)
     return 0 if found.stored is not None else 1
 
@@ -55,7 +55,7 @@ def find(store: Store, reference: str, problem: Problem, *, here: int | None, de
         NothingFound: the store has no answers.
     """
     lookup = lookup_service(store, reference, here)
-    return _find(store, lookup, reference, problem, device_id=device_id, neighbours=False)
+    return _find(lookup, reference, problem, device_id=device_id, neighbours=False)
 
 
 def lookup_service(store: Store, reference: str, here: int | None) -> LookupService:
@@ -81,7 +81,6 @@ def source_of(reference: str) -> str | None:
 
 
 def _find(
-    store: Store,
     lookup: LookupService,
     reference: str,
     problem: Problem,

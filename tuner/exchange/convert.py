@@ -144,11 +144,6 @@ def _answer(
         kind=IMPORTED,
         config=signature.config(config.config),
         latency_us=config.latency_us,
-        interval_us=None,
-        speedup=None,
-        speedup_interval=None,
-        default_latency_us=None,
-        vendor_latency_us=None,
     )
     provenance = Provenance(known_device(named.id) or named, Environment(config.triton), "", config.policy)
     return ImportedAnswer(signature, answer, provenance, config.file)

@@ -168,11 +168,10 @@ def _loaded(result: Compiled, index: int) -> Compiled:
 
 
 def _failure(result: Compiled) -> dict[str, Any]:
-    problem = None if result.problem is None else result.problem.values
-    op = None if result.problem is None else result.problem.op
+    assert result.problem is not None  # the pool states it in each reply
     return {
-        "op": op,
-        "problem": problem,
+        "op": result.problem.op,
+        "problem": result.problem.values,
         "config": dict(result.config),
         "outcome": result.outcome,
         "error": result.error,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from tuner.kernels.spec import Signature
 from tuner.lookup.bundle import Bundle
 from tuner.records import Device, StoredAnswer, Transfer
 
@@ -45,10 +44,6 @@ class BundleReader:
             if transfer.to_answer in places:
                 found.setdefault(places[transfer.to_answer], []).append(transfer)
         return found
-
-    def signatures(self) -> Mapping[str, Signature]:
-        """Return the signature of each op."""
-        return self._bundle.signatures
 
     @cached_property
     def _cards(self) -> set[Device]:

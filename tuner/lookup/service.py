@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
-from tuner.kernels.spec import Problem, Signature
+from tuner.kernels.spec import Problem
 from tuner.lookup import devices
 from tuner.lookup.query import Query
 from tuner.lookup.table import LookupResult, Table
@@ -36,10 +36,6 @@ class AnswerReader(Protocol):
         self, *, op: str | None = None, device: str | None = None
     ) -> Mapping[tuple[str, str], Collection[Transfer]]:
         """Return the measured transfer losses by op and device, the oldest first."""
-        ...
-
-    def signatures(self) -> Mapping[str, Signature]:
-        """Return the newest signature of each op."""
         ...
 
 

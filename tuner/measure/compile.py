@@ -26,7 +26,7 @@ from typing import Any
 
 from tuner import catalog
 from tuner.errors import KernelFault
-from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem, itemsize, torch_dtype
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, itemsize, torch_dtype
 from tuner.measure.deadline import Deadline
 from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.place import place_of
@@ -74,7 +74,8 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
         shared = [code.metadata.shared for code in compile_launches(kernel, problem, config, limits)]
     except Exception as error:  # noqa: BLE001  a compiler may raise anything
         outcome = Outcome.COMPILE_ERROR if is_compile_error(error) else Outcome.ERROR
-        place = place_of(error, [] if isinstance(error, KernelFault) else _functions(kernel, problem, config, limits))
+        launches = () if isinstance(error, KernelFault) else _launches(kernel, problem, config, limits)
+        place = place_of(error, [launch.fn for launch in launches])
         return Compiled(config, outcome, describe_error(error), monotonic() - started, place=place)
     seconds = monotonic() - started
     most = max(shared, default=0)
@@ -86,17 +87,14 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
 
 def compile_launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
     """Return Triton's compiled code of each launch of a config, from its cache if it is there."""
-    stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
-    return [
-        launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
-        for launch in kernel.launch(problem, config, stand_ins)
-    ]
+    launches = _launches(kernel, problem, config, limits)
+    return [launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs) for launch in launches]
 
 
-def _functions(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
-    """Return the jit functions of a config's launches."""
+def _launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> tuple[Launch, ...]:
+    """Return the launches of a config on stand-ins for tensors."""
     stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
-    return [launch.fn for launch in kernel.launch(problem, config, stand_ins)]
+    return kernel.launch(problem, config, stand_ins)
 
 
 def set_target(limits: Limits) -> None:

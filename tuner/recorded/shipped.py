@@ -116,7 +116,8 @@ def _cards() -> Sequence[str]:
     return sorted(counts, key=lambda card: (-counts[card], card))
 
 
-def _heads() -> list[Mapping[str, Any]]:
+@cache
+def _heads() -> Sequence[Mapping[str, Any]]:
     """Return the heads of all shipped files, the oldest first."""
     return sorted(map(_head, names()), key=lambda head: str(head["recorded_at"]))
 

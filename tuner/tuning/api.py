@@ -11,11 +11,11 @@ from typing import TypedDict, Unpack, overload
 
 from tuner import catalog, recorded
 from tuner.db.store import Store, database_at, default_database
-from tuner.errors import Interrupted, UsageError
+from tuner.errors import Interrupted, TunerError, UsageError
 from tuner.kernels.spec import Kernel, Problem, Signature
 from tuner.records import Answer
 from tuner.report.text import short
-from tuner.search import DEFAULT_SAMPLER
+from tuner.search import DEFAULT_SAMPLER, Result
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.effort import Effort, parse_duration
 from tuner.tuning.events import Events, StopToken
@@ -149,19 +149,20 @@ def _answer(tuned: Tuned) -> Answer:
     if tuned.answer is not None:
         return tuned.answer
     assert tuned.result is not None
-    if tuned.interrupted:
-        measured = len(tuned.result.measurements)
-        raise Interrupted(f"{short(tuned.problem)}: stopped after {measured:,} configs; tune again to continue")
-    raise nothing_ran(tuned.result)
+    raise _without_answer(short(tuned.problem), tuned.result)
 
 
 def _joint_answer(found: JointAnswer) -> JointAnswer:
     if found.result.verdict is not None:
         return found
-    if found.result.stopped == "interrupted":
-        measured = len(found.result.measurements)
-        raise Interrupted(f"{found.name}: stopped after {measured:,} configs; tune again to continue")
-    raise nothing_ran(found.result)
+    raise _without_answer(found.name, found.result)
+
+
+def _without_answer(name: str, result: Result) -> TunerError:
+    """Return the error of a search that ended without an answer."""
+    if result.stopped != "interrupted":
+        return nothing_ran(result)
+    return Interrupted(f"{name}: stopped after {len(result.measurements):,} configs; tune again to continue")
 
 
 def _several(problem: object) -> list[object] | None:

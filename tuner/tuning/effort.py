@@ -62,6 +62,17 @@ class Effort:
         limits = EFFORTS[effort] if trials is None else Budget(trials)
         return Effort(replace(limits, seconds=budget), **others)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that a run of this effort states, as `accepts` reads them."""
+        return {
+            "sampler": self.sampler,
+            "seed": self.seed,
+            "trials": self.budget.trials,
+            "budget_s": self.budget.seconds,
+            "min_improvement_probability": self.budget.min_improvement_probability,
+        }
+
     def accepts(self, found: LookupResult) -> bool:
         """Return whether a stored answer is exact and its run searched at least as thoroughly.
 

@@ -40,7 +40,7 @@ _MOST_FIRST = 16
 
 
 def check_joint(suite: Suite, objective: str) -> None:
-    """Check that one config can be sought for these problems.
+    """Check that one config can be searched for these problems.
 
     Raises:
         UsageError: the objective is unknown, or the problems are fewer than two or of several kernels.
@@ -218,15 +218,10 @@ class _JointSearch:
 
     def _settings(self, objective: str, target: Target, part: JointProblem) -> dict[str, Any]:
         """Return the settings of the run of one problem."""
-        budget = self._effort.budget
         return {
             "joint": objective,
             "problems": len(self._parts),
-            "sampler": self._effort.sampler,
-            "seed": self._effort.seed,
-            "trials": budget.trials,
-            "budget_s": budget.seconds,
-            "min_improvement_probability": budget.min_improvement_probability,
+            **self._effort.settings,
             "space": len(target.space),
             "common": len(self._space),
             "known": len(part.known),

@@ -164,7 +164,7 @@ def plan_search(
         entries: those of the suite, perhaps wrapped by a progress display: a gemm's rules take half a second each.
         gpus: the GPUs here that it would measure on.
         device_id: the card that is meant without a GPU here; None is the one that a replay would take.
-        joint: whether one config is sought for all problems.
+        joint: whether one config is searched for all problems.
 
     Raises:
         NoDevice: no card is named, and the problems were not recorded.

@@ -124,14 +124,10 @@ class _Run:
 
     def _settings(self) -> Mapping[str, Any]:
         """Return the settings of the run, as `Effort.accepts` and `tuner show` read them."""
-        effort, target, budget = self._effort, self._target, self._effort.budget
+        target = self._target
         winners = [{"config": config.text, "answer": winner.answer} for config, winner in self._winners.items()]
         return {
-            "sampler": effort.sampler,
-            "seed": effort.seed,
-            "trials": budget.trials,
-            "budget_s": budget.seconds,
-            "min_improvement_probability": budget.min_improvement_probability,
+            **self._effort.settings,
             "space": len(target.space),
             "known": len(self._known),
             **({"known_jointly": self._known_jointly} if self._known_jointly else {}),

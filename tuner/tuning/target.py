@@ -192,7 +192,8 @@ def _prepared(
     space = list(feasible(kernel, problem, card.limits))
     if not space:
         raise NothingFound(f"no config of {problem.op} is valid for {problem.text} on {card.name}")
-    default = kernel.default_config(problem, card.limits)
-    if default not in set(space):
+    default: Config | None = kernel.default_config(problem, card.limits)
+    if default not in space:
         events.note(f"The kernel's default is not valid for {problem.text} on {card.name}, and is left out.")
-    return kernel, space, default if default in set(space) else None, held.roofline_limits(store)
+        default = None
+    return kernel, space, default, held.roofline_limits(store)
