@@ -137,18 +137,13 @@ def run_from(row: Row[Any]) -> StoredRun:
 def provenance_from(row: Row[Any]) -> Provenance:
     """Return the provenance of a row of answers or runs."""
     return Provenance(
-        device=device_from(row.facts),
+        device=Device.from_json(row.facts),
         environment=Environment(row.triton, row.ptxas, row.torch, row.driver),
         source=row.source,
         policy=row.policy,
         recorded=row.recorded,
         tuner=row.tuner,
     )
-
-
-def device_from(facts: Mapping[str, Any]) -> Device:
-    """Return the device of a row of `devices`."""
-    return Device(**{**facts, "capability": tuple(facts["capability"])})
 
 
 def timed(latency_us: float | None) -> float | None:

@@ -27,7 +27,6 @@ from tuner.db.queue import Queue
 from tuner.db.revisions import HEAD
 from tuner.db.rows import (
     answer_values,
-    device_from,
     fingerprint,
     measurement_from,
     run_from,
@@ -321,7 +320,7 @@ class Store:
         """Return the device of that id as it was described last, or None if only its name is known."""
         query = select(schema.DeviceRow.facts).filter_by(slug=slug).order_by(schema.DeviceRow.id.desc())
         with self._read() as connection:
-            described = [device_from(facts) for facts in connection.scalars(query)]
+            described = [Device.from_json(facts) for facts in connection.scalars(query)]
         return next((device for device in described if device.is_described), None)
 
     def devices(self) -> list[str]:
@@ -332,7 +331,7 @@ class Store:
     def cards(self) -> list[Device]:
         """Return all known devices."""
         with self._read() as connection:
-            return [device_from(facts) for facts in connection.scalars(select(schema.DeviceRow.facts))]
+            return [Device.from_json(facts) for facts in connection.scalars(select(schema.DeviceRow.facts))]
 
     def roofline_limits(self, device: Device) -> RooflineLimits | None:
         """Return the measured roofline limits of a card, or None if they were not measured."""

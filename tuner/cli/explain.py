@@ -12,7 +12,7 @@ from rich.markup import escape
 from tuner.cli.best import find
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
-from tuner.cli.text import give, print_found, print_json
+from tuner.cli.text import failure_line, give, print_found, print_json
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -22,7 +22,7 @@ from tuner.records import IMPORTED, Measurement, RooflineLimits, StoredAnswer
 from tuner.report.explain import explain
 from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Roofline
 from tuner.report.occupancy import Occupancy
-from tuner.report.text import bytes_text, config_text, first_line, seconds_text
+from tuner.report.text import bytes_text, config_text, seconds_text
 from tuner.report.vendor import vendor_speedup
 
 _BAR = 24
@@ -152,9 +152,7 @@ def _candidates(candidates: Candidates) -> Iterator[str]:
     yield f"{candidates.slower:7,}  measured, and slower"
     yield f"{candidates.beaten:7,}  dropped after one measurement, far slower"
     for failure in candidates.failures:
-        stage = f" ({failure.stage})" if failure.stage else ""
-        head = f"{failure.count:7,}  {failure.outcome}{stage}: "
-        yield f"{head}{escape(first_line(failure.example, 80 - len(head)))}"
+        yield failure_line(failure)
     if candidates.not_tried is not None:
         yield f"{candidates.not_tried:7,}  not tried"
     if candidates.outside:

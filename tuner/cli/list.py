@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from tuner.cli.ops import EMPTY, db_option, json_option, known_signatures, open_to_read
+from tuner.cli.ops import EMPTY, db_option, json_option, open_to_read
 from tuner.cli.text import print_json
 from tuner.db.database import Database
 from tuner.errors import UnknownName
@@ -14,13 +14,14 @@ from tuner.lookup.query import Query
 from tuner.lookup.ranking import serving
 from tuner.lookup.service import LookupService, StoredTables
 from tuner.lookup.table import Table
+from tuner.recorded import signatures
 from tuner.records import StoredAnswer
 from tuner.report.text import config_text, latency_text, problem_text
 
 
 def _list(op: str | None, device: str | None, db: Database | None, as_json: bool) -> int:
     store = open_to_read(db)
-    if op is not None and op not in (known := known_signatures(db)):
+    if op is not None and op not in (known := signatures() | store.signatures()):
         raise UnknownName(f"no op is called {op[:80]!r}; known are {', '.join(sorted(known))}")
     if device is not None:
         device = LookupService(StoredTables(store)).resolve_device(device)

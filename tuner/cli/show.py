@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tuner.cli.grid import print_table
 from tuner.cli.ops import db_option, json_option, open_to_read
-from tuner.cli.text import print_json
+from tuner.cli.text import failure_line, print_json
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -23,7 +23,7 @@ from tuner.lookup.table import LookupResult
 from tuner.lookup.table import Table as Answers
 from tuner.records import Measurement, StoredRun
 from tuner.report.explain import failures
-from tuner.report.text import config_text, first_line, latency_text, problem_text, seconds_text
+from tuner.report.text import config_text, latency_text, problem_text, seconds_text
 
 _NEWEST, _BEST = 20, 5
 _COLUMNS: Mapping[str, JustifyMethod] = {
@@ -132,9 +132,7 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     yield f"\n[bold]Configs[/]  {run.trials:,} measured{also}"
     yield f"{sum(m.ok for m in measurements):7,}  ok"
     for failure in failures(measurements):
-        stage = f" ({failure.stage})" if failure.stage else ""
-        head = f"{failure.count:7,}  {failure.outcome}{stage}: "
-        yield f"{head}{escape(first_line(failure.example, 80 - len(head)))}"
+        yield failure_line(failure)
     best = _best(measurements)
     if best:
         yield "\n[bold]Fastest[/]  [dim]of single measurements; the interleaved comparison may prefer another[/]"

@@ -16,7 +16,8 @@ from rich.table import Table as Grid
 from tuner.db.store import Store
 from tuner.lookup.table import LookupResult
 from tuner.records import IMPORTED, Answer, Measurement, StoredAnswer
-from tuner.report.text import config_text, evidence_text, interval_text, problem_text, us_text
+from tuner.report.explanation import Failure
+from tuner.report.text import config_text, evidence_text, first_line, interval_text, problem_text, us_text
 from tuner.report.vendor import VendorSpeedup, vendor_speedup
 
 T = TypeVar("T")
@@ -36,6 +37,13 @@ def print_json(document: Any) -> None:
 def say(line: str) -> None:
     """Print a line on stderr."""
     click.echo(line, err=True)
+
+
+def failure_line(failure: Failure) -> str:
+    """Return the number of configs that failed in a way, the way, and the first line of an example."""
+    stage = f" ({failure.stage})" if failure.stage else ""
+    head = f"{failure.count:7,}  {failure.outcome}{stage}: "
+    return f"{head}{escape(first_line(failure.example, 80 - len(head)))}"
 
 
 def give(found: LookupResult, store: Store, as_json: bool) -> None:

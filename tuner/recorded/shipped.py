@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.recorded.space import RESULTS, RecordedSpace, device_of, loads, problem_stem
+from tuner.recorded.space import RESULTS, RecordedSpace, loads, problem_stem
 from tuner.records import Device, files
 
 _SUFFIX = ".json.gz"
@@ -105,14 +105,14 @@ def signatures() -> dict[str, Signature]:
 
 def devices() -> dict[str, Device]:
     """Return the recorded cards by id, each as its newest space describes it."""
-    cards = [device_of(head) for head in _heads()]
+    cards = [Device.from_json(head["device"]) for head in _heads()]
     return {card.id: card for card in cards}
 
 
 @cache
 def _cards() -> Sequence[str]:
     """Return the ids of the recorded cards: the card with the most spaces first, then by name."""
-    counts = Counter(device_of(head).id for head in _heads())
+    counts = Counter(Device.from_json(head["device"]).id for head in _heads())
     return sorted(counts, key=lambda card: (-counts[card], card))
 
 

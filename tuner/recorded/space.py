@@ -104,11 +104,6 @@ def loads(data: bytes, name: str) -> RecordedSpace:
         raise UsageError(f"{name} is not a recorded search space: {reason(error)}") from error
 
 
-def device_of(head: Mapping[str, Any]) -> Device:
-    """Return the card of a file, from the fields under its key `tuner`."""
-    return Device(**head["device"] | {"capability": tuple(head["device"]["capability"])})
-
-
 def _space(document: Mapping[str, Any], name: str) -> RecordedSpace:
     head = document["tuner"]
     if head["format"] != FORMAT:
@@ -117,7 +112,7 @@ def _space(document: Mapping[str, Any], name: str) -> RecordedSpace:
     return RecordedSpace(
         signature=signature,
         problem=signature.problem(head["problem"]),
-        device=device_of(head),
+        device=Device.from_json(head["device"]),
         environment=Environment(**head["environment"]),
         source=head["source"],
         policy=Policy(**head["policy"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.kernels.spec import Limits, Problem
 
@@ -38,6 +39,11 @@ class Device:
     def called(name: str) -> Device:
         """Return a card of which only the name is known."""
         return Device(name, (0, 0), 0, 0, 0, 0)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Device:
+        """Return the card whose `asdict` went through JSON."""
+        return Device(**{**data, "capability": tuple(data["capability"])})
 
     @property
     def is_described(self) -> bool:
