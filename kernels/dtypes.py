@@ -7,11 +7,11 @@ from tuner.errors import UsageError
 _TORCH_NAMES = {
     "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
     "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2",
-    "int64": "int64", "int32": "int32", "int16": "int16", "int8": "int8", "uint8": "uint8",
+    "int64": "int64", "int32": "int32", "int16": "int16", "int8": "int8", "uint8": "uint8", "bool": "bool",
 }  # fmt: skip
 _ITEMSIZES = {
     "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8e4m3": 1, "fp8e5m2": 1,
-    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
 _DTYPES = {alias: name for name, torch in _TORCH_NAMES.items() for alias in (name, torch)} | {
     "float": "fp32",

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels.dtypes import dtype_name, shown
+from tuner.kernels.values import is_value
 
 RESERVED = frozenset(
     {
@@ -50,21 +51,31 @@ def check_tuple(owner: str, field: str, value: object, kind: type, plural: str) 
             raise KernelFault(f"{owner}: {field} is a tuple of {plural}, and has {shown(item)}; replace it")
 
 
-def check_choices(owner: str, choices: object) -> None:
-    """Raise KernelFault unless `choices` is a tuple of distinct ints, bools or strings, all of one kind."""
-    rule = f"{owner}: choices is a tuple of ints, of bools or of strings"
+def check_choices(owner: str, choices: object, *, none: bool = False) -> None:
+    """Raise KernelFault unless `choices` is a tuple of distinct numbers, bools or strings, all of one kind.
+
+    Args:
+        none: one choice may be None.
+    """
+    rule = f"{owner}: choices is a tuple of numbers, of bools or of strings"
     if not isinstance(choices, tuple):
         raise KernelFault(f"{rule}, not {shown(choices)}; write (64, 128), or (64,) for a single choice")
     if not choices:
         raise KernelFault(f"{owner}: choices has at least one value, not (); add one")
     for choice in choices:
-        if type(choice) not in (int, bool, str):
+        if not is_value(choice) or (choice is None and not none):
             raise KernelFault(f"{rule}, and has {shown(choice)}; replace it")
-        if type(choice) is not type(choices[0]):
-            kinds = f"{type(choices[0]).__name__} and {type(choice).__name__}"
-            raise KernelFault(f"{owner}: choices are of one kind, not {kinds} ({shown(choice)}); replace one")
+    kinds = {_kind(choice): choice for choice in choices if choice is not None}
+    if len(kinds) > 1:
+        (first, _), (other, choice), *_ = kinds.items()
+        raise KernelFault(f"{owner}: choices are of one kind, not {first} and {other} ({shown(choice)}); replace one")
     if twice := repeated(choices):
         raise KernelFault(f"{owner}: choices are distinct, and {shown(twice[0])} is there twice; remove one")
+
+
+def _kind(choice: Any) -> str:
+    """Return the kind of a choice: ints and floats are both numbers."""
+    return "number" if type(choice) in (int, float) else type(choice).__name__
 
 
 def check_default(owner: str, default: object, choices: tuple[Any, ...]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,9 +20,8 @@ from tuner.kernels.fields import (
     check_tuple,
     check_whole,
 )
-
-Value = int | bool | str
-"""Value of a knob or an attribute; it passes through JSON, SQL and Triton unchanged."""
+from tuner.kernels.problem import Config, Problem
+from tuner.kernels.values import UNSET, Unset, Value, as_choice, canonical_text, is_value, spells
 
 MAX_SIZE = 2**31 - 1
 """Largest size of a dim: Triton passes sizes as 32-bit integers."""
@@ -70,90 +69,39 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Knob:
-    """A choice of a config. With a `default`, a knob can be added later: configs stored without it stay valid."""
+    """A choice of a config. With a `default`, a knob can be added later: configs stored without it stay valid.
+
+    None may be a choice, for an option that is then left to the compiler. `default=None` is a default only if it is.
+    """
 
     name: str
     choices: tuple[Value, ...]
     help: str = ""
-    default: Value | None = None
+    default: Value | Unset = UNSET
+
+    def __post_init__(self) -> None:
+        if self.default is None and not (isinstance(self.choices, tuple) and None in self.choices):
+            object.__setattr__(self, "default", UNSET)
+
+    @cached_property
+    def has_floats(self) -> bool:
+        """True if a choice is a float."""
+        return any(type(choice) is float for choice in self.choices)
 
     def check(self) -> None:
         """Raise KernelFault if a kernel file cannot have it."""
         owner = f"Knob {self.name}"
         check_name("knob", self.name)
         check_text(owner, "help", self.help)
-        check_choices(owner, self.choices)
-        if self.default is not None:
+        check_choices(owner, self.choices, none=True)
+        if self.default is not UNSET:
             check_default(owner, self.default, self.choices)
         if self.name in ("num_warps", "num_stages"):
+            choice: Any
             for choice in self.choices:
                 check_whole(owner, "each choice", choice, int(self.name == "num_warps"))
-                if self.name == "num_warps" and int(choice) & (int(choice) - 1):
+                if self.name == "num_warps" and choice & (choice - 1):
                     raise KernelFault(f"{owner}: each choice is a power of two, not {choice}; replace it")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One op at one size, dtype and set of attributes; made by `Signature.problem`.
-
-    Problems with the same canonical `text` are equal. It omits attributes at their default, so that an attribute added
-    later does not change the texts stored before.
-    """
-
-    op: str = field(compare=False)
-    dims: tuple[tuple[str, int], ...] = field(compare=False)
-    dtype: str = field(compare=False)
-    attributes: tuple[tuple[str, Value], ...] = field(compare=False)
-    text: str
-
-    def __getitem__(self, name: str) -> Any:
-        """Return the value of a dim, of an attribute, or of `dtype`."""
-        return self.values[name]
-
-    @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Values of the dims, in the signature's order."""
-        return tuple(size for _, size in self.dims)
-
-    @cached_property
-    def values(self) -> Mapping[str, Value]:
-        """All values: dims, `dtype`, attributes."""
-        return {**dict(self.dims), "dtype": self.dtype, **dict(self.attributes)}
-
-    @property
-    def stated(self) -> Mapping[str, Value]:
-        """Values of the canonical text: dims, `dtype`, and the attributes that are not at their default."""
-        return _stated(self.values, self.text)
-
-
-class Config(Mapping[str, Value]):
-    """One choice for each knob; made by `Signature.config`. `text` is canonical: sorted, without defaults."""
-
-    __slots__ = ("_values", "text")
-
-    def __init__(self, values: Mapping[str, Value], text: str) -> None:
-        self._values = dict(values)
-        self.text = text
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._values.items()))
-
-    @property
-    def stated(self) -> Mapping[str, Value]:
-        """Knobs that are not at their default."""
-        return _stated(self._values, self.text)
-
-    def __repr__(self) -> str:
-        return f"Config({', '.join(f'{name}={value}' for name, value in self.items())})"
 
 
 @dataclass(frozen=True)
@@ -244,20 +192,24 @@ class Signature:
         unknown = [name for name in values if name not in names]
         if unknown:
             raise UsageError(f"a {self.op} config has the knobs {', '.join(names)}, not {shown(unknown[0])}")
-        full = {knob.name: values.get(knob.name, knob.default) for knob in self.knobs}
-        missing = [name for name, value in full.items() if value is None]
+        full = {knob.name: self._knob_value(knob, values) for knob in self.knobs}
+        missing = [name for name, value in full.items() if value is UNSET]
         if missing:
             raise UsageError(f"a {self.op} config states every knob; {', '.join(missing)} is missing")
-        chosen = {name: value for name, value in full.items() if value is not None}
+        chosen = {name: value for name, value in full.items() if value is not UNSET}
         for name, value in chosen.items():
-            if type(value) not in (int, bool, str):
-                raise UsageError(f"a {self.op} config has ints, bools and strings; {name} is {shown(value)}")
+            if not is_value(value):
+                raise UsageError(
+                    f"a {self.op} config has finite numbers, bools, strings or None; {name} is {shown(value)}"
+                )
         defaults = {knob.name: knob.default for knob in self.knobs}
-        return Config(chosen, _text({name: value for name, value in chosen.items() if value != defaults[name]}))
+        return Config(
+            chosen, canonical_text({name: value for name, value in chosen.items() if value != defaults[name]})
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return plain lists and dicts, from which `from_json` makes the signature again."""
-        return asdict(self)
+        return {**asdict(self), "knobs": [_knob_as_json(knob) for knob in self.knobs]}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Signature:
@@ -308,8 +260,8 @@ class Signature:
 
     def _problem(self, sizes: dict[str, int], dtype: str, attributes: dict[str, Value]) -> Problem:
         defaults = {attribute.name: attribute.default for attribute in self.attributes}
-        stated = {name: value for name, value in attributes.items() if value != defaults[name]}
-        text = f"{self.op} {_text(sizes, ordered=True)} dtype={dtype} {_text(stated)}".rstrip()
+        others = {name: value for name, value in attributes.items() if value != defaults[name]}
+        text = f"{self.op} {canonical_text(sizes, ordered=True)} dtype={dtype} {canonical_text(others)}".rstrip()
         return Problem(self.op, tuple(sizes.items()), dtype, tuple(attributes.items()), text)
 
     def _default_size(self, dim: Dim, sizes: dict[str, int]) -> int:
@@ -323,21 +275,23 @@ class Signature:
             raise UsageError(f"{self.op}: {name} is a whole number from 1 to {MAX_SIZE}, not {shown(given)}")
         return int(text)
 
+    def _knob_value(self, knob: Knob, values: Mapping[str, Value]) -> Value | Unset:
+        value = values.get(knob.name, knob.default)
+        if value is UNSET or (value is None and knob.choices and None not in knob.choices):
+            return knob.default
+        return as_choice(knob.choices, value) if knob.has_floats or type(value) is float else value
+
     def _choice(self, attribute: Attribute, given: object) -> Value:
         for choice in attribute.choices:
-            text = str(given).capitalize() if isinstance(choice, bool) else str(given)  # JSON and URLs write true
-            if str(choice) == text:
+            if spells(given, choice):
                 return choice
         choices = ", ".join(map(str, attribute.choices))
         raise UsageError(f"{self.op}: {attribute.name} is one of {choices}, not {shown(given)}")
 
 
-def _text(values: Mapping[str, Value], *, ordered: bool = False) -> str:
-    names = values if ordered else sorted(values)
-    return " ".join(f"{name}={values[name]}" for name in names)
-
-
-def _stated(values: Mapping[str, Value], text: str) -> Mapping[str, Value]:
-    """Return the values that a canonical text names."""
-    names = {part.partition("=")[0] for part in text.split()}
-    return {name: value for name, value in values.items() if name in names}
+def _knob_as_json(knob: Knob) -> dict[str, Any]:
+    """Return the fields of a knob. Without a default, `default` is null, or left out if null may be a value."""
+    known = asdict(knob)
+    if knob.default is UNSET:
+        known.pop("default") if None in knob.choices else known.update(default=None)
+    return known

@@ -15,8 +15,10 @@ from tuner.errors import KernelFault, UsageError
 from tuner.kernels.dtypes import dtype_name, itemsize, shown, torch_dtype
 from tuner.kernels.fields import check_dtype, check_function, check_mapping, check_name, check_tuple, check_whole
 from tuner.kernels.parts import KernelPart, check_dict, check_number, check_stated, plain
-from tuner.kernels.signature import MAX_SIZE, Attribute, Config, Dim, Knob, Problem, Signature, Value
+from tuner.kernels.problem import Config, Problem
+from tuner.kernels.signature import MAX_SIZE, Attribute, Dim, Knob, Signature
 from tuner.kernels.source import source_hash
+from tuner.kernels.values import Value
 
 __all__ = [
     "MAX_SIZE",

@@ -130,7 +130,7 @@ def accepts(name: str, tensor: Tensor) -> bool:
 def _stride_limit() -> int:
     """Return the stride along K from which the deepest step is a 64-bit offset."""
     (steps,) = (knob.choices for knob in KERNEL.signature.knobs if knob.name == "BLOCK_K")
-    return 2**31 // max(map(int, steps))
+    return 2**31 // max(int(str(step)) for step in steps)
 
 
 def write_empty(tensors: Tensors, activation: str = "none") -> None:

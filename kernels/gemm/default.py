@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from tuner.kernels.gemm.space import descriptors_can, on_tensor_cores, precision, transposed, valid
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
@@ -210,7 +211,7 @@ def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def filled(
-    problem: Problem, config: Mapping[str, Value], limits: Limits, most_bytes: int
+    problem: Problem, config: Mapping[str, Any], limits: Limits, most_bytes: int
 ) -> Iterator[Mapping[str, Value]]:
     """Yield feasible configs with a tile, best first: the variant, the deepest steps and the most stages that fit.
 

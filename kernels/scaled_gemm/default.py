@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.scaled_gemm.space import DESCRIBED, roles_can, sums_held, valid
@@ -113,7 +114,7 @@ def few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     )
 
 
-def filled(problem: Problem, config: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
+def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Iterator[Mapping[str, Value]]:
     """Yield feasible configs with a tile, best first: the variant, the warps for its sums, the most stages that fit.
 
     With scales of blocks, sums wait for their scales too: programs that share a multiprocessor fill each other's gaps.

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from tuner.cli.page import BLUE, GREEN, GREY, ORANGE, RED, blank, html
 from tuner.kernels.spec import Config, Value
+from tuner.kernels.values import ordering
 from tuner.records import Measurement, RooflineLimits
 from tuner.report.explanation import Contender, Explanation
 from tuner.report.text import config_text, first_line, latency_text, problem_text
@@ -85,7 +86,8 @@ def landscape_figure(report: Explanation, measurements: Sequence[Measurement]) -
     best: dict[tuple[Value, Value], Measurement] = {}
     for measurement in sorted((m for m in measurements if m.ok), key=lambda m: -m.latency_us):
         best[measurement.config[across], measurement.config[down]] = measurement
-    columns, rows = sorted({column for column, _ in best}), sorted({row for _, row in best})
+    columns = sorted({column for column, _ in best}, key=ordering)
+    rows = sorted({row for _, row in best}, key=ordering)
     fastest = min((measurement.latency_us for measurement in best.values()), default=1.0)
     slownesses = [measurement.latency_us / fastest for measurement in best.values()]
     found = [[best.get((column, row)) for column in columns] for row in rows]
