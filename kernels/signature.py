@@ -109,7 +109,8 @@ class Signature:
     """The problems and configs of an op: plain data, stored with each search.
 
     It defines the command line's options, the service's parameters, the canonical texts and Optuna's distributions.
-    The first dtype is the default. Knobs always include `num_warps` and `num_stages`.
+    The first dtype is the default. Knobs always include `num_warps` and `num_stages`, unless it was drawn from a file of
+    another tool: its configs keep what the file states, and Triton's defaults apply to the rest.
     """
 
     op: str
@@ -126,7 +127,7 @@ class Signature:
         check_tuple(self.op, "attributes", self.attributes, Attribute, "Attribute values")
         check_tuple(self.op, "knobs", self.knobs, Knob, "Knob values")
         missing = {"num_warps", "num_stages"} - {knob.name for knob in self.knobs}
-        if missing:
+        if missing and not self.is_imported:
             raise KernelFault(f"{self.op}: every config states {', '.join(sorted(missing))}; add the knob")
 
     def check(self) -> None:
@@ -146,6 +147,11 @@ class Signature:
         check_distinct(self.op, "dims and attributes", self.parameters)
         check_distinct(self.op, "knobs", (knob.name for knob in self.knobs))
         self._check_dims()
+
+    @property
+    def is_imported(self) -> bool:
+        """True if it was drawn from imported configs: none of its knobs has choices, so no search can use it."""
+        return bool(self.knobs) and not any(knob.choices for knob in self.knobs)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
