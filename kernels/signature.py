@@ -109,8 +109,8 @@ class Signature:
     """The problems and configs of an op: plain data, stored with each search.
 
     It defines the command line's options, the service's parameters, the canonical texts and Optuna's distributions.
-    The first dtype is the default. Knobs always include `num_warps` and `num_stages`, unless it was drawn from a file of
-    another tool: its configs keep what the file states, and Triton's defaults apply to the rest.
+    The first dtype is the default. Knobs always include `num_warps` and `num_stages`, unless the signature was drawn
+    from a file of another tool: its configs keep what the file states, and Triton's defaults apply to the rest.
     """
 
     op: str

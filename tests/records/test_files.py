@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
+import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +35,79 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
     with pytest.raises(FileNotFoundError):
         files.write_atomically(tmp_path / "missing" / "file", b"one")
     assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    target, link, dangling = tmp_path / "deep" / "a.json", tmp_path / "link", tmp_path / "dangling"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to("deep/a.json")
+    dangling.symlink_to("deep/new.json")
+    for name in (link, dangling):
+        files.write_atomically(name, b"new")
+        assert name.is_symlink()
+    assert target.read_text() == (tmp_path / "deep" / "new.json").read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert sorted(os.listdir(tmp_path / "deep")) == ["a.json", "new.json"]
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        files.write_atomically(loop, b"new")
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[Path]:
+    """A FIFO without a writer. Reading it ends the test after 20 s."""
+
+    def hangs(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    os.mkfifo(tmp_path / "fifo")
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(20)
+    yield tmp_path / "fifo"
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_only_regular_files_are_read_and_written(tmp_path: Path, fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind("socket")  # relative, since the name of a socket is short
+    for other, kind in (
+        (fifo, "a FIFO"),
+        (Path(os.devnull), "a device"),
+        (Path(), "a folder"),
+        (Path("socket"), "a s"),
+    ):
+        for act in (
+            lambda path: files.read(path, 10),
+            lambda path: files.read_start(path, 1),
+            lambda path: files.write_atomically(path, b""),
+        ):
+            with pytest.raises(OSError, match=f"it is {kind}.*, and only a regular file will do"):
+                act(other)
+    unix.close()
+    assert sorted(os.listdir(tmp_path)) == ["fifo", "socket"]
+
+
+def test_a_busy_file_is_replaced_when_it_is_free(file: Path) -> None:
+    file.write_bytes(b"old")
+    busy = [OSError(errno.EBUSY, "Device or resource busy"), OSError(errno.ETXTBSY, "Text file busy")]
+
+    def replace(part: Path, target: Path) -> None:
+        if busy:
+            raise busy.pop()
+        os.replace(part, target)
+
+    files.write_atomically(file, b"new", files.Retries(wait_s=0.0), replace)
+    assert (file.read_bytes(), busy) == (b"new", [])
+    busy += [OSError(errno.EBUSY, "Device or resource busy")] * 9
+    with pytest.raises(OSError, match="it is busy or a mount point, 3 times in a row") as caught:
+        files.write_atomically(file, b"newer", files.Retries(3, 0.0), replace)
+    assert (caught.value.errno, len(busy)) == (errno.EBUSY, 6)
+    assert os.listdir(file.parent) == [file.name]
 
 
 @pytest.mark.parametrize("written", [b"content", files.compress(b"content")], ids=["plain", "compressed"])
