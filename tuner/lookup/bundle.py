@@ -102,7 +102,7 @@ def read(file: Path) -> Bundle:
         BadBundle: As for `unpacked`, or the file cannot be read.
     """
     try:
-        with file.open("rb") as opened:
+        with files.open_regular(file) as opened:
             data = opened.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
         raise BadBundle(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
