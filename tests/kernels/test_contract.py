@@ -21,7 +21,7 @@ from triton.runtime.interpreter import InterpretedFunction
 import tuner.kernels
 from tuner import catalog
 from tuner.kernels.spec import Kernel, Limits, Problem, Signature
-from tuner.measure.compile import StandIn
+from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
 
 CARDS = (H200, B200, A100, RTX_4090)

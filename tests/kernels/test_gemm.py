@@ -241,7 +241,7 @@ COMPILE = """
     from dataclasses import replace
     from triton.backends.compiler import GPUTarget
     from tuner.kernels.gemm import KERNEL
-    from tuner.measure.compile import StandIn
+    from tuner.measure.stand_ins import StandIn
     sys.path.insert(0, {tests!r})
     from helpers import H200
 

@@ -13,7 +13,7 @@ from helpers import OURS, able, drawn, problems, wrongness
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.measure.check import error, tolerance
-from tuner.measure.compile import StandIn
+from tuner.measure.stand_ins import StandIn
 from tuner.measure.tensors import allocate, draw, workspace, written
 from tuner.search.space import feasible
 

@@ -13,7 +13,7 @@ from tuner import catalog
 from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Launch, Operand, Problem, Value
 from tuner.measure import check, tensors
-from tuner.measure.compile import StandIn
+from tuner.measure.stand_ins import StandIn
 from tuner.records import Device
 from tuner.search.space import feasible
 

@@ -13,7 +13,7 @@ from tuner.kernels.softmax.one_pass import softmax_one_pass
 from tuner.kernels.softmax.online import softmax_online
 from tuner.kernels.softmax.shared_rows import softmax_shared
 from tuner.kernels.spec import Config
-from tuner.measure.compile import StandIn
+from tuner.measure.stand_ins import StandIn
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 KERNEL = catalog.load("softmax")

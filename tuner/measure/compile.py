@@ -26,36 +26,13 @@ from typing import Any
 
 from tuner import catalog
 from tuner.errors import KernelFault
-from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, itemsize, torch_dtype
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Problem
 from tuner.measure.deadline import Deadline
 from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.place import place_of
 from tuner.measure.processes import connect, die_with
+from tuner.measure.stand_ins import stand_in
 from tuner.records import Outcome
-
-
-class _Dtype(str):
-    """Name of a torch dtype, with the size of an element in bytes."""
-
-    itemsize: int
-
-
-class StandIn:
-    """Description of a tensor that takes its place in a compile: shape, strides, dtype and alignment."""
-
-    def __init__(self, operand: Operand) -> None:
-        self.shape = operand.shape
-        self.dtype = _Dtype(f"torch.{torch_dtype(operand.dtype)}")
-        self.dtype.itemsize = itemsize(operand.dtype)
-        self._strides = operand.element_strides
-
-    def stride(self, dim: int) -> int:
-        """Return the stride along `dim`, in elements."""
-        return self._strides[dim]
-
-    def data_ptr(self) -> int:
-        """Return 0, which is aligned as a new tensor is."""
-        return 0
 
 
 def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> Compiled:
@@ -93,7 +70,7 @@ def compile_launches(kernel: Kernel, problem: Problem, config: Config, limits: L
 
 def _launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> tuple[Launch, ...]:
     """Return the launches of a config on stand-ins for tensors."""
-    stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
+    stand_ins = {name: stand_in(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
     return kernel.launch(problem, config, stand_ins)
 
 
