@@ -171,7 +171,7 @@ class TestDamage:
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(BadBundle, match=r"missing\.json cannot be read: No such file or directory"):
             bundle.read(tmp_path / "missing.json")
-        with pytest.raises(BadBundle, match="cannot be read: Is a directory"):
+        with pytest.raises(BadBundle, match="cannot be read: it is a folder, and only a regular file will do"):
             bundle.read(tmp_path)
         with pytest.raises(BadBundle, match="cannot be read: embedded null byte"):
             bundle.read(tmp_path / "\x00")
@@ -281,7 +281,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
         bundle.write(tmp_path / "nowhere" / "answers.json", "a:1", [SCALE], [PLAIN])
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError, match="folder cannot be written: Is a directory"):
+    with pytest.raises(UsageError, match="folder cannot be written: it is a folder, and only a regular file will do"):
         bundle.write(tmp_path / "folder", "a:1", [SCALE], [PLAIN])
     assert [left.name for left in tmp_path.iterdir()] == ["folder"]
 

@@ -65,8 +65,8 @@ def write_atomically(
     Raises:
         OSError: The file cannot be written, or is not a regular one. The temporary file is removed.
     """
+    exists = _is_regular(file)
     target = Path(os.path.realpath(file))
-    exists = _is_regular(target)
     part = target.with_name(f".{os.getpid()}-{token_hex(4)}.part")
     try:
         with part.open("xb") as opened:
