@@ -34,7 +34,7 @@ def source_hash(function: Callable[..., Any]) -> str:
         UsageError: the source of a function is not in a file.
     """
     digest = hashlib.sha256()
-    for name, piece in sorted(_reached(_plain(function), seen=set())):
+    for name, piece in sorted(_reached(plain_function(function), seen=set())):
         digest.update(f"{name}\0{piece}\0".encode())
     return digest.hexdigest()[:16]
 
@@ -86,33 +86,43 @@ def _reached(function: FunctionType, seen: set[FunctionType]) -> Iterator[tuple[
             f"a kernel's source is read from its file, and {function.__qualname__} has no file; define it in one"
         ) from error
     yield function.__qualname__, " ".join(tokens(text))
-    for name, value in _named(function):
-        inner = _plain(value)
+    for name, value, _ in named(function):
+        inner = plain_function(value)
         if isinstance(inner, FunctionType):
-            if inner not in seen and inner.__module__.partition(".")[0] not in _OTHERS_CODE:
+            if inner not in seen and not is_others(inner.__module__):
                 yield from _reached(inner, seen)
         elif isinstance(constant := getattr(value, "value", value), int | float | str | tuple):
             yield name, repr(constant)
 
 
-def _named(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the names in a function's code with their values: globals, closed-over values, attributes of modules."""
+def is_others(module: str) -> bool:
+    """Return whether a module is of Python, torch, triton or numpy, whose code is left out."""
+    return module.partition(".")[0] in _OTHERS_CODE
+
+
+def named(function: FunctionType) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Yield the names in a function's code with their values: globals, closed-over values, attributes of modules.
+
+    Each comes with the namespace that it is found in.
+    """
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    scope: Mapping[str, Any] = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
-    names = sorted(_names(function.__code__))
+    closed_over = {name: cell.cell_contents for name, cell in cells}
+    scope: Mapping[str, Any] = {**function.__globals__, **closed_over}
+    names = sorted({*closed_over, *_names(function.__code__)})
     for name in names:
         value = scope.get(name)
-        yield name, value
-        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _OTHERS_CODE:
-            yield from ((attribute, getattr(value, attribute, None)) for attribute in names)
+        yield name, value, closed_over if name in closed_over else function.__globals__
+        if isinstance(value, ModuleType) and not is_others(value.__name__):
+            yield from ((attribute, getattr(value, attribute, None), vars(value)) for attribute in names)
 
 
 def _names(code: CodeType) -> set[str]:
+    """Return the global names in a function's code and in the functions inside it, whose free variables are its own."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return {*code.co_names, *code.co_freevars}.union(*map(_names, inner))
+    return set(code.co_names).union(*map(_names, inner))
 
 
-def _plain(value: Any) -> Any:
+def plain_function(value: Any) -> Any:
     """Return the Python function under a jit decorator, which Triton keeps as `fn`; any other value as it is."""
     inner = getattr(value, "fn", None)
     return inner if isinstance(inner, FunctionType) else value

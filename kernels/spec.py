@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, Literal
 
 from tuner.errors import KernelFault, UsageError
+from tuner.kernels.definition_hash import definition_hash
 from tuner.kernels.dtypes import dtype_name, itemsize, shown, torch_dtype
 from tuner.kernels.fields import check_dtype, check_function, check_mapping, check_name, check_tuple, check_whole
 from tuner.kernels.parts import KernelPart, check_dict, check_number, check_stated, plain
@@ -219,6 +220,11 @@ class Kernel:
     def source(self) -> str:
         """Source hash: of `launch` and the functions that it reaches, jit functions included."""
         return source_hash(plain(self.launch))
+
+    @cached_property
+    def definition(self) -> str:
+        """Definition hash: of the other functions and flags that decide inputs and correctness."""
+        return definition_hash(self)
 
     def default_config(self, problem: Problem, limits: Limits) -> Config:
         """Return the default as a `Config`.
