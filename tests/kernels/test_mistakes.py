@@ -15,7 +15,7 @@ from invoked import Invoked
 import tuner.kernels
 from tuner import catalog, recorded
 from tuner.cli import cli
-from tuner.cli.ops import OpCommands
+from tuner.cli.op_commands import OpCommands
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels.fields import RESERVED
 from tuner.lookup.query import COMPARED

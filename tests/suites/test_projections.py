@@ -97,8 +97,8 @@ def test_the_layers_of_a_dense_model_on_one_and_on_eight_cards(tmp_path: Path) -
         "down": (8192, 3584),
         "head": (16032, 8192),
     }
-    assert list(model(tmp_path, LLAMA_3_70B).gemms(16))[1] == {
-        "M": 16, "N": 8192, "K": 8192, "dtype": "bfloat16", "layout": "nt",
+    assert list(model(tmp_path, LLAMA_3_70B).problems("gemm", 16))[1] == {
+        "M": 16, "N": 8192, "K": 8192, "dtype": "bf16", "layout": "nt",
     }  # fmt: skip
 
 
@@ -133,8 +133,8 @@ def test_an_expert_has_its_average_share_of_the_tokens(
     found = model(tmp_path, config)
     assert experts.items() <= shapes(found).items()
     assert "gate_up" not in shapes(found)
-    assert tuple(list(found.gemms(M))[3]["M"] for M in (1, 64)) == tokens
-    assert [gemm["M"] for gemm in found.gemms(64)][:3] == [64, 64, 64]
+    assert tuple(list(found.problems("gemm", M))[3]["M"] for M in (1, 64)) == tokens
+    assert [gemm["M"] for gemm in found.problems("gemm", 64)][:3] == [64, 64, 64]
 
 
 def test_a_multimodal_model_has_its_language_part_in_text_config(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_multimodal_model_has_its_language_part_in_text_config(tmp_path: Path)
     dtype = words.pop("torch_dtype")
     outer = {"model_type": "mistral3", "torch_dtype": dtype, "text_config": words}
     found = model(tmp_path, outer)
-    assert found.dtype == "bfloat16"
+    assert found.dtype == "bf16"
     assert shapes(found)["gate_up"] == (28672, 4096)
 
 
@@ -152,20 +152,78 @@ def test_a_multimodal_model_has_its_language_part_in_text_config(tmp_path: Path)
         ("{", 1, "is not a model's config.json: Expecting property name enclosed in double quotes in line 1"),
         ([], 1, "is not a model's config.json: "),
         ("[" * 100_000, 1, "is not a model's config.json: RecursionError"),
-        ({"model_type": "llama"}, 1, r"is not a model's config.json: it has no 'torch_dtype'"),
+        ({"hidden_size": 4096}, 1, "is not a model's config.json: it has no 'model_type'"),
+        (
+            {"model_type": "llama", "hidden_size": "wide"},
+            1,
+            "is not a model's config.json: ValueError: invalid literal",
+        ),
         (
             {"model_type": "t5"},
             1,
             "a model has model_type llama, mistral, mixtral, qwen2, qwen3, .* not 't5'",
         ),
         (LLAMA_3_70B, 3, "--tp divides num_attention_heads, 64, and 3 does not; give another --tp"),
-        (
-            LLAMA_3_70B | {"quantization_config": {"bits": 4}},
-            1,
-            "gemm takes no quantized weights; give the config of the original model",
-        ),
     ],
 )
 def test_a_file_of_another_format_is_refused(tmp_path: Path, config: object, tp: int, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         model(tmp_path, config, tp)
+
+
+def test_what_a_config_leaves_out_has_the_librarys_value(tmp_path: Path) -> None:
+    """The language part of llava-hf/llava-1.5-7b-hf, which states what differs from Llama's defaults."""
+    text = {"max_position_embeddings": 4096, "model_type": "llama", "torch_dtype": "float16", "vocab_size": 32064}
+    found = model(tmp_path, {"model_type": "llava", "hidden_size": 1, "text_config": text})
+    assert found.dtype == "fp16"
+    assert shapes(found) == {
+        "qkv": (3 * 4096, 4096),
+        "o": (4096, 4096),
+        "gate_up": (2 * 11008, 4096),
+        "down": (4096, 11008),
+        "head": (32064, 4096),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "qkv", "gate_up", "head"),
+    [
+        ("llama", (3 * 4096, 4096), (2 * 11008, 4096), (32000, 4096)),
+        ("mistral", (4096 + 2 * 8 * 128, 4096), (2 * 14336, 4096), (32000, 4096)),
+        ("qwen2", (3 * 4096, 4096), (2 * 22016, 4096), (151936, 4096)),
+        ("qwen3", (3 * 4096, 4096), (2 * 22016, 4096), (151936, 4096)),
+        ("mixtral", (4096 + 2 * 8 * 128, 4096), (2 * 14336, 4096), (32000, 4096)),
+        ("qwen3_moe", (32 * 64 + 2 * 4 * 64, 2048), (2 * 768, 2048), (151936, 2048)),
+    ],
+)
+def test_a_config_of_a_type_alone_is_that_types_default_model(
+    tmp_path: Path, kind: str, qkv: tuple[int, int], gate_up: tuple[int, int], head: tuple[int, int]
+) -> None:
+    found = shapes(model(tmp_path, {"model_type": kind, "dtype": "bfloat16"}))
+    assert (found["qkv"], found["head"]) == (qkv, head)
+    assert found["expert_gate_up" if kind in ("mixtral", "qwen3_moe") else "gate_up"] == gate_up
+
+
+def test_null_is_the_value_that_follows_from_others(tmp_path: Path) -> None:
+    """Heads of keys: as many as of queries; width of a head: the hidden size's share."""
+    found = model(tmp_path, MIXTRAL_8X7B | {"num_key_value_heads": None, "head_dim": None, "quantization_config": None})
+    assert shapes(found)["qkv"] == (3 * 4096, 4096)
+    assert shapes(model(tmp_path, QWEN3_30B_A3B | {"mlp_only_layers": None, "decoder_sparse_step": None}))["router"]
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "dtype"),
+    [
+        ({}, {"dtype": "bfloat16"}, "bf16"),
+        ({"torch_dtype": "float16"}, {}, "fp16"),
+        ({"torch_dtype": "float16"}, {"dtype": "torch.bfloat16"}, "bf16"),
+        ({"dtype": "auto"}, {}, None),
+        ({}, {"dtype": None}, None),
+    ],
+)
+def test_a_dtype_stands_in_either_part_under_either_name(
+    tmp_path: Path, outer: dict[str, Any], inner: dict[str, Any], dtype: str | None
+) -> None:
+    found = model(tmp_path, {"model_type": "llava", **outer, "text_config": {"model_type": "llama", **inner}})
+    assert found.dtype == dtype
+    assert ("dtype" in next(found.problems("gemm", 1))) == (dtype is not None)

@@ -80,7 +80,7 @@ def main() -> None:
     # 200 proposals took 21 s with 16 threads beside six busy processes on two cores, and 3.5 s with one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="tuner", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code

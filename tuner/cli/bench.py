@@ -13,7 +13,8 @@ from tuner.cli.bench_rows import line, print_rows
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.notes import TerminalProgress
-from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, policy_option, shared_option
+from tuner.cli.op_commands import OpCommands
+from tuner.cli.ops import db_option, gpus_option, json_option, policy_option, shared_option
 from tuner.cli.suites import selected_suite, suite_options
 from tuner.cli.text import print_json, say
 from tuner.db.database import Database

@@ -7,7 +7,8 @@ from dataclasses import replace
 import click
 
 from tuner import catalog
-from tuner.cli.ops import EMPTY, OpCommands, db_option, json_option, open_to_read
+from tuner.cli.op_commands import OpCommands
+from tuner.cli.ops import EMPTY, db_option, json_option, open_to_read
 from tuner.cli.text import give, print_partial
 from tuner.db.database import Database
 from tuner.db.store import Store
@@ -65,19 +66,13 @@ def lookup_service(store: Store, reference: str, here: int | None) -> LookupServ
     """
 
     def is_valid(problem: Problem, stored: StoredAnswer) -> bool:
-        kernel = _kernel(reference)
+        kernel = kernel_of(reference)
         return kernel is None or fits(kernel, problem, stored)
 
     if here is None:
         return LookupService(StoredTables(store), fits=is_valid)
     card, environment = device.describe(here), device.environment(here)
     return LookupService(StoredTables(store), card=card, environment=environment, fits=is_valid)
-
-
-def source_of(reference: str) -> str | None:
-    """Return the source hash of a kernel, or None if its code cannot be loaded."""
-    kernel = _kernel(reference)
-    return None if kernel is None else kernel.source
 
 
 def _find(
@@ -92,11 +87,12 @@ def _find(
 ) -> LookupResult:
     if not lookup.devices:
         raise NothingFound(EMPTY)
-    query = lookup.query(problem, device=device_id, triton=triton, source=lambda: source_of(reference), strict=strict)
+    query = lookup.query(problem, device=device_id, triton=triton, kernel=lambda: kernel_of(reference), strict=strict)
     return replace(lookup.find(query, device_id, neighbours=neighbours), reference=reference)
 
 
-def _kernel(reference: str) -> Kernel | None:
+def kernel_of(reference: str) -> Kernel | None:
+    """Return a kernel, or None if its code cannot be loaded."""
     try:
         return catalog.resolve(reference)
     except (NoDevice, UnknownName):  # an op that is known by its stored signature only
@@ -107,8 +103,11 @@ def _print_partial(store: Store, reference: str, signature: Signature, problem: 
     """Print the fastest single measurement on GPU 0, of any run."""
     if not device.count():
         raise NoDevice("--partial needs a GPU here, since it reads the searches on this machine's GPU")
+    kernel = catalog.resolve(reference)
     for policy in POLICIES.values():
-        here = Provenance(device.describe(0), device.environment(0), catalog.resolve(reference).source, policy.text)
+        here = Provenance(
+            device.describe(0), device.environment(0), kernel.source, policy.text, definition=kernel.definition
+        )
         measured = store.partial(signature, problem, here)
         if measured is not None:
             print_partial(measured, as_json)

@@ -11,7 +11,8 @@ from rich.markup import escape
 
 from tuner.cli.best import find
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
-from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read
+from tuner.cli.op_commands import OpCommands
+from tuner.cli.ops import db_option, gpu_option, json_option, open_to_read
 from tuner.cli.text import failure_line, give, print_found, print_json
 from tuner.db.database import Database
 from tuner.db.store import Store

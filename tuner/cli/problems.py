@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tuner.cli.op_commands import OptionOf
 from tuner.suites import projections
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -16,13 +17,20 @@ PROBLEMS: list[click.Parameter] = [
         metavar="FILE",
         help="Problems of a CSV file with a column for each of M, N ..., or of a JSON list of objects with such keys.",
     ),
-    click.Option(
+    OptionOf(
         ["--model"],
+        ops=projections.OPS,
         type=_FILE,
         metavar="config.json",
-        help="The GEMMs of a model, from its Hugging Face config: of --M tokens, else "
-        f"{', '.join(map(str, projections.SETTINGS.tokens))}.",
+        help=f"With OP {' or '.join(projections.OPS)}: the layers of a model, from its Hugging Face config: of --M "
+        f"tokens, else {', '.join(map(str, projections.SETTINGS.tokens))}.",
     ),
-    click.Option(["--tp"], type=click.IntRange(1), metavar="CARDS", help="Number of cards that --model is split over."),
+    OptionOf(
+        ["--tp"],
+        ops=projections.OPS,
+        type=click.IntRange(1),
+        metavar="CARDS",
+        help="Number of cards that --model is split over.",
+    ),
 ]
 """Options that state the problems other than by their values."""

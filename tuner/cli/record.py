@@ -11,7 +11,8 @@ from tuner import recorded
 from tuner.cli import INTERRUPTED
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.notes import TerminalProgress
-from tuner.cli.ops import OpCommands, db_option, gpu_option, policy_option
+from tuner.cli.op_commands import OpCommands
+from tuner.cli.ops import db_option, gpu_option, policy_option
 from tuner.cli.text import say
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database

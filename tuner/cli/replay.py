@@ -25,6 +25,7 @@ from tuner.kernels.spec import Config
 from tuner.records import Provenance
 from tuner.search import DEFAULT_SAMPLER, SAMPLERS, samplers
 from tuner.search.replay import AT, ReplaySpace, Score, geometric_gap, replay
+from tuner.tuning.effort import require_search
 from tuner.tuning.winners import Winner, promising
 
 _ALL = "geometric mean"
@@ -66,6 +67,7 @@ def _replay(
     plot: Path | None,
     as_json: bool,
 ) -> int:
+    require_search()
     scores: list[Score] = []
     for given in spaces or recorded.names():
         space = _space(given, warm_start)

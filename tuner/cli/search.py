@@ -16,7 +16,8 @@ from tuner.cli.effort import HOW_HARD, asked_effort
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.joint import print_joint, print_joint_so_far
 from tuner.cli.notes import TerminalProgress
-from tuner.cli.ops import OpCommands, db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
+from tuner.cli.op_commands import OpCommands
+from tuner.cli.ops import db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
 from tuner.cli.problem_rows import print_tuned
 from tuner.cli.problems import PROBLEMS
 from tuner.cli.suites import selected_suite, suite_options
@@ -54,6 +55,8 @@ def _search(
     **how_hard: Any,
 ) -> int:
     effort = asked_effort(**how_hard)
+    if suite.note:
+        say(suite.note)
     if joint is not None:
         check_joint(suite, joint)
     if dry_run:

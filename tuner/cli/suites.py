@@ -38,11 +38,9 @@ def selected_suite(
     """Return the suite that the options select, or None if an op follows or --list printed the names.
 
     Raises:
-        UsageError: There is neither an op nor a suite, or options stand before an op.
+        UsageError: No suite is named.
     """
     if ctx.invoked_subcommand is not None:
-        if any(ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT for name in ctx.params):
-            raise UsageError(f"options of {ctx.info_name} come after OP; --suite takes the place of OP")
         return None
     if list_:
         for name in names():

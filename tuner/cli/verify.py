@@ -10,7 +10,8 @@ from rich.markup import escape
 from tuner.cli import CHANGED
 from tuner.cli.best import find
 from tuner.cli.notes import TerminalProgress
-from tuner.cli.ops import OpCommands, db_option, gpu_option, json_option, open_to_read, shared_option
+from tuner.cli.op_commands import OpCommands
+from tuner.cli.ops import db_option, gpu_option, json_option, open_to_read, shared_option
 from tuner.cli.text import give, print_json
 from tuner.db.database import Database
 from tuner.errors import NoDevice, NothingFound

@@ -10,8 +10,9 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from tuner.cli.best import lookup_service, source_of
-from tuner.cli.ops import EMPTY, OpCommands, db_option, json_option, open_to_read
+from tuner.cli.best import kernel_of, lookup_service
+from tuner.cli.op_commands import OpCommands
+from tuner.cli.ops import EMPTY, db_option, json_option, open_to_read
 from tuner.cli.text import print_json
 from tuner.db.database import Database
 from tuner.db.store import Store
@@ -88,7 +89,7 @@ def _why(
     if here is None and not (lookup.devices or known):
         raise NothingFound(EMPTY)
     resolved = lookup.resolve_device(device_id, known=known)
-    query = lookup.query(problem, device=device_id, triton=triton, source=lambda: source_of(reference), policy=policy)
+    query = lookup.query(problem, device=device_id, triton=triton, kernel=lambda: kernel_of(reference), policy=policy)
     report = why(store, lookup, reference, query, resolved)
     if as_json:
         print_json(report.as_json(store.snapshot))

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 from statistics import geometric_mean
+from typing import TYPE_CHECKING
 
 from tuner.kernels.spec import Config
 from tuner.records import Measurement
-from tuner.search.proposer import Proposer
-from tuner.search.samplers.base import SamplerFactory
+
+if TYPE_CHECKING:
+    from tuner.search.proposer import Proposer
+    from tuner.search.samplers.base import SamplerFactory
 
 AT = (10, 25, 50, 100, 200)
 """Evaluations after which a sampler is scored."""
@@ -82,6 +85,8 @@ def replay(
         default_first: whether the default is taken first.
         warm_start: whether the winners of near problems are taken next.
     """
+    from tuner.search.proposer import Proposer  # needs optuna, and the help of `tuner replay` does not
+
     latencies = {measurement.config: measurement.latency_us for measurement in space.measurements}
     known = {measurement.config: measurement for measurement in space.measurements}
     optimum = min(latencies.values())

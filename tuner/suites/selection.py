@@ -1,4 +1,4 @@
-"""The problems of one command: lists of values, a file of shapes, or the GEMMs of a model."""
+"""The problems of one command: lists of values, a file of shapes, or the matrix products of a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tuner.errors import UsageError, reason
 from tuner.kernels.spec import Problem, Signature
 from tuner.records.strict import MALFORMED
-from tuner.suites import projections
+from tuner.suites.projections import OPS, SETTINGS, ModelShape, load
 from tuner.suites.suite import Entry, Suite
 
 
@@ -37,14 +37,17 @@ def select_problems(
         raise UsageError("--shapes and --model both state the problems; give one of them")
     if tp is not None and model is None:
         raise UsageError("--tp is the number of cards that share a model; give its config with --model")
+    note = ""
     if shapes is not None:
         problems, name = list(_of_file(signature, given, shapes)), shapes.name
     elif model is not None:
-        problems, name = list(_of_model(signature, given, model, tp or 1)), f"{model.parent.name}/{model.name}"
+        shape = _model(signature, given, model, tp or 1)
+        problems, name = list(_of_model(signature, given, model, shape)), f"{model.parent.name}/{model.name}"
+        note = _left_out(signature.op, model, shape)
     else:
         problems, name = [signature.problem(values) for values in _combinations(given)], signature.op
     entries = {problem.text: Entry(reference, signature, problem) for problem in problems}
-    return Suite(name if len(entries) > 1 else problems[0].text, tuple(entries.values()))
+    return Suite(name if len(entries) > 1 else problems[0].text, tuple(entries.values()), note)
 
 
 def _combinations(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
@@ -85,18 +88,35 @@ def _rows(file: Path) -> list[dict[str, Any]]:
         raise UsageError(f"the shapes in {file} cannot be read: {reason(error)}") from error
 
 
-def _of_model(signature: Signature, given: Mapping[str, str], file: Path, tp: int) -> Iterator[Problem]:
-    """Yield the problems of a model layer by layer, so that problems of similar size are neighbours."""
-    if signature.op != "gemm":
-        raise UsageError(f"--model states the problems of gemm, not of {signature.op}; run tuner search gemm --model")
+def _model(signature: Signature, given: Mapping[str, str], file: Path, tp: int) -> ModelShape:
+    if signature.op not in OPS:
+        ops = " and ".join(OPS)
+        raise UsageError(f"--model states the problems of {ops}, not of {signature.op}; run tuner search gemm --model")
     if fixed := [name for name in ("N", "K") if name in given]:
         raise UsageError(f"--model states {fixed[0]}; leave --{fixed[0]} out")
-    shape = projections.load(file, tp)
-    tokens = (
-        [signature.problem({"M": M})["M"] for M in given["M"].split(",")]
-        if "M" in given
-        else projections.SETTINGS.tokens
-    )
+    shape = load(file, tp)
+    option = "dtype" if signature.op == "gemm" else "out_dtype"
+    if shape.dtype is None and option not in given:
+        raise UsageError(f"{file} names no dtype; give it with --{option}, such as --{option} bf16")
+    return shape
+
+
+def _of_model(signature: Signature, given: Mapping[str, str], file: Path, shape: ModelShape) -> Iterator[Problem]:
+    """Yield the problems of a model layer by layer, so that problems of similar size are neighbours."""
+    tokens = [signature.problem({"M": M})["M"] for M in given["M"].split(",")] if "M" in given else SETTINGS.tokens
     others = list(_combinations({name: text for name, text in given.items() if name != "M"}))
-    for layer in zip(*(shape.gemms(M) for M in tokens), strict=True):
-        yield from (signature.problem({**gemm, **other}) for other, gemm in product(others, layer))
+    for layer in zip(*(shape.problems(signature.op, M) for M in tokens), strict=True):
+        try:
+            yield from (signature.problem({**values, **other}) for other, values in product(others, layer))
+        except UsageError as error:
+            raise UsageError(f"{file}: {error}") from error
+
+
+def _left_out(op: str, file: Path, shape: ModelShape) -> str:
+    """Return a sentence on the layers that the other op computes; empty if there are none."""
+    ours = shape.layers(op)
+    others = [layer.name for layer in shape.projections if layer not in ours]
+    if not others:
+        return ""
+    other = next(name for name in OPS if name != op)
+    return f"Left out, as {other} computes them: {', '.join(others)}; tuner search {other} --model {file} tunes these."

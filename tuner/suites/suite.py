@@ -38,6 +38,8 @@ class Suite:
 
     name: str
     entries: tuple[Entry, ...]
+    note: str = ""
+    """Sentence on problems that were left out, for the user."""
 
     def only(self, wanted: Mapping[str, str]) -> Suite:
         """Return the suite of the problems that have all these values.
@@ -54,7 +56,7 @@ class Suite:
             raise UsageError(
                 f"no problem of {self.name} has {values[:80]}; the first is {self.entries[0].problem.text}"
             )
-        return Suite(self.name, tuple(selected))
+        return Suite(self.name, tuple(selected), self.note)
 
 
 def names() -> list[str]:
