@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError
 from tuner.db.database import Database
 from tuner.db.encoding import json_text
 from tuner.db.settings import ConnectionSettings
+from tuner.db.unreadable import json_value
 from tuner.errors import StoreError, UsageError
 
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
@@ -66,6 +67,7 @@ class PostgreSQL(Database):
         try:
             engine = create_engine(
                 self._with_password(),
+                json_deserializer=json_value,
                 json_serializer=json_text,
                 pool_pre_ping=True,  # the server may be restarted during a long search
                 connect_args={name: value for name, value in defaults.items() if name not in self.url.query},

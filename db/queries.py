@@ -5,41 +5,93 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Row, Select, func, select, true
 from sqlalchemy.orm import aliased
 
 from tuner.db import schema
-from tuner.db.rows import answer_from, fingerprint
+from tuner.db.rows import answer_from, device_from, fingerprint, kernel_from, run_from
+from tuner.db.unreadable import UnreadableRows
+from tuner.errors import UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.records import Provenance, StoredAnswer
+from tuner.records import Device, Provenance, StoredAnswer, StoredRun
 
 
 def select_trials(problem: Problem, provenance: Provenance) -> Any:
-    """Return the query of the trials of exactly this problem, device, environment, source and policy."""
+    """Return the query of the trials of exactly this problem, device, environment, source, definition and policy."""
     return _with_context(select(schema.TrialRow).join(schema.RunRow, schema.TrialRow.run_id == schema.RunRow.id)).where(
         schema.ProblemRow.text == problem.text,
         schema.DeviceRow.fingerprint == fingerprint(provenance.device),
         schema.KernelRow.source == provenance.source,
         schema.RunRow.policy == provenance.policy,
         schema.RunRow.recorded.is_not_distinct_from(provenance.recorded),
+        _same_definition(provenance),
         *(getattr(schema.EnvironmentRow, name) == value for name, value in asdict(provenance.environment).items()),
     )
 
 
+def _same_definition(provenance: Provenance) -> Any:
+    """Return the condition on runs of the same definition; runs that were stored without one are not compared."""
+    return schema.RunRow.definition.in_((provenance.definition, "")) if provenance.definition else true()
+
+
 def select_answers() -> Any:
-    """Return the query of all answers with their context, oldest first."""
-    columns = (schema.AnswerRow, schema.RunRow.settings, schema.RunRow.recorded, schema.RunRow.tuner, *_CONTEXT)
-    query = select(*columns).join(schema.RunRow, schema.AnswerRow.run_id == schema.RunRow.id)
-    return _with_context(query).order_by(schema.AnswerRow.id)
+    """Return the query of all answers with their context, oldest first.
+
+    An answer whose run, or whose run's problem, is missing is in the result too, with nulls in their place.
+    """
+    run = schema.RunRow
+    kept = (run.settings, run.recorded, run.definition, run.tuner, run.kernel_id, run.device_id)
+    columns = (schema.AnswerRow, *kept, *_CONTEXT)
+    query = select(*columns).outerjoin(run, schema.AnswerRow.run_id == run.id)
+    query = query.outerjoin(schema.ProblemRow, run.problem_id == schema.ProblemRow.id)
+    query = query.outerjoin(schema.EnvironmentRow, run.environment_id == schema.EnvironmentRow.id)
+    return query.order_by(schema.AnswerRow.id)
 
 
-def answers_of(connection: Connection, query: Any) -> list[StoredAnswer]:
-    """Return the answers of a query of `select_answers`. A signature that many of them have is read once."""
-    light = [column for column in query.selected_columns if column.key != "signature"]
-    kernels = select(schema.KernelRow.id, schema.KernelRow.signature)
-    signatures = {row.id: Signature.from_json(row.signature) for row in connection.execute(kernels)}
-    rows = connection.execute(query.with_only_columns(*light, schema.RunRow.kernel_id, maintain_column_froms=True))
-    return [answer_from(row, signatures[row.kernel_id]) for row in rows]
+class Described:
+    """The signatures and devices of a database, by the ids of their rows, each read once.
+
+    Args:
+        unreadable: Is given the rows that cannot be read.
+    """
+
+    def __init__(self, connection: Connection, unreadable: UnreadableRows) -> None:
+        kernels = connection.execute(select(schema.KernelRow.id, schema.KernelRow.op, schema.KernelRow.signature))
+        devices = connection.execute(select(schema.DeviceRow.id, schema.DeviceRow.facts))
+        self._signatures = dict(unreadable.read("kernels", kernels, lambda row: (row.id, kernel_from(row)[1])))
+        self._devices = dict(unreadable.read("devices", devices, lambda row: (row.id, device_from(row))))
+
+    def signature(self, id: int | None) -> Signature:
+        """Return the signature of a row of `kernels`. Raises UsageError if there is none that can be read."""
+        if id not in self._signatures:
+            raise UsageError(f"row {id} of kernels is missing, or cannot be read")
+        return self._signatures[id]
+
+    def device(self, id: int | None) -> Device:
+        """Return the device of a row of `devices`. Raises UsageError if there is none that can be read."""
+        if id not in self._devices:
+            raise UsageError(f"row {id} of devices is missing, or cannot be read")
+        return self._devices[id]
+
+
+def answers_of(connection: Connection, query: Any, unreadable: UnreadableRows) -> list[StoredAnswer]:
+    """Return the answers of a query of `select_answers`, without those that cannot be read."""
+    described = Described(connection, unreadable)
+
+    def read(row: Row[Any]) -> StoredAnswer:
+        return answer_from(row, described.signature(row.kernel_id), described.device(row.device_id))
+
+    return unreadable.read("answers", connection.execute(query), read)
+
+
+def runs_of(connection: Connection, query: Any, unreadable: UnreadableRows) -> list[StoredRun]:
+    """Return the runs of a query of `select_runs`, without those that cannot be read."""
+    described = Described(connection, unreadable)
+
+    def read(row: Row[Any]) -> StoredRun:
+        return run_from(row, described.signature(row.kernel_id), described.device(row.device_id))
+
+    return unreadable.read("runs", connection.execute(query), read)
 
 
 def select_transfers(after: int, upto: int, op: str | None, device: str | None) -> Any:
@@ -71,9 +123,7 @@ def select_runs(ids: Select[Any]) -> Any:
 
 
 _CONTEXT = (
-    schema.KernelRow.signature,
     schema.ProblemRow.parameters,
-    schema.DeviceRow.facts,
     schema.EnvironmentRow.triton,
     schema.EnvironmentRow.ptxas,
     schema.EnvironmentRow.torch,

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from tuner.db.rows import utc_now
 from tuner.db.schema import RequestRow
 from tuner.db.settings import SETTINGS
+from tuner.db.unreadable import UnreadableRows, column_values
 from tuner.db.writes import insert_row
 from tuner.kernels.spec import Problem
 
 
-def page(connection: Connection, limit: int, after: int = 0) -> list[dict[str, Any]]:
+def page(connection: Connection, limit: int, unreadable: UnreadableRows, after: int = 0) -> list[dict[str, Any]]:
     """Return the rows after the one of id `after`, most frequent first."""
-    query = select(RequestRow).order_by(RequestRow.count.desc(), RequestRow.id).limit(limit)
-    if after:
-        count = connection.scalar(select(RequestRow.count).where(RequestRow.id == after)) or 0
-        query = query.where((RequestRow.count < count) | ((RequestRow.count == count) & (RequestRow.id > after)))
-    return [dict(row._mapping) for row in connection.execute(query)]
+    found = list[dict[str, Any]]()
+    while len(found) < limit:
+        query = select(RequestRow).order_by(RequestRow.count.desc(), RequestRow.id).limit(limit)
+        if after:
+            count = connection.scalar(select(RequestRow.count).where(RequestRow.id == after)) or 0
+            query = query.where((RequestRow.count < count) | ((RequestRow.count == count) & (RequestRow.id > after)))
+        rows = connection.execute(query).all()
+        if not rows:
+            break
+        after = rows[-1].id
+        found += _readable(rows, unreadable)
+    return found[:limit]
 
 
-def of_problem(connection: Connection, problem: Problem) -> list[dict[str, Any]]:
+def of_problem(connection: Connection, problem: Problem, unreadable: UnreadableRows) -> list[dict[str, Any]]:
     """Return the rows of one problem, by device."""
     query = select(RequestRow).where(RequestRow.problem == problem.text).order_by(RequestRow.device)
-    return [dict(row._mapping) for row in connection.execute(query)]
+    return _readable(connection.execute(query), unreadable)
+
+
+def _readable(rows: Iterable[Row[Any]], unreadable: UnreadableRows) -> list[dict[str, Any]]:
+    return unreadable.read("requests", rows, lambda row: column_values(row, RequestRow))
 
 
 def add_counts(connection: Connection, missed: Mapping[tuple[str, str, str], int]) -> None:

@@ -33,6 +33,10 @@ class StoreSettings:
     """Distinct missed problems that are counted."""
     import_batch: int = 500
     """Imported answers in one write, which takes a fraction of a second."""
+    counted_unreadable: int = 100_000
+    """Rows of one table that are counted as unreadable."""
+    warned_unreadable: int = 1000
+    """Warnings of unreadable rows that are remembered, so that each is logged once."""
     prune_batch: int = 500
     """Runs in one statement. SQLite takes 32,766 parameters, older versions 999."""
 

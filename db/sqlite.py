@@ -18,6 +18,7 @@ from tuner.db.database import Database
 from tuner.db.encoding import json_text
 from tuner.db.revisions import OURS
 from tuner.db.settings import ConnectionSettings
+from tuner.db.unreadable import json_value, text_value
 from tuner.errors import ReadOnly, StoreError, UsageError
 
 
@@ -48,11 +49,12 @@ class SQLite(Database):
             self._make_writable()
         elif not self.exists():
             raise StoreError(f"there is no database at {self}; a search makes it, or name another with --db")
-        engine = create_engine(self._url(writes), json_serializer=json_text)
+        engine = create_engine(self._url(writes), json_deserializer=json_value, json_serializer=json_text)
 
         @event.listens_for(engine, "connect")
         def configure(connection: Any, _: Any) -> None:
             connection.isolation_level = None  # transactions begin where we say, below
+            connection.text_factory = text_value
             cursor = connection.cursor()
             wait_s = self.wait.writer_s if writes else self.wait.reader_s
             cursor.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")

@@ -6,11 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, Row, delete, func, select
 
 from tuner.db import revisions, schema
 from tuner.db.database import Database
 from tuner.db.settings import SETTINGS
+from tuner.db.unreadable import UnreadableRows, printable
+from tuner.records.strict import JsonObject
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,14 @@ def info(connection: Connection, database: Database) -> Info:
     )
 
 
-def prune(connection: Connection, before: str, *, dry_run: bool) -> Pruned:
+def prune(connection: Connection, before: str, unreadable: UnreadableRows, *, dry_run: bool) -> Pruned:
     """Remove trials and rounds of runs whose last activity is older than `before` and that no answer rests on.
 
     An answer that serves rests on its run, and on the earlier runs that its run took trials over from. Runs and answers
-    stay.
+    stay, and so does everything of a run that cannot be read.
     """
     trials, rounds = Counter[int](), Counter[int]()
-    idle = _idle(connection, before)
+    idle = _idle(connection, before, unreadable)
     for start in range(0, len(idle), SETTINGS.prune_batch):
         some = idle[start : start + SETTINGS.prune_batch]
         for table, counted in ((schema.TrialRow, trials), (schema.RoundRow, rounds)):
@@ -91,21 +93,23 @@ def _devices(connection: Connection) -> dict[str, Counts]:
     by_run = counted(runs)
     by_trial = counted(runs.join(schema.TrialRow, schema.TrialRow.run_id == schema.RunRow.id))
     by_answer = counted(runs.join(schema.AnswerRow, schema.AnswerRow.run_id == schema.RunRow.id))
-    return {slug: Counts(by_run[slug], by_trial.get(slug, 0), by_answer.get(slug, 0)) for slug in sorted(by_run)}
+    slugs = sorted(by_run, key=str)
+    return {printable(str(slug)): Counts(by_run[slug], by_trial.get(slug, 0), by_answer.get(slug, 0)) for slug in slugs}
 
 
 def _numbers(counts: Counts) -> tuple[int, int, int]:
     return counts.runs, counts.trials, counts.answers
 
 
-def _idle(connection: Connection, before: str) -> list[int]:
+def _idle(connection: Connection, before: str, unreadable: UnreadableRows) -> list[int]:
     """Return the runs that no answer rests on and that had no activity since."""
     last_trial = (
         select(func.max(schema.TrialRow.ended_at)).where(schema.TrialRow.run_id == schema.RunRow.id).scalar_subquery()
     )
     last_active = func.coalesce(schema.RunRow.ended_at, last_trial, schema.RunRow.started_at)
     query = select(schema.RunRow, schema.KernelRow.source, last_active.label("last_active"))
-    runs = connection.execute(query.join(schema.KernelRow, schema.RunRow.kernel_id == schema.KernelRow.id)).all()
+    rows = connection.execute(query.join(schema.KernelRow, schema.RunRow.kernel_id == schema.KernelRow.id))
+    runs = unreadable.read("runs", rows, _with_settings)
     serving = _serving(connection)
     built_on: dict[tuple[Any, ...], int] = {}
     """For each key, the newest run that serves and took over trials of earlier runs."""
@@ -119,6 +123,13 @@ def _idle(connection: Connection, before: str) -> list[int]:
     ]
 
 
+def _with_settings(row: Row[Any]) -> Row[Any]:
+    """Return the row of a run. Raises UsageError if the fields that are read here cannot be."""
+    given = JsonObject(dict(row._mapping), "a run")
+    given.mapping("settings"), given.text("last_active")
+    return row
+
+
 def _key(run: Any) -> tuple[Any, ...]:
     """Return the key of a run. Runs of one key take over each other's trials."""
     return run.source, run.problem_id, run.device_id, run.environment_id, run.policy, run.recorded
@@ -129,6 +140,7 @@ def _serving(connection: Connection) -> set[int]:
     answer = schema.AnswerRow
     columns = (answer.id, answer.run_id, answer.about_id)
     key = (answer.problem, answer.device, answer.source, answer.policy, answer.triton, schema.RunRow.recorded)
+    key = (*key, schema.RunRow.definition)
     query = select(*columns, *key).join(schema.RunRow, answer.run_id == schema.RunRow.id)
     rows = connection.execute(query.order_by(answer.id)).all()
     newest: dict[tuple[Any, ...], Any] = {tuple(row[len(columns) :]): row for row in rows}

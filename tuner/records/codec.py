@@ -14,7 +14,7 @@ from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.records.answer import IMPORTED, KINDS, Answer, Evidence, Provenance, StoredAnswer, Tie, Transfer
 from tuner.records.device import Device, Environment
-from tuner.records.measurement import Interval
+from tuner.records.measurement import Interval, Measurement, Outcome
 from tuner.records.signatures import checked_config, imported_config
 from tuner.records.strict import LARGEST, JsonObject, whole_number
 
@@ -82,7 +82,7 @@ def answer_from_json(data: object, signatures: Mapping[str, Signature], devices:
     tuned_with = given.object("tuned_with")
     return StoredAnswer(
         id=given.whole("id"),
-        answer=_answer(given, signatures[op]),
+        answer=answer_of(given, signatures[op]),
         provenance=Provenance(
             device=devices[device],
             environment=Environment(**{each.name: tuned_with.text(each.name) for each in fields(Environment)}),
@@ -90,6 +90,7 @@ def answer_from_json(data: object, signatures: Mapping[str, Signature], devices:
             policy=tuned_with.text("policy"),
             recorded=given.optional("recorded", given.text),
             tuner=tuned_with.text("tuner"),
+            definition=tuned_with.text("definition") if "definition" in tuned_with.data else "",
         ),
         created_at=given.text("tuned_at"),
         run_id=given.whole("run"),
@@ -98,7 +99,12 @@ def answer_from_json(data: object, signatures: Mapping[str, Signature], devices:
     )
 
 
-def _answer(given: JsonObject, signature: Signature) -> Answer:
+def answer_of(given: JsonObject, signature: Signature) -> Answer:
+    """Return the answer of its fields' plain values, which may come from anywhere.
+
+    Raises:
+        UsageError: A field is missing, has another type, or does not fit the signature.
+    """
     kind = given.text("kind")
     if kind not in KINDS:
         raise UsageError(f"an answer is {', '.join(KINDS)}, not {kind[:40]!r}")
@@ -117,6 +123,36 @@ def _answer(given: JsonObject, signature: Signature) -> Answer:
 def _tie(data: object, signature: Signature) -> Tie:
     readers = {**_READERS, Config: lambda given, name: checked_config(signature, given.mapping(name))}
     return _record(Tie, JsonObject(data, "a tie"), readers)
+
+
+def measurement_of(given: JsonObject, signature: Signature) -> Measurement:
+    """Return the measurement of its fields' plain values, which may come from anywhere.
+
+    Raises:
+        UsageError: A field is missing or has another type, the config is not one of the signature, or it ran without
+            latencies that are finite and above 0.
+    """
+    readers = {
+        **_READERS,
+        str: JsonObject.any_text,
+        float | None: lambda given, name: given.optional(name, given.measured),
+        Config: lambda given, name: signature.config(given.mapping(name)),
+        Outcome: _outcome,
+        tuple[float, ...]: lambda given, name: tuple(given.numbers(name)),
+    }
+    found = _record(Measurement, given, readers)
+    if not found.ok and given.data.get("outcome") == Outcome.OK:
+        raise UsageError(f"a measurement that is ok has samples that are finite and above 0; {found.error}")
+    if found.ok and not found.samples:
+        raise UsageError("a measurement that is ok has samples, and here are none")
+    return found
+
+
+def _outcome(given: JsonObject, name: str) -> Outcome:
+    try:
+        return Outcome(given.text(name))
+    except ValueError:
+        raise UsageError(f"an outcome is {', '.join(Outcome)}, not {given.data[name][:40]!r}") from None
 
 
 Reader = Callable[[JsonObject, str], Any]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from typing import Any
 
 from tuner.kernels.spec import Config
@@ -45,9 +46,17 @@ class Outcome(StrEnum):
         return self not in (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
 
 
+def are_latencies(samples: Sequence[float]) -> bool:
+    """Return whether all samples are finite and above 0, as a time is."""
+    return not samples or (isfinite(sum(samples)) and min(samples) > 0)
+
+
 @dataclass(frozen=True)
 class Measurement:
-    """One measurement of one config."""
+    """One measurement of one config.
+
+    A latency is finite and above 0: with other samples the outcome is `error`, whatever was given.
+    """
 
     config: Config
     outcome: Outcome
@@ -67,6 +76,20 @@ class Measurement:
     max_error: float | None = None
     """Largest deviation from the reference over the reference's largest value."""
     tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.ok and not are_latencies(self.samples):
+            wrong = next(
+                (sample for sample in self.samples if not (isfinite(sample) and sample > 0)), sum(self.samples)
+            )
+            failed = {
+                "outcome": Outcome.ERROR,
+                "samples": (),
+                "stage": "time",
+                "error": f"ValueError: a latency is finite and above 0, not {wrong:g} us",
+            }
+            for name, value in failed.items():
+                object.__setattr__(self, name, value)
 
     @property
     def ok(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from tuner.errors import UsageError
 from tuner.records.measurement import Interval
@@ -50,13 +50,20 @@ class JsonObject:
 
     def text(self, name: str) -> str:
         value = self._value(name)
-        if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
+        if not is_text(value) or len(value) > _LONGEST_TEXT:
+            raise self._refusal(name, "a text")
+        return value
+
+    def any_text(self, name: str) -> str:
+        """Return a text of any length."""
+        value = self._value(name)
+        if not is_text(value):
             raise self._refusal(name, "a text")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
         values = self.items(name)
-        if not all(isinstance(value, str) and len(value) <= _LONGEST_TEXT for value in values):
+        if not all(is_text(value) and len(value) <= _LONGEST_TEXT for value in values):
             raise self._refusal(name, "a list of texts")
         return tuple(values)
 
@@ -72,6 +79,17 @@ class JsonObject:
 
     def number(self, name: str) -> float:
         return self._number(name, self._value(name))
+
+    def numbers(self, name: str) -> list[float]:
+        """Return a list of numbers."""
+        return [self._number(name, value) for value in self.items(name)]
+
+    def measured(self, name: str) -> float:
+        """Return a number of at least 0, which may be infinite."""
+        value = self._value(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise self._refusal(name, "a number of at least 0")
+        return value
 
     def positive(self, name: str) -> float:
         """Return a number above 0."""
@@ -104,6 +122,16 @@ class JsonObject:
 
     def _refusal(self, name: str, kind: str) -> UsageError:
         return UsageError(f"{self._title} has {kind} as {name}, not {str(self.data[name])[:40]!r}")
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Return whether a value is a text that can be written as UTF-8."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 def whole_number(value: object, name: str) -> int:
