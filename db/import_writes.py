@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Row, insert, select
 
 from tuner.db import schema
 from tuner.db.import_rules import ExistingAnswer, ImportedAnswer, ImportOutcome, outcome_of
 from tuner.db.rows import answer_values, timed, utc_now
+from tuner.db.unreadable import UnreadableRows
 from tuner.db.writes import kernel_id, run_values
 from tuner.kernels.spec import Problem
+from tuner.records.strict import JsonObject
 
 
-def write_imported(connection: Connection, imported: Sequence[ImportedAnswer], *, replace: bool) -> list[ImportOutcome]:
+def write_imported(
+    connection: Connection, imported: Sequence[ImportedAnswer], unreadable: UnreadableRows, *, replace: bool
+) -> list[ImportOutcome]:
     """Write those of the answers that `outcome_of` lets pass, and return the outcome of each."""
-    existing, outcomes, passed = _existing(connection, imported), list[ImportOutcome](), list[ImportedAnswer]()
+    existing = _existing(connection, imported, unreadable)
+    outcomes, passed = list[ImportOutcome](), list[ImportedAnswer]()
     for one in imported:
         of_its_key = existing[_key_of(one)]
         outcomes.append(outcome_of(one, of_its_key, replace=replace))
@@ -73,15 +79,25 @@ def _key_of(imported: ImportedAnswer) -> _Key:
     return imported.answer.problem.text, device, provenance.source, provenance.policy, triton, provenance.recorded
 
 
-def _existing(connection: Connection, imported: Sequence[ImportedAnswer]) -> defaultdict[_Key, list[ExistingAnswer]]:
+def _existing(
+    connection: Connection, imported: Sequence[ImportedAnswer], unreadable: UnreadableRows
+) -> defaultdict[_Key, list[ExistingAnswer]]:
     """Return the stored answers of the problems that are imported, by key, oldest first."""
     answer, run = schema.AnswerRow, schema.RunRow
-    query = select(answer, run.recorded, run.settings).join(run, answer.run_id == run.id)
+    query = select(answer, run.recorded, run.definition, run.settings).join(run, answer.run_id == run.id)
     of_these = answer.problem.in_({one.answer.problem.text for one in imported})
     existing = defaultdict[_Key, list[ExistingAnswer]](list)
-    for row in connection.execute(query.where(of_these).order_by(answer.id)):
-        key = (row.problem, row.device, row.source, row.policy, row.triton, row.recorded)
-        existing[key].append(
-            ExistingAnswer(row.kind, row.config, timed(row.latency_us), row.created_at, "imported" in row.settings)
-        )
+    rows = connection.execute(query.where(of_these).order_by(answer.id))
+    for key, one in unreadable.read("answers", rows, _existing_answer):
+        existing[key].append(one)
     return existing
+
+
+def _existing_answer(row: Row[Any]) -> tuple[_Key, ExistingAnswer]:
+    given = JsonObject(dict(row._mapping), "an answer")
+    key = (row.problem, row.device, row.source, row.policy, row.triton, row.recorded)
+    latency_us = None if timed(row.latency_us) is None else given.positive("latency_us")
+    config, imported = given.mapping("config"), "imported" in given.mapping("settings")
+    return key, ExistingAnswer(
+        given.text("kind"), config, latency_us, given.text("created_at"), imported, row.definition
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -14,21 +14,24 @@ from typing import Any
 from sqlalchemy import Row
 
 from tuner.db.settings import SETTINGS
-from tuner.kernels.spec import Config, Signature
+from tuner.errors import UsageError
+from tuner.kernels.spec import Signature
 from tuner.records import (
     Answer,
+    CardState,
+    Comparison,
     Device,
     Environment,
-    Evidence,
-    Interval,
     Measurement,
-    Outcome,
     Provenance,
+    RooflineLimits,
     StoredAnswer,
     StoredRun,
-    Tie,
+    Transfer,
 )
-from tuner.records.codec import plain, types_of
+from tuner.records.codec import answer_of, device_from_json, measurement_of, plain, transfer_from_json
+from tuner.records.signatures import signature_from_json
+from tuner.records.strict import JsonObject, whole_number
 
 
 def answer_values(run_id: int, answer: Answer, provenance: Provenance, created_at: str) -> dict[str, Any]:
@@ -56,17 +59,92 @@ def trial_values(measurement: Measurement) -> dict[str, Any]:
 
 
 def measurement_from(signature: Signature, row: Row[Any]) -> Measurement:
-    """Return the measurement of a row of `trials`."""
+    """Return the measurement of a row of `trials`.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
     values = {each.name: getattr(row, each.name) for each in fields(Measurement)}
-    typed = {"config": signature.config(row.config), "outcome": Outcome(row.outcome), "samples": tuple(row.samples)}
-    return Measurement(**values | typed)
+    return measurement_of(JsonObject(values, "a trial"), signature)
 
 
-def settled(signature: Signature, rows: Iterable[Row[Any]]) -> list[Measurement]:
-    """Return the newest measurement of each config that need not be tried again; `rows` are trials, oldest first."""
+def round_from(row: Row[Any]) -> tuple[dict[str, float], CardState | None]:
+    """Return latency by contender and card state of a row of `rounds`.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
+    given = JsonObject(dict(row._mapping), "a round")
+    given.whole("number")
+    latencies = given.object("latencies")
+    for contender in latencies.data:
+        latencies.measured(contender)
+    state = given.optional("state", given.mapping)
+    return latencies.data, None if state is None else CardState.from_json(state)
+
+
+def comparison_of(rounds: Sequence[tuple[Mapping[str, float], CardState | None]]) -> Comparison | None:
+    """Return the comparison of these rounds, or None if there are none. Those of other contenders are left out."""
+    if not rounds:
+        return None
+    contenders, states = tuple(rounds[0][0]), tuple(state for _, state in rounds if state is not None)
+    same = [latencies for latencies, _ in rounds if latencies.keys() == {*contenders}]
+    return Comparison(contenders, tuple(tuple(map(latencies.get, contenders)) for latencies in same), states)
+
+
+def kernel_from(row: Row[Any]) -> tuple[str, Signature]:
+    """Return op and signature of a row of `kernels`.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
+    signature = signature_from_json(row.signature)
+    if row.op != signature.op:
+        raise UsageError(f"its op is {str(row.op)[:80]!r}, and its signature is that of {signature.op}")
+    return signature.op, signature
+
+
+def device_from(row: Row[Any]) -> Device:
+    """Return the device of a row of `devices`. Raises UsageError if it cannot be read."""
+    return device_from_json(row.facts)
+
+
+def roofline_limits_from(row: Row[Any]) -> RooflineLimits | None:
+    """Return the roofline limits of a row of `devices`, or None if they were not measured.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
+    if row.roofline_limits is None:
+        return None
+    given = JsonObject(row.roofline_limits, "roofline limits")
+    tables = {name: given.object(name) for name in ("tflops", "launch_us")}
+    rates = {name: {key: table.positive(key) for key in table.data} for name, table in tables.items()}
+    return RooflineLimits(given.positive("copy_gb_per_s"), rates["tflops"], rates["launch_us"])
+
+
+def transfer_from(row: Row[Any]) -> tuple[tuple[str, str], Transfer]:
+    """Return op and device, and the transfer, of a row of `queries.select_transfers`.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
+    slowdown = None if row.slowdown == inf else row.slowdown
+    transfer = transfer_from_json([row.id, row.from_answer_id, row.to_answer, row.distance, slowdown])
+    if row.slowdown is None:
+        raise UsageError("a transfer has a slowdown, and here it is missing")
+    return (row.op, row.device), transfer
+
+
+def settled(measured: Iterable[tuple[str, Measurement]]) -> list[Measurement]:
+    """Return the newest measurement of each config that need not be tried again.
+
+    Args:
+        measured: Text of the config and measurement of each trial, oldest first.
+    """
     tried: dict[str, list[Measurement]] = {}
-    for row in rows:
-        tried.setdefault(row.config_text, []).append(measurement_from(signature, row))
+    for text, measurement in measured:
+        tried.setdefault(text, []).append(measurement)
     known = []
     for tries in tried.values():
         permanent = [measurement for measurement in tries if measurement.outcome.permanent]
@@ -75,74 +153,92 @@ def settled(signature: Signature, rows: Iterable[Row[Any]]) -> list[Measurement]
     return known
 
 
-def answer_from(row: Row[Any], signature: Signature) -> StoredAnswer:
-    """Return the answer of a row of `queries.select_answers`."""
-    values = {name: _restored(getattr(row, name), null, read, signature) for name, null, read in _answer_columns()}
+def answer_from(row: Row[Any], signature: Signature, device: Device) -> StoredAnswer:
+    """Return the answer of a row of `queries.select_answers`.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
+    nulls = _answer_nulls()
+    values = {name: None if (value := getattr(row, name)) == null else value for name, null in nulls.items()}
+    given = JsonObject({**row._mapping, **values, "problem": row.parameters}, "an answer")
+    settings, answer = given.mapping("settings"), answer_of(given, signature)
+    for name, said, is_so in (("problem", row.problem, answer.problem.text), ("device", row.device, device.id)):
+        if said != is_so:
+            raise UsageError(f"an answer's {name} is that of its run, {is_so!r}, not {str(said)[:80]!r}")
     return StoredAnswer(
         id=row.id,
-        answer=Answer(problem=signature.problem(row.parameters), **values),
-        provenance=provenance_from(row),
-        created_at=row.created_at,
-        run_id=row.run_id,
-        trials=row.trials + row.settings.get("known", 0),
-        settings=row.settings,
+        answer=answer,
+        provenance=provenance_from(given, device),
+        created_at=given.text("created_at"),
+        run_id=given.whole("run_id"),
+        trials=given.whole("trials") + _known(settings),
+        settings=_finite("settings", settings),
     )
-
-
-_Reader = Callable[[Any, Signature], Any]
-_READERS: Mapping[Any, _Reader] = {
-    Config: lambda value, signature: signature.config(value),
-    Interval | None: lambda value, _: tuple(value),
-    tuple[str, ...]: lambda value, _: tuple(value),
-    tuple[Tie, ...]: lambda value, signature: tuple(
-        Tie(signature.config(tie["config"]), tie["slowdown"], tuple(tie["interval"])) for tie in value
-    ),
-    Evidence: lambda value, _: Evidence(**value | {"inputs": tuple(value.get("inputs", ()))}),
-}
-"""Conversions of what a column holds, by the type of the field; other types are as they are stored."""
 
 
 @cache
-def _answer_columns() -> list[tuple[str, Any, _Reader | None]]:
-    """Return the name of each field with a column of its own, the value that stands for None, and the conversion."""
-    types, named = types_of(Answer), (each for each in fields(Answer) if each.name != "problem")
-    return [(each.name, plain(each.metadata["null"]), _READERS.get(types[each.name])) for each in named]
+def _answer_nulls() -> Mapping[str, Any]:
+    """Return the fields of an answer with a column of their own, and what stands for None in each."""
+    return {each.name: plain(each.metadata["null"]) for each in fields(Answer) if each.name != "problem"}
 
 
-def _restored(value: Any, null: Any, read: _Reader | None, signature: Signature) -> Any:
-    if value is None or value == null:
-        return None
-    return value if read is None else read(value, signature)
+def _known(settings: Mapping[str, Any]) -> int:
+    return whole_number(settings.get("known", 0), "known")
 
 
-def run_from(row: Row[Any]) -> StoredRun:
-    """Return the run of a row of `queries.select_runs`."""
-    signature = Signature.from_json(row.signature)
+def _finite(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON object; raise UsageError if one of its numbers is infinite, which no document can hold."""
+    try:
+        _FINITE(value)
+    except ValueError:
+        raise UsageError(f"{name} has finite numbers, not {str(value)[:80]}") from None
+    return value
+
+
+_FINITE = json.JSONEncoder(allow_nan=False).encode
+
+
+def run_from(row: Row[Any], signature: Signature, device: Device) -> StoredRun:
+    """Return the run of a row of `queries.select_runs`.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
+    given = JsonObject(dict(row._mapping), "a run")
+    settings = given.mapping("settings")
+    _known(settings)
+    seconds = JsonObject(given.optional("seconds", given.mapping) or {}, "seconds")
     return StoredRun(
         id=row.id,
         signature=signature,
-        problem=signature.problem(row.parameters),
-        provenance=provenance_from(row),
-        settings=row.settings,
-        status=row.status,
-        stopped=row.stopped,
-        seconds=row.seconds or {},
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        trials=row.trials,
-        answer_us=timed(row.answer_us),
+        problem=signature.problem(given.mapping("parameters")),
+        provenance=provenance_from(given, device),
+        settings=settings,
+        status=given.text("status"),
+        stopped=given.optional("stopped", given.text),
+        seconds={name: seconds.number(name) for name in seconds.data},
+        started_at=given.text("started_at"),
+        ended_at=given.optional("ended_at", given.text),
+        trials=given.whole("trials"),
+        answer_us=None if timed(row.answer_us) is None else given.positive("answer_us"),
     )
 
 
-def provenance_from(row: Row[Any]) -> Provenance:
-    """Return the provenance of a row of answers or runs."""
+def provenance_from(given: JsonObject, device: Device) -> Provenance:
+    """Return the provenance of a row of answers or runs.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
     return Provenance(
-        device=Device.from_json(row.facts),
-        environment=Environment(row.triton, row.ptxas, row.torch, row.driver),
-        source=row.source,
-        policy=row.policy,
-        recorded=row.recorded,
-        tuner=row.tuner,
+        device=device,
+        environment=Environment(**{name: given.any_text(name) for name in ("triton", "ptxas", "torch", "driver")}),
+        source=given.any_text("source"),
+        policy=given.any_text("policy"),
+        recorded=given.optional("recorded", given.any_text),
+        tuner=given.any_text("tuner"),
+        definition=given.any_text("definition"),
     )
 
 

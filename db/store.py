@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select, true, update
+from sqlalchemy import Connection, Row, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tuner.db import requests, schema, upkeep
@@ -22,25 +22,31 @@ from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.import_writes import write_imported
 from tuner.db.location import database_at, default_database, is_named
 from tuner.db.opening import OpenDatabase, connect
-from tuner.db.queries import answers_of, select_answers, select_runs, select_transfers, select_trials
+from tuner.db.queries import answers_of, runs_of, select_answers, select_runs, select_transfers, select_trials
 from tuner.db.queue import Queue
 from tuner.db.revisions import HEAD
 from tuner.db.rows import (
     answer_values,
+    comparison_of,
+    device_from,
     fingerprint,
+    kernel_from,
     measurement_from,
-    run_from,
+    roofline_limits_from,
+    round_from,
     settled,
+    transfer_from,
     trial_values,
     utc_now,
     utc_text,
 )
 from tuner.db.settings import SETTINGS
+from tuner.db.unreadable import UnreadableRows, column_values, printable
 from tuner.db.writes import add_transfers, device_id, end_run, insert_row, run_values
+from tuner.errors import UnknownName
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import (
     Answer,
-    CardState,
     Comparison,
     Device,
     Measurement,
@@ -50,6 +56,7 @@ from tuner.records import (
     StoredRun,
     Transfer,
 )
+from tuner.records.strict import is_text
 
 __all__ = ["Store", "Tip", "database_at", "default_database", "is_named"]
 
@@ -88,6 +95,8 @@ class Store:
     def __init__(self, opened: OpenDatabase) -> None:
         self._opened, self._database, self._engine = opened, opened.database, opened.engine
         self._read, self._write = opened.read, opened.write
+        self.unreadable = UnreadableRows(str(opened.database))
+        """Rows that were left out of a result, since they cannot be read."""
 
     @staticmethod
     def open(database: Database | Path | str, *, create: bool = True) -> Store:
@@ -204,7 +213,7 @@ class Store:
         for start in range(0, len(imported), SETTINGS.import_batch):
             batch = imported[start : start + SETTINGS.import_batch]
             with self._write() as connection:
-                outcomes += write_imported(connection, batch, replace=replace)
+                outcomes += write_imported(connection, batch, self.unreadable, replace=replace)
         return outcomes
 
     def add_transfers(self, run_id: int, lost: Iterable[tuple[int, float, float]]) -> None:
@@ -224,7 +233,7 @@ class Store:
         """
         query = select_trials(problem, provenance).order_by(schema.TrialRow.id)
         with self._read() as connection:
-            return settled(signature, connection.execute(query))
+            return settled(self._trials(connection, query, signature))
 
     def tried_jointly(self, problem: Problem, provenance: Provenance) -> set[str]:
         """Return the texts of those configs of `known` that joint searches measured."""
@@ -234,19 +243,34 @@ class Store:
             return set(connection.scalars(query))
 
     def run(self, number: int) -> StoredRun | None:
-        """Return the run of that id, or None if there is none."""
+        """Return the run of that id, or None if there is none.
+
+        Raises:
+            UnknownName: It cannot be read.
+        """
         if not 0 < number <= _LARGEST_ID:
             return None
         with self._read() as connection:
-            row = connection.execute(select_runs(select(schema.RunRow.id).filter_by(id=number))).one_or_none()
-        return None if row is None else run_from(row)
+            if connection.scalar(select(schema.RunRow.id).filter_by(id=number)) is None:
+                return None
+            found = runs_of(connection, select_runs(select(schema.RunRow.id).filter_by(id=number)), self.unreadable)
+        if not found:
+            raise UnknownName(f"run {number} is in the database and cannot be read; the log names what is wrong")
+        return found[0]
 
     def runs(self, limit: int, before: int | None = None) -> list[StoredRun]:
         """Return up to `limit` runs, those with ids below `before` if it is given, newest first."""
-        newest = select(schema.RunRow.id).where(schema.RunRow.id < before if before is not None else true())
+        found = list[StoredRun]()
         with self._read() as connection:
-            rows = connection.execute(select_runs(newest.order_by(schema.RunRow.id.desc()).limit(limit)))
-            return [run_from(row) for row in rows]
+            while len(found) < limit:
+                newest = select(schema.RunRow.id).where(schema.RunRow.id < before if before is not None else true())
+                ids = connection.scalars(newest.order_by(schema.RunRow.id.desc()).limit(limit)).all()
+                if not ids:
+                    break
+                before = ids[-1]
+                of_these = select(schema.RunRow.id).where(schema.RunRow.id.between(before, ids[0]))
+                found += runs_of(connection, select_runs(of_these), self.unreadable)
+        return found[:limit]
 
     def known_to(self, run: StoredRun) -> list[Measurement]:
         """Return the measurements that a run knew in the end: those taken over from earlier runs, then its own."""
@@ -255,10 +279,10 @@ class Store:
             schema.TrialRow.run_id < run.id, schema.TrialRow.ended_at <= run.started_at
         )
         with self._read() as connection:
-            measured = [measurement_from(run.signature, row) for row in connection.execute(own)]
+            measured = [measurement for _, measurement in self._trials(connection, own, run.signature)]
             if not run.settings.get("known"):
                 return measured
-            taken_over = settled(run.signature, connection.execute(earlier.order_by(schema.TrialRow.id)))
+            taken_over = settled(self._trials(connection, earlier.order_by(schema.TrialRow.id), run.signature))
         own_configs = {measurement.config for measurement in measured}
         return [*(known for known in taken_over if known.config not in own_configs), *measured]
 
@@ -266,12 +290,7 @@ class Store:
         """Return the interleaved comparison of a run, or None if it had none."""
         query = select(schema.RoundRow).where(schema.RoundRow.run_id == run).order_by(schema.RoundRow.number)
         with self._read() as connection:
-            rows = connection.execute(query).all()
-        if not rows:
-            return None
-        contenders = tuple(rows[0].latencies)
-        states = tuple(CardState.from_json(row.state) for row in rows if row.state is not None)
-        return Comparison(contenders, tuple(tuple(row.latencies[name] for name in contenders) for row in rows), states)
+            return comparison_of(self.unreadable.read("rounds", connection.execute(query), round_from))
 
     def answers(self, *, op: str | None = None, device: str | None = None) -> list[StoredAnswer]:
         """Return all answers, oldest first, of one op and device if these are given."""
@@ -281,7 +300,7 @@ class Store:
         if device is not None:
             query = query.where(schema.AnswerRow.device == device)
         with self._read() as connection:
-            return answers_of(connection, query)
+            return answers_of(connection, query, self.unreadable)
 
     def transfers(
         self, *, op: str | None = None, device: str | None = None, after: int = 0, upto: int = _LARGEST_ID
@@ -294,15 +313,15 @@ class Store:
         """
         found: dict[tuple[str, str], list[Transfer]] = {}
         with self._read() as connection:
-            for row in connection.execute(select_transfers(after, upto, op, device)):
-                transfer = Transfer(row.id, row.from_answer_id, row.to_answer, row.distance, row.slowdown)
-                found.setdefault((row.op, row.device), []).append(transfer)
+            rows = connection.execute(select_transfers(after, upto, op, device))
+            for key, transfer in self.unreadable.read("transfers", rows, transfer_from):
+                found.setdefault(key, []).append(transfer)
         return found
 
     def answers_of(self, run: int) -> list[StoredAnswer]:
         """Return the answers of one run, oldest first."""
         with self._read() as connection:
-            return answers_of(connection, select_answers().where(schema.AnswerRow.run_id == run))
+            return answers_of(connection, select_answers().where(schema.AnswerRow.run_id == run), self.unreadable)
 
     def partial(self, signature: Signature, problem: Problem, provenance: Provenance) -> Measurement | None:
         """Return the fastest measurement of any run of this problem, interrupted ones included, or None."""
@@ -311,34 +330,37 @@ class Store:
 
     def signatures(self) -> dict[str, Signature]:
         """Return the newest signature of each op that has runs, by op."""
-        query = select(schema.KernelRow.signature).order_by(schema.KernelRow.created_at, schema.KernelRow.id)
+        kernel = schema.KernelRow
+        query = select(kernel.id, kernel.op, kernel.signature).order_by(kernel.created_at, kernel.id)
         with self._read() as connection:
-            found = [Signature.from_json(row.signature) for row in connection.execute(query)]
-        return {signature.op: signature for signature in found}
+            return dict(self.unreadable.read("kernels", connection.execute(query), kernel_from))
 
     def device(self, slug: str) -> Device | None:
         """Return the device of that id as it was described last, or None if only its name is known."""
-        query = select(schema.DeviceRow.facts).filter_by(slug=slug).order_by(schema.DeviceRow.id.desc())
+        query = select(schema.DeviceRow.id, schema.DeviceRow.facts).order_by(schema.DeviceRow.id.desc())
         with self._read() as connection:
-            described = [Device.from_json(facts) for facts in connection.scalars(query)]
+            described = self.unreadable.read("devices", connection.execute(query.filter_by(slug=slug)), device_from)
         return next((device for device in described if device.is_described), None)
 
     def devices(self) -> list[str]:
         """Return the ids of the devices that have answers, sorted."""
         with self._read() as connection:
-            return sorted(connection.scalars(select(schema.AnswerRow.device).distinct()))
+            return sorted(filter(is_text, connection.scalars(select(schema.AnswerRow.device).distinct())))
 
     def cards(self) -> list[Device]:
         """Return all known devices."""
         with self._read() as connection:
-            return [Device.from_json(facts) for facts in connection.scalars(select(schema.DeviceRow.facts))]
+            rows = connection.execute(select(schema.DeviceRow.id, schema.DeviceRow.facts))
+            return self.unreadable.read("devices", rows, device_from)
 
     def roofline_limits(self, device: Device) -> RooflineLimits | None:
         """Return the measured roofline limits of a card, or None if they were not measured."""
-        query = select(schema.DeviceRow.roofline_limits).filter_by(slug=device.id, fingerprint=fingerprint(device))
+        query = select(schema.DeviceRow.id, schema.DeviceRow.roofline_limits).filter_by(
+            slug=device.id, fingerprint=fingerprint(device)
+        )
         with self._read() as connection:
-            found = connection.scalar(query)
-        return None if found is None else RooflineLimits(**found)
+            found = self.unreadable.read("devices", connection.execute(query), roofline_limits_from)
+        return found[0] if found else None
 
     def keep_roofline_limits(self, device: Device, roofline_limits: RooflineLimits) -> None:
         """Write the roofline limits of a card, in place of those before."""
@@ -352,13 +374,13 @@ class Store:
         """Remove trials and rounds of old runs that no answer rests on; see `upkeep.prune`."""
         before = utc_text(datetime.now(UTC) - older_than)
         with self._read() if dry_run else self._write() as connection:
-            return upkeep.prune(connection, before, dry_run=dry_run)
+            return upkeep.prune(connection, before, self.unreadable, dry_run=dry_run)
 
     def tip(self) -> Tip:
         """Return the state of the store. Fast enough to be polled."""
         with self._read() as connection:
             return Tip(
-                str(connection.scalar(select(schema.StoreRow.uuid))),
+                printable(str(connection.scalar(select(schema.StoreRow.uuid)))),
                 connection.scalar(select(func.max(schema.AnswerRow.id))) or 0,
                 connection.scalar(select(func.max(schema.KernelRow.id))) or 0,
                 connection.scalar(select(func.max(schema.TransferRow.id))) or 0,
@@ -368,24 +390,37 @@ class Store:
         """Return the answers with ids above `after` and up to `upto`, oldest first."""
         query = select_answers().where(schema.AnswerRow.id > after, schema.AnswerRow.id <= upto)
         with self._read() as connection:
-            return answers_of(connection, query)
+            return answers_of(connection, query, self.unreadable)
 
     def rows(self, table: type[schema.Base], limit: int, after: int = 0) -> list[dict[str, Any]]:
         """Return rows of one table with ids above `after`, in order, as they are stored."""
-        id = table.id  # type: ignore[attr-defined]
+        id, found = table.id, list[dict[str, Any]]()  # type: ignore[attr-defined]
         with self._read() as connection:
-            found = connection.execute(select(table).where(id > after).order_by(id).limit(limit))
-            return [dict(row._mapping) for row in found]
+            while len(found) < limit:
+                rows = connection.execute(select(table).where(id > after).order_by(id).limit(limit)).all()
+                if not rows:
+                    break
+                after = rows[-1].id
+                found += self.unreadable.read(table.__tablename__, rows, lambda row: column_values(row, table))
+        return found[:limit]
 
     def requests(self, limit: int, after: int = 0) -> list[dict[str, Any]]:
         """Return the missed queries, most frequent first, after the one of that id."""
         with self._read() as connection:
-            return requests.page(connection, limit, after)
+            return requests.page(connection, limit, self.unreadable, after)
 
     def missed(self, problem: Problem) -> list[dict[str, Any]]:
         """Return the misses of one problem, by device."""
         with self._read() as connection:
-            return requests.of_problem(connection, problem)
+            return requests.of_problem(connection, problem, self.unreadable)
+
+    def _trials(self, connection: Connection, query: Any, signature: Signature) -> list[tuple[str, Measurement]]:
+        """Return text of the config and measurement of each trial that can be read."""
+
+        def read(row: Row[Any]) -> tuple[str, Measurement]:
+            return row.config_text, measurement_from(signature, row)
+
+        return self.unreadable.read("trials", connection.execute(query), read)
 
     def count_requests(self, missed: Mapping[tuple[str, str, str], int]) -> None:
         """Add to the counts of misses, by op, problem text and device; see `requests.add_counts`."""
