@@ -47,5 +47,8 @@ def torch_dtype(dtype: str) -> str:
 
 def shown(value: object) -> str:
     """Return a value from outside, quoted and cut, as an error message shows it."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or an int with more digits than Python writes
+        text = f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 3]}..."

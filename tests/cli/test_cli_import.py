@@ -22,7 +22,7 @@ from tuner.errors import UsageError
 
 MOE = "E=8,N=7168,device_name=NVIDIA_H100_80GB_HBM3.json"
 BLOCK = "E=8,N=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
-REASON = "BLOCK is an integer, a boolean or a short text, not '[1]'"
+REASON = "BLOCK is a power of two from 1 to 1,048,576, not [1]"
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_an_import_ends_with_counts(run: Any, configs: Path) -> None:
     code, printed = run(import_command, configs)
     assert code == 0
     assert printed.splitlines() == [
-        f"  {BLOCK}: {REASON}",
+        f"  {BLOCK}: {REASON} (M=128)",
         "  README.json: unknown format",
         "3 files, 1 of them not understood: 4 read, 3 stored, 1 skipped",
     ]
@@ -70,9 +70,9 @@ def test_an_import_ends_with_counts(run: Any, configs: Path) -> None:
         "replaced": 0,
         "skipped": 4,
         "reasons": [
-            {"file": BLOCK, "reason": REASON, "count": 1},
-            {"file": MOE, "reason": "already stored", "count": 2},
-            {"file": BLOCK, "reason": "already stored", "count": 1},
+            {"file": BLOCK, "reason": REASON, "count": 1, "at": ["M=128"]},
+            {"file": MOE, "reason": "already stored", "count": 2, "at": []},
+            {"file": BLOCK, "reason": "already stored", "count": 1, "at": []},
         ],
         "not_understood": [{"file": "README.json", "reason": "unknown format"}],
     }

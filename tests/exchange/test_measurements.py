@@ -103,11 +103,14 @@ def test_kernel_tuner_finds_the_optimum_in_a_written_cache(tmp_path: Path) -> No
     [
         ("", "x.json is neither a Kernel Tuner cache nor a T4 file: Expecting value in line 1"),
         ('{"a": 1}', "x.json is neither a Kernel Tuner cache nor a T4 file: it has no 'results'"),
-        ("[]", "x.json is neither a Kernel Tuner cache nor a T4 file: Extra data in line 1"),
+        ("[]", "x.json is neither a Kernel Tuner cache nor a T4 file: ValueError: it is a list, not an object"),
         ('{"results": [' * 100_000 + "}", "x.json is neither a Kernel Tuner cache nor a T4 file: RecursionError"),
         (json.dumps(CACHE | {"cache": {"a": 1}}), "x.json is neither a Kernel Tuner cache nor a T4 file: TypeError"),
-        (json.dumps({"tune_params_keys": [], "cache": {"a": {"time": 10**400}}}), "nor a T4 file: OverflowError"),
-        ('{"results": [{"configuration": [8]}]}', "x.json is neither a Kernel Tuner cache nor a T4 file: IndexError"),
+        (json.dumps({"tune_params_keys": [], "cache": {"a": {"time": 10**400}}}), "x.json has no config that ran"),
+        (
+            '{"results": [{"configuration": [8]}]}',
+            r"x.json: a config is an object with a value for each knob, not \[8\]",
+        ),
         ('{"results": []}', "x.json has no config that ran, so it has no best config to search for"),
     ],
 )

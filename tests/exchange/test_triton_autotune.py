@@ -65,7 +65,7 @@ def test_a_config_of_an_op_with_a_kernel_must_have_its_knobs(tmp_path: Path) -> 
     options = ImportOptions(op="softmax", device="nvidia-h200", problem={"M": None, "N": None})
     (one,), reasons = imported(tmp_path, known=softmax, options=options)
     assert one.answer.problem == softmax.problem({"M": 64, "N": 128, "dtype": "fp32"})
-    assert [reason.partition(" knobs")[0] for reason in reasons["s.autotune.json"]] == ["a softmax config has the"]
+    assert [reason.partition(" knobs")[0] for reason in reasons["b/s.autotune.json"]] == ["a softmax config has the"]
 
 
 KEY = [1, 2, "torch.float16"]

@@ -27,8 +27,6 @@ _OPS: dict[tuple[str, ...], str] = {
 }
 """Ops of both projects by the sizes in a file's name; M comes from the keys in the file."""
 _SUM_REDUCE = r"moe_sum_reduce_(?P<device>.+)_t[0-9]+_h[0-9]+_[a-z0-9]+"
-_LAUNCH_DEFAULTS = {"num_warps": 4, "num_stages": 3}
-"""Triton's own values, for configs that do not state them."""
 _KNOBS = {"BLOCK_M": "BLOCK_SIZE_M", "BLOCK_N": "BLOCK_SIZE_N", "BLOCK_K": "BLOCK_SIZE_K", "GROUP_M": "GROUP_SIZE_M"}
 """Names of the usual knobs in the kernels of both projects."""
 _SIZE = "[0-9]{1,10}"
@@ -117,7 +115,7 @@ def _sum_reduce(file: ImportFile, device: str) -> Iterator[ImportedConfig | Skip
     for key, table in file.document.items():
         found = re.fullmatch(f"({_SIZE})-({_SIZE})-([a-z0-9]+)", key)
         if found is None or not _is_dtype(found[3]) or not isinstance(table, dict):
-            yield Skipped(file.name, f"{UNKNOWN_FORMAT}: a key is TOPK-HIDDEN-DTYPE with a table, not {key[:40]!r}")
+            yield Skipped(file.shown, f"{UNKNOWN_FORMAT}: a key is TOPK-HIDDEN-DTYPE with a table, not {key[:40]!r}")
         else:
             sizes = {"topk": int(found[1]), "hidden": int(found[2])}
             yield from _configs(file, table, _Layer("moe_sum_reduce", sizes, device, dtype_name(found[3])))
@@ -130,17 +128,18 @@ def _configs(file: ImportFile, table: Mapping[str, Any], layer: _Layer) -> Itera
         if key == "triton_version":
             continue
         if not re.fullmatch(_SIZE, key) or not isinstance(config, dict):
-            yield Skipped(file.name, f"{UNKNOWN_FORMAT}: a key is an M with a config, not {key[:40]!r}")
+            yield Skipped(file.shown, f"{UNKNOWN_FORMAT}: a key is an M with a config, not {key[:40]!r}")
             continue
         yield ImportedConfig(
-            file=file.name,
+            file=file.shown,
             op=layer.op,
             dims={"M": int(key), **layer.sizes},
-            config={**config, **_LAUNCH_DEFAULTS, **config},  # the file's order first
+            config=config,
             device=layer.device,
             dtype=layer.dtype,
             attributes=layer.attributes,
             triton=triton,
+            at=f"M={key}",
         )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 
 from tuner.db.import_rules import ImportedAnswer
 from tuner.errors import UsageError
 from tuner.exchange.imported import LIMITS, ImportedConfig, ImportLimits, Skipped
+from tuner.exchange.knob_rules import fault_by_choices, fault_by_name, whole
 from tuner.kernels.spec import Attribute, Dim, Knob, Signature, Value
 from tuner.lookup.bundle import Bundle
 from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
-from tuner.records.signatures import is_name, is_value, lacks_choices, without_choices
+from tuner.records.signatures import is_name, lacks_choices, without_choices
 
 _ATTRIBUTE = r"[A-Za-z0-9_.,+-]{1,60}"
 _SUMMARY = "configs imported from files of other tools; no kernel of this op is here"
@@ -38,9 +40,10 @@ def to_answers(
     """
     skipped = list[Skipped]()
     by_op: dict[str, list[ImportedConfig]] = {}
-    for config in configs:
+    for stated in configs:
+        config = replace(stated, config={name: whole(value) for name, value in stated.config.items()})
         if fault := _fault(config, limits):
-            skipped.append(Skipped(config.file, fault))
+            skipped.append(Skipped(config.file, fault, config.at))
         else:
             by_op.setdefault(config.op, []).append(config)
     answers = dict[tuple[str, ...], ImportedAnswer]()
@@ -49,13 +52,13 @@ def to_answers(
         signatures = _signatures(op, several, known_signature(op))
         for config in several:
             try:
-                answer = _answer(config, signatures[frozenset(config.config)], known_device)
+                answer = _answer(config, signatures[frozenset(config.config)], known_device, limits)
             except UsageError as error:
-                skipped.append(Skipped(config.file, str(error)))
+                skipped.append(Skipped(config.file, str(error), config.at))
                 continue
             first = answers.setdefault(_key(answer), answer)
             if first is not answer:
-                skipped.append(_duplicate(first, answer))
+                skipped.append(replace(_duplicate(first, answer), at=config.at))
     return list(answers.values()), skipped
 
 
@@ -88,21 +91,9 @@ def _fault(config: ImportedConfig, limits: ImportLimits) -> str:
         return f"a device name has 1 to {limits.max_device_name} characters, not {config.device[:40]!r}"
     if not re.fullmatch(r"[\w.+-]{0,40}", config.triton):
         return f"a Triton version is up to 40 letters, digits or _.+-, not {config.triton[:40]!r}"
-    return _fault_of_knobs(config, limits)
-
-
-def _fault_of_knobs(config: ImportedConfig, limits: ImportLimits) -> str:
-    knobs = config.config
-    if len(knobs) > limits.max_knobs:
-        return f"a config has up to {limits.max_knobs} knobs, not {len(knobs)}"
-    for name, value in knobs.items():
-        if not is_value(value):
-            return f"{name} is an integer, a boolean or a short text, not {str(value)[:40]!r}"
-    for name, least, most in (("num_warps", 1, limits.max_num_warps), ("num_stages", 0, limits.max_num_stages)):
-        if type(knobs.get(name)) is not int or not least <= knobs[name] <= most:
-            stated = f"not {str(knobs[name])[:40]!r}" if name in knobs else "and this one has none"
-            return f"a Triton config has {name} from {least} to {most}, {stated}"
-    return ""
+    if not 1 <= len(config.config) <= limits.max_knobs:
+        return f"a config has 1 to {limits.max_knobs} knobs, not {len(config.config)}"
+    return fault_by_name(config.config, limits)
 
 
 def _signatures(op: str, configs: Sequence[ImportedConfig], known: Signature | None) -> dict[frozenset[str], Signature]:
@@ -131,13 +122,18 @@ def _attributes(configs: Sequence[ImportedConfig], known: Sequence[Attribute]) -
 
 
 def _answer(
-    config: ImportedConfig, signature: Signature, known_device: Callable[[str], Device | None]
+    config: ImportedConfig,
+    signature: Signature,
+    known_device: Callable[[str], Device | None],
+    limits: ImportLimits,
 ) -> ImportedAnswer:
     """Return the answer of a config.
 
     Raises:
         UsageError: The problem or the config does not fit the signature.
     """
+    if fault := fault_by_choices(signature, config.config, limits):
+        raise UsageError(fault)
     named = Device.called(config.device)
     answer = Answer(
         problem=signature.problem({**config.dims, "dtype": config.dtype, **config.attributes}),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tuner.db.import_rules import ImportOutcome
 from tuner.exchange.imported import Skipped
 
+_SHOWN = 5
+"""Places in a file that are listed for one reason."""
 _REPLACED = (ImportOutcome.REPLACED_IMPORTED, ImportOutcome.REPLACED_MEASURED)
 
 
@@ -42,14 +44,17 @@ class ImportReport:
             "stored": self.stored,
             "replaced": sum(self.outcomes[outcome] for outcome in _REPLACED),
             "skipped": len(self.skipped),
-            "reasons": [{"file": file, "reason": reason, "count": n} for file, reason, n in _counted(self.skipped)],
+            "reasons": [
+                {"file": file, "reason": reason, "count": len(places), "at": [*filter(None, places)]}
+                for file, reason, places in _by_reason(self.skipped)
+            ],
             "not_understood": [{"file": file.file, "reason": file.reason} for file in self.not_understood],
         }
 
     def reasons(self) -> Iterator[str]:
         """Yield a line for each file and reason of what was skipped."""
-        for file, reason, count in _counted(self.skipped):
-            yield f"{file}: {reason}{f' ({count:,} configs)' if count > 1 else ''}"
+        for file, reason, places in _by_reason(self.skipped):
+            yield f"{file}: {reason}{_where(places)}"
         for skipped in self.not_understood:
             yield f"{skipped.file}: {skipped.reason}"
 
@@ -63,6 +68,18 @@ class ImportReport:
         yield f"{self.files:,} file{'' if self.files == 1 else 's'}{not_understood}: {counts}"
 
 
-def _counted(skipped: Iterable[Skipped]) -> list[tuple[str, str, int]]:
-    """Return the number of skipped configs by file and reason, in the order of the files."""
-    return [(one.file, one.reason, count) for one, count in Counter(skipped).items()]
+def _by_reason(skipped: Iterable[Skipped]) -> list[tuple[str, str, list[str]]]:
+    """Return the places of the skipped configs by file and reason, in the order of the files."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for one in skipped:
+        places.setdefault((one.file, one.reason), []).append(one.at)
+    return [(file, reason, several) for (file, reason), several in places.items()]
+
+
+def _where(places: Sequence[str]) -> str:
+    """Return the number of configs in brackets, and where the first few are; empty for one without a place."""
+    known = list(filter(None, places))
+    first = ", ".join(known[:_SHOWN]) + (f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else "")
+    count = [] if len(places) == 1 else [f"{len(places):,} configs"]
+    text = ": ".join([*count, *filter(None, [first])])
+    return f" ({text})" if text else ""

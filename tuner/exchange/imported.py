@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuner.errors import UsageError
+from tuner.kernels.dtypes import shown
 from tuner.kernels.spec import Config, Value
+from tuner.kernels.values import canonical_text, is_value
 
 UNKNOWN_FORMAT = "unknown format"
 """First words of the reason if a file does not follow any format that is read."""
@@ -23,10 +27,12 @@ class ImportLimits:
     """Knobs of one config."""
     max_device_name: int = 100
     """Characters of a device's name."""
-    max_num_warps: int = 64
-    """Warps of one program; the least is 1."""
+    max_num_warps: int = 32
+    """Warps of one program; the least is 1. A program has at most 1,024 threads."""
     max_num_stages: int = 64
     """Pipeline stages of one program; the least is 0."""
+    max_size: int = 2**20
+    """Elements of a block along one dim: Triton's limit on the elements of a tensor."""
 
 
 LIMITS = ImportLimits()
@@ -39,10 +45,12 @@ class ImportFile:
     path: Path
     document: Any
     """The parsed JSON."""
+    shown: str = ""
+    """Name in messages and with the answers: the end of the path in which it differs from the other files."""
 
     @property
     def name(self) -> str:
-        """File name without its folder, as messages and answers show it."""
+        """File name without its folder."""
         return self.path.name
 
 
@@ -60,7 +68,10 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class ImportedConfig:
-    """One config as a file states it, unchecked: the best of a problem on a card."""
+    """One config as a file states it, unchecked: the best of a problem on a card.
+
+    It has the knobs that the file states and no others: what it leaves out, such as `num_stages`, is Triton's default.
+    """
 
     file: str
     op: str
@@ -75,6 +86,8 @@ class ImportedConfig:
     policy: str = "unknown"
     """Name of the method it was timed by."""
     latency_us: float | None = None
+    at: str = ""
+    """Place in the file, such as the key of a table."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +96,25 @@ class Skipped:
 
     file: str
     reason: str
+    at: str = ""
+    """Place in the file; empty: the file has one config, or no part of it is meant."""
 
 
-def unchecked_config(values: Mapping[str, Any]) -> Config:
-    """Return the config of a file whose knobs no signature describes. Its text names all of them, sorted."""
-    return Config(values, " ".join(f"{name}={values[name]}" for name in sorted(values)))
+def unchecked_config(values: object) -> Config:
+    """Return the config of a file whose knobs no signature describes. Its text names all of them, sorted.
+
+    Raises:
+        UsageError: It is not an object, or a value in it is a list, an object or not finite.
+    """
+    if not isinstance(values, dict):
+        raise UsageError(f"a config is an object with a value for each knob, not {shown(values)}")
+    for name, value in values.items():
+        if not is_value(value):
+            raise UsageError(f"{str(name)[:40]} is a number, a boolean or a text, not {shown(value)}")
+    return Config(values, canonical_text(values))
+
+
+def sizes_and_attributes(values: Mapping[str, str]) -> tuple[dict[str, int], dict[str, Value]]:
+    """Return the values of a problem that are sizes, and the others without the dtype."""
+    sizes = {name: int(value) for name, value in values.items() if re.fullmatch("[0-9]{1,10}", value)}
+    return sizes, {name: value for name, value in values.items() if name != "dtype" and name not in sizes}

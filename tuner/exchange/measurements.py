@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tuner.errors import UsageError, reason
-from tuner.exchange import kernel_tuner, t4
+from tuner.exchange import json_text, kernel_tuner, t4
 from tuner.records import Measurement, files
 from tuner.records.strict import MALFORMED
 
@@ -18,14 +17,18 @@ def load(path: Path, max_bytes: int = MAX_BYTES) -> tuple[Measurement, ...]:
     """Return the measurement of every config of a file, in the file's unit and order.
 
     Raises:
-        UsageError: The file cannot be read, has neither format, or no config of it ran.
+        UsageError: The file cannot be read, has neither format, was not tuned for time, or no config of it ran.
     """
     try:
-        document = json.loads(kernel_tuner.completed(files.read(path, max_bytes).decode()))
+        document = json_text.parsed(files.read(path, max_bytes))
+        if not isinstance(document, dict):
+            raise ValueError(f"it is a {type(document).__name__}, not an object")
         read = kernel_tuner.read_cache if kernel_tuner.is_cache(document) else t4.read_results
         measurements = read(document)
     except (files.TooLarge, files.Damaged) as error:
         raise UsageError(f"{path.name} cannot be read: {error}") from error
+    except UsageError as error:
+        raise UsageError(f"{path.name}: {error}") from error
     except (OSError, *MALFORMED) as error:
         raise UsageError(f"{path.name} is neither a Kernel Tuner cache nor a T4 file: {reason(error)}") from error
     if not any(measurement.ok for measurement in measurements):

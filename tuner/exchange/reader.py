@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import UsageError, reason
-from tuner.exchange import config_tables, t4, triton_autotune
+from tuner.exchange import config_tables, json_text, kernel_tuner, t4, triton_autotune
 from tuner.exchange.imported import (
     LIMITS,
     UNKNOWN_FORMAT,
@@ -33,7 +34,7 @@ class ReadFiles:
     """Number of files."""
     configs: tuple[ImportedConfig, ...]
     bundles: tuple[tuple[str, Bundle], ...]
-    """Each with the name of its file."""
+    """Each with the shown name of its file."""
     skipped: tuple[Skipped, ...]
     """Parts of files in a known format."""
     not_understood: tuple[Skipped, ...]
@@ -49,38 +50,60 @@ class ReadFiles:
 def read(paths: Sequence[Path], options: ImportOptions, limits: ImportLimits = LIMITS) -> ReadFiles:
     """Return the content of files, and of the JSON files in folders.
 
+    Files of one name are shown with as many of their folders as tell them apart.
+
     Raises:
         UsageError: A path does not exist.
     """
     configs, skipped, not_understood = list[ImportedConfig](), list[Skipped](), list[Skipped]()
     bundles = list[tuple[str, Bundle]]()
-    found = list(_found(paths))
-    for path in found:
+    names = _shown_names(dict.fromkeys(_found(paths)))
+    for path, name in names.items():
         try:
             if _is_bundle(path):
                 held = bundle.read(path)
-                bundles.append((path.name, held))
-                skipped += [Skipped(path.name, why) for why in held.skipped]
+                bundles.append((name, held))
+                skipped += [Skipped(name, why) for why in held.skipped]
                 continue
-            content = list(_configs(ImportFile(path, _document(path, limits.max_bytes)), options))
+            content = list(_configs(ImportFile(path, _document(path, limits.max_bytes), name), options))
         except UsageError as error:
-            not_understood.append(Skipped(path.name, str(error)))
+            not_understood.append(Skipped(name, str(error)))
             continue
         configs += [one for one in content if isinstance(one, ImportedConfig)]
         skipped += [one for one in content if isinstance(one, Skipped)]
-    return ReadFiles(len(found), tuple(configs), tuple(bundles), tuple(skipped), tuple(not_understood))
+    return ReadFiles(len(names), tuple(configs), tuple(bundles), tuple(skipped), tuple(not_understood))
 
 
 def _found(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files of an import; in a folder vLLM's spelling `[128,128]` first, since the first config counts."""
+    """Yield the files of an import; in a folder vLLM's spelling `[128,128]` first, since the first config counts.
+
+    What a folder has under the name of a JSON file is yielded if it is not a folder, so that a FIFO is reported.
+    """
     for path in paths:
+        try:
+            path.stat()
+        except FileNotFoundError as error:
+            raise UsageError(f"there is no file or folder {path}") from error
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {reason(error)}") from error
         if path.is_dir():
-            inside = (file for file in path.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file())
+            inside = (file for file in path.rglob("*") if file.name.endswith(_SUFFIXES) and not file.is_dir())
             yield from sorted(inside, key=lambda file: (", " in file.name, str(file)))
-        elif path.exists():
-            yield path
         else:
-            raise UsageError(f"there is no file or folder {path}")
+            yield path
+
+
+def _shown_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return the shortest end of each path that no other one has: the file's name, with folders if need be."""
+    whole = {path: Path(os.path.abspath(path)).parts for path in paths}
+    names, left, length = dict.fromkeys(whole, ""), list(whole), 0
+    while left:
+        length += 1
+        ends = {path: whole[path][-length:] for path in left}
+        count = Counter(ends.values())
+        names |= {path: str(Path(*end)) for path, end in ends.items() if count[end] == 1 or length >= len(whole[path])}
+        left = [path for path in left if not names[path]]
+    return names
 
 
 def _configs(file: ImportFile, options: ImportOptions) -> Iterator[ImportedConfig | Skipped]:
@@ -93,10 +116,12 @@ def _configs(file: ImportFile, options: ImportOptions) -> Iterator[ImportedConfi
     if table is not None:
         yield from table
         return
-    config = triton_autotune.imported_config(file, options) or t4.imported_config(file, options)
-    if config is None:
-        raise UsageError(UNKNOWN_FORMAT)
-    yield config
+    for format in (triton_autotune, kernel_tuner, t4):
+        config = format.imported_config(file, options)
+        if config is not None:
+            yield config
+            return
+    raise UsageError(UNKNOWN_FORMAT)
 
 
 def _is_bundle(path: Path) -> bool:
@@ -108,7 +133,7 @@ def _is_bundle(path: Path) -> bool:
 
 def _document(path: Path, max_bytes: int) -> object:
     try:
-        return json.loads(files.read(path, max_bytes))
+        return json_text.parsed(files.read(path, max_bytes))
     except (OSError, files.TooLarge, files.Damaged) as error:
         raise _unreadable(error) from error
     except (ValueError, RecursionError) as error:

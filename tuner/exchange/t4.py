@@ -6,13 +6,21 @@ stage a config failed in, stands under the key `tuner` of a result.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
 from tuner.errors import UsageError, reason
-from tuner.exchange.imported import UNKNOWN_FORMAT, ImportedConfig, ImportFile, ImportOptions, unchecked_config
+from tuner.exchange.imported import (
+    UNKNOWN_FORMAT,
+    ImportedConfig,
+    ImportFile,
+    ImportOptions,
+    sizes_and_attributes,
+    unchecked_config,
+)
+from tuner.exchange.timings import TIME, check_objectives, fastest, measured
+from tuner.kernels.dtypes import shown
 from tuner.kernels.spec import Signature
 from tuner.records import Measurement, Outcome
 from tuner.records.strict import MALFORMED
@@ -37,7 +45,8 @@ def imported_config(file: ImportFile, options: ImportOptions) -> ImportedConfig 
     """Return the fastest config of a T4 file, or None if the file is not T4.
 
     Raises:
-        UsageError: The times are not in milliseconds, no config ran, or the options do not state the problem.
+        UsageError: The times are not in milliseconds, it was not tuned for time, no config ran, or the options do not
+            state the problem.
     """
     document = file.document
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
@@ -48,15 +57,15 @@ def imported_config(file: ImportFile, options: ImportOptions) -> ImportedConfig 
     if options.op is None or options.device is None or len(values) < 2 or "dtype" not in values:
         raise UsageError("T4 names no kernel, problem or card; give --op, --device, --problem M=SIZE,dtype=DTYPE")
     config, milliseconds = _fastest(document)
-    sizes = {name: int(value) for name, value in values.items() if re.fullmatch("[0-9]{1,10}", value)}
+    sizes, attributes = sizes_and_attributes(values)
     return ImportedConfig(
-        file=file.name,
+        file=file.shown,
         op=options.op,
         dims=sizes,
         config=config,
         device=options.device,
         dtype=values["dtype"],
-        attributes={name: value for name, value in values.items() if name != "dtype" and name not in sizes},
+        attributes=attributes,
         triton=options.triton,
         policy=_POLICY,
         latency_us=1000 * milliseconds,
@@ -67,6 +76,7 @@ def read_results(document: Mapping[str, Any]) -> tuple[Measurement, ...]:
     """Return the measurements of a T4 document of any tool, in the document's unit and order.
 
     Raises:
+        UsageError: A config was tuned for another objective than time.
         MALFORMED: The document is not T4.
     """
     return tuple(map(_measurement, document["results"]))
@@ -106,10 +116,10 @@ def to_result(measurement: Measurement) -> dict[str, Any]:
         "tolerance": measurement.tolerance,
     }
     units = {"spills": "bytes", "shared_bytes": "bytes"}
-    time = [{"name": "time", "value": measurement.latency_us / 1000, "unit": "ms"}] if measurement.ok else []
+    time = [{"name": TIME, "value": measurement.latency_us / 1000, "unit": "ms"}] if measurement.ok else []
     return {
         "configuration": dict(measurement.config),
-        "objectives": ["time"],
+        "objectives": [TIME],
         "times": {
             "compilation_time": 1000 * (measurement.compile_s or 0.0),
             "runtimes": [round(sample / 1000, 7) for sample in measurement.samples],
@@ -134,26 +144,31 @@ def to_result(measurement: Measurement) -> dict[str, Any]:
 
 def _measurement(result: Mapping[str, Any]) -> Measurement:
     """Return the measurement of one result. A correct result without times is an error."""
+    check_objectives(result.get("objectives"))
     config = unchecked_config(result["configuration"])
     if result["invalidity"] != "correct":
         return Measurement(config, _OUTCOMES.get(result["invalidity"], Outcome.ERROR))
     if not result.get("correctness", 1):
         return Measurement(config, Outcome.WRONG_RESULT)
-    times = result["times"].get("runtimes") or [m["value"] for m in result["measurements"] if m["name"] == "time"]
-    return Measurement(config, Outcome.OK if times else Outcome.ERROR, tuple(map(float, times)))
+    times = result["times"].get("runtimes") or [_value(one) for one in result["measurements"] if one["name"] == TIME]
+    return measured(config, times)
+
+
+def _value(time: Mapping[str, Any]) -> Any:
+    _check_unit(time.get("unit") or _UNITS[0])
+    return time["value"]
+
+
+def _check_unit(unit: object) -> None:
+    if unit not in _UNITS:
+        raise UsageError(f"{UNKNOWN_FORMAT}: T4 times are in {_UNITS[0]}, not in {shown(unit)}")
 
 
 def _fastest(document: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
     """Return the config with the lowest median latency, and that latency in milliseconds."""
     try:
-        unit = document.get("metadata", {}).get("timeunit", _UNITS[0])
-        if unit not in _UNITS:
-            raise UsageError(f"{UNKNOWN_FORMAT}: T4 times are in {_UNITS[0]}, not in {str(unit)[:40]!r}")
+        _check_unit(document.get("metadata", {}).get("timeunit", _UNITS[0]))
         measurements = read_results(document)
     except MALFORMED as error:
         raise UsageError(f"{UNKNOWN_FORMAT}: {reason(error)}") from error
-    ran = [(one.latency_us, one.config) for one in measurements if 0 < one.latency_us < inf]
-    if not ran:
-        raise UsageError("no config of it ran")
-    milliseconds, config = min(ran, key=lambda one: one[0])
-    return dict(config), milliseconds
+    return fastest(measurements)

@@ -38,7 +38,7 @@ def imported_config(file: ImportFile, options: ImportOptions) -> ImportedConfig 
     values, dtypes = _split(key)
     named = _named(values, list(options.problem))
     return ImportedConfig(
-        file=file.name,
+        file=file.shown,
         op=options.op or file.name.removesuffix(_SUFFIX).lower().lstrip("_"),
         dims={name: value for name, value in named.items() if type(value) is int},
         config=config,
@@ -58,7 +58,7 @@ def _fastest(timings: Sequence[Any]) -> tuple[dict[str, Any], float]:
     for entry in timings:
         match entry:
             case [dict(config), [int() | float() as median, *_]] | [dict(config), int() | float() as median]:
-                if 0 < median < least:
+                if type(median) is not bool and 0 < median < least:
                     best, least = config, float(median)
             case _:
                 raise UsageError(f"{UNKNOWN_FORMAT}: an entry of configs_timings is a config with its timings")
@@ -68,14 +68,15 @@ def _fastest(timings: Sequence[Any]) -> tuple[dict[str, Any], float]:
 
 
 def _config(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs of a stored `triton.Config`, without those at Triton's default."""
+    """Return the knobs of a stored `triton.Config`, without launch options that are left to Triton."""
     knobs = stored.get("kwargs")
     if not isinstance(knobs, dict):
         raise UsageError(f"{UNKNOWN_FORMAT}: a config of triton.autotune has kwargs")
     if stored.get("ir_override") or stored.get("pre_hook"):
         raise UsageError("a config is imported if it is knobs only, and the fastest one has an ir_override or a hook")
     launch = {name: stored.get(name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg")}
-    return {**knobs, **{name: value for name, value in launch.items() if (name, value) != ("num_ctas", 1) and value}}
+    stated = {name: value for name, value in launch.items() if value is not None and (name, value) != ("num_ctas", 1)}
+    return {**knobs, **stated}
 
 
 def _split(key: Sequence[Any]) -> tuple[list[Any], list[str]]:

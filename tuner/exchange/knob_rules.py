@@ -1,0 +1,108 @@
+"""Values of knobs that a Triton kernel can be launched with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.exchange.imported import LIMITS, ImportLimits
+from tuner.kernels.dtypes import shown
+from tuner.kernels.spec import Knob, Signature
+from tuner.records.signatures import is_value
+
+_TILE = re.compile(r"BLOCK(_[A-Z0-9]+)*")
+"""Names of knobs that kernels of other projects pass to `tl.arange`, which takes powers of two."""
+_COUNT = re.compile(r"(GROUP|SPLIT)(_[A-Z0-9]+)*|num_ctas|maxnreg")
+"""Names of knobs that count something."""
+
+
+@dataclass(frozen=True)
+class KnobRule:
+    """Values of a knob: those of `kinds`, and numbers from `least` to `most`."""
+
+    kinds: tuple[type, ...]
+    least: int = 1
+    most: int = 0
+    power_of_two: bool = False
+
+    def fault(self, name: str, value: object) -> str:
+        """Return what is wrong with a value, as a sentence without a full stop, or an empty text."""
+        if type(value) in self.kinds and (type(value) not in (int, float) or self._holds(value)):
+            return ""
+        return f"{name} is {self}, not {shown(value)}"
+
+    def _holds(self, value: Any) -> bool:
+        return self.least <= value <= self.most and not (self.power_of_two and value & (value - 1))
+
+    def __str__(self) -> str:
+        bounds = f"from {self.least:,} to {self.most:,}"
+        names = {
+            int: f"{'a power of two' if self.power_of_two else 'a whole number'} {bounds}",
+            float: f"a number {bounds}",
+            bool: "true or false",
+            str: "a text",
+            type(None): "null",
+        }
+        kinds = [kind for kind in names if kind in self.kinds and not (kind is int and float in self.kinds)]
+        return " or ".join(names[kind] for kind in kinds)
+
+
+def whole(value: object) -> Any:
+    """Return 1 for 1.0, since some writers of JSON know only floats; other values as they are."""
+    return int(value) if isinstance(value, float) and value.is_integer() and is_value(int(value)) else value
+
+
+def fault_by_name(knobs: Mapping[str, Any], limits: ImportLimits = LIMITS) -> str:
+    """Return the fault of a config that no kernel could be launched with, by its names of knobs, or an empty text.
+
+    A knob that a file leaves out has no fault: Triton's own default applies.
+    """
+    for name, value in knobs.items():
+        rule = _rule_of_name(name, limits)
+        if rule is not None and (fault := rule.fault(name, value)):
+            return fault
+        if not is_value(value):
+            return f"{name} is a number, a boolean or a short text, not {shown(value)}"
+    return ""
+
+
+def fault_by_choices(signature: Signature, knobs: Mapping[str, Any], limits: ImportLimits = LIMITS) -> str:
+    """Return the fault of a config that the kernel of a signature could not be launched with, or an empty text.
+
+    A value need not be one of the choices, but it is of their kind: a number if they are numbers, at least 1 if all of
+    them are, and a power of two if all of them are.
+    """
+    for knob in signature.knobs:
+        if knob.name in knobs and knob.choices:
+            fault = _rule_of_choices(knob, limits).fault(knob.name, knobs[knob.name])
+            if fault:
+                return f"{signature.op}: {fault}"
+    return ""
+
+
+def _rule_of_name(name: str, limits: ImportLimits) -> KnobRule | None:
+    if name == "num_warps":
+        return KnobRule((int,), 1, limits.max_num_warps, power_of_two=True)
+    if name == "num_stages":
+        return KnobRule((int,), 0, limits.max_num_stages)
+    if _TILE.fullmatch(name):
+        return KnobRule((int,), 1, limits.max_size, power_of_two=True)
+    return KnobRule((int,), 1, limits.max_size) if _COUNT.fullmatch(name) else None
+
+
+def _rule_of_choices(knob: Knob, limits: ImportLimits) -> KnobRule:
+    choices: tuple[Any, ...] = knob.choices
+    kinds = tuple({type(choice): None for choice in choices})
+    numbers = [choice for choice in choices if type(choice) in (int, float)]
+    if not numbers:
+        return KnobRule(kinds)
+    counts = all(type(number) is int and number > 0 and not number & (number - 1) for number in numbers)
+    power_of_two = counts and len(numbers) > 1 and knob.name != "num_stages"
+    return KnobRule(
+        (*kinds, int) if float in kinds else kinds,
+        least=1 if min(numbers) >= 1 else int(min(0, *numbers)),
+        most=int(max(limits.max_size, *numbers)),
+        power_of_two=power_of_two,
+    )
