@@ -119,6 +119,7 @@ def _query() -> list[dict[str, Any]]:
         _parameter("device", text, "A device id; without it the server's own card, or the only one stored."),
         _parameter("triton", text, "Triton version of the client.", example="3.6.0"),
         _parameter("source", text, "Hash of the client's kernel code."),
+        _parameter("definition", text, "Hash of the client's definition of the kernel: its inputs and reference."),
         _parameter("driver", text, "Driver version of the client."),
         _parameter("ptxas", text, "ptxas release of the client."),
         _parameter("policy", text, "Timing policy of the answers.", example="cold-events-1"),

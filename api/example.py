@@ -41,6 +41,7 @@ def example() -> dict[str, Any]:
         source="84575b0fb4f2ff6a",
         policy="cold-events-1",
         tuner="0.1.0",
+        definition="624f3a0e3791ecc1",
     )
     stored = StoredAnswer(1, answer, provenance, "2026-11-27T23:00:00.000+00:00", 1)
     found = LookupResult(answer.problem, provenance.device.id, "exact", stored)

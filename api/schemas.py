@@ -40,6 +40,9 @@ class TunedWithDocument(BaseModel):
     torch: str
     driver: str
     source: str = Field(description="Hash of the kernel's code.")
+    definition: str = Field(
+        description="Hash of what decides the kernel's inputs and which outputs are right; empty if it is not known."
+    )
     policy: str = Field(description="Timing policy.")
     tuner: str
 

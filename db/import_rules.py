@@ -48,12 +48,21 @@ class ExistingAnswer:
     latency_us: float | None
     created_at: str
     imported: bool
+    definition: str = ""
+    """Definition hash; empty if it is not known."""
 
     @staticmethod
     def of(imported: ImportedAnswer) -> ExistingAnswer:
         """Return an imported answer as it is once it is stored."""
         answer = imported.answer
-        return ExistingAnswer(answer.kind, dict(answer.config), answer.latency_us, imported.created_at, True)
+        return ExistingAnswer(
+            answer.kind,
+            dict(answer.config),
+            answer.latency_us,
+            imported.created_at,
+            True,
+            imported.provenance.definition,
+        )
 
 
 def outcome_of(imported: ImportedAnswer, existing: Sequence[ExistingAnswer], *, replace: bool) -> ImportOutcome:
@@ -61,20 +70,36 @@ def outcome_of(imported: ImportedAnswer, existing: Sequence[ExistingAnswer], *, 
 
     An answer that is stored already is not stored again. An answer measured here goes on serving unless `replace` is
     set. Of two imported answers the one with the later time serves, or the one imported later if a time is unknown.
+    Answers whose definition hashes are known and differ are not compared.
 
     Args:
         existing: Stored answers of the same key, oldest first.
     """
+    definition = imported.provenance.definition
+    existing = [one for one in existing if _agree(one.definition, definition)]
     if not existing:
         return ImportOutcome.STORED
     same = [one for one in existing if _is_same(imported, one)]
     newest, dated = existing[-1], bool(imported.created_at)
     if newest in same or (same and dated):
         return ImportOutcome.ALREADY_STORED
-    if not newest.imported:
+    if not all(one.imported for one in _serving(existing)):
         return ImportOutcome.REPLACED_MEASURED if replace else ImportOutcome.KEPT_MEASURED
     older = dated and imported.created_at < newest.created_at
     return ImportOutcome.KEPT_NEWER if older and not replace else ImportOutcome.REPLACED_IMPORTED
+
+
+def _agree(definition: str, other: str) -> bool:
+    """Return whether two definition hashes are equal, or one is not known."""
+    return definition == other or "" in (definition, other)
+
+
+def _serving(existing: Sequence[ExistingAnswer]) -> list[ExistingAnswer]:
+    """Return the answers that serve, each for another definition: those that no later one replaces."""
+    serving = list[ExistingAnswer]()
+    for one in existing:
+        serving = [*(before for before in serving if not _agree(before.definition, one.definition)), one]
+    return serving
 
 
 def _is_same(imported: ImportedAnswer, one: ExistingAnswer) -> bool:

@@ -110,6 +110,8 @@ class RunRow(Base):
     policy: Mapped[str]
     recorded: Mapped[str | None]
     """The recorded space it replayed; null: measured on the card."""
+    definition: Mapped[str] = mapped_column(server_default="")
+    """Definition hash; empty if it is not known. With `recorded`, it belongs to the key of the run's answers."""
     settings: Mapped[dict[str, Any]]
     """Settings of the search: sampler, seed, trials, budget."""
     status: Mapped[str]

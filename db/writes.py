@@ -59,6 +59,7 @@ def run_values(
         "environment_id": shared(provenance.environment, lambda: id_of(connection, schema.EnvironmentRow, environment)),
         "policy": provenance.policy,
         "recorded": provenance.recorded,
+        "definition": provenance.definition,
         "settings": dict(settings),
         "status": "running",
         "tuner": provenance.tuner,

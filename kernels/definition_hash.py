@@ -34,7 +34,12 @@ LEFT_OUT = {
     "replaces": "it decides which file is loaded",
 }
 """Fields of a kernel that its definition hash does not cover, each with the reason."""
-_LIBRARY = {f"tuner.kernels.{name}" for name in ("spec", "signature", "dtypes", "fields", "parts", "source")}
+CHECK_VERSION = 1
+"""Version of the check of outputs. A check that refuses what an older one let pass has a higher one."""
+_LIBRARY = {
+    f"tuner.kernels.{name}"
+    for name in ("spec", "signature", "problem", "values", "rules", "dtypes", "fields", "parts", "source")
+}
 """Modules that kernels are written with. Their functions count by name, as those of torch do."""
 
 
@@ -45,6 +50,7 @@ def definition_hash(kernel: Any) -> str:
         UsageError: The source of a function is not in a file.
     """
     reached = _Reached()
+    reached.add("check", str(CHECK_VERSION))
     for each in fields(kernel):
         value = plain(getattr(kernel, each.name))
         if each.name not in LEFT_OUT and (each.default is MISSING or value != each.default):

@@ -49,6 +49,7 @@ HERE = Provenance(
     source="9f2c0a1b2c3d4e5f",
     policy="cold-events-1",
     tuner="0.1.0",
+    definition="4d2c0a1b2c3d4e5f",
 )
 SETTINGS = {"sampler": "tpe", "trials": 200, "known": 0}
 SECONDS = {"compile": 1.5, "measure": 30.25}

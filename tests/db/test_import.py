@@ -70,6 +70,17 @@ def test_an_answer_is_stored_once_and_a_newer_imported_one_replaces_it(store: St
     assert best.answer.config["BLOCK"] == 64
 
 
+def test_answers_of_two_definitions_stand_beside_each_other(store: Store) -> None:
+    other, unknown = replace(HERE, definition="0123456789abcdef"), replace(HERE, definition="")
+    answered(store, answer(latency_us=9.0))
+    assert store.import_answers([measured(10.0, provenance=other)]) == [ImportOutcome.STORED]
+    assert store.import_answers([measured(11.0, provenance=other)]) == [ImportOutcome.REPLACED_IMPORTED]
+    assert store.import_answers([measured(13.0, provenance=unknown)]) == [ImportOutcome.KEPT_MEASURED]
+    assert store.import_answers([measured(12.0)]) == [ImportOutcome.KEPT_MEASURED]
+    definitions = [stored.provenance.definition for stored in store.answers()]
+    assert definitions == [HERE.definition, other.definition, other.definition]
+
+
 def test_an_answer_measured_elsewhere_is_exact_if_its_key_is(store: Store) -> None:
     assert store.import_answers([measured(10.0)]) == [ImportOutcome.STORED]
     query = Query(PROBLEM, "3.6.0", HERE.source, HERE.environment.driver, HERE.environment.ptxas, HERE.policy)

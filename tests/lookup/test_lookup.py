@@ -34,10 +34,11 @@ HERE = Provenance(
     device=H200,
     environment=Environment(triton="3.6.0", ptxas="12.9", torch="2.10.0", driver="580.159"),
     source="9f2c0a1b2c3d4e5f",
+    definition="4d2c0a1b2c3d4e5f",
     policy="cold-events-1",
     tuner="0.1.0",
 )
-IN_FULL = Query(PROBLEM, "3.6.0", HERE.source, "580.159", "12.9", "cold-events-1")
+IN_FULL = Query(PROBLEM, "3.6.0", HERE.source, "580.159", "12.9", "cold-events-1", HERE.definition)
 
 
 def answer(problem: Problem = PROBLEM) -> Answer:
@@ -152,6 +153,29 @@ class TestStale:
             "ptxas",
             "recorded",
         ]
+
+
+class TestDefinition:
+    """An answer rests on the code that found it right: the reference, the inputs and the rounding."""
+
+    REASON = "definition: tuned with 4d2c0a1b2c3d4e5f, the query has ffff"
+
+    def test_another_definition_makes_it_stale(self) -> None:
+        found = find([stored(1)], replace(IN_FULL, definition="ffff"))
+        assert (found.match, served(found), found.stale) == ("stale", 1, (self.REASON,))
+        refused = find([stored(1)], replace(IN_FULL, definition="ffff", strict=True))
+        assert (refused.match, refused.differences) == ("none", (self.REASON,))
+
+    def test_what_was_stored_without_one_is_not_compared(self) -> None:
+        older = stored(1, replace(HERE, definition=""))
+        assert find([older], replace(IN_FULL, definition="ffff")).match == "exact"
+        assert find([stored(1)], replace(IN_FULL, definition=None)).match == "exact"
+
+    def test_of_two_stale_answers_that_of_the_querys_definition_serves(self) -> None:
+        driver = replace(HERE, environment=replace(HERE.environment, driver="570.1"))
+        answers = [stored(1, driver), stored(2, replace(driver, definition="eeee"))]
+        assert served(find(answers)) == served(find(answers[::-1])) == 1
+        assert served(find(answers, replace(IN_FULL, definition=None))) == 2
 
 
 class TestPreference:
@@ -396,6 +420,7 @@ class TestJson:
                     "torch": "2.10.0",
                     "driver": "580.159",
                     "source": "9f2c0a1b2c3d4e5f",
+                    "definition": "4d2c0a1b2c3d4e5f",
                     "policy": "cold-events-1",
                     "tuner": "0.1.0",
                 },

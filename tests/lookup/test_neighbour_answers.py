@@ -105,6 +105,7 @@ class TestAllElseIsEqual:
             pytest.param(query(200, dtype="fp16"), id="dtype"),
             pytest.param(query(200, layout="nt"), id="attribute"),
             pytest.param(replace(query(200), source="ffff"), id="source"),
+            pytest.param(replace(query(200), definition="ffff"), id="definition"),
             pytest.param(replace(query(200), triton="3.7.0"), id="triton"),
             pytest.param(replace(query(200), driver="590.1"), id="driver"),
             pytest.param(replace(query(200), ptxas="13.0"), id="ptxas"),
@@ -218,6 +219,7 @@ class TestEvidence:
             stored(12, problem(300, dtype="fp16")),
             stored(13, problem(300), replace(HERE, policy="warm-graph-1")),
             stored(14, problem(300, N=64)),
+            stored(15, problem(300), replace(HERE, definition="ffff")),
         ]
         assert (
             serves(find([*answers, *others], lost(1.0, *((answers[2], other) for other in others)), query(200))) is None

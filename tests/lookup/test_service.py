@@ -10,6 +10,7 @@ import pytest
 from helpers import A100, H200
 from served import GEMM, answer, problem
 
+from tuner.kernels.spec import Kernel
 from tuner.api.view import Watcher
 from tuner.client.sources import BundleSource
 from tuner.client.tables import TableCache
@@ -102,19 +103,20 @@ class TestDevices:
 class TestQuery:
     def test_the_callers_software_is_compared(self, store: Store) -> None:
         lookup = LookupService(StoredTables(store), card=H200, environment=NEWER)
-        query = lookup.query(problem(M=64), source=lambda: GEMM.source)
-        assert (query.triton, query.driver, query.ptxas, query.source) == ("3.7.1", "590.1", "12.9", GEMM.source)
+        query = lookup.query(problem(M=64), kernel=lambda: GEMM)
+        assert (query.triton, query.driver, query.ptxas) == ("3.7.1", "590.1", "12.9")
+        assert (query.source, query.definition) == (GEMM.source, GEMM.definition)
         assert lookup.find(query).match == "stale"
 
     @pytest.mark.parametrize(("device", "triton"), [(A100.id, None), (None, "3.6.0")])
     def test_it_is_not_compared_if_another_card_or_version_is_named(
         self, store: Store, device: str | None, triton: str | None
     ) -> None:
-        def unused() -> str:
+        def unused() -> Kernel:
             raise AssertionError("loading a kernel takes long")
 
         lookup = LookupService(StoredTables(store), card=H200, environment=NEWER)
-        query = lookup.query(problem(M=64), device=device, triton=triton, source=unused)
+        query = lookup.query(problem(M=64), device=device, triton=triton, kernel=unused)
         assert query == Query(problem(M=64), triton=triton)
 
 

@@ -149,9 +149,7 @@ class TableCache:
             return self._miss(kernel, problem, device, f"nothing can be looked up: {error}")
         if self._readable(problem.op, device_id) is None:
             return Best(self._kernels.default(kernel, problem, device), "none")
-        found = lookup.find_on(
-            device_id, lookup.query(problem, source=lambda: None if kernel is None else kernel.source)
-        )
+        found = lookup.find_on(device_id, lookup.query(problem, kernel=lambda: kernel))
         if found.stored is None:
             return self._miss(kernel, problem, device, f"it is not tuned on {found.device}; {found.command}")
         try:

@@ -83,7 +83,8 @@ class Neighbour:
 class TransferLosses:
     """Measured losses of tuned configs on each other's problems.
 
-    Only similar answers are compared: same dtype, attributes, source, compiler and policy, both measured here.
+    Only similar answers are compared: same dtype, attributes, source, definition, compiler and policy, both measured
+    here.
     """
 
     def __init__(self, settings: NeighbourSettings = _SETTINGS) -> None:
@@ -133,7 +134,7 @@ class TransferLosses:
 
     def _is_similar(self, transfer: Transfer, stored: StoredAnswer) -> bool:
         origin = self._answers.get(transfer.from_answer)
-        return origin is not None and _family(origin) == _family(stored)
+        return origin is not None and _is_similar(origin, stored)
 
     def _losses(self, transfers: Iterable[Transfer], same_tiles: bool) -> Iterator[_Loss]:
         """Yield the losses between comparable answers that are known, with or without the same number of tiles."""
@@ -202,9 +203,15 @@ def _family(stored: StoredAnswer) -> tuple[object, ...]:
     return (problem.dtype, problem.attributes, made.source, made.policy, made.recorded, *compiler)
 
 
+def _is_similar(one: StoredAnswer, other: StoredAnswer) -> bool:
+    """Return whether two answers agree in these fields, and in the definition hash if both have one."""
+    definitions = {one.provenance.definition, other.provenance.definition} - {""}
+    return _family(one) == _family(other) and len(definitions) < 2
+
+
 def _are_comparable(one: StoredAnswer, other: StoredAnswer) -> bool:
     problem, others = one.answer.problem, other.answer.problem
-    return problem != others and in_reach(problem, others) and _family(one) == _family(other)
+    return problem != others and in_reach(problem, others) and _is_similar(one, other)
 
 
 def with_current_knobs(signature: Signature, config: Config) -> Config | None:

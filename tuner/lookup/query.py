@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner.kernels.spec import Problem
 from tuner.records import Environment
 
-COMPARED = ("triton", "source", "driver", "ptxas", "policy")
+COMPARED = ("triton", "source", "definition", "driver", "ptxas", "policy")
 """Fields of a query that are compared with an answer's if the query has them."""
 
 
@@ -21,6 +21,8 @@ class Query:
     driver: str | None = None
     ptxas: str | None = None
     policy: str | None = None
+    definition: str | None = None
+    """Compared with answers that were stored with one."""
     strict: bool = False
     """Take neither a stale answer nor a neighbour's."""
 
@@ -30,6 +32,7 @@ class Query:
         environment: Environment,
         source: str | None,
         *,
+        definition: str | None = None,
         policy: str | None = None,
         strict: bool = False,
     ) -> Query:
@@ -37,12 +40,14 @@ class Query:
 
         Args:
             source: source hash of the kernel; None is not compared.
+            definition: definition hash of the kernel; None is not compared.
             policy: measuring policy; None takes an answer of any policy, as a launch does.
         """
         return Query(
             problem,
             triton=environment.triton or None,
             source=source,
+            definition=definition,
             driver=environment.driver or None,
             ptxas=environment.ptxas or None,
             policy=policy,

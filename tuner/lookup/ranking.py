@@ -20,6 +20,7 @@ def differences(stored: StoredAnswer, query: Query) -> tuple[str, ...]:
     provenance = stored.provenance
     fields = {
         "source": (provenance.source, query.source),
+        "definition": (provenance.definition or query.definition, query.definition),
         "triton": (provenance.environment.triton, query.triton),
         "driver": (provenance.environment.driver, query.driver),
         "ptxas": (provenance.environment.ptxas, query.ptxas),
@@ -53,8 +54,8 @@ def same_policy(stored: StoredAnswer, query: Query) -> bool:
 def preference(stored: StoredAnswer, query: Query) -> tuple[Any, ...]:
     """Return the sort key of an answer; the largest serves.
 
-    In order: exact; measured before recorded before imported; same source; nearest Triton not newer than the query's;
-    newest.
+    In order: exact; measured before recorded before imported; same source; same definition; nearest Triton not newer
+    than the query's; newest.
     """
     provenance = stored.provenance
     return (
@@ -63,6 +64,7 @@ def preference(stored: StoredAnswer, query: Query) -> tuple[Any, ...]:
         stored.answer.kind != IMPORTED,
         provenance.recorded is None,
         query.source in (None, provenance.source),
+        not provenance.definition or query.definition in (None, provenance.definition),
         _triton_preference(provenance.environment.triton, query.triton),
         stored.id,
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
-from tuner.kernels.spec import Problem
+from tuner.kernels.spec import Kernel, Problem
 from tuner.lookup import devices
 from tuner.lookup.query import Query
 from tuner.lookup.table import LookupResult, Table
@@ -150,7 +150,7 @@ class LookupService:
         *,
         device: str | None = None,
         triton: str | None = None,
-        source: Callable[[], str | None] = lambda: None,
+        kernel: Callable[[], Kernel | None] = lambda: None,
         policy: str | None = None,
         strict: bool = False,
     ) -> Query:
@@ -159,13 +159,17 @@ class LookupService:
         Args:
             device: device that the query names, whose environment is not known here.
             triton: Triton version to compare with in place of the caller's environment.
-            source: returns the source hash of the caller's kernel; called only if it is compared.
+            kernel: returns the caller's kernel, whose hashes are compared; called only if they are.
             policy: measuring policy to compare with.
             strict: take neither a stale answer nor a neighbour's.
         """
         if self._environment is None or device is not None or triton is not None:
             return Query(problem, triton=triton, policy=policy, strict=strict)
-        return Query.for_environment(problem, self._environment, source(), policy=policy, strict=strict)
+        code = kernel()
+        source, definition = (None, None) if code is None else (code.source, code.definition)
+        return Query.for_environment(
+            problem, self._environment, source, definition=definition, policy=policy, strict=strict
+        )
 
     def find(self, query: Query, device: str | None = None, *, neighbours: bool = True) -> LookupResult:
         """Return the answer for a query, with the alias if the device has another name where its answers are stored.

@@ -121,6 +121,8 @@ class Provenance:
     recorded: str | None = None
     """The recorded space that it was replayed from; None: measured on the device."""
     tuner: str = ""
+    definition: str = ""
+    """Definition hash of the kernel; empty if it is not known, as in recorded spaces and imported files."""
 
     def as_json(self) -> dict[str, str]:
         """Return versions, source and policy, as documents have them under `tuned_with`."""
@@ -131,6 +133,7 @@ class Provenance:
             "torch": environment.torch,
             "driver": environment.driver,
             "source": self.source,
+            "definition": self.definition,
             "policy": self.policy,
             "tuner": self.tuner,
         }

@@ -16,6 +16,7 @@ from tuner.measure.deadline import ADAPTIVE_DEADLINE
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.measurer import Measurer
 from tuner.records import POLICIES, Comparison, Device, Policy, Provenance, RooflineLimits
+from tuner.search.refusals import none_feasible, refusal
 from tuner.search.space import feasible
 from tuner.suites.suite import Entry
 from tuner.tuning.events import Events
@@ -51,13 +52,21 @@ class Target:
     measurer: Callable[[], Measurer]
     """Start the measurer; called once there is something to measure."""
     roofline_limits: RooflineLimits | None = None
+    refused: str = ""
+    """The default with the constraint that refuses it; empty if it is feasible."""
     close: Callable[[], None] = lambda: None
     """Release the card of a target that holds one of its own, whether its measurer was started and closed or not."""
 
     def query(self, problem: Problem) -> Query:
         """Return the query to which an answer of this target is exact, but for being recorded."""
         provenance = self.provenance
-        return Query.for_environment(problem, provenance.environment, provenance.source, policy=provenance.policy)
+        return Query.for_environment(
+            problem,
+            provenance.environment,
+            provenance.source,
+            definition=provenance.definition or None,
+            policy=provenance.policy,
+        )
 
     def marks(self, latency_us: float, comparison: Comparison) -> tuple[str, ...]:
         """Return the marks of an answer: those of its comparison, and `launch_bound`."""
@@ -139,7 +148,7 @@ def gpu_target(
         if held is not gpu:
             undo.callback(held.close)
         card = device.describe(held.index)
-        kernel, space, default, limits = _prepared(entry, store, held, card, events)
+        kernel, space, default, refused, limits = _prepared(entry, store, held, card, events)
         flops, bytes = kernel.flops(problem), kernel.bytes(problem)
         short = limits.roofline_us(problem, flops, bytes) < SETTINGS.graph_below_us
         policy = POLICIES[("graph" if short else "cold") if options.policy == AUTO else options.policy]
@@ -163,7 +172,10 @@ def gpu_target(
     return Target(
         space=space,
         default=default,
-        provenance=Provenance(card, environment, kernel.source, policy.text, None, __version__),
+        refused=refused,
+        provenance=Provenance(
+            card, environment, kernel.source, policy.text, None, __version__, definition=kernel.definition
+        ),
         policy=policy,
         flops=flops,
         bytes=bytes,
@@ -181,8 +193,8 @@ def _gpu_of(entry: Entry, index: int, options: MeasureOptions, events: Events, s
 
 def _prepared(
     entry: Entry, store: Store, held: HeldGpu, card: Device, events: Events
-) -> tuple[Kernel, list[Config], Config | None, RooflineLimits]:
-    """Return the kernel, its feasible configs, its default if that is feasible, and the limits of the card."""
+) -> tuple[Kernel, list[Config], Config | None, str, RooflineLimits]:
+    """Return the kernel, its feasible configs, its default if that is feasible, why not, and the limits of the card."""
     problem = entry.problem
     if surveys := store.roofline_limits(card) is None:
         held.prepare()  # a worker starts while the feasible configs are enumerated
@@ -191,9 +203,9 @@ def _prepared(
         held.compilers.prepare(entry.reference, problem, card.limits)
     space = list(feasible(kernel, problem, card.limits))
     if not space:
-        raise NothingFound(f"no config of {problem.op} is valid for {problem.text} on {card.name}")
-    default: Config | None = kernel.default_config(problem, card.limits)
-    if default not in space:
-        events.note(f"The kernel's default is not valid for {problem.text} on {card.name}, and is left out.")
-        default = None
-    return kernel, space, default, held.roofline_limits(store)
+        raise NothingFound(none_feasible(kernel, problem, card.name, card.limits))
+    default = kernel.default_config(problem, card.limits)
+    refused = "" if default in space else f"{default.text} is {refusal(kernel, problem, default, card.limits)}"
+    if refused:
+        events.note(f"The default is not feasible for {problem.text} on {card.name}, and is left out: {refused}")
+    return kernel, space, None if refused else default, refused, held.roofline_limits(store)
