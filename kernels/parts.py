@@ -95,7 +95,7 @@ def check_number(field: str) -> Callable[[Any], None]:
 def check_stated(result: Any) -> None:
     """Raise KernelFault for a rule that returns None."""
     if result is None:
-        raise KernelFault("valid returns True or False, not None; add the return")
+        raise KernelFault("valid returns True, False or a text, not None; add the return")
 
 
 def check_dict(field: str) -> Callable[[Any], None]:

@@ -15,8 +15,9 @@ from tuner.errors import KernelFault, UsageError
 from tuner.kernels.definition_hash import definition_hash
 from tuner.kernels.dtypes import dtype_name, itemsize, shown, torch_dtype
 from tuner.kernels.fields import check_dtype, check_function, check_mapping, check_name, check_tuple, check_whole
-from tuner.kernels.parts import KernelPart, check_dict, check_number, check_stated, plain
+from tuner.kernels.parts import KernelPart, check_dict, check_number, plain
 from tuner.kernels.problem import Config, Problem
+from tuner.kernels.rules import RulesField
 from tuner.kernels.signature import MAX_SIZE, Attribute, Dim, Knob, Signature
 from tuner.kernels.source import source_hash
 from tuner.kernels.values import Value
@@ -139,10 +140,6 @@ class Launch:
         return self.fn[self.grid](*self.args, **self.kwargs)
 
 
-def _anything(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Kernel:
     """An op: its signature and its code. Its module states `KERNEL = Kernel(...)`, and the catalog finds it there.
@@ -168,8 +165,9 @@ class Kernel:
     Integers are 0 at first, and each launch leaves them 0; floats are uninitialised. Successive launches on one stream
     may share them. Their shapes may depend on the card, such as on its number of multiprocessors.
     """
-    valid: Callable[[Problem, Mapping[str, Any], Limits], bool] = _anything
-    """Test of a config's feasibility: the single statement of the rules."""
+    valid: RulesField = RulesField()  # noqa: RUF009
+    """Constraint of a config, the single statement of the rules, or a tuple of them. Each returns True, or False or a
+    text that says why not. Once a kernel is made, it also knows the card's limit of threads."""
     parts: tuple[Mapping[str, tuple[Value, ...]], ...] = ({},)
     """Choices that go together, such as those of one variant. Each feasible config is in one of the parts, so that
     other combinations are not enumerated. A knob that a part omits has all its choices there."""
@@ -192,6 +190,7 @@ class Kernel:
             if not isinstance(value := getattr(self, name), bool):
                 raise KernelFault(f"{self.op}: {name} is True or False, not {shown(value)}; replace it")
         self._check_parts()
+        self.valid.check(self.op)
         for name, check in _PARTS.items():
             check_function(self.op, name, getattr(self, name))
             object.__setattr__(self, name, KernelPart(name, plain(getattr(self, name)), check))
@@ -283,7 +282,6 @@ _PARTS: Mapping[str, Callable[[Any], None] | None] = {
     "vendor": None,
     "default": check_dict("default"),
     "workspace": _check_tensors("workspace"),
-    "valid": check_stated,
     "flops": check_number("flops"),
     "rounding": check_number("rounding"),
 }

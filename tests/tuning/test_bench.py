@@ -83,8 +83,17 @@ def test_a_default_that_fails_is_left_out() -> None:
 
 
 def test_where_nothing_can_run_the_row_says_so() -> None:
-    row = benched(replace(SUBJECT, answer=None, default=None))
-    assert row.error == "nothing is tuned, and the kernel's default is not valid here"
+    row = benched(replace(SUBJECT, answer=None, default=None, refused="BLOCK=64 is refused by valid"))
+    assert row.error == "nothing is tuned, and the default is not feasible here: BLOCK=64 is refused by valid"
+
+
+def test_a_default_that_is_not_feasible_or_fails_is_named_with_its_reason() -> None:
+    refused = benched(replace(SUBJECT, default=None, refused="BLOCK=64 is refused by valid"))
+    assert refused.ok
+    assert refused.default_failure == "infeasible: BLOCK=64 is refused by valid"
+    failed = benched(measurer=ScriptedMeasurer(outcome=only(DEFAULT, Outcome.WRONG_RESULT)))
+    assert failed.default_failure.startswith("wrong_result: ")
+    assert Row.from_json(failed.problem, failed.as_json()).default_failure == failed.default_failure
 
 
 def test_it_can_be_stopped() -> None:

@@ -1,18 +1,19 @@
 """An answer timed beside the kernel's default and the vendor's kernel, as a row.
 
-It needs a measurer, and neither a database nor a GPU. Ratios are speeds: above 1, the served config is faster.
+It needs a measurer, and neither a database nor a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Problem
 from tuner.measure.measurer import Measurer
-from tuner.records import VENDOR, Comparison, Measurement, Provenance, RooflineLimits, median
+from tuner.records import VENDOR, Comparison, Measurement, Outcome, Provenance, RooflineLimits, median
+from tuner.report.default import failure_text
 from tuner.search.verdict import VERDICT, interval_of_median, ratio, until_next_look
 from tuner.tuning.bench_row import Rival, Roof, Row
 
@@ -45,6 +46,8 @@ class Subject:
     flops: int = 0
     bytes: int = 0
     roofline_limits: RooflineLimits | None = None
+    refused: str = ""
+    """The default with the constraint that refuses it; empty if it is feasible, or not known."""
 
     @property
     def served(self) -> Config | None:
@@ -82,17 +85,24 @@ def bench(
     """
     served = subject.served
     if served is None:
-        return failed(subject, "nothing is tuned, and the kernel's default is not valid here")
+        return failed(
+            subject,
+            ": ".join(filter(None, ("nothing is tuned, and the default is not feasible here", subject.refused))),
+        )
     contenders = list(dict.fromkeys(config for config in (served, subject.default) if config is not None))
     found = measure_configs(contenders, measurer, stop)
     if found is None:
         return None
     if not found[served].ok:
-        return failed(subject, f"{found[served].outcome}: {found[served].error}")
+        return failed(subject, failure_text(found[served]))
     comparison = compare_configs([config for config in contenders if found[config].ok], measurer, seed, stop)
     if isinstance(comparison, Measurement):
-        return failed(subject, f"{comparison.outcome}: {comparison.error}")
-    return None if comparison is None else row_of(subject, served, comparison)
+        return failed(subject, failure_text(comparison))
+    if comparison is None:
+        return None
+    row = row_of(subject, served, comparison)
+    default = None if subject.default is None else found[subject.default]
+    return row if default is None or default.ok else replace(row, default_failure=failure_text(default))
 
 
 def row_of(subject: Subject, served: Config, comparison: Comparison) -> Row:
@@ -115,6 +125,7 @@ def row_of(subject: Subject, served: Config, comparison: Comparison) -> Row:
         roof=subject.roof,
         rounds=len(comparison.rounds),
         marks=comparison.marks,
+        default_failure=f"{Outcome.INFEASIBLE}: {subject.refused}" if subject.refused else "",
     )
 
 

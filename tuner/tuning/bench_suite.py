@@ -81,6 +81,7 @@ class BenchSuite:
             target.provenance,
             answer=found.stored.answer.config if found.stored is not None and exact else None,
             default=target.default,
+            refused=target.refused,
             flops=target.flops,
             bytes=target.bytes,
             roofline_limits=target.roofline_limits or self.store.roofline_limits(target.provenance.device),

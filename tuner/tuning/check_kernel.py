@@ -16,6 +16,7 @@ from tuner.measure.compile_pool import CompilePool
 from tuner.measure.messages import Compile, Compiled, Interpret, Interpreted
 from tuner.measure.processes import Child
 from tuner.records import Device, Outcome
+from tuner.search.refusals import none_feasible, refusal
 from tuner.search.space import feasible
 
 DEVICE = "nvidia-h200"
@@ -129,13 +130,13 @@ def _steps(reference: str, values: Mapping[str, object], card: Device, settings:
         yield Step("space", problem.text, "failed", str(error))
         return
     if not space:
-        text = f"{kernel.valid.place}: valid refuses each config" if hasattr(kernel.valid, "place") else "no config"
-        yield Step("space", problem.text, "failed", f"{text}; no config is feasible on {card.name}")
+        yield Step("space", problem.text, "failed", none_feasible(kernel, problem, card.name, card.limits))
         return
     yield Step("space", problem.text, "ok", f"{len(space):,} feasible configs, {len(operands)} operands")
     if default not in set(space):
-        text = f"{getattr(kernel.default, 'place', kernel.op)}: valid refuses the default"
-        yield Step("default", default.text, "failed", f"{text} {default.text}; change one of them")
+        why = refusal(kernel, problem, default, card.limits)
+        text = f"{getattr(kernel.default, 'place', kernel.op)}: the default {default.text} is {why}; change one of them"
+        yield Step("default", default.text, "failed", text)
         return
     others = [config for config in space if config != default]
     chosen = Random(0).sample(others, min(settings.configs, len(others)))

@@ -132,6 +132,7 @@ class _Run:
             "known": len(self._known),
             **({"known_jointly": self._known_jointly} if self._known_jointly else {}),
             "default": None if target.default is None else target.default.text,
+            **({"default_refused": target.refused} if target.refused else {}),
             "winners": winners,
         }
 

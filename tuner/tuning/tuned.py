@@ -10,6 +10,7 @@ from tuner.errors import NothingFound
 from tuner.kernels.spec import Problem
 from tuner.lookup.table import LookupResult
 from tuner.records import Answer
+from tuner.report.default import default_failure
 from tuner.report.text import failures_text
 from tuner.report.vendor import VendorSpeedup, vendor_speedup
 from tuner.search import Result
@@ -30,10 +31,15 @@ class Tuned:
     vendor: VendorSpeedup | None = None
     """The vendor's latency over the answer's; None if the vendor was not timed."""
 
+    default_failure: str = ""
+    """Outcome and error of the default, if it is not feasible or failed."""
+
     @staticmethod
     def of(store: Store, found: LookupResult, result: Result | None = None) -> Tuned:
         """Return the outcome whose answer the store gave."""
-        return Tuned(found.problem, found, result, vendor=vendor_speedup(store, found.stored))
+        stored = found.stored
+        failure = default_failure(store, stored)
+        return Tuned(found.problem, found, result, vendor=vendor_speedup(store, stored), default_failure=failure)
 
     @property
     def answer(self) -> Answer | None:
@@ -53,7 +59,14 @@ class Tuned:
             head = {"op": self.problem.op, "problem": self.problem.values}
             return {**head, "match": "failed", "error": self.error, "searched": True, "tried": None, **seconds}
         tried = None if self.found.stored is None else self.found.stored.trials
-        return {**self.found.as_json(snapshot), "searched": self.result is not None, "tried": tried, **seconds}
+        failure = {"default_failure": self.default_failure} if self.default_failure else {}
+        return {
+            **self.found.as_json(snapshot),
+            "searched": self.result is not None,
+            "tried": tried,
+            **failure,
+            **seconds,
+        }
 
 
 def nothing_ran(result: Result) -> NothingFound:

@@ -1,0 +1,31 @@
+"""What became of the kernel's default in a search, if it has no latency."""
+
+from __future__ import annotations
+
+from tuner.db.store import Store
+from tuner.records import Measurement, Outcome, StoredAnswer
+from tuner.report.text import first_line
+
+
+def failure_text(measurement: Measurement) -> str:
+    """Return `wrong_result: deviates from ...`: the outcome of a failed config and the first line of its error."""
+    return f"{measurement.outcome}: {first_line(measurement.error, 300)}"
+
+
+def default_failure(store: Store, stored: StoredAnswer | None) -> str:
+    """Return the outcome and the error of a default that has no latency; empty if it ran, or is not known."""
+    if stored is None or stored.answer.speedup is not None:
+        return ""
+    if refused := stored.settings.get("default_refused"):
+        return f"{Outcome.INFEASIBLE}: {refused}"
+    run = store.run(stored.run_id)
+    default = stored.settings.get("default")
+    if run is None or default is None:
+        return ""
+    failed = (each for each in store.known_to(run) if each.config.text == default and not each.ok)
+    return next(map(failure_text, failed), "")
+
+
+def outcome_of(failure: str) -> str:
+    """Return the outcome that a text of `default_failure` begins with."""
+    return failure.partition(":")[0]
