@@ -177,16 +177,26 @@ MISTAKES = {
     "choices is a list": (
         BLOCK,
         'Knob("BLOCK", [64])',
-        "Knob BLOCK: choices is a tuple of ints, of bools or of strings, not [64]",
+        "Knob BLOCK: choices is a tuple of numbers, of bools or of strings, not [64]",
     ),
     "choices without a comma": (
         BLOCK,
         'Knob("BLOCK", (64))',
-        "Knob BLOCK: choices is a tuple of ints, of bools or of strings, not 64",
+        "Knob BLOCK: choices is a tuple of numbers, of bools or of strings, not 64",
     ),
     "no choices": (BLOCK, 'Knob("BLOCK", ())', "Knob BLOCK: choices has at least one value, not ()"),
-    "choices of two kinds": (BLOCK, 'Knob("BLOCK", (64, "128"))', "choices are of one kind, not int and str ('128')"),
-    "choices of floats": (BLOCK, 'Knob("BLOCK", (64.0,))', "of bools or of strings, and has 64.0"),
+    "choices of two kinds": (
+        BLOCK,
+        'Knob("BLOCK", (64, "128"))',
+        "choices are of one kind, not number and str ('128')",
+    ),
+    "choices of floats": (
+        BLOCK,
+        'Knob("BLOCK", (64.0, 128.0, 256.0))',
+        "line 18: launch: Launch: grid is a tuple of one",
+    ),
+    "choice that is infinite": (BLOCK, 'Knob("BLOCK", (64, float("inf")))', "of bools or of strings, and has inf"),
+    "attribute of None": (ATTRIBUTES, attribute('"a", (1, None), 1'), "of bools or of strings, and has None"),
     "choice twice": (BLOCK, 'Knob("BLOCK", (64, 64))', "Knob BLOCK: choices are distinct, and 64 is there twice"),
     "knob's default": (BLOCK, 'Knob("BLOCK", (64,), default=32)', "Knob BLOCK: default is one of 64, not 32"),
     "knob twice": (BLOCK, f"{BLOCK}, {BLOCK}", "double: knobs have distinct names, and BLOCK is there twice"),
@@ -252,7 +262,7 @@ MISTAKES = {
     "default is refused": (
         LAST,
         also('valid=lambda problem, config, limits: config["BLOCK"] < 256'),
-        "valid refuses the default",
+        "line 37: the default BLOCK=256 num_stages=1 num_warps=4 is refused by valid (",
     ),
     "valid raises": (
         LAST,
@@ -262,12 +272,12 @@ MISTAKES = {
     "valid returns None": (
         LAST,
         also("valid=lambda problem, config, limits: None"),
-        "line 38: valid returns True or False, not None",
+        "line 38: valid returns True, False or a text, not None",
     ),
     "valid refuses all": (
         LAST,
         also("valid=lambda problem, config, limits: False"),
-        "no config is feasible on NVIDIA H200",
+        "no config of double is feasible for double N=1024 dtype=fp32 on NVIDIA H200: 35 refused by valid (",
     ),
     "flops raises": (LAST, also('flops=lambda problem: problem["K"]'), "line 38: flops raises KeyError: 'K'"),
     "flops is text": (LAST, also('flops=lambda problem: "2"'), "line 38: flops returns a number from 0 on, not '2'"),
