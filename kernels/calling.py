@@ -1,9 +1,10 @@
 """Calls of ops on tensors: the building blocks of an op's `call.py`.
 
 A call has a hot path and a cold path. The hot path is the op's public function: it describes its tensors by a key
-(shapes, strides, dtypes, device, alignment), finds the launch that is prepared for such tensors, and runs it. It is
-written out in straight lines, since each function call costs the host 0.1 us or more of some 10 us a launch. The cold
-path is shared: `prepare` checks the tensors and prepares the launch, as `tuner.launching` has installed it.
+(shapes, strides, dtypes, device, alignment, negative bits), finds the launch that is prepared for such tensors, and
+runs it unless `out` may overlap an input. It is written out in straight lines, since each function call costs the host
+0.1 us or more of some 10 us a launch. The cold path is shared: `prepare` checks the tensors and prepares the launch, as
+`tuner.launching` has installed it.
 
 An op's `call.py` ends in `CALL = OpCall(...)`; `tuner.ops` finds it there.
 """
@@ -12,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
+from tuner.kernels.overlap import extent, shares_memory
 from tuner.kernels.spec import Kernel, Problem, dtype_name
 
 Tensors = Mapping[str, Tensor]
@@ -26,14 +28,22 @@ Pointers = tuple[int, ...]
 """Addresses of the tensors, in the same order."""
 PreparedLaunch = Callable[[Pointers], object]
 """Launches on the current stream, given the addresses."""
+Prepared = tuple[Any, ...]
+"""A `PreparedLaunch` and extents in bytes: minus that of `out`, then that of each input, in their order.
+
+An input shares no memory with `out` unless `-extent(out) < out_at - input_at < extent(input)`.
+"""
 
 PLAIN = {Tensor, torch.nn.Parameter}
 """Tensor types whose elements are in memory. Other types, such as the fake tensors of tracing, go through torch."""
+NOT_STRIDED = AttributeError, TypeError, RuntimeError
+"""Errors of reading shape, strides and address of what is no dense tensor; `check_strided` then says what it is."""
 is_tracing = torch.compiler.is_dynamo_compiling
 is_recording = torch.is_grad_enabled
 
-prepared: dict[object, PreparedLaunch] = {}
-"""Prepared launches by key. `tuner.launching.calls` adds and drops them."""
+prepared: dict[object, Prepared] = {}
+"""Prepared launches by key, or by key and distances if `out` is close to an input. `tuner.launching` adds and drops
+them."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,7 @@ class OpCall:
         Raises:
             UsageError: they do not fit each other or the op.
         """
+        check_strided(self.op, tensors)
         (first, one), *others = tensors.items()
         for name, tensor in tensors.items():
             if tensor.ndim != 2 and name not in self.any_rank:
@@ -105,6 +116,40 @@ class OpCall:
     def problem(self, tensors: Tensors, **attributes: str) -> Problem:
         """Return the problem that checked tensors are an instance of. None of them may be empty."""
         return self.kernel.signature.problem({**self.values(self.operands(tensors)), **attributes})
+
+    def overlapped(self, tensors: Tensors) -> str | None:
+        """Return the name of an input that shares memory with `out` and may not; None without one."""
+        out = tensors["out"]
+        for name, tensor in tensors.items():
+            if name != "out" and not (self.in_place and same_place(tensor, out)) and shares_memory(tensor, out):
+                return name
+        return None
+
+    def reaches(self, tensors: Tensors) -> tuple[int, ...]:
+        """Return the extents of `Prepared`; 0 for an input that is `out` itself, if the op works in place."""
+        out = tensors["out"]
+        return (
+            -extent(out),
+            *(
+                0 if self.in_place and same_place(tensor, out) else extent(tensor)
+                for name, tensor in tensors.items()
+                if name != "out"
+            ),
+        )
+
+    def run_in_torch(self, tensors: Tensors, **attributes: str) -> None:
+        """Call the op as torch's custom op of it does, on tensors of any type.
+
+        `torch.compile` may pass as `out` what it also passes as an input, since it removes copies that a functional op
+        does not need. The op then writes to a new tensor first.
+        """
+        plain = {name: tensor.as_subclass(Tensor) for name, tensor in tensors.items()}
+        check_strided(self.op, plain)
+        out = plain.pop("out")
+        if self.overlapped({**plain, "out": out}) is None:
+            self.function(**plain, **attributes, out=out)
+        else:
+            out.copy_(self.function(**plain, **attributes, out=torch.empty_like(out)))
 
     def operands(self, tensors: Tensors) -> Tensors:
         """Return the tensors under the dtypes that the kernel knows, in the same memory."""
@@ -138,7 +183,7 @@ class Prepare(Protocol):
 
     def __call__(
         self, call: OpCall, key: object, tensors: Tensors, gradient: bool, attributes: Mapping[str, str]
-    ) -> PreparedLaunch: ...
+    ) -> Prepared: ...
 
 
 _installed: list[Prepare] = []
@@ -149,14 +194,23 @@ def install(prepare: Prepare) -> None:
     _installed[:] = [prepare]
 
 
-def prepare(call: OpCall, key: object, tensors: Tensors, gradient: bool, **attributes: str) -> PreparedLaunch:
+def prepare(call: OpCall, key: object, tensors: Tensors, gradient: bool, **attributes: str) -> Prepared:
     """Return the launch of a call on tensors like these, for tensors whose key is not in `prepared`.
+
+    Where `out` is close to an input, as two blocks of one matrix are, the launch is kept for these distances.
 
     Raises:
         UsageError: the tensors do not fit, a gradient is asked for, or `tuner.ops` was not imported.
     """
     if not _installed:
         raise UsageError(f"{call.op} is launched by tuner.ops, which is not imported; call tuner.ops.{call.op}")
+    if key in prepared:
+        _, before, *after = prepared[key]
+        out_at = tensors["out"].data_ptr()
+        distances = (out_at - tensor.data_ptr() for name, tensor in tensors.items() if name != "out")
+        key = (key, *(apart if before < apart < end else None for apart, end in zip(distances, after, strict=True)))
+        if key in prepared:
+            return prepared[key]
     return _installed[0](call, key, tensors, gradient, attributes)
 
 
@@ -167,6 +221,38 @@ def refuse_gradient(gradient: bool) -> None:
             "tuner.ops has no backward pass, and a tensor requires a gradient; "
             "call it under torch.no_grad(), or detach() the tensor"
         )
+
+
+def check_strided(op: str, tensors: Mapping[str, object]) -> None:
+    """Raise UsageError unless these are tensors whose elements lie in memory at strides, each a plain number."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise UsageError(f"{op} takes tensors, and {name} is {kind_of(tensor)}; convert it with torch.as_tensor()")
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise UsageError(
+                f"{op} is not known to torch.func, and {name} is inside one of its transforms; "
+                "call the op outside of it, or call torch instead"
+            )
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.").removeprefix("_")
+            raise UsageError(
+                f"{op} takes dense tensors, and {name} is {kind}; make it one with .to_dense(), or pad a nested one"
+            )
+        if tensor.is_quantized:
+            raise UsageError(f"{op} takes plain numbers, and {name} is quantized; convert it with .dequantize()")
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a value, with its module unless it is one of Python's, as messages show it."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def same_place(x: Tensor, y: Tensor) -> bool:
+    """Return whether elements of the same index have the same address in tensors of one shape."""
+    return x.data_ptr() == y.data_ptr() and all(
+        a == b for a, b, size in zip(x.stride(), y.stride(), x.shape, strict=True) if size > 1
+    )
 
 
 def rows_without_gaps(tensor: Tensor) -> bool:

@@ -10,10 +10,12 @@ from torch.nn.functional import gelu, silu
 
 from tuner.errors import UsageError
 from tuner.kernels.calling import (
+    NOT_STRIDED,
     PLAIN,
     OpCall,
     Pointers,
     Tensors,
+    check_strided,
     is_recording,
     is_tracing,
     prepare,
@@ -42,37 +44,47 @@ def gemm(
     Raises:
         UsageError: shapes, dtypes or devices do not fit, the tensors are not on a GPU, or a gradient is asked for.
     """
-    if out is None:
-        out = torch.empty(a.shape[:1] + b.shape[1:], dtype=a.dtype, device=a.device)
-    gradient = (a.requires_grad or b.requires_grad or out.requires_grad) and is_recording()
-    plain = type(a) in PLAIN and type(b) in PLAIN and type(out) in PLAIN
-    if bias is not None:
-        gradient = gradient or (bias.requires_grad and is_recording())
-        plain = plain and type(bias) in PLAIN
-    if is_tracing() or not plain:
-        refuse_gradient(gradient)
-        _in_torch(a, b, out, bias, activation)
-        return out
-    a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
-    at: Pointers = (a_at, b_at, out_at)
-    key: tuple[object, ...] = (
-        gemm, activation, _matmul_setting("fp32_precision") if a.dtype is torch.float32 else "",
-        gradient, a_at == b_at, out_at in (a_at, b_at),
-        a.shape, a.stride(), a.dtype, a.get_device(), a_at & 15,
-        b.shape, b.stride(), b.dtype, b.get_device(), b_at & 15,
-        out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15,
-    )  # fmt: skip
-    if bias is not None:
-        bias_at = bias.data_ptr()
-        at = (a_at, b_at, out_at, bias_at)
-        key = (
-            *key, bias_at == a_at, bias_at == b_at, bias_at == out_at,
-            bias.shape, bias.stride(), bias.dtype, bias.get_device(), bias_at & 15,
+    bias_at = 0
+    try:
+        if out is None:
+            out = torch.empty(a.shape[:1] + b.shape[1:], dtype=a.dtype, device=a.device)
+        gradient = is_recording() and (a.requires_grad or b.requires_grad or out.requires_grad)
+        plain = type(a) in PLAIN and type(b) in PLAIN and type(out) in PLAIN
+        if bias is not None:
+            gradient = gradient or (is_recording() and bias.requires_grad)
+            plain = plain and type(bias) in PLAIN
+        if is_tracing() or not plain:
+            refuse_gradient(gradient)
+            _in_torch(a, b, out, bias, activation)
+            return out
+        a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
+        at: Pointers = (a_at, b_at, out_at)
+        key: tuple[object, ...] = (
+            gemm, activation, _matmul_setting("fp32_precision") if a.dtype is torch.float32 else "",
+            gradient, a_at == b_at,
+            a.shape, a.stride(), a.dtype, a.get_device(), a_at & 15, a.is_neg(),
+            b.shape, b.stride(), b.dtype, b.get_device(), b_at & 15, b.is_neg(),
+            out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15, out.is_neg(),
         )  # fmt: skip
-    launch = prepared.get(key)
-    if launch is None:
-        launch = prepare(CALL, key, _named(a, b, out, bias), gradient, activation=activation)
-    launch(at)
+        if bias is not None:
+            bias_at = bias.data_ptr()
+            at = (a_at, b_at, out_at, bias_at)
+            key = (
+                *key, bias_at == a_at, bias_at == b_at,
+                bias.shape, bias.stride(), bias.dtype, bias.get_device(), bias_at & 15, bias.is_neg(),
+            )  # fmt: skip
+    except NOT_STRIDED:
+        check_strided("gemm", _named(a, b, a if out is None else out, bias))
+        raise
+    found = prepared.get(key)
+    if (
+        found is None
+        or found[1] < out_at - a_at < found[2]
+        or found[1] < out_at - b_at < found[3]
+        or (bias is not None and found[1] < out_at - bias_at < found[4])
+    ):
+        found = prepare(CALL, key, _named(a, b, out, bias), gradient, activation=activation)
+    found[0](at)
     return out
 
 
@@ -83,8 +95,7 @@ def _named(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None) -> Tensors:
 
 @torch.library.custom_op("tuner::gemm", mutates_args=("out",))
 def _in_torch(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, activation: str) -> None:
-    added = None if bias is None else bias.as_subclass(Tensor)
-    gemm(a.as_subclass(Tensor), b.as_subclass(Tensor), out.as_subclass(Tensor), bias=added, activation=activation)
+    CALL.run_in_torch(_named(a, b, out, bias), activation=activation)
 
 
 @_in_torch.register_fake

@@ -7,9 +7,11 @@ from torch import Tensor
 
 from tuner.errors import UsageError
 from tuner.kernels.calling import (
+    NOT_STRIDED,
     PLAIN,
     OpCall,
     Tensors,
+    check_strided,
     is_recording,
     is_tracing,
     prepare,
@@ -48,50 +50,61 @@ def scaled_gemm(
     Raises:
         UsageError: as `gemm`, or the card multiplies no 8-bit floats.
     """
-    if out is None:
-        out = torch.empty(a.shape[:1] + b.shape[1:], dtype=out_dtype, device=a.device)
-    gradient = (
-        a.requires_grad or b.requires_grad or scale_a.requires_grad or scale_b.requires_grad or out.requires_grad
-    ) and is_recording()
-    plain = (
-        type(a) in PLAIN
-        and type(b) in PLAIN
-        and type(scale_a) in PLAIN
-        and type(scale_b) in PLAIN
-        and type(out) in PLAIN
-    )
-    if is_tracing() or not plain:
-        refuse_gradient(gradient)
-        _in_torch(a, b, scale_a, scale_b, out, accumulate)
-        return out
-    a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
-    scale_a_at, scale_b_at = scale_a.data_ptr(), scale_b.data_ptr()
-    key = (
-        scaled_gemm, accumulate, gradient, a_at == b_at, scale_a_at == scale_b_at,
-        out_at in (a_at, b_at, scale_a_at, scale_b_at),
-        a.shape, a.stride(), a.dtype, a.get_device(), a_at & 15,
-        b.shape, b.stride(), b.dtype, b.get_device(), b_at & 15,
-        scale_a.shape, scale_a.stride(), scale_a.dtype, scale_a.get_device(), scale_a_at & 15,
-        scale_b.shape, scale_b.stride(), scale_b.dtype, scale_b.get_device(), scale_b_at & 15,
-        out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15,
-    )  # fmt: skip
-    launch = prepared.get(key)
-    if launch is None:
-        tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}
-        launch = prepare(CALL, key, tensors, gradient, accumulate=accumulate)
-    launch((a_at, b_at, scale_a_at, scale_b_at, out_at))
+    try:
+        if out is None:
+            out = torch.empty(a.shape[:1] + b.shape[1:], dtype=out_dtype, device=a.device)
+        gradient = is_recording() and (
+            a.requires_grad or b.requires_grad or scale_a.requires_grad or scale_b.requires_grad or out.requires_grad
+        )
+        plain = (
+            type(a) in PLAIN
+            and type(b) in PLAIN
+            and type(scale_a) in PLAIN
+            and type(scale_b) in PLAIN
+            and type(out) in PLAIN
+        )
+        if is_tracing() or not plain:
+            refuse_gradient(gradient)
+            _in_torch(a, b, scale_a, scale_b, out, accumulate)
+            return out
+        a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
+        scale_a_at, scale_b_at = scale_a.data_ptr(), scale_b.data_ptr()
+        key = (
+            scaled_gemm, accumulate, gradient, a_at == b_at, scale_a_at == scale_b_at,
+            a.shape, a.stride(), a.dtype, a.get_device(), a_at & 15, a.is_neg(),
+            b.shape, b.stride(), b.dtype, b.get_device(), b_at & 15, b.is_neg(),
+            scale_a.shape, scale_a.stride(), scale_a.dtype, scale_a.get_device(), scale_a_at & 15, scale_a.is_neg(),
+            scale_b.shape, scale_b.stride(), scale_b.dtype, scale_b.get_device(), scale_b_at & 15, scale_b.is_neg(),
+            out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15, out.is_neg(),
+        )  # fmt: skip
+    except NOT_STRIDED:
+        check_strided("scaled_gemm", _named(a, b, scale_a, scale_b, a if out is None else out))
+        raise
+    found = prepared.get(key)
+    if (
+        found is None
+        or found[1] < out_at - a_at < found[2]
+        or found[1] < out_at - b_at < found[3]
+        or found[1] < out_at - scale_a_at < found[4]
+        or found[1] < out_at - scale_b_at < found[5]
+    ):
+        found = prepare(CALL, key, _named(a, b, scale_a, scale_b, out), gradient, accumulate=accumulate)
+    found[0]((a_at, b_at, scale_a_at, scale_b_at, out_at))
     return out
+
+
+def _named(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor) -> Tensors:
+    return {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}
 
 
 @torch.library.custom_op("tuner::scaled_gemm", mutates_args=("out",))
 def _in_torch(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor, accumulate: str) -> None:
-    plain = (tensor.as_subclass(Tensor) for tensor in (a, b, scale_a, scale_b, out))
-    scaled_gemm(*plain, accumulate=accumulate)
+    CALL.run_in_torch(_named(a, b, scale_a, scale_b, out), accumulate=accumulate)
 
 
 @_in_torch.register_fake
 def _(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor, accumulate: str) -> None:
-    CALL.check({"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}, accumulate=accumulate)
+    CALL.check(_named(a, b, scale_a, scale_b, out), accumulate=accumulate)
 
 
 def out_shape(tensors: Tensors) -> tuple[int, ...]:

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from tuner.kernels.calling import (
+    NOT_STRIDED,
     PLAIN,
     OpCall,
+    check_strided,
     is_recording,
     is_tracing,
     prepare,
@@ -24,29 +26,33 @@ def softmax(x: Tensor, out: Tensor | None = None) -> Tensor:
     Raises:
         UsageError: as `gemm`.
     """
-    if out is None:
-        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    gradient = (x.requires_grad or out.requires_grad) and is_recording()
-    if is_tracing() or not (type(x) in PLAIN and type(out) in PLAIN):
-        refuse_gradient(gradient)
-        _in_torch(x, out)
-        return out
-    x_at, out_at = x.data_ptr(), out.data_ptr()
-    key = (
-        softmax, gradient, x_at == out_at,
-        x.shape, x.stride(), x.dtype, x.get_device(), x_at & 15,
-        out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15,
-    )  # fmt: skip
-    launch = prepared.get(key)
-    if launch is None:
-        launch = prepare(CALL, key, {"x": x, "out": out}, gradient)
-    launch((x_at, out_at))
+    try:
+        if out is None:
+            out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        gradient = is_recording() and (x.requires_grad or out.requires_grad)
+        if is_tracing() or not (type(x) in PLAIN and type(out) in PLAIN):
+            refuse_gradient(gradient)
+            _in_torch(x, out)
+            return out
+        x_at, out_at = x.data_ptr(), out.data_ptr()
+        key = (
+            softmax, gradient, x_at == out_at,
+            x.shape, x.stride(), x.dtype, x.get_device(), x_at & 15, x.is_neg(),
+            out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15, out.is_neg(),
+        )  # fmt: skip
+    except NOT_STRIDED:
+        check_strided("softmax", {"x": x, "out": x if out is None else out})
+        raise
+    found = prepared.get(key)
+    if found is None or found[1] < out_at - x_at < found[2]:
+        found = prepare(CALL, key, {"x": x, "out": out}, gradient)
+    found[0]((x_at, out_at))
     return out
 
 
 @torch.library.custom_op("tuner::softmax", mutates_args=("out",))
 def _in_torch(x: Tensor, out: Tensor) -> None:
-    softmax(x.as_subclass(Tensor), out.as_subclass(Tensor))
+    CALL.run_in_torch({"x": x, "out": out})
 
 
 @_in_torch.register_fake

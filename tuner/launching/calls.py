@@ -9,18 +9,19 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from tuner import catalog
 from tuner.client import Client, default_client
+from tuner.client.best import Best
 from tuner.client.tables import TableCache
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels import calling
-from tuner.kernels.calling import OpCall, PreparedLaunch, Tensors, refuse_gradient
-from tuner.kernels.spec import Problem
+from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, refuse_gradient
+from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.launching.arguments import make_room
 from tuner.launching.launcher import prepare_launch
 from tuner.launching.warm import compile_ahead
@@ -41,6 +42,9 @@ class CallSettings:
     """Number of configs that a refresh in the background compiles at once."""
 
 
+LaunchOf = Callable[[Client, OpCall, Problem, Tensors], PreparedLaunch]
+
+
 @dataclass
 class PreparedLaunches:
     """The launches of this process, by the key that an op's function makes of its tensors."""
@@ -48,15 +52,19 @@ class PreparedLaunches:
     client: Client
     """Client that looks up tuned configs."""
     settings: CallSettings = CallSettings()
-    prepared: dict[object, PreparedLaunch] = field(default_factory=dict)
-    replaced: dict[object, PreparedLaunch] = field(default_factory=dict)
+    prepared: dict[object, Prepared] = field(default_factory=dict)
+    replaced: dict[object, Prepared] = field(default_factory=dict)
     """Launches from before the last refresh. They are on the card, so a graph can be captured with them."""
     launched: set[tuple[str, int]] = field(default_factory=set)
     """Ops with the devices on which they were prepared."""
+    launch_of: LaunchOf = lambda client, call, problem, operands: tuned_launch(client, call, problem, operands)
+    """Makes the launch of a problem on operands; tests without a GPU have their own."""
+    runs_on: str = "cuda"
+    """Type of the devices whose memory it can use."""
 
     def prepare(
         self, call: OpCall, key: object, tensors: Tensors, gradient: bool, attributes: Mapping[str, str]
-    ) -> PreparedLaunch:
+    ) -> Prepared:
         """Return the launch of a call on tensors like these, and keep it unless it serves these alone.
 
         Raises:
@@ -65,23 +73,22 @@ class PreparedLaunches:
         out = tensors["out"]
         refuse_gradient(gradient)
         call.check(tensors, **attributes)
-        check_memory(call, tensors)
+        check_memory(call, tensors, self.runs_on)
+        reaches = call.reaches(tensors)
         if out.numel() == 0:
-            return lambda at: None
+            return lambda at: None, *reaches
         if any(tensor.numel() == 0 for tensor in tensors.values()):
-            return lambda at: call.write_empty(tensors, **attributes)
-        if not all(call.accepts(name, tensor) for name, tensor in tensors.items()):
-            return lambda at: _by_copies(call, tensors, attributes)
+            return lambda at: call.write_empty(tensors, **attributes), *reaches
+        if not all(_taken(call, name, tensor) for name, tensor in tensors.items()):
+            return lambda at: _by_copies(call, tensors, attributes), *reaches
         operands, problem = call.operands(tensors), call.problem(tensors, **attributes)
-        torch.cuda.init()  # raises torch's error in a child of a process that uses the card
         if key in self.replaced and torch.cuda.is_current_stream_capturing():
             return self.replaced[key]
-        with torch.cuda.device(out.device):
-            launch = _with_best(self.client, call, problem, operands)
+        launch = self.launch_of(self.client, call, problem, operands)
         make_room(self.prepared, self.settings.most_prepared)
-        self.prepared[key] = launch
+        self.prepared[key] = found = launch, *reaches
         self.launched.add((call.op, out.get_device()))
-        return launch
+        return found
 
     def compile_first(self, tables: TableCache, in_background: bool) -> None:
         """Compile what newer answers would launch.
@@ -137,14 +144,14 @@ def call_of(module: str) -> OpCall:
     return call
 
 
-def check_memory(call: OpCall, tensors: Tensors) -> None:
+def check_memory(call: OpCall, tensors: Tensors, runs_on: str = "cuda") -> None:
     """Check that a kernel can read and write where the tensors are.
 
     Raises:
         UsageError: they are not on a GPU, or `out` shares memory with itself or with an input.
     """
     op, out = call.op, tensors["out"]
-    if not out.is_cuda:
+    if out.device.type != runs_on:
         raise UsageError(
             f"{op} runs on a GPU, and its tensors are on {out.device}; move them with .cuda(), or call torch instead"
         )
@@ -154,19 +161,29 @@ def check_memory(call: OpCall, tensors: Tensors) -> None:
             "omit out, and it is allocated"
         )
     for name, tensor in tensors.items():
-        if not call.in_place and name != "out" and tensor.data_ptr() == out.data_ptr() and out.numel():
-            raise UsageError(f"{op} cannot write over what it reads, and out is {name}; omit out, and it is allocated")
+        if tensor.data_ptr() == 0 and tensor.numel():
+            raise UsageError(f"{op} reads and writes memory, and {name} has none; call it on the tensors inside")
+    if (read := call.overlapped(tensors)) is not None:
+        raise UsageError(
+            f"{op} cannot write over what it reads, and out shares memory with {read}; omit out, and it is allocated"
+        )
+
+
+def _taken(call: OpCall, name: str, tensor: torch.Tensor) -> bool:
+    """Return whether the kernel takes a tensor as it lies, with the numbers that its memory holds."""
+    return not tensor.is_neg() and not tensor.is_conj() and call.accepts(name, tensor)
 
 
 def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, str]) -> None:
-    """Call the op with copies in place of tensors whose strides the kernel does not take."""
-    refused = {name for name, tensor in tensors.items() if not call.accepts(name, tensor)}
-    given = {name: call.laid_out(name, x) if name in refused else x for name, x in tensors.items() if name != "out"}
-    if "out" in refused:
-        out = torch.empty_like(tensors["out"], memory_format=torch.contiguous_format)
-        tensors["out"].copy_(call.function(**given, **attributes, out=out))
+    """Call the op with copies in place of tensors that the kernel does not take."""
+    plain = {name: tensor.resolve_neg().resolve_conj() for name, tensor in tensors.items() if name != "out"}
+    given = {name: x if call.accepts(name, x) else call.laid_out(name, x) for name, x in plain.items()}
+    out = tensors["out"]
+    if _taken(call, "out", out):
+        call.function(**given, **attributes, out=out)
     else:
-        call.function(**given, **attributes, out=tensors["out"])
+        fresh = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+        out.copy_(call.function(**given, **attributes, out=fresh))
 
 
 def is_refusal(error: Exception) -> bool:
@@ -179,23 +196,38 @@ def is_refusal(error: Exception) -> bool:
     return cause is not None and (is_compile_error(cause) or isinstance(cause, AssertionError))
 
 
-def _with_best(client: Client, call: OpCall, problem: Problem, operands: Tensors) -> PreparedLaunch:
-    """Prepare the tuned config, or the default if there is none or it does not run here."""
-    kernel, index = call.kernel, torch.cuda.current_device()
-    limits = device.describe(index).limits
-    best = client.best_config(kernel.op, device=index, **problem.values)
+def tuned_launch(client: Client, call: OpCall, problem: Problem, operands: Tensors) -> PreparedLaunch:
+    """Prepare the tuned config on the card of the operands, or the default if there is none or it does not run there.
+
+    Raises:
+        as `prepare_launch`, for the default.
+    """
+    torch.cuda.init()  # raises torch's error in a child of a process that uses the card
+    with torch.cuda.device(operands["out"].device):
+        kernel, index = call.kernel, torch.cuda.current_device()
+        limits = device.describe(index).limits
+        best = client.best_config(kernel.op, device=index, **problem.values)
+        return launch_or_default(
+            kernel, problem, limits, best, lambda config: prepare_launch(kernel, problem, config, operands, limits)
+        )
+
+
+def launch_or_default(
+    kernel: Kernel, problem: Problem, limits: Limits, best: Best, prepared: Callable[[Config], PreparedLaunch]
+) -> PreparedLaunch:
+    """Return what `prepared` makes of the best config, or of the default if that is not feasible or refused."""
     default = kernel.default_config(problem, limits)
     config = best.config or default
     if config != default and not kernel.valid(problem, config, limits):
         _log.warning("%s: the default is used, since %s is no longer feasible", problem.text, config.text)
         config = default
     try:
-        launch = prepare_launch(kernel, problem, config, operands, limits)
+        launch = prepared(config)
     except Exception as error:
         if config == default or not is_refusal(error):
             raise
         _log.warning("%s: the default is used, since %s fails: %s", problem.text, config.text, describe_error(error))
         config = default
-        launch = prepare_launch(kernel, problem, config, operands, limits)
+        launch = prepared(config)
     _log.debug("%s: launched with %s (%s)", problem.text, config.text, best.match)
     return launch
