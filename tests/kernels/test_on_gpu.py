@@ -12,9 +12,10 @@ from helpers import OURS, able, drawn, problems, wrongness
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
-from tuner.measure.check import error, tolerance
+from tuner.measure.check import error
 from tuner.measure.stand_ins import StandIn
 from tuner.measure.tensors import allocate, draw, workspace, written
+from tuner.measure.tolerance import tolerances
 from tuner.search.space import feasible
 
 pytestmark = pytest.mark.gpu
@@ -102,7 +103,9 @@ def test_programs_that_share_tiles_agree_with_all_that_run_beside_them(tile: tup
     tensors = allocate(operands, "cuda")
     draw(operands, tensors, seed=1)
     kernel.vendor(problem, tensors)
-    allowed = tolerance(kernel, problem, error(kernel, problem, tensors, written(operands, tensors)))
+    vendor_error = error(kernel, problem, tensors, written(operands, tensors))
+    (limit,) = tolerances(kernel, problem).values()
+    allowed = limit.beside(vendor_error).allowed
     results: list[list[torch.Tensor]] = []
     works, streams = [], [torch.cuda.Stream() for _ in range(2)]
     torch.cuda.synchronize()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 import torch
 from helpers import toy
 
 from tuner import catalog
-from tuner.kernels.spec import Kernel, Problem
+from tuner.kernels.spec import Kernel, Operand, Problem
 from tuner.measure import check, tensors
 from tuner.measure.check import CheckSettings
+from tuner.measure.tolerance import tolerances
 
 Tensors = dict[str, torch.Tensor]
 
@@ -76,7 +78,7 @@ def test_a_zeroed_tile_is_wrong_and_rounding_is_not() -> None:
     tensors.draw(operands, values, seed=1)
     exact = values["a"].double() @ values["b"].double()
     values["out"].copy_(exact)
-    allowed = check.tolerance(kernel, problem, vendor_error=0.0)
+    allowed = tolerances(kernel, problem)["out"].allowed
     assert check.error(kernel, problem, values, {"out": values["out"]}) <= allowed
     assert float((values["out"].double() - exact).abs().max()) > 0.05  # a common absolute tolerance
     for splits in (4, 16):
@@ -92,16 +94,29 @@ def _in_splits(a: torch.Tensor, b: torch.Tensor, splits: int) -> torch.Tensor:
     return torch.stack([left @ right for left, right in parts]).sum(dim=0)
 
 
+def _kernel(reference: Any, operands: dict[str, Operand], **fields: Any) -> tuple[Kernel, Problem]:
+    """Return the toy `double` with other operands and another reference, and a problem."""
+    kernel = replace(catalog.resolve(toy("double")), operands=lambda problem: operands, reference=reference, **fields)
+    return kernel, kernel.signature.problem({"N": 4})
+
+
+def _pair(dtypes: tuple[str, str], sizes: tuple[int, int]) -> dict[str, Operand]:
+    return {
+        "x": Operand((8, 64), dtypes[0]),
+        "out": Operand((sizes[0], 64), dtypes[0], "out"),
+        "other": Operand((sizes[1],), dtypes[1], "out"),
+    }
+
+
 def test_each_output_is_compared_relative_to_its_own_size() -> None:
     """A wrong small output fails beside a correct large one."""
-    kernel = replace(
-        catalog.load("softmax"),
-        reference=lambda problem, inputs, rows: {"large": inputs["x"][rows] * 1e9, "small": inputs["x"][rows]},
+    kernel, problem = _kernel(
+        lambda problem, inputs, rows: {"out": inputs["x"][rows] * 1e9, "other": inputs["x"][:, 0][rows]},
+        _pair(("fp32", "fp32"), (8, 8)),
     )
-    problem = kernel.signature.problem({"M": 4, "N": 8})
-    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
-    assert check.error(kernel, problem, {"x": x}, {"large": x * 1e9, "small": x}) == 0
-    assert check.error(kernel, problem, {"x": x}, {"large": x * 1e9, "small": -x}) == pytest.approx(2)
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
+    assert check.error(kernel, problem, {"x": x}, {"out": x * 1e9, "other": x[:, 0]}) == 0
+    assert check.error(kernel, problem, {"x": x}, {"out": x * 1e9, "other": -x[:, 0]}) == pytest.approx(2)
 
 
 def test_an_exact_kernel_must_match_bit_for_bit() -> None:
@@ -116,27 +131,28 @@ def test_an_exact_kernel_must_match_bit_for_bit() -> None:
     assert check.error(kernel, problem, values, {"out": values["out"]}) == 0
     values["out"][1, 1] = -0.0
     assert check.error(kernel, problem, values, {"out": values["out"]}) == inf
-    assert check.tolerance(kernel, problem, vendor_error=1.0) == 0
+    assert tolerances(kernel, problem)["out"].beside(1.0).allowed == 0
 
 
 def test_tolerance_follows_the_vendor_the_dtype_and_the_products() -> None:
     kernel = catalog.load("gemm")
 
     def allowed(vendor_error: float, **given: object) -> float:
-        return check.tolerance(kernel, kernel.signature.problem({"M": 64, **given}), vendor_error)
+        problem = kernel.signature.problem({"M": 64, **given})
+        return tolerances(kernel, problem)["out"].beside(vendor_error).allowed
 
     assert allowed(0.0, dtype="bf16") == 2 * 2.0**-7
     assert allowed(0.0, dtype="fp16") == 2 * 2.0**-10
     assert allowed(0.0, dtype="fp32", K=1) == 2 * 2.0**-23
     assert allowed(0.0, dtype="fp32", K=64) == 2 * 64**0.5 * 2.0**-24
     assert allowed(0.0, dtype="fp32", precision="tf32") == 2 * 2.0**-10
-    assert allowed(0.01, dtype="fp32") == 0.04
+    assert allowed(5e-6, dtype="fp32") == 2e-5
 
 
 def test_integers_not_declared_exact_have_the_vendors_tolerance() -> None:
     kernel = replace(catalog.load("transpose"), exact=False)
     problem = kernel.signature.problem({"M": 8, "dtype": "int32"})
-    assert check.tolerance(kernel, problem, vendor_error=0.0) == 0
+    assert tolerances(kernel, problem)["out"].allowed == 0
 
 
 def test_outputs_are_poisoned_by_dtype() -> None:

@@ -38,16 +38,16 @@ def test_shapes_strides_and_dtypes_are_as_stated(values: dict[str, torch.Tensor]
 @pytest.mark.parametrize("place", [-1, 43])
 def test_a_write_on_either_side_changes_a_guard(values: dict[str, torch.Tensor], place: int) -> None:
     """From the first element of `out` to its last there are 43."""
-    assert tensors.guards_intact(OPERANDS, values)
+    assert not tensors.written_beside(OPERANDS, values)
     out = values["out"]
     out.as_strided((1,), (1,), out.storage_offset() + place)[0] = 0.0
-    assert not tensors.guards_intact(OPERANDS, values)
+    assert tensors.written_beside(OPERANDS, values) == ["out"]
 
 
 def test_a_write_inside_an_output_changes_no_guard(values: dict[str, torch.Tensor]) -> None:
     tensors.poison(OPERANDS, values)
     values["state"].fill_(0)
-    assert tensors.guards_intact(OPERANDS, values)
+    assert not tensors.written_beside(OPERANDS, values)
 
 
 def test_relocated_outputs_have_the_given_alignment(values: dict[str, torch.Tensor]) -> None:
@@ -56,7 +56,7 @@ def test_relocated_outputs_have_the_given_alignment(values: dict[str, torch.Tens
     assert {moved[name].data_ptr() % 32 for name in ("state", "out")} == {16}
     assert torch.equal(moved["state"], values["state"])
     assert moved["out"].stride() == (9, 1)
-    assert tensors.guards_intact(OPERANDS, moved)
+    assert not tensors.written_beside(OPERANDS, moved)
 
 
 def test_copies_hold_the_same_at_other_addresses(values: dict[str, torch.Tensor]) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf, isfinite
+from math import inf
 
-from tuner.errors import MeasureError
-from tuner.kernels.spec import Config
+from tuner.errors import KernelFault
+from tuner.kernels.spec import Config, Kernel, Operand, Problem
 from tuner.measure import check, tensors
-from tuner.measure.check import CHECK_SETTINGS, CheckSettings
+from tuner.measure.check import CHECK_SETTINGS, CheckSettings, Difference
 from tuner.measure.clock import Run
 from tuner.measure.loaded_problem import LoadedProblem, Values, run_of
+from tuner.measure.tolerance import Tolerance, tolerances
 from tuner.records import Evidence
 
 
@@ -23,13 +24,13 @@ class WrongResult(Exception):
 
 
 class CorrectnessCheck:
-    """Checks of a problem's configs against its reference, with a tolerance from the vendor's own error.
+    """Checks of a problem's configs against its reference, each output with a tolerance of its own.
 
     Args:
         on_launch: called before each repeated launch, as a sign of progress.
 
     Raises:
-        MeasureError: the vendor's result is wrong.
+        KernelFault: vendor and reference differ beyond rounding, or write to tensors that are only read.
     """
 
     def __init__(
@@ -37,28 +38,27 @@ class CorrectnessCheck:
     ) -> None:
         self._loaded, self._on_launch, self._settings = loaded, on_launch, settings
         loaded.draw(seed=0)
-        vendor_error, _ = self._error_after(loaded.vendor(loaded.tensors), loaded.tensors)
-        if not isfinite(vendor_error):
-            written = ", ".join(tensors.written(loaded.operands, loaded.tensors))
-            raise MeasureError(
-                f"the vendor's result of {loaded.kernel.op} must match the reference; it is wrong, "
-                f"or is not written to {written}"
-            )
-        self.tolerance = check.tolerance(loaded.kernel, loaded.problem, vendor_error)
+        self.limits = calibrated(loaded.kernel, loaded.problem, loaded.operands, loaded.tensors, settings)
 
-    def check(self, run: Run, values: Values) -> tuple[float, Values]:
-        """Run on one operand set and compare. Return the error and the outputs.
+    def check(self, run: Run, values: Values) -> tuple[Difference, Values]:
+        """Run on one operand set and compare. Return the largest difference and the outputs.
 
         Raises:
-            WrongResult: the error exceeds the tolerance, or bytes beside the outputs changed.
+            WrongResult: an output differs by more than its tolerance, or bytes beside the operands changed.
         """
-        error, outputs = self._error_after(run, values)
-        if not error <= self.tolerance:
-            text = f"deviates from the reference by {error:.3g} of its largest value; {self.tolerance:.3g} is allowed"
-            raise WrongResult(text, error, self.tolerance)
-        if not tensors.guards_intact(self._loaded.operands, values):
-            raise WrongResult("writes beside its outputs", inf, self.tolerance)
-        return error, outputs
+        loaded = self._loaded
+        found, outputs = check.differences_after(
+            loaded.kernel, loaded.problem, loaded.operands, values, run, self._settings, self.limits
+        )
+        worst = check.worst(found)
+        if not worst.passes:
+            output = outputs[worst.name]
+            element = check.first_element(loaded.kernel, loaded.problem, values, output, worst, self._settings)
+            text = f"deviates from the reference {worst.text}: {element.place} is {element.shown}"
+            raise WrongResult(text, *worst.excess)
+        if beside := tensors.written_beside(loaded.operands, values):
+            raise WrongResult(f"writes beside {', '.join(beside)}", inf, worst.tolerance.allowed)
+        return worst, outputs
 
     def recheck(self, config: Config, seed: int) -> Evidence:
         """Check a config on each kind of inputs, with repeated launches on each.
@@ -67,14 +67,17 @@ class CorrectnessCheck:
             WrongResult: any check fails.
         """
         kinds = self._settings.inputs
-        errors = [
-            self._check_repeatedly(config, seed + number, kind, relocated=number == 1)
+        found = {
+            f"{kind} {number}": self._check_repeatedly(config, seed + number, kind, relocated=number == 1)
             for number, kind in enumerate(kinds)
-        ]
-        return Evidence(max(errors), self.tolerance, kinds, len(kinds) * (1 + self._settings.repeats))
+        }
+        worst = check.worst(found)
+        return Evidence(worst.error, worst.tolerance.allowed, kinds, len(kinds) * (1 + self._settings.repeats))
 
-    def _check_repeatedly(self, config: Config, seed: int, kind: str, *, relocated: bool) -> float:
-        """Return a config's error on fresh inputs, after repeated launches that must give the same result.
+    def _check_repeatedly(self, config: Config, seed: int, kind: str, *, relocated: bool) -> Difference:
+        """Return a config's largest difference on fresh inputs, after repeated launches that give the same result.
+
+        The launches find other values in the outputs, and in the workspace's floats, each time.
 
         Args:
             relocated: write to outputs at another address.
@@ -85,32 +88,82 @@ class CorrectnessCheck:
         if relocated:
             values = tensors.relocate(operands, loaded.tensors, self._settings.alignment)
         before = tensors.checksums(operands, values)
-        run = run_of(*loaded.launches(config, values))
-        error, outputs = self.check(run, values)
-        self._check_inputs_unchanged(values, before)
+        work = loaded.workspace(config)
+        run = run_of(loaded.launch(config, values, work))
+        worst, outputs = self.check(run, values)
+        self._check_inputs_unchanged(values, before, worst.tolerance)
         restore = tensors.restorer(operands, values)
         first = outputs if restore is not None else {name: tensor.clone() for name, tensor in outputs.items()}
-        for _ in range(self._settings.repeats):
+        for repeat in range(self._settings.repeats):
             self._on_launch()
-            tensors.poison(operands, values)
+            tensors.poison(operands, values, repeat + 1)
+            tensors.poison_floats(work, repeat + 1)
             run()
-            deviation = check.deviation(loaded.kernel, tensors.written(operands, values), first, self._settings)
-            if not deviation <= 2 * self.tolerance:
-                text = f"a repeated launch gives another result, by {deviation:.3g} of its largest value"
-                raise WrongResult(text, deviation, self.tolerance)
+            self._check_repeated(tensors.written(operands, values), first)
             if restore is not None:
                 restore()
-        self._check_inputs_unchanged(values, before)
-        return error
+        self._check_inputs_unchanged(values, before, worst.tolerance)
+        return worst
 
-    def _check_inputs_unchanged(self, values: Values, before: Mapping[str, int]) -> None:
+    def _check_repeated(self, outputs: Values, first: Values) -> None:
+        """Raise WrongResult if a launch gives another result than the first."""
+        worst = check.worst(check.repeated(outputs, first, self.limits, self._settings))
+        if not worst.passes:
+            element = check.first_repeated(outputs[worst.name], first[worst.name], worst, self._settings)
+            text = f"a repeated launch gives another result, {worst.text}: {element.place} is {element.shown}"
+            raise WrongResult(text, *worst.excess)
+
+    def _check_inputs_unchanged(self, values: Values, before: Mapping[str, int], limit: Tolerance) -> None:
         """Raise WrongResult if a tensor that is only read has changed."""
-        after = tensors.checksums(self._loaded.operands, values)
-        changed = [name for name, checksum in after.items() if checksum != before[name]]
-        if changed:
-            raise WrongResult(f"writes to {', '.join(changed)}, which is only read", inf, self.tolerance)
+        if changed := tensors.changed(values, before):
+            raise WrongResult(f"writes to {', '.join(changed)}, which is only read", inf, limit.allowed)
 
-    def _error_after(self, run: Run, values: Values) -> tuple[float, Values]:
-        """Return the error of the outputs of `run`, and the outputs."""
-        loaded = self._loaded
-        return check.error_after(loaded.kernel, loaded.problem, loaded.operands, values, run, self._settings)
+
+def calibrated(
+    kernel: Kernel,
+    problem: Problem,
+    operands: Mapping[str, Operand],
+    values: Values,
+    settings: CheckSettings = CHECK_SETTINGS,
+) -> dict[str, Tolerance]:
+    """Return the tolerance of each output, from the error of the vendor's implementation on drawn inputs.
+
+    Raises:
+        KernelFault: vendor and reference differ beyond rounding, or write to tensors that are only read.
+    """
+    limits, vendor = tolerances(kernel, problem), kernel.vendor
+    before = tensors.checksums(operands, values, ("in", "inout"))
+    found, outputs = check.differences_after(
+        kernel,
+        problem,
+        operands,
+        values,
+        lambda: None if vendor is None else vendor(problem, values),
+        settings,
+        {name: limit.at_ceiling() for name, limit in limits.items()},
+    )
+    if changed := tensors.changed(values, before):
+        raise KernelFault(f"vendor and reference leave what they only read as it is, not {changed[0]}; copy it there")
+    for name, difference in found.items():
+        if not difference.has_finite:
+            place = getattr(kernel.reference, "place", "")
+            raise KernelFault(f"reference has finite values, and none in {name}; correct it, or fill its inputs", place)
+        if vendor is not None and not difference.passes:
+            element = check.first_element(kernel, problem, values, outputs[name], difference, settings)
+            raise KernelFault(_disagreement(difference, element), getattr(vendor, "place", ""))
+    if vendor is None:
+        return {name: limit.without_vendor() for name, limit in limits.items()}
+    return {name: limits[name].beside(found[name].error) for name in limits}
+
+
+def _disagreement(difference: Difference, element: check.Element) -> str:
+    """Return the text of a vendor and a reference that differ."""
+    way_out = "correct the wrong one, or state `rounding` if one rounds more coarsely"
+    if element.is_unwritten:
+        way_out = "let vendor write to its operands, or correct the wrong one"
+    elif difference.tolerance.is_exact:
+        way_out = "correct the wrong one, or leave out exact=True"
+    return (
+        f"vendor and reference agree up to rounding, and {element.place} is {element.got:.7g} by vendor and "
+        f"{element.expected:.7g} by reference (off {difference.text}); {way_out}"
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from math import isfinite
 from typing import Any
 
 import torch
@@ -18,16 +17,14 @@ from tuner.errors import KernelFault, TunerError
 from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem
 from tuner.measure import check, tensors
 from tuner.measure.compile import describe_error
+from tuner.measure.correctness import calibrated
 from tuner.measure.messages import Interpret, Interpreted
 from tuner.measure.place import place_of
 from tuner.measure.processes import connect, die_with, parent
+from tuner.measure.tolerance import Tolerance, tolerances
 
-MOST_VENDOR_ERROR = 0.05
-"""Largest relative difference of vendor and reference. Source: chosen; rounding in fp16 differs by less than 0.01."""
 _NOT_ON_CPU = (AssertionError, ImportError, NotImplementedError, RuntimeError)
 """Exceptions by which libraries refuse the CPU."""
-_WITHOUT_VENDOR = 16.0
-"""Units in the last place that pass if the vendor's kernel does not run on the CPU. Source: chosen."""
 
 
 def interpret(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> Interpreted:
@@ -62,17 +59,20 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
     functions += [launch.fn for launch in launches]
     if any(not isinstance(function, InterpretedFunction) for function in functions):
         raise _Skipped("Triton's interpreter runs functions under @triton.jit, and this is another, such as Gluon's")
-    error, _ = check.error_after(kernel, problem, operands, values, lambda: [launch() for launch in launches])
+    found, outputs = check.differences_after(
+        kernel, problem, operands, values, lambda: [launch() for launch in launches], limits=allowed
+    )
     code = launches[0].fn.fn.__code__ if launches else None
     where = getattr(kernel.launch, "place", "") if code is None else f"{code.co_filename} line {code.co_firstlineno}"
     place = f"{where}: " if where else ""
-    if not error <= allowed:
+    worst = check.worst(found)
+    if not worst.passes:
         if _below_normal(kernel, problem, operands, values):
             raise _Skipped("the reference's values are below the smallest normal number of an input's dtype")
-        return (
-            f"{place}outputs deviate from the reference by {error:.3g} of the largest value; {allowed:.3g} is allowed"
-        )
-    return "" if tensors.guards_intact(operands, values) else f"{place}writes beside its outputs"
+        element = check.first_element(kernel, problem, values, outputs[worst.name], worst)
+        return f"{place}deviates from the reference {worst.text}: {element.place} is {element.shown}"
+    beside = tensors.written_beside(operands, values)
+    return f"{place}writes beside {', '.join(beside)}" if beside else ""
 
 
 def _below_normal(
@@ -87,22 +87,14 @@ def _below_normal(
 
 def _allowed(
     kernel: Kernel, problem: Problem, operands: Mapping[str, Operand], values: Mapping[str, torch.Tensor]
-) -> float:
-    """Return the tolerance, from the error of the vendor's kernel on the CPU, or from the dtypes alone."""
+) -> Mapping[str, Tolerance]:
+    """Return the tolerances, from the error of the vendor's kernel on the CPU, or all rounding if it does not run."""
     try:
-        vendor_error, _ = check.error_after(kernel, problem, operands, values, lambda: kernel.vendor(problem, values))
+        return calibrated(kernel, problem, operands, values)
     except KernelFault as fault:
         if ": vendor" not in str(fault) or not isinstance(fault.__cause__, _NOT_ON_CPU):
             raise
-        epsilons = [torch.finfo(value.dtype).eps for value in values.values() if value.is_floating_point()]
-        return check.tolerance(kernel, problem, _WITHOUT_VENDOR / 4 * max(epsilons, default=0.0))
-    if not isfinite(vendor_error) or vendor_error > MOST_VENDOR_ERROR:
-        raise KernelFault(
-            f"vendor and reference agree within {MOST_VENDOR_ERROR:g} of the largest value, and differ by "
-            f"{vendor_error:.3g}; one of them is wrong, or vendor does not write to the operands",
-            getattr(kernel.vendor, "place", ""),
-        )
-    return check.tolerance(kernel, problem, vendor_error)
+        return {name: limit.at_ceiling() for name, limit in tolerances(kernel, problem).items()}
 
 
 def main() -> None:

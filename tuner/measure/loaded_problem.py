@@ -51,8 +51,16 @@ class LoadedProblem:
 
     def launches(self, config: Config, *sets: Values) -> list[tuple[Launch, ...]]:
         """Return a config's launches for each operand set. All share one new workspace, so they run in order."""
-        work = tensors.workspace(self.kernel.workspace(self.problem, config, self._limits), self.device)
-        return [self.kernel.launch(self.problem, config, {**values, **work}) for values in sets]
+        work = self.workspace(config)
+        return [self.launch(config, values, work) for values in sets]
+
+    def workspace(self, config: Config) -> Values:
+        """Return a new workspace of a config."""
+        return tensors.workspace(self.kernel.workspace(self.problem, config, self._limits), self.device)
+
+    def launch(self, config: Config, values: Values, work: Values) -> tuple[Launch, ...]:
+        """Return a config's launches on one operand set with this workspace."""
+        return self.kernel.launch(self.problem, config, {**values, **work})
 
     def timer(self, config: Config | None) -> Timer:
         """Return a timer of a config, or of the vendor's kernel for None, on all operand sets."""

@@ -12,8 +12,8 @@ from tuner.kernels.spec import Operand, torch_dtype
 
 _POISON = 0x5A5A5A5A5A5A5A5A
 """Fill of outputs whose dtype has no NaN, cut to the size of an element."""
-_GUARD, _GUARD_BYTES = 0xA5, 4096
-"""Value and number of the guard bytes on either side of a tensor that is written."""
+_GUARD_BYTES = 4096
+"""Number of the guard bytes on either side of a tensor."""
 _WITHOUT_INFINITY = (torch.float8_e4m3fn,)
 
 
@@ -27,7 +27,8 @@ def dtype_of(name: str) -> torch.dtype:
 def allocate(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tensor]:
     """Return uninitialised tensors with the operands' shapes and strides.
 
-    Guard bytes stand on either side of each tensor that is written; `guards_intact` checks them.
+    Guard bytes stand on either side of each tensor; `written_beside` checks them. Beside a tensor that is read they
+    are NaN, or -1, so that a read out of bounds shows.
 
     Raises:
         MeasureError: elements of an operand that is written share memory.
@@ -78,15 +79,25 @@ def copy(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -
     return copies
 
 
-def guards_intact(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Return whether the guard bytes beside the operands are unchanged."""
-    guards = [guard for name, operand in operands.items() if operand.role != "in" for guard in _guards(tensors[name])]
-    return all(bool((guard == _GUARD).all()) for guard in guards)
+def written_beside(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the names of the operands beside which guard bytes have changed."""
+    return [
+        name
+        for name, operand in operands.items()
+        if any(bool((guard != _guard_of(operand)).any()) for guard in _guards(tensors[name]))
+    ]
 
 
-def checksums(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Return a checksum of each tensor that is only read."""
-    return {name: _sum(bits(tensors[name])) for name, operand in operands.items() if operand.role == "in"}
+def checksums(
+    operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor], roles: tuple[str, ...] = ("in",)
+) -> dict[str, int]:
+    """Return a checksum of each tensor of these roles."""
+    return {name: _sum(bits(tensors[name])) for name, operand in operands.items() if operand.role in roles}
+
+
+def changed(tensors: Mapping[str, torch.Tensor], before: Mapping[str, int]) -> list[str]:
+    """Return the names of the tensors whose checksum is another than before."""
+    return [name for name, checksum in before.items() if _sum(bits(tensors[name])) != checksum]
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -109,6 +120,8 @@ def draw(
         generator = torch.Generator(tensor.device).manual_seed(seed * 1009 + index)
         if operand.fill is not None:
             operand.fill(tensor, generator)
+        elif tensor.dtype == torch.bool:
+            tensor.random_(0, 2, generator=generator)
         elif not tensor.is_floating_point():
             info = torch.iinfo(tensor.dtype)
             tensor.random_(info.min, info.max, generator=generator)
@@ -126,6 +139,8 @@ def draw(
 
 def _specials(dtype: torch.dtype) -> list[float]:
     """Return the special values of a dtype."""
+    if dtype == torch.bool:
+        return []
     if not dtype.is_floating_point:
         info = torch.iinfo(dtype)
         return [0, info.min, info.max]
@@ -133,14 +148,34 @@ def _specials(dtype: torch.dtype) -> list[float]:
     return [0.0, -0.0, nan, *infinite]
 
 
-def poison(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Fill outputs with NaN or a fixed pattern, so that an unwritten element fails the check, and reset the guards."""
+def poison(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor], turn: int = 0) -> None:
+    """Fill outputs with one of three values, so that an unwritten or a read element shows, and reset the guards.
+
+    Args:
+        turn: 0 is NaN or a fixed pattern, 1 the highest value, 2 the lowest, and so on.
+    """
     for name, operand in operands.items():
-        for guard in _guards(tensors[name]) if operand.role != "in" else ():
-            guard.fill_(_GUARD)
+        for guard in _guards(tensors[name]):
+            guard.fill_(_guard_of(operand))
         if operand.role == "out":
-            tensor = tensors[name]
-            tensor.fill_(float("nan") if tensor.is_floating_point() else _POISON % 2 ** (8 * tensor.element_size() - 1))
+            _poison(tensors[name], turn)
+
+
+def poison_floats(tensors: Mapping[str, torch.Tensor], turn: int) -> None:
+    """Fill the floats of a workspace, which no launch may read before it has written them."""
+    for tensor in tensors.values():
+        if tensor.is_floating_point():
+            _poison(tensor, turn)
+
+
+def _poison(tensor: torch.Tensor, turn: int) -> None:
+    if tensor.is_floating_point():
+        info = torch.finfo(tensor.dtype)
+        tensor.fill_((nan, info.max, info.min)[turn % 3])
+        return
+    whole = tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor  # a boolean that is neither
+    limits = torch.iinfo(whole.dtype)
+    whole.fill_((_POISON % 2 ** (8 * whole.element_size() - 1), limits.max, limits.min)[turn % 3])
 
 
 def restorer(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> Callable[[], None] | None:
@@ -171,22 +206,25 @@ def _sum(integers: torch.Tensor) -> int:
 
 
 def _allocated(name: str, operand: Operand, device: str, offset: int) -> torch.Tensor:
-    """Return one operand's tensor; if it is written, `offset` bytes into a buffer of guard bytes."""
+    """Return one operand's tensor, `offset` bytes into a buffer of guard bytes."""
     dtype, strides = dtype_of(operand.dtype), operand.element_strides
-    if operand.role == "in":
-        return torch.empty_strided(operand.shape, strides, dtype=dtype, device=device)
-    if overlaps(operand.shape, strides):
+    if operand.role != "in" and overlaps(operand.shape, strides):
         raise MeasureError(
             f"an operand that is written may not share memory between elements; {name} does, by strides {strides}"
         )
     buffer = torch.full(
         (offset + _span(operand.shape, strides) * dtype.itemsize + _GUARD_BYTES,),
-        _GUARD,
+        _guard_of(operand),
         dtype=torch.uint8,
         device=device,
     )
     elements = buffer[offset : buffer.numel() - _GUARD_BYTES].view(dtype)
     return elements.as_strided(operand.shape, strides, elements.storage_offset())
+
+
+def _guard_of(operand: Operand) -> int:
+    """Return the guard byte of an operand: one that is read has NaN beside it."""
+    return 0xA5 if operand.role == "out" else 0xFF
 
 
 def _guards(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

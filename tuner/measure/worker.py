@@ -117,8 +117,8 @@ class Worker:
             stage = "check"
             self._enter(stage)
             loaded.draw(request.seed)
-            error, _ = self._correctness.check(run_of(launches), loaded.tensors)
-            facts |= {"max_error": error, "tolerance": self._correctness.tolerance}
+            worst, _ = self._correctness.check(run_of(launches), loaded.tensors)
+            facts |= {"max_error": worst.error, "tolerance": worst.tolerance.allowed}
             stage = "time"
             self._enter(stage)
             return Measurement(config, Outcome.OK, self._samples(config, request.best_us), **facts)
