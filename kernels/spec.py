@@ -116,13 +116,18 @@ class Operand:
 class Launch:
     """One kernel launch as a value: `fn[grid](*args, **kwargs)`.
 
-    The compile pool calls `fn.warmup` with it, so the launch later finds what was compiled ahead.
+    The compile pool calls `warmup`, so the launch later finds what was compiled ahead.
+
+    `pre_hook(arguments)` runs before each launch, as that of Triton's `Config` does, with the arguments by name: it
+    zeroes what the kernel adds to, or sets a descriptor's block shape. Its time is part of the launch's, its source is
+    part of the source hash, and it also runs before a compile, with stand-ins.
     """
 
     fn: Any
     grid: tuple[int, ...]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    pre_hook: Callable[[dict[str, Any]], object] | None = None
 
     def __post_init__(self) -> None:
         if not hasattr(self.fn, "warmup") or not hasattr(self.fn, "__getitem__"):
@@ -134,10 +139,23 @@ class Launch:
             check_whole("Launch", "each of grid", size, 0)
         check_tuple("Launch", "args", self.args, object, "arguments")
         check_mapping("Launch", "kwargs", self.kwargs)
+        if self.pre_hook is not None:
+            check_function("Launch", "pre_hook", self.pre_hook)
+            object.__setattr__(self, "pre_hook", KernelPart("pre_hook", plain(self.pre_hook)))
 
     def __call__(self) -> Any:
         """Launch. Return the compiled kernel, as Triton does."""
+        self._run_hook()
         return self.fn[self.grid](*self.args, **self.kwargs)
+
+    def warmup(self) -> Any:
+        """Compile without a launch. Return the compiled kernel."""
+        self._run_hook()
+        return self.fn.warmup(*self.args, grid=self.grid, **self.kwargs)
+
+    def _run_hook(self) -> None:
+        if self.pre_hook is not None:
+            self.pre_hook({**dict(zip(self.fn.arg_names, self.args, strict=False)), **self.kwargs})
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,20 @@ def value_text(value: Value) -> str:
 
 def stated(values: Mapping[str, Value], text: str) -> Mapping[str, Value]:
     """Return the values that a canonical text names."""
-    names = {found[1] for found in _STATED.finditer(text)}
+    names = parsed(text)
     return {name: value for name, value in values.items() if name in names}
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Return the names and the texts of the values in a canonical text, without quotes."""
+    return {match[1]: _unquoted(match[2]) for match in _STATED.finditer(text)}
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(json.loads(text)) if text.startswith('"') else text
+    except ValueError:
+        return text
 
 
 def _number(text: str) -> int | float | None:

@@ -101,7 +101,11 @@ def _addresses(tensors: Mapping[str, torch.Tensor]) -> Pointers:
 
 
 def _step(launch: Launch, tensors: Sequence[torch.Tensor]) -> _Step:
-    compiled = launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs)
+    if launch.pre_hook is not None:
+        raise UsageError(
+            "a prepared launch is given addresses, and a pre_hook takes tensors; run what `launch` returns instead"
+        )
+    compiled = launch.warmup()
     grid = (*launch.grid, 1, 1)[:3]
     arguments = arranged(launch, tensors)
     as_triton = _as_triton(compiled, grid, arguments)

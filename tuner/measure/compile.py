@@ -64,8 +64,7 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
 
 def compile_launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
     """Return Triton's compiled code of each launch of a config, from its cache if it is there."""
-    launches = _launches(kernel, problem, config, limits)
-    return [launch.fn.warmup(*launch.args, grid=launch.grid, **launch.kwargs) for launch in launches]
+    return [launch.warmup() for launch in _launches(kernel, problem, config, limits)]
 
 
 def _launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> tuple[Launch, ...]:

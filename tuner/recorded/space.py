@@ -7,6 +7,7 @@ A file is gzipped JSON in the T4 results schema, times in milliseconds. What T4 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from tuner.errors import UsageError, reason
 from tuner.exchange import t4
 from tuner.kernels.spec import Config, Problem, Signature
+from tuner.kernels.values import parsed
 from tuner.records import CardState, Comparison, Device, Environment, Measurement, Policy, files, median
 from tuner.records.strict import MALFORMED
 
@@ -61,7 +63,7 @@ class RecordedSpace:
 
 def problem_stem(problem: Problem) -> str:
     """Return `OP-DIMS-DTYPE[-ATTRS]`, a problem in the name of a file. Attributes at their default are left out."""
-    stated = [word.partition("=")[2] for word in problem.text.split()[1:]]
+    stated = [re.sub(r"[^A-Za-z0-9._+-]", "_", value) for value in parsed(problem.text).values()]
     sizes = "x".join(map(str, problem.sizes))
     return "-".join([problem.op, sizes, *stated[len(problem.sizes) :]])
 

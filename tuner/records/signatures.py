@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.errors import UsageError
 from tuner.kernels.spec import MAX_SIZE, Config, Knob, Signature, dtype_name
+from tuner.kernels.values import is_value as may_be_chosen
 from tuner.records.strict import JsonObject, whole_number
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -26,12 +27,9 @@ def checked_config(signature: Signature, values: Mapping[str, Any]) -> Config:
     """
     config = signature.config(values)
     for knob in signature.knobs:
-        value, kinds = config[knob.name], {type(choice) for choice in knob.choices}
-        if type(value) not in kinds or not is_value(value):
-            raise UsageError(
-                f"{signature.op}: {knob.name} is {' or '.join(sorted(kind.__name__ for kind in kinds))}, "
-                f"not {str(value)[:40]!r}"
-            )
+        value, kinds = config[knob.name], {_kind(choice) for choice in knob.choices}
+        if _kind(value) not in kinds | ({"int"} if "float" in kinds else set()) or not is_value(value):
+            raise UsageError(f"{signature.op}: {knob.name} is {' or '.join(sorted(kinds))}, not {str(value)[:40]!r}")
     return config
 
 
@@ -42,7 +40,7 @@ def imported_config(signature: Signature, values: Mapping[str, Any]) -> Config:
         UsageError: A name cannot be a knob's, or a value cannot.
     """
     for name, value in values.items():
-        if not is_name(name) or not is_value(value):
+        if not is_name(name) or value is None or not is_value(value):
             raise UsageError(f"{signature.op}: {name[:40]!r} is not a knob whose value is a number, a bool or a text")
     return without_choices(signature, values).config(values)
 
@@ -96,12 +94,16 @@ def _check_item(item: JsonObject, kind: str) -> None:
             raise UsageError("a dim's default is a size or another dim's name")
         return
     choices = item.items("choices")
-    if not all(map(is_value, choices)) or (not choices and kind == "attributes"):
+    if not all(map(is_value, choices)) or (kind == "attributes" and (not choices or None in choices)):
         raise _no_choices(item.text("name"))
     if kind == "attributes":
         item.texts("dtypes")
     if default not in choices and not (kind == "knobs" and default is None):
         raise UsageError(f"{item.text('name')}: the default is one of the choices")
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else type(value).__name__
 
 
 def _no_choices(name: str) -> UsageError:
@@ -117,4 +119,4 @@ def is_value(value: object) -> bool:
     """Return whether a value passes through Triton unchanged."""
     if isinstance(value, str):
         return len(value) <= _LONGEST_VALUE
-    return isinstance(value, bool) or (isinstance(value, int) and abs(value) <= MAX_SIZE)
+    return may_be_chosen(value) and (not isinstance(value, int) or abs(value) <= MAX_SIZE)

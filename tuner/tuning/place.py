@@ -11,6 +11,7 @@ from tuner.db.queue import Job, JobFilter
 from tuner.db.store import Store
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
+from tuner.kernels.values import parsed
 from tuner.measure import device
 from tuner.suites.suite import Entry
 from tuner.tuning.events import Events
@@ -72,8 +73,7 @@ def on_recorded(name: str, policy: str) -> Place:
 
 def _entry(job: Job, reference: str, signature: Signature) -> Entry:
     """Return the problem of a job, parsed from its text by the signature that is known here."""
-    words = (word.partition("=") for word in job.problem.split()[1:])
-    problem = signature.problem({name: value for name, _, value in words})
+    problem = signature.problem(parsed(job.problem))
     if problem.text != job.problem:
         raise UsageError(f"the job is for {job.problem}, which is {problem.text} by the signature of {job.op} here")
     return Entry(reference, signature, problem)
