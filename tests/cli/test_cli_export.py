@@ -17,7 +17,7 @@ from stored import address, answered, started
 from tuner.cli.export import command
 from tuner.db.database import Database
 from tuner.db.store import Store
-from tuner.errors import NothingFound, UnknownName
+from tuner.errors import NothingFound, UnknownName, UsageError
 from tuner.lookup import bundle
 
 
@@ -34,6 +34,40 @@ def test_what_the_database_holds_is_in_the_file(store: Store, database: Database
     assert done.output == (
         f"{file} holds 1 answer of scale on nvidia-h200\nsnapshot {held.snapshot}, sha256 {held.sha256}\n"
     )
+
+
+def test_a_bundle_is_written_to_a_regular_file_or_through_a_link(
+    tmp_path: Path, migrated: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Store.open(shutil.copy(migrated, path))) as store:
+        answered(store)
+    monkeypatch.chdir(tmp_path)
+    folder, link, dangling, fifo = (Path(name) for name in ("folder", "link", "dangling", "fifo"))
+    folder.mkdir()
+    os.mkfifo(fifo)
+    link.symlink_to("folder/old.json")
+    dangling.symlink_to("folder/new.json")
+    (folder / "old.json").touch()
+    before = set(os.listdir())
+    for name, kind in (
+        (".", "folder"),
+        ("..", "folder"),
+        ("folder", "folder"),
+        ("fifo", "FIFO"),
+        (os.devnull, "device"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            command.main([name, "--db", str(path)], standalone_mode=False)
+        assert str(caught.value) == (
+            f"{name} cannot be written: it is a {kind}, and only a regular file will do; name one in a writable folder"
+        )
+    for name in (link, dangling):
+        assert command.main([str(name), "--db", str(path)], standalone_mode=False) == 0
+        assert name.is_symlink()
+        assert len(bundle.read(name).answers) == 1
+    assert (set(os.listdir()), sorted(os.listdir(folder))) == (before, ["new.json", "old.json"])
+    with pytest.raises(UsageError, match="fifo is no folder, and this format has a file for each table"):
+        command.main(["fifo", "--format", "vllm", "--op", "scale", "--db", str(path)], standalone_mode=False)
 
 
 def test_one_op_or_one_device(tmp_path: Path, migrated: Path, path: Path) -> None:

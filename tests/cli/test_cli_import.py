@@ -130,6 +130,34 @@ def test_from_vllm_to_sglang_and_by_bundle_to_another_store(run: Any, configs: P
         assert came == [(stored.answer, stored.imported_from, stored.created_at) for stored in first.answers()]
 
 
+def test_a_table_without_launch_options_comes_back_as_it_was(run: Any, path: Path, other: Path) -> None:
+    folder, name = path.parent / "amd", "E=8,N=2,device_name=AMD_Instinct_MI300X.json"
+    tile = {name: value for name, value in table_config().items() if not name.startswith("num_")}
+    table = {"1": tile, "2": {**tile, "num_warps": 8}, "4": table_config()}
+    put(folder, name, table)
+    assert run(import_command, folder) == (0, "1 file: 3 read, 3 stored, 0 skipped\n")
+    for format in ("vllm", "bundle"):
+        run(export_command, path.parent / format, "--format", format)
+    assert (path.parent / "vllm" / name).read_text() == f"{json.dumps(table, indent=4)}\n"
+    assert run(import_command, path.parent / "bundle", "--db", other) == (0, "1 file: 3 read, 3 stored, 0 skipped\n")
+    with closing(Store.open(other)) as store:
+        assert [dict(stored.answer.config) for stored in store.answers()] == list(table.values())
+        with serving(create_app(store, signatures={})) as client:
+            query: dict[str, Any] = {"op": "fused_moe", "E": 8, "N": 2, "device": "amd-instinct-mi300x"}
+            found = [client.get("/best-config", params=query | {"M": m}).json() for m in (1, 2, 4)]
+    assert [one["config"] for one in found] == list(table.values())
+    origin = f"imported: taken from {name}, not measured here"
+    assert [one["stale"] for one in found] == [
+        [f"{origin}; Triton's default holds for num_warps and num_stages"],
+        [f"{origin}; Triton's default holds for num_stages"],
+        [origin],
+    ]
+    refresh()
+    best = best_config("fused_moe", device="amd-instinct-mi300x", M=1, E=8, N=2)
+    assert dict(best.config or {}) == tile
+    refresh()
+
+
 def test_a_bundle_is_imported_with_all_evidence(run: Any, path: Path, other: Path) -> None:
     store = Store.open(path)
     answered(store)

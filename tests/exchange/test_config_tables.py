@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from others import CONFIG, imported, keys, put, table_config
 
-from tuner.exchange.imported import LIMITS
+from tuner.exchange.convert import to_answers
+from tuner.exchange.import_report import ImportReport
+from tuner.exchange.imported import LIMITS, ImportOptions
+from tuner.exchange.reader import read
 from tuner.records import IMPORTED
 
 H100 = "NVIDIA_H100_80GB_HBM3"
@@ -138,8 +143,8 @@ def test_unknown_content_is_reported_file_by_file(tmp_path: Path) -> None:
         "E=8,device_name=NVIDIA_H200.json": ["unknown format: tables are by E, N; N, K; headdim, dstate, not by E"],
         "E=8,N=2,device_name=,dtype=int4_w4a16.json": ["a device name has 1 to 100 characters, not ''"],
         "E=8,N=2,device_name=NVIDIA_H200.json": [
-            "unknown format: a key is an M with a config, not 'default'",
-            "unknown format: a key is an M with a config, not '2'",
+            "unknown format: a key is an M, not 'default'",
+            "a config is an object with a value for each knob, not [16]",
             "fused_moe: M is a whole number from 1 to 2147483647, not 0",
         ],
     }
@@ -178,6 +183,41 @@ def test_a_config_that_is_not_data_of_bounded_size_is_skipped(tmp_path: Path, co
     name = "E=8,N=2,device_name=NVIDIA_H200.json"
     put(tmp_path, name, {"1": config})
     assert imported(tmp_path) == ([], {name: [reason]})
+
+
+def test_what_a_file_leaves_out_stays_out(tmp_path: Path) -> None:
+    """As vLLM's tables for AMD cards do, whose defaults are not those of other cards."""
+    name = "E=8,N=2,device_name=AMD_Instinct_MI300X.json"
+    tile = {key: value for key, value in CONFIG.items() if not key.startswith("num_")}
+    put(tmp_path, name, {"1": tile | {"waves_per_eu": 0}, "2": tile | {"num_warps": 8}, "4": CONFIG})
+    answers, reasons = imported(tmp_path)
+    assert reasons == {}
+    assert [dict(one.answer.config) for one in answers] == [tile | {"waves_per_eu": 0}, tile | {"num_warps": 8}, CONFIG]
+    assert [len(one.signature.knobs) for one in answers] == [5, 5, 6]
+
+
+def test_1_0_is_a_number(tmp_path: Path) -> None:
+    text = '{"1": {"BLOCK_SIZE_M": 16.0, "num_warps": 4.0, "num_stages": 2e0, "USE_TMA": true, "MODE": "1.0"}}'
+    put(tmp_path, "E=8,N=2,device_name=NVIDIA_H200.json", text)
+    (one,), reasons = imported(tmp_path)
+    assert reasons == {}
+    assert json.dumps(dict(one.answer.config)) == (
+        '{"BLOCK_SIZE_M": 16, "num_warps": 4, "num_stages": 2, "USE_TMA": true, "MODE": "1.0"}'
+    )
+
+
+def test_a_config_that_is_skipped_is_named_by_its_place(tmp_path: Path) -> None:
+    bad = table_config(num_warps=3)
+    put(tmp_path, "E=8,N=2,device_name=NVIDIA_H200.json", {"1": table_config(), **dict.fromkeys("23456789", bad)})
+    put(tmp_path, "E=8,N=3,device_name=NVIDIA_H200.json", {"16": bad})
+    content = read([tmp_path], ImportOptions())
+    _, skipped = to_answers(content.configs, lambda op: None, lambda id: None)
+    report = ImportReport(2, content.count, Counter(), tuple(skipped), ())
+    assert list(report.reasons()) == [
+        f"E=8,N=2,device_name=NVIDIA_H200.json: num_warps is {WARPS}, not 3 "
+        "(8 configs: M=2, M=3, M=4, M=5, M=6 and 3 more)",
+        f"E=8,N=3,device_name=NVIDIA_H200.json: num_warps is {WARPS}, not 3 (M=16)",
+    ]
 
 
 def test_no_expression_is_evaluated_and_no_pickle_is_loaded(tmp_path: Path) -> None:

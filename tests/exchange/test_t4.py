@@ -16,6 +16,7 @@ from tuner.exchange import measurements, t4
 from tuner.exchange.imported import ImportOptions
 from tuner.records import Outcome
 
+NAN, INF = float("nan"), float("inf")
 OPTIONS = ImportOptions("scale", "nvidia-a100-pcie-40gb", problem={"M": "64", "dtype": "fp16", "layout": "nt"})
 
 
@@ -61,6 +62,23 @@ def test_the_fastest_correct_config_is_imported(tmp_path: Path) -> None:
         (results({"configuration": {}}), OPTIONS, "unknown format: it has no 'invalidity'"),
         ({"results": [None], "metadata": []}, OPTIONS, "unknown format: AttributeError"),
         (results(result(8, 10**400)), OPTIONS, "no config of it ran"),
+        (results(*(result(8, time) for time in (0, -1.0, NAN, INF, True, "0.1"))), OPTIONS, "no config of it ran"),
+        (results(result(8, 0.1, NAN)), OPTIONS, "no config of it ran"),
+        (
+            results(result(8, 0.1), result(4, 0.2, objectives=["GFLOP/s"])),
+            OPTIONS,
+            "its configs were tuned for GFLOP/s, and only those tuned for time are read",
+        ),
+        (
+            results(result(8, objectives=["energy"], measurements=[{"name": "energy", "value": 0.1, "unit": "J"}])),
+            OPTIONS,
+            "its configs were tuned for energy, and only those tuned for time are read",
+        ),
+        (
+            results(result(8, measurements=[{"name": "time", "value": 0.1, "unit": "s"}])),
+            OPTIONS,
+            "unknown format: T4 times are in milliseconds, not in 's'",
+        ),
         (
             results(result(8, 0.1, configuration=[8])),
             OPTIONS,

@@ -44,6 +44,13 @@ def test_launch_options_beyond_warps_and_stages_are_knobs(tmp_path: Path) -> Non
     assert one.provenance.environment.triton == "3.7.1"
 
 
+def test_launch_options_that_are_left_to_triton_stay_out(tmp_path: Path) -> None:
+    config = triton.Config({"BLOCK": 64}, num_warps=4, num_stages=0).__dict__ | {"num_warps": None}
+    put(tmp_path, "k.autotune.json", {"key": [1, 2, "torch.bfloat16"], "configs_timings": [[config, 0.5]]})
+    (one,), _ = imported(tmp_path, options=OPTIONS)
+    assert dict(one.answer.config) == {"BLOCK": 64, "num_stages": 0}
+
+
 def test_key_values_that_are_not_sizes_are_attributes(tmp_path: Path) -> None:
     put(tmp_path, "a/k.autotune.json", cached([64, True, None, "torch.float16", "torch.float16"], (FAST, 0.1)))
     put(tmp_path, "b/k.autotune.json", cached([64, False, "gelu", "torch.float16", "torch.float32"], (SLOW, 0.1)))
@@ -69,6 +76,7 @@ def test_a_config_of_an_op_with_a_kernel_must_have_its_knobs(tmp_path: Path) -> 
 
 
 KEY = [1, 2, "torch.float16"]
+ODD = triton.Config({"BLOCK": 64}, num_warps=3)
 
 
 HOOKED = triton.Config({}, ir_override="/tmp/evil.ttgir")
@@ -91,6 +99,8 @@ ONE_NAME = ImportOptions(device="h", problem={"M": None})
             "unknown format: a key of triton.autotune ends with the dtypes of its tensors",
         ),
         (cached(KEY, (FAST, inf), (SLOW, [inf, inf])), OPTIONS, "no config of it ran"),
+        (cached(KEY, (FAST, 0.0), (SLOW, [-1.0, 1.0]), (FAILED, True)), OPTIONS, "no config of it ran"),
+        (cached(KEY, (ODD, 0.1)), OPTIONS, "num_warps is a power of two from 1 to 32, not 3"),
         (cached(KEY, (FAST, 10**400), (SLOW, [10**400, 1])), OPTIONS, "no config of it ran"),
         (
             cached(KEY, (FAST, "fast")),

@@ -15,6 +15,7 @@ from typing import Any
 from tuner.errors import UsageError
 from tuner.exchange.folder import relative_path
 from tuner.exchange.imported import UNKNOWN_FORMAT, ImportedConfig, ImportFile, Skipped
+from tuner.kernels.dtypes import shown
 from tuner.kernels.spec import Problem, Value, dtype_name, torch_dtype
 from tuner.lookup.ranking import serving
 from tuner.records import StoredAnswer
@@ -127,8 +128,13 @@ def _configs(file: ImportFile, table: Mapping[str, Any], layer: _Layer) -> Itera
     for key, config in table.items():
         if key == "triton_version":
             continue
-        if not re.fullmatch(_SIZE, key) or not isinstance(config, dict):
-            yield Skipped(file.shown, f"{UNKNOWN_FORMAT}: a key is an M with a config, not {key[:40]!r}")
+        if not re.fullmatch(_SIZE, key):
+            yield Skipped(file.shown, f"{UNKNOWN_FORMAT}: a key is an M, not {key[:40]!r}")
+            continue
+        if not isinstance(config, dict):
+            yield Skipped(
+                file.shown, f"a config is an object with a value for each knob, not {shown(config)}", f"M={key}"
+            )
             continue
         yield ImportedConfig(
             file=file.shown,

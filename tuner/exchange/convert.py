@@ -10,7 +10,7 @@ from functools import cache
 from tuner.db.import_rules import ImportedAnswer
 from tuner.errors import UsageError
 from tuner.exchange.imported import LIMITS, ImportedConfig, ImportLimits, Skipped
-from tuner.exchange.knob_rules import fault_by_choices, fault_by_name, whole
+from tuner.exchange.knob_rules import knobs_fault, whole
 from tuner.kernels.spec import Attribute, Dim, Knob, Signature, Value
 from tuner.lookup.bundle import Bundle
 from tuner.records import IMPORTED, Answer, Device, Environment, Provenance
@@ -49,10 +49,14 @@ def to_answers(
     answers = dict[tuple[str, ...], ImportedAnswer]()
     known_device = cache(known_device)
     for op, several in by_op.items():
-        signatures = _signatures(op, several, known_signature(op))
-        for config in several:
+        known = known_signature(op)
+        faults = [knobs_fault(known, config.config, limits) for config in several]
+        skipped += [Skipped(one.file, fault, one.at) for one, fault in zip(several, faults, strict=True) if fault]
+        sound = [config for config, fault in zip(several, faults, strict=True) if not fault]
+        signatures = _signatures(op, sound, known) if sound else {}
+        for config in sound:
             try:
-                answer = _answer(config, signatures[frozenset(config.config)], known_device, limits)
+                answer = _answer(config, signatures[frozenset(config.config)], known_device)
             except UsageError as error:
                 skipped.append(Skipped(config.file, str(error), config.at))
                 continue
@@ -93,7 +97,7 @@ def _fault(config: ImportedConfig, limits: ImportLimits) -> str:
         return f"a Triton version is up to 40 letters, digits or _.+-, not {config.triton[:40]!r}"
     if not 1 <= len(config.config) <= limits.max_knobs:
         return f"a config has 1 to {limits.max_knobs} knobs, not {len(config.config)}"
-    return fault_by_name(config.config, limits)
+    return ""
 
 
 def _signatures(op: str, configs: Sequence[ImportedConfig], known: Signature | None) -> dict[frozenset[str], Signature]:
@@ -122,18 +126,13 @@ def _attributes(configs: Sequence[ImportedConfig], known: Sequence[Attribute]) -
 
 
 def _answer(
-    config: ImportedConfig,
-    signature: Signature,
-    known_device: Callable[[str], Device | None],
-    limits: ImportLimits,
+    config: ImportedConfig, signature: Signature, known_device: Callable[[str], Device | None]
 ) -> ImportedAnswer:
     """Return the answer of a config.
 
     Raises:
         UsageError: The problem or the config does not fit the signature.
     """
-    if fault := fault_by_choices(signature, config.config, limits):
-        raise UsageError(fault)
     named = Device.called(config.device)
     answer = Answer(
         problem=signature.problem({**config.dims, "dtype": config.dtype, **config.attributes}),

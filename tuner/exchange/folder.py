@@ -34,6 +34,8 @@ def write(folder: Path, documents: Mapping[str, Any]) -> tuple[list[str], list[S
     Raises:
         UsageError: The folder cannot be written.
     """
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder, and this format has a file for each table or search; name a folder")
     written, skipped = list[str](), list[Skipped]()
     for path, document in documents.items():
         file = folder / path

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tuner.exchange.imported import LIMITS, ImportLimits
 from tuner.kernels.dtypes import shown
-from tuner.kernels.spec import Knob, Signature
+from tuner.kernels.spec import Signature
 from tuner.records.signatures import is_value
 
 _TILE = re.compile(r"BLOCK(_[A-Z0-9]+)*")
@@ -54,55 +54,51 @@ def whole(value: object) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and is_value(int(value)) else value
 
 
-def fault_by_name(knobs: Mapping[str, Any], limits: ImportLimits = LIMITS) -> str:
-    """Return the fault of a config that no kernel could be launched with, by its names of knobs, or an empty text.
+def knobs_fault(signature: Signature | None, knobs: Mapping[str, Any], limits: ImportLimits = LIMITS) -> str:
+    """Return the fault of a config that its kernel could not be launched with, or an empty text.
 
-    A knob that a file leaves out has no fault: Triton's own default applies.
+    If the signature has choices, a value need not be one of them, but it is of their kind: a number if they are
+    numbers, at least 1 if all of them are, and a power of two if all of them are. Without a kernel, the usual names of
+    knobs state the rules. A knob that a file leaves out has no fault: Triton's own default applies.
     """
+    choices = {} if signature is None else {knob.name: knob.choices for knob in signature.knobs if knob.choices}
+    of_op = f"{signature.op}: " if signature is not None and choices else ""
     for name, value in knobs.items():
-        rule = _rule_of_name(name, limits)
-        if rule is not None and (fault := rule.fault(name, value)):
-            return fault
-        if not is_value(value):
-            return f"{name} is a number, a boolean or a short text, not {shown(value)}"
+        rules = [_RULES_OF_LAUNCH[name](limits)] if name in _RULES_OF_LAUNCH else []
+        if name in choices:
+            rules.append(_rule_of_choices(name, choices[name], limits))
+        elif not choices:
+            rules += _rules_of_name(name, limits)
+        for rule in rules:
+            if fault := rule.fault(name, value):
+                return f"{of_op}{fault}"
+        if (isinstance(value, str) or not rules) and not is_value(value):
+            return f"{of_op}{name} is a number, a boolean or a short text, not {shown(value)}"
     return ""
 
 
-def fault_by_choices(signature: Signature, knobs: Mapping[str, Any], limits: ImportLimits = LIMITS) -> str:
-    """Return the fault of a config that the kernel of a signature could not be launched with, or an empty text.
-
-    A value need not be one of the choices, but it is of their kind: a number if they are numbers, at least 1 if all of
-    them are, and a power of two if all of them are.
-    """
-    for knob in signature.knobs:
-        if knob.name in knobs and knob.choices:
-            fault = _rule_of_choices(knob, limits).fault(knob.name, knobs[knob.name])
-            if fault:
-                return f"{signature.op}: {fault}"
-    return ""
+_RULES_OF_LAUNCH: Mapping[str, Callable[[ImportLimits], KnobRule]] = {
+    "num_warps": lambda limits: KnobRule((int,), 1, limits.max_num_warps, power_of_two=True),
+    "num_stages": lambda limits: KnobRule((int,), 0, limits.max_num_stages),
+}
+"""Rules of Triton's launch options, for every kernel."""
 
 
-def _rule_of_name(name: str, limits: ImportLimits) -> KnobRule | None:
-    if name == "num_warps":
-        return KnobRule((int,), 1, limits.max_num_warps, power_of_two=True)
-    if name == "num_stages":
-        return KnobRule((int,), 0, limits.max_num_stages)
+def _rules_of_name(name: str, limits: ImportLimits) -> list[KnobRule]:
     if _TILE.fullmatch(name):
-        return KnobRule((int,), 1, limits.max_size, power_of_two=True)
-    return KnobRule((int,), 1, limits.max_size) if _COUNT.fullmatch(name) else None
+        return [KnobRule((int,), 1, limits.max_size, power_of_two=True)]
+    return [KnobRule((int,), 1, limits.max_size)] if _COUNT.fullmatch(name) else []
 
 
-def _rule_of_choices(knob: Knob, limits: ImportLimits) -> KnobRule:
-    choices: tuple[Any, ...] = knob.choices
+def _rule_of_choices(name: str, choices: Sequence[Any], limits: ImportLimits) -> KnobRule:
     kinds = tuple({type(choice): None for choice in choices})
     numbers = [choice for choice in choices if type(choice) in (int, float)]
     if not numbers:
         return KnobRule(kinds)
-    counts = all(type(number) is int and number > 0 and not number & (number - 1) for number in numbers)
-    power_of_two = counts and len(numbers) > 1 and knob.name != "num_stages"
+    powers = all(type(number) is int and number > 0 and not number & (number - 1) for number in numbers)
     return KnobRule(
         (*kinds, int) if float in kinds else kinds,
         least=1 if min(numbers) >= 1 else int(min(0, *numbers)),
         most=int(max(limits.max_size, *numbers)),
-        power_of_two=power_of_two,
+        power_of_two=powers and len(numbers) > 1 and name != "num_stages",
     )

@@ -57,7 +57,7 @@ def read(paths: Sequence[Path], options: ImportOptions, limits: ImportLimits = L
     """
     configs, skipped, not_understood = list[ImportedConfig](), list[Skipped](), list[Skipped]()
     bundles = list[tuple[str, Bundle]]()
-    names = _shown_names(dict.fromkeys(_found(paths)))
+    names = _shown_names({os.path.abspath(path): path for path in _found(paths)}.values())
     for path, name in names.items():
         try:
             if _is_bundle(path):

@@ -32,7 +32,9 @@ def differences(stored: StoredAnswer, query: Query) -> tuple[str, ...]:
         if wants not in (None, has)
     ]
     if stored.answer.kind == IMPORTED:  # differs from every query, since nothing was measured here
-        found.append(f"imported: taken from {stored.imported_from}, not measured here")
+        left_out = [name for name in ("num_warps", "num_stages") if name not in stored.answer.config]
+        default = f"; Triton's default holds for {' and '.join(left_out)}" if left_out else ""
+        found.append(f"imported: taken from {stored.imported_from}, not measured here{default}")
     return tuple(found)
 
 
