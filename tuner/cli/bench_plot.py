@@ -1,4 +1,4 @@
-"""The page of `tuner bench --plot`: a suite compared with torch and with the card's roofline limits."""
+"""The page of `tuner bench --plot`: a suite compared with the vendor and with the card's roofline limits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from html import escape
 import plotly.graph_objects as go
 
 from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
-from tuner.report.text import short
-from tuner.tuning.bench_row import Row, by_device, summary
+from tuner.report.text import short, speed_text, times
+from tuner.report.vendor import VENDOR_NAME
+from tuner.tuning.bench_row import Row, Summary, by_device, summary
 
 
 def _default_us(row: Row) -> float | None:
@@ -19,7 +20,7 @@ def _default_us(row: Row) -> float | None:
 
 _KINDS = {"tuned": BLUE, "default": ORANGE, "untuned": GREY}
 _CONTENDERS: dict[str, tuple[str, str, Callable[[Row], float | None]]] = {
-    "torch": (GREEN, "diamond-open", lambda row: row.vendor.latency_us if row.vendor else None),
+    VENDOR_NAME: (GREEN, "diamond-open", lambda row: row.vendor.latency_us if row.vendor else None),
     "default": (ORANGE, "circle-open", _default_us),
     "answer": (BLUE, "circle", lambda row: row.latency_us),
 }
@@ -31,11 +32,9 @@ def page(name: str, rows: Sequence[Row]) -> str:
     ran = [row for row in rows if row.ok]
     computing = [row for row in ran if row.flops]
     moving = [row for row in ran if not row.flops]
-    figures = {"Speedup over torch": (_vendor_words(ran), vendor_figure(ran))}
+    figures = {f"Speed-up over {VENDOR_NAME}": (_vendor_words(ran), vendor_figure(ran))}
     if computing:
-        words = (
-            "Each problem's answer, default and torch under the roofline of the card's copy bandwidth and matmul rate."
-        )
+        words = "Answer, default and vendor of each problem under the card's copy bandwidth and matmul rate."
         figures["Roofline"] = (words, roofline_figure(computing))
     if moving:
         figures["Bandwidth"] = ("The problem's minimum of bytes over the latency.", bandwidth_figure(moving))
@@ -44,8 +43,8 @@ def page(name: str, rows: Sequence[Row]) -> str:
 
 
 def vendor_figure(rows: Sequence[Row]) -> go.Figure:
-    """Return a figure with a bar for each problem: the speedup over torch."""
-    figure = blank("speedup over torch", "")
+    """Return a figure with a bar for each problem: the answer's speed-up over the vendor."""
+    figure = blank(f"{times(VENDOR_NAME)}: above 1, the answer is faster", "")
     apart = len(by_device(rows)) > 1
 
     def name(row: Row) -> str:
@@ -56,16 +55,16 @@ def vendor_figure(rows: Sequence[Row]) -> go.Figure:
         if not of_kind:
             continue
         figure.add_bar(
-            x=[vendor.ratio for _, vendor in of_kind],
+            x=[vendor.speedup for _, vendor in of_kind],
             y=[name(row) for row, _ in of_kind],
             orientation="h",
             name=kind,
             marker={"color": colour},
-            text=[f"{vendor.ratio:.3f}" for _, vendor in of_kind],
+            text=[f"{vendor.speedup:.3f}" for _, vendor in of_kind],
             textposition="inside",
             insidetextanchor="start",
             textfont={"color": "white"},
-            customdata=[vendor.interval for _, vendor in of_kind],
+            customdata=[vendor.speedup_interval for _, vendor in of_kind],
             hovertemplate="%{y}<br>%{x:.3f} (%{customdata[0]:.3f} to %{customdata[1]:.3f})<extra></extra>",
         )
     figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 1})
@@ -132,12 +131,16 @@ def _add_contenders(
 def _vendor_words(rows: Sequence[Row]) -> str:
     summaries = {device: summary(of_it) for device, of_it in by_device(rows).items()}
     means = [
-        f"The geometric mean{f' on {device}' if len(summaries) > 1 else ''} is {each.over_vendor:.3f}"
-        f"{'' if each.over_default is None else f', over the default {each.over_default:.3f}'}."
+        f"The geometric mean{f' on {device}' if len(summaries) > 1 else ''} is {', '.join(_speeds(each))}."
         for device, each in summaries.items()
-        if each.over_vendor is not None
+        if each.vendor_speedup is not None
     ]
-    return " ".join(["Longer is faster.", *means]) if means else "Torch is not measured."
+    return " ".join(["Longer is faster.", *means]) if means else f"{VENDOR_NAME} is not measured."
+
+
+def _speeds(totals: Summary) -> list[str]:
+    means = {VENDOR_NAME: totals.vendor_speedup, "default": totals.speedup}
+    return [speed_text(mean, name) for name, mean in means.items() if mean is not None]
 
 
 def _lead(rows: Sequence[Row]) -> str:

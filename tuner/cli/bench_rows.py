@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tuner.cli.grid import print_table
+from tuner.cli.grid import Output, print_table
 from tuner.records import POLICIES, Interval
-from tuner.report.text import first_line, short
+from tuner.report.text import first_line, short, speed_text, times, us_text
+from tuner.report.vendor import VENDOR_NAME
 from tuner.tuning.bench_row import BARS, Rival, Row, Summary, by_device, summary
 
 _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
@@ -21,19 +21,19 @@ def line(row: Row) -> str:
     """Return a row on a line."""
     if not row.ok:
         return f"{short(row.problem)}: failed, {first_line(row.error)}"
-    ratios = [f", {row.vendor.ratio:.3f} x torch"] if row.vendor is not None else []
+    speeds = [] if row.vendor is None else [speed_text(row.vendor.speedup, VENDOR_NAME)]
     if row.kind == "tuned" and row.default is not None:
-        ratios.append(f", {row.default.ratio:.3f} x default")
-    return f"{short(row.problem)}: {row.kind} {row.latency_us:,.2f} us{''.join(ratios)}"
+        speeds.append(speed_text(row.default.speedup, "default"))
+    return f"{short(row.problem)}: {', '.join([f'{row.kind} {us_text(row.latency_us)}', *speeds])}"
 
 
-def print_rows(title: str, rows: Sequence[Row], console: Console | None = None) -> None:
+def print_rows(title: str, rows: Sequence[Row], console: Output | None = None) -> None:
     """Print the table and the summary."""
-    console = console or Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{escape(title)}[/]")
+    console = console or Output()
+    console.write(f"[bold]{escape(title)}[/]")
     print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed"))
     for each in _closing(rows):
-        console.print(each)
+        console.write(each)
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -41,7 +41,7 @@ def _table(rows: Sequence[Row]) -> Table:
     apart = len(by_device(rows)) > 1
     for name in ("problem", *["device"] * apart, "timed", "answer"):
         table.add_column(name)
-    for name in ("us", "± %", "x torch", "± %", "x default", "TFLOP/s", "GB/s", "roofline"):
+    for name in ("us", "± %", times(VENDOR_NAME), "± %", times("default"), "TFLOP/s", "GB/s", "roofline"):
         table.add_column(name, justify="right", no_wrap=True)
     marked = any(row.marks for row in rows)
     if marked:
@@ -60,8 +60,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         *(timed, row.kind),
         *(f"{row.latency_us:,.2f}", _either_way(row.interval_us)),
-        *(_coloured(row.vendor), "" if row.vendor is None else _either_way(row.vendor.interval)),
-        "" if row.default is None else f"{row.default.ratio:.3f}",
+        *(_coloured(row.vendor), "" if row.vendor is None else _either_way(row.vendor.speedup_interval)),
+        "" if row.default is None else f"{row.default.speedup:.3f}",
         *(tflops, f"{row.gb_per_s:,.0f}", share),
     )
 
@@ -69,8 +69,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _coloured(rival: Rival | None) -> str:
     if rival is None:
         return ""
-    colour = "green" if rival.ratio >= BARS[0] else "yellow" if rival.ratio >= BARS[1] else "red"
-    return f"[{colour}]{rival.ratio:.3f}[/]"
+    colour = "green" if rival.speedup >= BARS[0] else "yellow" if rival.speedup >= BARS[1] else "red"
+    return f"[{colour}]{rival.speedup:.3f}[/]"
 
 
 def _either_way(interval: Interval) -> str:
@@ -87,9 +87,9 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
             if mean:
                 yield f"geometric mean   {mean}{f' on {device}' if len(means) > 1 else ''}"
     if totals.rows > 1 and totals.worst is not None and totals.worst.vendor is not None:
-        yield f"worst            {totals.worst.vendor.ratio:.3f} x torch, {short(totals.worst.problem)}"
+        yield f"worst            {speed_text(totals.worst.vendor.speedup, VENDOR_NAME)}, {short(totals.worst.problem)}"
         counted = ", ".join(f"{count} below {bar:g}" for bar, count in totals.below.items())
-        yield f"beside torch     of {totals.rows - totals.failed}: {counted}"
+        yield f"beside {VENDOR_NAME:9} of {totals.rows - totals.failed}: {counted}"
     if totals.untuned:
         yield f"untuned          {totals.untuned}: the default is served; --search 60s tunes first"
     for row in rows:
@@ -101,8 +101,8 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _mean_text(totals: Summary) -> str:
-    means = {"torch": totals.over_vendor, "the default": totals.over_default}
-    shown = [f"{mean:.3f} x {name}" for name, mean in means.items() if mean is not None]
+    means = {VENDOR_NAME: totals.vendor_speedup, "default": totals.speedup}
+    shown = [speed_text(mean, name) for name, mean in means.items() if mean is not None]
     if totals.share is not None:
         shown.append(f"{100 * totals.share:.0f} % of the roofline")
     return ", ".join(shown)

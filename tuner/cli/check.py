@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
+from tuner.cli.grid import Output, print_table
 from tuner.cli.ops import json_option
 from tuner.cli.text import print_json, say
 from tuner.errors import UsageError
@@ -32,14 +32,14 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _print(report: KernelReport) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Output()
     table = Table(box=SIMPLE, pad_edge=False)
     for name in ("step", "outcome", "checked", "remark"):
         table.add_column(name)
     for step in report.steps:
         table.add_row(step.name, step.outcome, step.subject, step.text)
-    console.print(f"[bold]{report.reference}[/] passes, compiled for {report.device}")
-    console.print(table)
+    console.write(f"[bold]{report.reference}[/] passes, compiled for {report.device}")
+    print_table(table, console)
 
 
 command = click.Command(

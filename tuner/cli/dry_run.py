@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
-from tuner.cli.grid import print_table
+from tuner.cli.grid import Output, print_table
 from tuner.report.text import short
 from tuner.tuning.plan import Plan, ProblemPlan
 
 
 def print_plan(plan: Plan) -> None:
     """Print a row for each problem, the expected time, and the problems without feasible configs."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Output()
     table = Table(box=SIMPLE, pad_edge=False)
     table.add_column("problem")
     for name in ("combinations", "feasible", "stored", "to try", "s"):
         table.add_column(name, justify="right", no_wrap=True)
     for problem in plan.problems:
         table.add_row(*_cells(problem))
-    console.print(f"[bold]would search[/] on {plan.card.name}, and measures nothing now")
+    console.write(f"[bold]would search[/] on {plan.card.name}, and measures nothing now")
     print_table(table, console, spare=("combinations",))
     for_all = f"feasible for all {len(plan.problems)}: {_size_text(plan.common)}; " if plan.joint else ""
-    console.print(f"{for_all}about {plan.seconds:,.0f} s on {plan.card.name}: {plan.basis}")
+    console.write(f"{for_all}about {plan.seconds:,.0f} s on {plan.card.name}: {plan.basis}")
     for line in plan.lacking:
-        console.print(f"[red]{line}[/]")
+        console.write(f"[red]{line}[/]")
 
 
 def _cells(plan: ProblemPlan) -> tuple[str, ...]:

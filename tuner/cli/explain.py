@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from tuner.cli.best import find
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
+from tuner.cli.grid import Output, print_lines
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import db_option, gpu_option, json_option, open_to_read
 from tuner.cli.text import failure_line, give, print_found, print_json
@@ -24,7 +24,7 @@ from tuner.report.explain import explain
 from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Roofline
 from tuner.report.occupancy import Occupancy
 from tuner.report.text import bytes_text, config_text, seconds_text
-from tuner.report.vendor import vendor_speedup
+from tuner.report.vendor import role_text, vendor_speedup
 
 _BAR = 24
 """Length of the bar of 100 %, in characters."""
@@ -56,10 +56,9 @@ def _explain(
     if as_json:
         print_json(found.as_json(store.snapshot) | report.as_json())
     else:
-        console = Console(highlight=False, soft_wrap=True)
+        console = Output()
         print_found(found, vendor_speedup(store, found.stored), console)
-        for line in _lines(report):
-            console.print(line)
+        print_lines(_lines(report), console)
     return 0
 
 
@@ -110,16 +109,16 @@ def _comparison(report: Explanation) -> Iterator[str]:
         yield _head("Interleaved comparison", "its rounds are not stored")
         return
     yield _head(
-        "Interleaved comparison", f"{report.rounds} rounds; latency and slowdown over the answer, with intervals"
+        "Interleaved comparison", f"{report.rounds} rounds; latency, and the answer's speed-up over it, with intervals"
     )
     for number, contender in enumerate(report.ladder, 1):
         low, high = contender.interval_us
-        least, most = contender.slowdown_interval
-        interval, ratios = f"{low:,.2f} - {high:,.2f}", f"{contender.slowdown:.3f}  {least:.3f} - {most:.3f}"
+        least, most = contender.speedup_interval
+        interval, ratios = f"{low:,.2f} - {high:,.2f}", f"{contender.speedup:.3f}  {least:.3f} - {most:.3f}"
         style = "bold green" if "answer" in contender.roles else "default"
         compared = "" if "answer" in contender.roles else ratios
         line = f"{number:3}  {contender.latency_us:9,.2f} us  {interval:>19}  {compared:20}"
-        yield f"[{style}]{line}  {', '.join(contender.roles)}[/]"
+        yield f"[{style}]{line}  {', '.join(map(role_text, contender.roles))}[/]"
         for detail in _details(contender):
             yield f"     {escape(detail)}"
     if any(contender.occupancy for contender in report.ladder):

@@ -1,32 +1,95 @@
-"""Tables in the terminal's width, or complete if the output is not a terminal."""
+"""Tables and lines in the terminal's width, or complete if the output is not a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-_MAX_WIDTH = 999
+_MAX_WIDTH = 9999
 """Characters of the widest table that is measured."""
+_HANGING = 2
+"""Further indentation of the lines on which a long line goes on."""
+_NARROWEST = 30
+"""Characters of a terminal's width below which nothing is arranged."""
+
+
+class Output(Console):
+    """Console of a command's output, whose lines fit the terminal."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(highlight=False, soft_wrap=True, **settings)
+
+    def write(self, markup: str) -> None:
+        """Print a line, as `print_lines` does."""
+        print_lines([markup], self)
+
+
+def print_lines(lines: Iterable[str], to: Console) -> None:
+    """Print lines with markup. On a terminal a long line goes on below, indented, and breaks between words."""
+    for line in lines:
+        text = Text.from_markup(line)
+        indent = len(text.plain) - len(text.plain.lstrip(" "))
+        room = to.width - indent - _HANGING
+        if not to.is_terminal or text.cell_len <= to.width or room < _NARROWEST:
+            to.print(text)
+            continue
+        first, *rest = text[indent:].wrap(to, to.width - indent)
+        first.rstrip()
+        to.print(Text(" " * indent).append_text(first))
+        for more in Text(" ").join(rest).wrap(to, room):
+            more.rstrip()
+            to.print(Text(" " * (indent + _HANGING)).append_text(more))
 
 
 def print_table(table: Table, console: Console, spare: Sequence[str] = ()) -> None:
-    """Print a table.
+    """Print a table in which no cell is broken, if the terminal is wide enough for the columns after the first.
+
+    If the terminal is too narrow even without the spare columns, the cells of the first column, which name the rows,
+    stand on lines of their own.
 
     Args:
         spare: Headers of columns that are left out of a narrow terminal, in this order. A last line names them.
     """
     if not console.is_terminal:
         console.width = max(console.width, _width(table, console))
+    least = table
+    for head in spare:
+        least = _without(head, least)
+    is_tall = _width(least, console) > console.width
     without = []
     for head in spare:
-        if _width(table, console) > console.width:
+        shown = Table(*table.columns[1:], box=table.box) if is_tall else table
+        if _width(shown, console) > console.width and any(column.header == head for column in table.columns):
             table = _without(head, table)
             without.append(head)
-    console.print(table, soft_wrap=False)
+    if is_tall:
+        _print_tall(table, console)
+    else:
+        console.print(table, soft_wrap=False)
     if without:
-        console.print(f"[dim]narrow terminal, left out: {', '.join(without)}[/]")
+        print_lines([f"[dim]narrow terminal, left out: {', '.join(without)}[/]"], console)
+
+
+def _print_tall(table: Table, console: Console) -> None:
+    """Print the first column's cell of each row above its other cells."""
+    columns = [[Text.from_markup(str(cell)) for cell in (column.header, *column.cells)] for column in table.columns]
+    widths = [max(cell.cell_len for cell in cells) for cells in columns]
+    for column, cells, width in zip(table.columns, columns, widths, strict=True):
+        for cell in cells:
+            cell.align("right" if column.justify == "right" else "left", width)
+    head, *rows = zip(*columns[1:], strict=True)
+    lines = ["", f"  [bold]{_joined(head)}[/]", f"  {'─' * len(Text.from_markup(_joined(head)))}"]
+    for name, row in zip(columns[0][1:], rows, strict=True):
+        lines += [name.markup.rstrip(), f"  {_joined(row)}"]
+    print_lines([*lines, ""], console)
+
+
+def _joined(cells: Sequence[Text]) -> str:
+    return "   ".join(cell.markup for cell in cells).rstrip()
 
 
 def _without(head: str, table: Table) -> Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
+from tuner.cli.grid import Output
 from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.text import print_json
 from tuner.db.database import Database
@@ -21,13 +21,13 @@ def _jobs(limit: int, db: Database | None, as_json: bool) -> None:
     if as_json:
         print_json([asdict(job) for job in jobs])
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = Output()
     if not jobs:
-        console.print("there are no jobs; POST /jobs of tuner serve adds one")
+        console.write("there are no jobs; POST /jobs of tuner serve adds one")
     for job in jobs:
         colour = _COLOURS.get(job.status, "")
         status = f"[{colour}]{job.status:7}[/]" if colour else f"{job.status:7}"
-        console.print(f"{job.id:>5}  {status}  {job.priority:>5}  {escape(job.problem)}  on {job.device}{_more(job)}")
+        console.write(f"{job.id:>5}  {status}  {job.priority:>5}  {escape(job.problem)}  on {job.device}{_more(job)}")
 
 
 def _more(job: Job) -> str:

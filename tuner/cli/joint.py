@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tuner.cli.grid import print_table
+from tuner.cli.grid import Output, print_table
 from tuner.cli.text import print_json
 from tuner.records import Measurement
-from tuner.report.text import config_text, short
+from tuner.report.text import config_text, short, speed_text, times
+from tuner.report.vendor import VENDOR_NAME
 from tuner.tuning.joint_answer import JointAnswer, Share, loss
-from tuner.tuning.progress import speed_text
 
 _NAMES = {"geomean": "geometric mean", "worst": "worst"}
 
@@ -25,22 +24,24 @@ def print_joint_so_far(objective: str, best: Measurement | None, as_json: bool) 
     if as_json:
         speed = None if best is None else 1 / best.latency_us
         config = None if best is None else dict(best.config)
-        print_json({"match": "partial", "joint": objective, "config": config, "over_default": speed})
+        print_json({"match": "partial", "joint": objective, "config": config, "speedup": speed})
     elif best is not None:
-        click.echo(f"{config_text(best.config)}  {_NAMES[objective]} {speed_text(best.latency_us)}, best so far")
+        click.echo(
+            f"{config_text(best.config)}  {_NAMES[objective]} {speed_text(1 / best.latency_us, 'default')}, best so far"
+        )
 
 
 def print_joint(found: JointAnswer) -> None:
     """Print a row for each problem, the objective, and the config."""
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{escape(found.name)}[/], one config for {len(found.shares)}, on {found.shares[0].row.device}")
+    console = Output()
+    console.write(f"[bold]{escape(found.name)}[/], one config for {len(found.shares)}, on {found.shares[0].row.device}")
     print_table(_table(found.shares), console, spare=("own answer, us",))
     for line in _notes(found):
-        console.print(line)
+        console.write(line)
     worst = min(found.shares, key=lambda share: share.speed)
-    also = short(worst.row.problem) if found.objective == "worst" else f"{found.over_vendor:.3f} x torch"
-    console.print(f"[bold]{_NAMES[found.objective]}[/]  {found.speed:.3f} x default, {also}")
-    console.print(f"[bold green]{escape(config_text(found.verdict.config))}[/]")
+    also = short(worst.row.problem) if found.objective == "worst" else speed_text(found.vendor_speedup, VENDOR_NAME)
+    console.write(f"[bold]{_NAMES[found.objective]}[/]  {speed_text(found.speed, 'default')}, {also}")
+    console.write(f"[bold green]{escape(config_text(found.verdict.config))}[/]")
 
 
 def _table(shares: Sequence[Share]) -> Table:
@@ -48,12 +49,12 @@ def _table(shares: Sequence[Share]) -> Table:
     table.add_column("problem")
     known = any(share.own is not None for share in shares)
     marked = any(share.row.marks for share in shares)
-    for name in ("us", "x torch", "x default", *["own answer, us", "loss to it"] * known):
+    for name in ("us", times(VENDOR_NAME), times("default"), *["own answer, us", "loss to it"] * known):
         table.add_column(name, justify="right", no_wrap=True)
     if marked:
         table.add_column("")
     for share in shares:
-        ratios = ["" if rival is None else f"{rival.ratio:.3f}" for rival in (share.row.vendor, share.row.default)]
+        ratios = ["" if rival is None else f"{rival.speedup:.3f}" for rival in (share.row.vendor, share.row.default)]
         own = ("", "") if share.own is None else (f"{share.own.latency_us:,.2f}", f"{100 * loss(share.own):.1f} %")
         table.add_row(
             *(short(share.row.problem), f"{share.row.latency_us:,.2f}", *ratios),
@@ -67,7 +68,8 @@ def _notes(found: JointAnswer) -> Iterator[str]:
     for share in found.shares:
         if share.row.default is None:
             problem = short(share.row.problem)
-            yield f"[yellow]no default runs on {problem}: {share.baseline} stands in, {share.speed:.3f} times it[/]"
+            speed = speed_text(share.speed, "baseline")
+            yield f"[yellow]no default runs on {problem}: the baseline is {share.baseline}, {speed}[/]"
     verdict, tried = found.verdict, len(found.result.measurements)
     others = f"{len(verdict.ties)} more as fast{', but not all are resolved' if verdict.unresolved else ''}"
     yield f"tried {tried:,} of the {found.space:,} configs that are feasible for all; {others}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
+from tuner.cli.grid import Output
 from tuner.cli.ops import EMPTY, db_option, json_option, open_to_read
 from tuner.cli.text import print_json
 from tuner.db.database import Database
@@ -16,7 +16,7 @@ from tuner.lookup.service import LookupService, StoredTables
 from tuner.lookup.table import Table
 from tuner.recorded import signatures
 from tuner.records import StoredAnswer
-from tuner.report.text import config_text, latency_text, problem_text
+from tuner.report.text import config_text, latency_text, problem_text, speed_text
 
 
 def _list(op: str | None, device: str | None, db: Database | None, as_json: bool) -> int:
@@ -37,19 +37,19 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
         ]
         print_json(rows)
         return 0
-    console = Console(highlight=False, soft_wrap=True)
+    console = Output()
     if not in_service:
-        console.print(EMPTY)
+        console.write(EMPTY)
     for (device_id, _), stored in in_service.items():
         answer, recorded = stored.answer, stored.provenance.recorded
-        faster = "" if answer.speedup is None else f", {answer.speedup:.3f} times as fast as the default"
+        faster = "" if answer.speedup is None else f", {speed_text(answer.speedup, 'default')}"
         if answer.kind == "default":
             faster = ", the kernel's default"
-        console.print(f"[bold]{problem_text(answer.problem)}[/]  on {device_id}{' (replayed)' if recorded else ''}")
-        console.print(f"  [green]{config_text(answer.config)}[/]")
+        console.write(f"[bold]{problem_text(answer.problem)}[/]  on {device_id}{' (replayed)' if recorded else ''}")
+        console.write(f"  [green]{config_text(answer.config)}[/]")
         if (origin := stored.imported_from) is not None:
             faster += f", imported from {escape(origin)}"
-        console.print(f"  {latency_text(answer)}{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
+        console.write(f"  {latency_text(answer)}{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
     return 0
 
 

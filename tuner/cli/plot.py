@@ -13,9 +13,10 @@ from tuner.kernels.spec import Config, Value
 from tuner.kernels.values import ordering
 from tuner.records import Measurement, RooflineLimits
 from tuner.report.explanation import Contender, Explanation
-from tuner.report.text import config_text, first_line, latency_text, problem_text
+from tuner.report.text import config_text, first_line, latency_text, problem_text, speed_text
+from tuner.report.vendor import role_text
 
-_ROLES = {"answer": BLUE, "default": ORANGE, "torch": GREEN}
+_ROLES = {"answer": BLUE, "default": ORANGE, "vendor": GREEN}
 _MIN_SPAN, _MAX_SPAN = 1.2, 3.0
 """Limits of the landscape's slowest colour, as latency over the best."""
 _NARROW = 6.0
@@ -125,7 +126,7 @@ def limits_figure(report: Explanation, roofline_limits: RooflineLimits | None) -
     figure = blank(unit, "")
     figure.add_bar(
         x=[work / contender.latency_us for contender in shown.values()],
-        y=[*shown],
+        y=[role_text(role) for role in shown],
         orientation="h",
         marker={"color": [_ROLES[role] for role in shown]},
         text=[f"{work / contender.latency_us:,.4g} {unit}" for contender in shown.values()],
@@ -171,9 +172,9 @@ def _roofline(report: Explanation, roofline_limits: RooflineLimits, peak: float)
             x=[intensity],
             y=[reached],
             mode="markers",
-            name=f"{role}: {reached:,.4g} TFLOP/s",
+            name=f"{role_text(role)}: {reached:,.4g} TFLOP/s",
             marker={"symbol": "line-ew", "size": 24, "line": {"color": _ROLES[role], "width": 3}},
-            hovertemplate=f"{role}<br>%{{y:,.4g}} TFLOP/s<extra></extra>",
+            hovertemplate=f"{role_text(role)}<br>%{{y:,.4g}} TFLOP/s<extra></extra>",
         )
     figure.update_xaxes(type="log", dtick="D2" if right / left < 1000 else 1, tickformat=",")
     figure.update_yaxes(type="log", dtick="D2", tickformat=",")
@@ -181,7 +182,7 @@ def _roofline(report: Explanation, roofline_limits: RooflineLimits, peak: float)
 
 
 def _drawn(report: Explanation) -> dict[str, Contender]:
-    """Return answer, default and torch by role, as far as compared; a default that is the answer is the answer."""
+    """Return answer, default and vendor by role, as far as compared; a default that is the answer is the answer."""
     named: dict[str, Contender] = {}
     for role in _ROLES:
         for contender in report.ladder:
@@ -195,7 +196,7 @@ def _lead(report: Explanation) -> str:
     kind = "the kernel's default" if answer.kind == "default" else answer.kind
     faster = ""
     if answer.kind != "default" and answer.speedup is not None:
-        faster = f", {answer.speedup:.3f} times as fast as the default"
+        faster = f", {speed_text(answer.speedup, 'default')}"
     lines = [
         f"<code>{escape(config_text(answer.config))}</code>",
         f"{kind}, {latency_text(answer)}{faster}",

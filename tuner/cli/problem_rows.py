@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tuner.cli.grid import print_table
-from tuner.report.text import first_line, short
+from tuner.cli.grid import Output, print_table
+from tuner.report.text import first_line, short, times
+from tuner.report.vendor import VENDOR_NAME
 from tuner.tuning.progress import speed_texts
 from tuner.tuning.tuned import Tuned
 
 
 def print_tuned(title: str, rows: Sequence[Tuned], seconds: float) -> None:
     """Print a row for each problem, the failures, and totals."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Output()
     devices = ", ".join(_devices(rows))
-    console.print(f"[bold]{escape(title)}[/]{f' on {devices}' if devices else ''}")
+    console.write(f"[bold]{escape(title)}[/]{f' on {devices}' if devices else ''}")
     print_table(_table(rows), console, spare=("s", "tried"))
     for row in rows:
         if row.answer is None:
-            console.print(f"[red]failed[/]  {short(row.problem)}: {escape(first_line(row.error))}")
+            console.write(f"[red]failed[/]  {short(row.problem)}: {escape(first_line(row.error))}")
     searched = sum(row.result is not None for row in rows)
     stored = sum(row.answer is not None for row in rows) - searched
-    console.print(f"{searched} searched, {stored} as stored; {seconds:,.1f} s")
+    console.write(f"{searched} searched, {stored} as stored; {seconds:,.1f} s")
     if recorded := sorted({row.found.recorded for row in rows if row.found is not None and row.found.recorded}):
-        console.print(f"[yellow]replayed from {', '.join(recorded)}: not measured here[/]")
+        console.write(f"[yellow]replayed from {', '.join(recorded)}: not measured here[/]")
 
 
 def _devices(rows: Sequence[Tuned]) -> list[str]:
@@ -40,7 +40,7 @@ def _table(rows: Sequence[Tuned]) -> Table:
     apart = len(_devices(rows)) > 1
     for name in ("problem", *["device"] * apart, "answer"):
         table.add_column(name)
-    for name in ("us", "x torch", "x default", "tried", "s"):
+    for name in ("us", times(VENDOR_NAME), times("default"), "tried", "s"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         device = "" if row.found is None else row.found.device

@@ -11,12 +11,11 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Column, Table
 
 from tuner import recorded
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
-from tuner.cli.grid import print_table
+from tuner.cli.grid import Output, print_table
 from tuner.cli.ops import json_option
 from tuner.cli.text import print_json, say
 from tuner.errors import UnknownName
@@ -82,8 +81,8 @@ def _replay(
     if as_json:
         print_json([_as_json(score, budgets) for score in scores])
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        console.print("share of the optimum's speed, and gap to its latency, after each number of evaluations")
+        console = Output()
+        console.write("share of the optimum's speed, and gap to its latency, after each number of evaluations")
         print_table(_table(scores, budgets), console)
     return 0
 
@@ -102,11 +101,11 @@ def _as_json(score: Score, budgets: Sequence[int]) -> dict[str, Any]:
 
 def _table(scores: Sequence[Score], budgets: Sequence[int]) -> Table:
     numbers = (Column(str(budget), justify="right", no_wrap=True) for budget in budgets)
-    table = Table(Column("space", overflow="fold"), "sampler", "", *numbers, box=SIMPLE, pad_edge=False)
+    table = Table(Column("space"), "sampler", "", *numbers, box=SIMPLE, pad_edge=False)
     for score in scores:
         name = score.space.rpartition("/")[2]
-        table.add_row(name, score.sampler, "mean", *(f"{score.share(budget):.3f}" for budget in budgets))
-        table.add_row("", "", "p10", *(f"{score.tenth(budget):.3f}" for budget in budgets))
+        table.add_row(name, score.sampler, "mean", *(f"{score.share(budget):.4f}" for budget in budgets))
+        table.add_row("", "", "p10", *(f"{score.tenth(budget):.4f}" for budget in budgets))
         table.add_row("", "", "gap", *(f"{score.gap(budget):.4f}" for budget in budgets))
     if len({score.space for score in scores}) > 1:
         table.add_section()

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console, JustifyMethod
+from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from tuner.cli.grid import print_table
+from tuner.cli.grid import Output, print_lines, print_table
 from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.text import failure_line, print_json
 from tuner.db.database import Database
@@ -50,9 +50,8 @@ def _show(number: int | None, db: Database | None, as_json: bool) -> int:
     if as_json:
         print_json(_document(store, run, measurements, answer))
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        for line in _lines(run, measurements, answer):
-            console.print(line)
+        console = Output()
+        print_lines(_lines(run, measurements, answer), console)
     return 0
 
 
@@ -76,7 +75,7 @@ def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
     for run in runs:
         table.add_row(*_cells(run))
     spare = ("started, UTC", "on", "tried", "status", "answer, us")
-    print_table(table, Console(highlight=False, soft_wrap=True), spare=spare)
+    print_table(table, Output(), spare=spare)
     return 0
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Column, Table
 
 from tuner import recorded
-from tuner.cli.grid import print_table
+from tuner.cli.grid import Output, print_table
 from tuner.cli.ops import json_option
 from tuner.cli.text import print_json
 from tuner.errors import UsageError
@@ -39,7 +38,7 @@ def _spaces(names: tuple[str, ...], export: str | None, out: Path, as_json: bool
     elif as_json:
         print_json([_as_json(space) for space in spaces])
     else:
-        print_table(_table(spaces), Console(highlight=False, soft_wrap=True), spare=("Triton", "recorded", "device"))
+        print_table(_table(spaces), Output(), spare=("Triton", "recorded", "device"))
 
 
 def _best_us(space: recorded.RecordedSpace) -> float:
@@ -62,7 +61,7 @@ def _as_json(space: recorded.RecordedSpace) -> dict[str, Any]:
 
 def _table(spaces: Sequence[recorded.RecordedSpace]) -> Table:
     numbers = (Column(head, justify="right", no_wrap=True) for head in ("configs", "best us"))
-    name = Column("space", overflow="fold")
+    name = Column("space")
     table = Table(name, *numbers, "device", "Triton", "recorded", box=SIMPLE, pad_edge=False)
     for space in spaces:
         measured = (f"{len(space.measurements):,}", f"{_best_us(space):,.2f}")

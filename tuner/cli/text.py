@@ -13,12 +13,21 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table as Grid
 
+from tuner.cli.grid import Output, print_table
 from tuner.db.store import Store
 from tuner.lookup.table import LookupResult
 from tuner.records import IMPORTED, Answer, Measurement, StoredAnswer
 from tuner.report.explanation import Failure
-from tuner.report.text import config_text, evidence_text, first_line, interval_text, problem_text, us_text
-from tuner.report.vendor import VendorSpeedup, vendor_speedup
+from tuner.report.text import (
+    config_text,
+    evidence_text,
+    first_line,
+    interval_text,
+    problem_text,
+    speed_text,
+    us_text,
+)
+from tuner.report.vendor import VENDOR_NAME, VendorSpeedup, vendor_speedup
 
 T = TypeVar("T")
 
@@ -36,7 +45,7 @@ def print_json(document: Any) -> None:
 
 def say(line: str) -> None:
     """Print a line on stderr."""
-    click.echo(line, err=True)
+    Output(stderr=True).write(escape(line))
 
 
 def failure_line(failure: Failure) -> str:
@@ -63,48 +72,50 @@ def print_partial(best: Measurement | None, as_json: bool) -> None:
         click.echo(f"{config_text(best.config)}  {best.latency_us:.2f} us, best so far")
 
 
-def print_found(found: LookupResult, torch: VendorSpeedup | None, console: Console | None = None) -> None:
-    """Print an answer with its evidence; if there is none, the reason and the nearest tuned problems."""
-    console = console or Console(highlight=False, soft_wrap=True)
+def print_found(found: LookupResult, vendor: VendorSpeedup | None, console: Output | None = None) -> None:
+    """Print an answer with its match and evidence; if there is none, the reason and the nearest tuned problems."""
+    console = console or Output()
     if found.stored is None:
-        console.print(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
-        console.print(f"  {escape(found.reason)}")
-        console.print(f"  to tune it:  [bold]{found.command}[/]")
+        console.write(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
+        console.write(f"  {escape(found.reason)}")
+        console.write(f"  to tune it:  [bold]{found.command}[/]")
         if found.nearest:
-            console.print(f"  nearest that are tuned: {'; '.join(found.nearest)}")
+            console.write(f"  nearest that are tuned: {'; '.join(found.nearest)}")
         return
     answer = found.stored.answer
     device_name = escape(found.stored.provenance.device.name)
-    console.print(f"[bold]{problem_text(found.problem)}[/]  on {device_name}")
-    console.print(f"  [bold green]{escape(config_text(answer.config))}[/]")
+    console.write(f"[bold]{problem_text(found.problem)}[/]  on {device_name}")
+    console.write(f"  [bold green]{escape(config_text(answer.config))}[/]")
     if found.neighbour is not None:
-        console.print(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
-        console.print(f"  to tune it:  [bold]{found.command}[/]")
+        console.write(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
+        console.write(f"  to tune it:  [bold]{found.command}[/]")
         return
-    console.print(_latencies(answer, torch))
-    for line in _notes(found.stored):
-        console.print(f"  {escape(line)}")
+    if found.stale:
+        console.write(f"  [yellow]stale: {escape('; '.join(found.stale))}[/]")
     if found.alias is not None:
-        console.print(f"  [yellow]{escape(found.alias)} is the same card as {found.device}, where it was tuned[/]")
-    if found.recorded is not None:
-        console.print(f"  [yellow]replayed from {found.recorded}: measured on {device_name}, not here[/]")
-    for difference in found.differences:
-        console.print(f"  [yellow]stale: {escape(difference)}[/]")
+        console.write(f"  [yellow]{escape(found.alias)} is the same card as {found.device}, where it was tuned[/]")
+    print_table(_latencies(answer, vendor), console, spare=("95 % interval",))
+    for line in _notes(found.stored):
+        console.write(f"  {escape(line)}")
 
 
-def _latencies(answer: Answer, torch: VendorSpeedup | None) -> Grid:
-    compared = answer.kind == "tuned" or (torch is not None and torch.interval is not None)
-    beside = ["over best", *["95 % interval"] * compared]
-    grid = Grid("", "latency", "95 % interval", *beside, box=SIMPLE, pad_edge=True)
-    for column in grid.columns[1:]:
-        column.justify = "right"
-    grid.add_row(answer.kind, us_text(answer.latency_us), interval_text(answer.interval_us, 2))
+def _latencies(answer: Answer, vendor: VendorSpeedup | None) -> Grid:
+    """Return a row for each contender with its latency, and the answer's speed-up over it."""
+    grid = Grid("", box=SIMPLE, pad_edge=True)
+    rows = [(answer.kind, answer.latency_us, interval_text(answer.interval_us, 2), "", "")]
     if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
-        ratio = f"{answer.speedup:.3f}", interval_text(answer.speedup_interval, 3)
-        grid.add_row("default", us_text(answer.default_latency_us), "", *ratio)
-    if torch is not None:
-        ratio = f"{torch.ratio:.3f}", interval_text(torch.interval, 3)
-        grid.add_row("torch", us_text(answer.vendor_latency_us), "", *ratio[: len(beside)])
+        speed = speed_text(answer.speedup, "default"), interval_text(answer.speedup_interval, 3)
+        rows.append(("default", answer.default_latency_us, "", *speed))
+    if vendor is not None:
+        speed = speed_text(vendor.ratio, VENDOR_NAME), interval_text(vendor.interval, 3)
+        rows.append((VENDOR_NAME, answer.vendor_latency_us, "", *speed))
+    shown = {"latency": True, "95 % interval": True, "speed-up": any(row[3] for row in rows)}
+    for head in [head for head, is_shown in shown.items() if is_shown] + ["95 % interval"] * any(
+        row[4] for row in rows
+    ):
+        grid.add_column(head, justify="right", no_wrap=True)
+    for name, latency_us, *others in rows:
+        grid.add_row(name, *[us_text(latency_us), *others][: len(grid.columns) - 1])
     return grid
 
 

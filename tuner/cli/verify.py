@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
 from rich.markup import escape
 
 from tuner.cli import CHANGED
 from tuner.cli.best import find
+from tuner.cli.grid import Output, print_lines
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import db_option, gpu_option, json_option, open_to_read, shared_option
@@ -19,7 +19,7 @@ from tuner.kernels.spec import Problem, Signature
 from tuner.lookup.table import LookupResult
 from tuner.measure import device
 from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
-from tuner.report.text import evidence_text, us_text
+from tuner.report.text import evidence_text, interval_text, speed_text, us_text
 from tuner.suites.suite import Entry
 from tuner.tuning.gpu import AUTO, MeasureOptions
 from tuner.tuning.target import gpu_target
@@ -60,9 +60,8 @@ def _verify(
     if as_json:
         print_json(found.as_json(store.snapshot) | {"verified": check.as_json()})
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        for line in _lines(found, check):
-            console.print(line)
+        console = Output()
+        print_lines(_lines(found, check), console)
     return _EXIT[check.outcome]
 
 
@@ -101,9 +100,9 @@ def _times(answer: Answer, check: Check) -> Iterator[str]:
     was = "" if answer.latency_us is None else "was "
     yield f"  latency        {was}{us_text(answer.latency_us)}, is {us_text(check.latency_us)}"
     if check.speedup is not None and check.speedup_interval is not None:
-        before = "" if answer.speedup is None else f"was {answer.speedup:.3f}, "
-        low, high = check.speedup_interval
-        yield f"  over default   {before}is {check.speedup:.3f} ({low:.3f} - {high:.3f})"
+        before = "" if answer.speedup is None else f"was {speed_text(answer.speedup, 'default')}, "
+        now = f"is {speed_text(check.speedup, 'default')} ({interval_text(check.speedup_interval, 3)})"
+        yield f"  speed-up       {before}{now}"
 
 
 command = OpCommands(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from tuner import precompile
+from tuner.cli.grid import Output, print_lines
 from tuner.cli.ops import gpu_option, json_option
 from tuner.cli.text import print_json
 from tuner.errors import NoDevice, UsageError
@@ -27,9 +27,8 @@ def _warm(ops: tuple[str, ...], gpu: str, device_id: str | None, jobs: int | Non
     if as_json:
         print_json(done.as_json())
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        for line in _lines(done):
-            console.print(line)
+        console = Output()
+        print_lines(_lines(done), console)
     return 1 if done.failed else 0
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from tuner.cli.best import kernel_of, lookup_service
+from tuner.cli.grid import Output, print_lines
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import EMPTY, db_option, json_option, open_to_read
 from tuner.cli.text import print_json
@@ -94,9 +94,8 @@ def _why(
     if as_json:
         print_json(report.as_json(store.snapshot))
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        for line in _lines(report):
-            console.print(line)
+        console = Output()
+        print_lines(_lines(report), console)
     return 0 if report.found.match == "exact" else 1
 
 

@@ -20,7 +20,7 @@ from tuner.db.store import Store, default_database
 from tuner.errors import NoDevice, StoreError, UsageError
 from tuner.measure import device
 from tuner.records import StoredAnswer
-from tuner.report.text import us_text
+from tuner.report.text import speed_text, us_text
 from tuner.tuning.effort import parse_duration
 from tuner.tuning.events import Events
 from tuner.tuning.gpu import MeasureOptions
@@ -33,7 +33,7 @@ class _JobLines(TerminalProgress):
 
     def job_done(self, job: Job, stored: StoredAnswer) -> None:
         answer = stored.answer
-        faster = "" if answer.speedup is None else f", {answer.speedup:.3f} x default"
+        faster = "" if answer.speedup is None else f", {speed_text(answer.speedup, 'default')}"
         text = f"{answer.kind} {us_text(answer.latency_us)}{faster}, run {stored.run_id}"
         click.echo(f"job {job.id}  done    {job.problem}  {text}")
 

@@ -92,20 +92,20 @@ def _ladder(
         "answer": {answer.config.text},
         "default": {_default_of(run, comparison, answer)},
         "tie": {tie.config.text for tie in answer.ties},
-        "torch": {VENDOR},
+        "vendor": {VENDOR},
     }
     ladder = []
     for name in comparison.contenders:
         latencies, measurement = comparison.of(name), measured.get(name)
-        slowdown, slowdown_interval = ratio(comparison, name, answer.config.text)
+        speedup, speedup_interval = ratio(comparison, name, answer.config.text)
         ladder.append(
             Contender(
                 name=name,
                 roles=tuple(role for role, names in is_role.items() if name in names) or ("beaten",),
                 latency_us=median(latencies),
                 interval_us=interval_of_median(latencies),
-                slowdown=slowdown,
-                slowdown_interval=slowdown_interval,
+                speedup=speedup,
+                speedup_interval=speedup_interval,
                 measurement=measurement,
                 occupancy=None if measurement is None else _occupancy(limits, measurement),
             )

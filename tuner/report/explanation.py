@@ -12,19 +12,20 @@ from tuner.report.occupancy import Occupancy
 
 @dataclass(frozen=True)
 class Contender:
-    """A contender of the interleaved comparison. Ratios are over the answer's latency, within rounds."""
+    """A contender of the interleaved comparison, and the answer's speed-up over it, within rounds."""
 
     name: str
     """A config's canonical text, or `VENDOR`."""
     roles: tuple[str, ...]
-    """Those of `answer`, `default`, `tie` and `torch` that apply, else `beaten`.
+    """Those of `answer`, `default`, `tie` and `vendor` that apply, else `beaten`.
 
     Ties are relative to the fastest config, which need not be the answer.
     """
     latency_us: float
     interval_us: Interval
-    slowdown: float
-    slowdown_interval: Interval
+    speedup: float
+    """The contender's latency over the answer's; above 1, the answer is faster."""
+    speedup_interval: Interval
     measurement: Measurement | None = None
     """Measurement of the config, with the compiler's report; None for the vendor."""
     occupancy: Occupancy | None = None
@@ -140,8 +141,8 @@ def _contender_json(contender: Contender) -> dict[str, Any]:
         "roles": list(contender.roles),
         "latency_us": _round(contender.latency_us),
         "interval_us": [_round(bound) for bound in contender.interval_us],
-        "slowdown": _round(contender.slowdown),
-        "slowdown_interval": [_round(bound) for bound in contender.slowdown_interval],
+        "speedup": _round(contender.speedup),
+        "speedup_interval": [_round(bound) for bound in contender.speedup_interval],
         "registers": None if measurement is None else measurement.registers,
         "spills": None if measurement is None else measurement.spills,
         "shared_bytes": None if measurement is None else measurement.shared_bytes,

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from tuner.kernels.spec import Config, Problem
 from tuner.records import Answer, Evidence, Interval
 
+_UNNAMED = 3
+"""Number of sizes that are shown without their names."""
+
 
 def problem_text(problem: Problem) -> str:
     """Return `gemm  M=4096 N=4096 K=4096 dtype=bf16`; attributes at their default are left out."""
@@ -15,9 +18,26 @@ def problem_text(problem: Problem) -> str:
 
 
 def short(problem: Problem) -> str:
-    """Return `gemm 16 x 6144 x 4096 bf16 layout=nt`; attributes at their default are left out."""
-    attributes = problem.text.split()[2 + len(problem.dims) :]
-    return " ".join([problem.op, " x ".join(map(str, problem.sizes)), problem.dtype, *attributes])
+    """Return `gemm 16 x 6144 x 4096 bf16 layout=nt`; attributes at their default are left out.
+
+    More than three sizes have their names, `attention B=8 H=32 S=4096 D=128 bf16`, since no order of them is usual.
+    """
+    sizes = " x ".join(map(str, problem.sizes))
+    if len(problem.sizes) > _UNNAMED:
+        sizes = " ".join(f"{name}={size}" for name, size in problem.dims)
+    known = {*dict(problem.dims), "dtype"}
+    attributes = [f"{name}={value}" for name, value in problem.stated.items() if name not in known]
+    return " ".join([problem.op, sizes, problem.dtype, *attributes])
+
+
+def times(other: str) -> str:
+    """Return `x default`: the label of speeds relative to another contender's; above 1, the answer is faster."""
+    return f"x {other}"
+
+
+def speed_text(speed: float, other: str) -> str:
+    """Return `1.042 x default`: the answer's speed relative to another contender's."""
+    return f"{speed:.3f} {times(other)}"
 
 
 def config_text(config: Config) -> str:

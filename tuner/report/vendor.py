@@ -1,4 +1,4 @@
-"""The speedup of an answer over the vendor's kernel."""
+"""The speed of an answer relative to the vendor's implementation, and the name that this has."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from tuner.db.store import Store
 from tuner.records import VENDOR, Interval, StoredAnswer
 from tuner.search.verdict import ratio
 
+VENDOR_NAME = "torch"
+"""Name of the vendor's implementation in tables, lines and figures."""
+
+
+def role_text(role: str) -> str:
+    """Return a role of an explanation's contender as it is shown; the vendor's is its name."""
+    return VENDOR_NAME if role == "vendor" else role
+
 
 @dataclass(frozen=True)
 class VendorSpeedup:
-    """The vendor's latency over the answer's."""
+    """The answer's speed relative to the vendor's; above 1, the answer is faster."""
 
     ratio: float
     interval: Interval | None = None
@@ -19,7 +27,7 @@ class VendorSpeedup:
 
 
 def vendor_speedup(store: Store, stored: StoredAnswer | None) -> VendorSpeedup | None:
-    """Return the answer's speedup over the vendor, over paired rounds if stored; None if it was not timed."""
+    """Return the answer's speed-up over the vendor, over paired rounds if stored; None if it was not timed."""
     if stored is None:
         return None
     answer, comparison = stored.answer, store.comparison(stored.run_id)

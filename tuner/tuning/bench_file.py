@@ -13,7 +13,9 @@ from tuner.records.strict import MALFORMED
 from tuner.tuning.bench import Subject, still_stands
 from tuner.tuning.bench_row import Row
 
-_FORMAT = 1
+_FORMAT = 2
+"""Format of the file. Format 1 had other names for the fields of `Rival`."""
+_FIELDS_OF_1 = {"ratio": "speedup", "interval": "speedup_interval"}
 
 
 class BenchFile:
@@ -59,14 +61,22 @@ class BenchFile:
 def _read(file: Path) -> tuple[Mapping[str, Any], ...]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        if content["format"] != _FORMAT:
+        if content["format"] not in (1, _FORMAT):
             raise UsageError(f"{file} has format {content['format']}, and this version reads {_FORMAT}")
-        rows = tuple(content["rows"])
+        rows = tuple(map(_of_format_1, content["rows"]) if content["format"] == 1 else content["rows"])
         for row in rows:
             _identity(row)
         return rows
     except (OSError, *MALFORMED) as error:
         raise UsageError(f"{file} is not what tuner bench --out wrote: {reason(error)}") from error
+
+
+def _of_format_1(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    rivals = {
+        name: row[name] and {_FIELDS_OF_1.get(field, field): value for field, value in row[name].items()}
+        for name in ("default", "vendor")
+    }
+    return {**row, **rivals}
 
 
 def _identity(document: Mapping[str, Any]) -> tuple[Any, ...]:

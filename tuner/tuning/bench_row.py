@@ -1,4 +1,4 @@
-"""The rows of `tuner bench`, and their means. Ratios are speeds: above 1, the served config is faster."""
+"""The rows of `tuner bench`, and their means."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tuner.kernels.spec import Problem, Value
 from tuner.records import Interval
 
 BARS = (1.0, 0.95)
-"""Ratios to the vendor's kernel below which a summary counts rows."""
+"""Speed-ups over the vendor below which a summary counts rows."""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """Another contender: its latency in us, and its latency over the served config's, over paired rounds."""
+    """Another contender: its latency in us, and the served config's speed-up over it; above 1, that is faster."""
 
     latency_us: float
-    ratio: float
-    interval: Interval
+    speedup: float
+    speedup_interval: Interval
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Row:
     latency_us: float = 0.0
     interval_us: Interval = (0.0, 0.0)
     default: Rival | None = None
+    default_failure: str = ""
+    """Outcome and text of the default's failure; empty if it runs."""
     vendor: Rival | None = None
     flops: int = 0
     bytes: int = 0
@@ -87,7 +89,8 @@ class Row:
         """Return the row of a problem that `as_json` wrote."""
         known = {name: value for name, value in document.items() if name in Row.__dataclass_fields__}
         rivals = {
-            name: document[name] and Rival(**{**document[name], "interval": tuple(document[name]["interval"])})
+            name: document[name]
+            and Rival(**{**document[name], "speedup_interval": tuple(document[name]["speedup_interval"])})
             for name in ("default", "vendor")
         }
         tuples = {name: tuple(document[name]) for name in ("interval_us", "marks")}
@@ -102,13 +105,14 @@ class Summary:
     rows: int
     failed: int
     untuned: int
-    over_vendor: float | None
-    """Geometric mean of the ratios to the vendor's kernel."""
-    over_default: float | None
+    speedup: float | None
+    """Geometric mean of the speed-ups over the default."""
+    vendor_speedup: float | None
+    """Geometric mean of the speed-ups over the vendor."""
     worst: Row | None
-    """Row of the least ratio to the vendor's kernel."""
+    """Row of the least speed-up over the vendor."""
     below: Mapping[float, int]
-    """Number of rows below each bar."""
+    """Number of rows with a speed-up over the vendor below each bar."""
     share: float | None
     """Geometric mean of the shares of the roofline."""
 
@@ -118,8 +122,8 @@ class Summary:
             "rows": self.rows,
             "failed": self.failed,
             "untuned": self.untuned,
-            "over_vendor": self.over_vendor,
-            "over_default": self.over_default,
+            "speedup": self.speedup,
+            "vendor_speedup": self.vendor_speedup,
             "roofline_share": self.share,
             "worst": None if self.worst is None else self.worst.problem.text,
             "below": {str(bar): count for bar, count in self.below.items()},
@@ -128,15 +132,15 @@ class Summary:
 
 def summary(rows: Sequence[Row]) -> Summary:
     """Return means and counts over the rows."""
-    against = [(row.vendor.ratio, row) for row in rows if row.ok and row.vendor is not None]
+    against = [(row.vendor.speedup, row) for row in rows if row.ok and row.vendor is not None]
     return Summary(
         rows=len(rows),
         failed=sum(not row.ok for row in rows),
         untuned=sum(row.kind == "untuned" for row in rows),
-        over_vendor=_mean([ratio for ratio, _ in against]),
-        over_default=_mean([row.default.ratio for row in rows if row.default is not None]),
+        speedup=_mean([row.default.speedup for row in rows if row.default is not None]),
+        vendor_speedup=_mean([speedup for speedup, _ in against]),
         worst=min(against, key=lambda pair: pair[0], default=(0.0, None))[1],
-        below={bar: sum(ratio < bar for ratio, _ in against) for bar in BARS},
+        below={bar: sum(speedup < bar for speedup, _ in against) for bar in BARS},
         share=_mean([row.share for row in rows if row.share is not None]),
     )
 

@@ -35,13 +35,13 @@ class Share:
     def as_json(self) -> dict[str, Any]:
         """Return the row of `tuner bench --json`, with the baseline, the own answer and the run."""
         own = None if self.own is None else {**asdict(self.own), "loss": loss(self.own)}
-        relative = {"baseline": self.baseline, "over_baseline": self.speed}
+        relative = {"baseline": self.baseline, "baseline_speedup": self.speed}
         return {**self.row.as_json(), **relative, "own": own, "run": self.run}
 
 
 def loss(own: Rival) -> float:
     """Return how much longer the joint config takes than a problem's own answer: 0.02 is 2 %."""
-    return 1 / own.ratio - 1
+    return 1 / own.speedup - 1
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class JointAnswer:
         return self._joined([share.speed for share in self.shares])
 
     @property
-    def over_vendor(self) -> float:
-        """The objective over the speeds relative to the vendor's kernel."""
-        return self._joined([share.row.vendor.ratio for share in self.shares if share.row.vendor is not None])
+    def vendor_speedup(self) -> float:
+        """The objective over the speed-ups over the vendor."""
+        return self._joined([share.row.vendor.speedup for share in self.shares if share.row.vendor is not None])
 
     def _joined(self, speeds: Sequence[float]) -> float:
         return 1 / OBJECTIVES[self.objective]([1 / speed for speed in speeds])
@@ -91,8 +91,8 @@ class JointAnswer:
             "joint": self.objective,
             "config": dict(verdict.config),
             "kind": verdict.kind,
-            "over_default": self.speed,
-            "over_vendor": self.over_vendor,
+            "speedup": self.speed,
+            "vendor_speedup": self.vendor_speedup,
             "ties": [{"config": dict(tie.config), "slowdown": tie.slowdown} for tie in verdict.ties],
             "unresolved": verdict.unresolved,
             "checked": asdict(self.result.evidence[verdict.config]),

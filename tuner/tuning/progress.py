@@ -15,16 +15,12 @@ from rich.progress import Progress as Bars
 
 from tuner.kernels.spec import Problem
 from tuner.records import Measurement
-from tuner.report.text import failures_text, first_line, short, us_text
+from tuner.report.text import failures_text, first_line, short, speed_text, times, us_text
+from tuner.report.vendor import VENDOR_NAME
 from tuner.tuning.events import Events
 from tuner.tuning.tuned import Tuned
 
 _log = logging.getLogger("tuner")
-
-
-def speed_text(joined: float) -> str:
-    """Return a joint ratio of latencies as a speed: above 1, faster than the defaults."""
-    return f"{1 / joined:.3f} x default"
 
 
 class Progress(Events):
@@ -97,7 +93,8 @@ class Progress(Events):
                 search.failures[measurement.failure] += 1
             best = "none yet"
             if search.best_us < inf:
-                best = f"best {us_text(search.best_us) if problem is not None else speed_text(search.best_us)}"
+                reached = us_text(search.best_us) if problem is not None else speed_text(1 / search.best_us, "default")
+                best = f"best {reached}"
             self._bars.update(search.task, advance=1, best=best, failures=failures_text(search.failures))
 
     def round(self, problem: Problem | None, rounds: int, contenders: int) -> None:
@@ -135,15 +132,15 @@ def tuned_line(tuned: Tuned) -> str:
     if answer is None:
         return f"{short(tuned.problem)}: failed, {first_line(tuned.error)}"
     parts = [f"{answer.kind} {us_text(answer.latency_us)}"]
-    parts += [f"{ratio} x {name}" for name, ratio in speed_texts(tuned).items() if ratio]
+    parts += [f"{speed} {label}" for label, speed in speed_texts(tuned).items() if speed]
     parts.append("as stored" if tuned.result is None else f"{tuned.seconds:.1f} s")
     return f"{short(tuned.problem)}: {', '.join(parts)}"
 
 
 def speed_texts(tuned: Tuned) -> dict[str, str]:
-    """Return the answer's speed over torch and over the default; above 1, the answer is faster; empty if unknown."""
+    """Return the answer's speed-ups over the vendor and over the default by their labels; empty if unknown."""
     speedup = None if tuned.answer is None else tuned.answer.speedup
     return {
-        "torch": "" if tuned.vendor is None else f"{tuned.vendor.ratio:.3f}",
-        "default": "" if speedup is None else f"{speedup:.3f}",
+        times(VENDOR_NAME): "" if tuned.vendor is None else f"{tuned.vendor.ratio:.3f}",
+        times("default"): "" if speedup is None else f"{speedup:.3f}",
     }

@@ -10,6 +10,7 @@ from tuner.errors import NothingFound
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import Answer, Comparison, Evidence, Interval, Measurement, median
+from tuner.report.text import interval_text, speed_text
 from tuner.search import ComparisonSettings, search
 from tuner.search.verdict import VERDICT, interval_of_median, ratio
 
@@ -97,12 +98,11 @@ def judge(
     if default is not None and default in contenders:
         speedup, speedup_interval = ratio(comparison, default.text, own)
         if speedup_interval[1] < 1 / VERDICT.equivalent:
-            changes.append(f"it is slower than the default: {_shown(speedup, speedup_interval)} times as fast")
+            changes.append(f"it is slower than the default: {_speed(speedup, speedup_interval)}")
         elif answer.speedup_interval is not None and _apart(answer.speedup_interval, speedup_interval):
             assert answer.speedup is not None
             changes.append(
-                f"it was {_shown(answer.speedup, answer.speedup_interval)} times as fast as the default, "
-                f"and is {_shown(speedup, speedup_interval)}"
+                f"it was {_speed(answer.speedup, answer.speedup_interval)}, and is {_speed(speedup, speedup_interval)}"
             )
     for tie in answer.ties:
         if tie.config in contenders and tie.config != default:
@@ -134,5 +134,9 @@ def _apart(before: Interval, now: Interval) -> bool:
     return not overlap((before[0] / VERDICT.equivalent, before[1] * VERDICT.equivalent), now)
 
 
+def _speed(speedup: float, interval: Interval) -> str:
+    return f"{speed_text(speedup, 'default')} ({interval_text(interval, 3)})"
+
+
 def _shown(value: float, interval: Interval) -> str:
-    return f"{value:.3f} ({interval[0]:.3f} - {interval[1]:.3f})"
+    return f"{value:.3f} ({interval_text(interval, 3)})"
