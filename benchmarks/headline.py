@@ -87,7 +87,8 @@ def measure(op: str, given: dict[str, object], seed: int) -> dict[str, Any]:
     kernel = catalog.load(op)
     problem = kernel.signature.problem(given)
     answer, seconds = search_from_the_shell(problem, seed)
-    operands = kernel.operands(problem)
+    operands, vendor = kernel.operands(problem), kernel.vendor
+    assert vendor is not None
     values: dict[str, Any] = dict(tensors.allocate(operands, "cuda:0"))
     tensors.draw(operands, values, seed)
     half = torch.empty(kernel.bytes(problem) // 2, dtype=torch.uint8, device="cuda:0")
@@ -96,7 +97,7 @@ def measure(op: str, given: dict[str, object], seed: int) -> dict[str, Any]:
     contenders = {
         "found": runner(kernel, problem, kernel.signature.config(answer["config"]), values),
         "default": runner(kernel, problem, default, values),
-        "torch": lambda: kernel.vendor(problem, values),
+        "torch": lambda: vendor(problem, values),
         "copy": lambda: other.copy_(half),
     }
     spaces = [space for space in recorded.of_problem(problem) if space.device == device.describe(0)]

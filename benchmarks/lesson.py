@@ -69,6 +69,7 @@ def contenders(
     for step in steps:
         work = tensors.workspace(step.workspace(problem, limits), str(values["out"].device))
         runs[step.name] = partial(_all, step.runs(problem, {**values, **work}))
+    assert kernel.vendor is not None
     return {**runs, TORCH: partial(kernel.vendor, problem, values)}
 
 
@@ -85,6 +86,7 @@ def prove(kernel: Kernel, problem: Problem, values: dict[str, Any], runs: Mappin
     """
     operands = kernel.operands(problem)
     written = tensors.written(operands, values)
+    assert kernel.vendor is not None
     kernel.vendor(problem, values)
     allowed = check.tolerance(kernel, problem, check.error(kernel, problem, values, written))
     for name, run in runs.items():

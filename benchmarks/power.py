@@ -61,6 +61,7 @@ def measured(problem: Problem, seconds: float, repeats: int, monitor: card.CardM
     """Return medians over the repeats, in which the default and torch alternate."""
     kernel, limits = catalog.load(problem.op), device.describe(0).limits
     operands = kernel.operands(problem)
+    assert kernel.vendor is not None
     values: dict[str, Any] = dict(tensors.allocate(operands, "cuda:0"))
     tensors.draw(operands, values, 0)
     ways: dict[str, Callable[[], object]] = {

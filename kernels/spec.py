@@ -5,6 +5,7 @@ Standard library only, so that a server, a client or a replay reads a signature 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -173,10 +174,12 @@ class Kernel:
     """Launches of a config, in order; () if there is nothing to do. It never reads the tensors' elements."""
     reference: Callable[[Problem, Mapping[str, Any], slice], Mapping[str, Any]]
     """Rows `slice` (of the first dim) of each written operand, in higher precision, computed by torch."""
-    vendor: Callable[[Problem, Mapping[str, Any]], object]
-    """Runs what a user would call without this kernel, writing to the same operands."""
     default: Callable[[Problem, Limits], Mapping[str, Value]]
     """Config that runs untuned: a rule over dims and limits, without special cases for shapes."""
+    vendor: Callable[[Problem, Mapping[str, Any]], object] | None = None
+    """Runs what a user would call without this kernel, writing to the same operands; None if there is nothing."""
+    vendor_name: str = "torch"
+    """Name under which the vendor's speed is reported, such as cuBLAS."""
     workspace: Callable[[Problem, Config, Limits], Mapping[str, Operand]] = lambda problem, config, limits: {}
     """Tensors that a config needs beside the operands, such as partial sums; `launch` gets them under their names.
 
@@ -209,7 +212,14 @@ class Kernel:
                 raise KernelFault(f"{self.op}: {name} is True or False, not {shown(value)}; replace it")
         self._check_parts()
         self.valid.check(self.op)
+        if not isinstance(self.vendor_name, str) or not re.fullmatch(r"[\w][\w .+-]{0,23}", self.vendor_name, re.ASCII):
+            raise KernelFault(
+                f"{self.op}: vendor_name is up to 24 letters, digits, spaces and . + -, not {shown(self.vendor_name)}; "
+                "shorten it"
+            )
         for name, check in _PARTS.items():
+            if name == "vendor" and self.vendor is None:
+                continue
             check_function(self.op, name, getattr(self, name))
             object.__setattr__(self, name, KernelPart(name, plain(getattr(self, name)), check))
 

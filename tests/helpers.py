@@ -80,6 +80,7 @@ def wrongness(
     operands = kernel.operands(problem)
     values: dict[str, Any] = tensors.allocate(operands, device)
     tensors.draw(operands, values, seed=1)
+    assert kernel.vendor is not None
     kernel.vendor(problem, values)
     vendor_error = check.error(kernel, problem, values, tensors.written(operands, values))
     allowed = min(limit.beside(vendor_error).allowed for limit in tolerances(kernel, problem).values())

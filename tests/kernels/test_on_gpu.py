@@ -102,6 +102,7 @@ def test_programs_that_share_tiles_agree_with_all_that_run_beside_them(tile: tup
     operands = kernel.operands(problem)
     tensors = allocate(operands, "cuda")
     draw(operands, tensors, seed=1)
+    assert kernel.vendor is not None
     kernel.vendor(problem, tensors)
     vendor_error = error(kernel, problem, tensors, written(operands, tensors))
     (limit,) = tolerances(kernel, problem).values()

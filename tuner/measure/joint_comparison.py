@@ -58,11 +58,12 @@ def join_comparisons(
     """Join the rounds of all problems.
 
     Args:
-        configs: contenders besides the vendor.
+        configs: contenders besides the vendor, which is one if it was timed on each problem.
         comparisons: each problem's rounds, with contenders and companions.
         companions: for each problem as in `JointComparison`.
     """
-    contenders = (*(config.text for config in configs), VENDOR)
+    vendor = [VENDOR] if all(VENDOR in comparison.contenders for comparison in comparisons) else []
+    contenders = (*(config.text for config in configs), *vendor)
     columns = [
         [
             _relative(comparison, contender, baseline)

@@ -46,7 +46,8 @@ class LoadedProblem:
         tensors.draw(self.operands, self.tensors, seed, special=special)
 
     def vendor(self, values: Values) -> Run:
-        """Return a run of the vendor's kernel on one operand set."""
+        """Return a run of the vendor's kernel, which there is, on one operand set."""
+        assert self.kernel.vendor is not None
         return partial(self.kernel.vendor, self.problem, values)
 
     def launches(self, config: Config, *sets: Values) -> list[tuple[Launch, ...]]:

@@ -113,7 +113,8 @@ class ComparisonLoop:
             verdict = self._verdict(comparison)
             if settings.elimination_s is not None:
                 contenders = self._remaining(contenders, comparison, verdict)
-                comparison = comparison.among([*(config.text for config in contenders), VENDOR])
+                vendor = [VENDOR] if VENDOR in comparison.contenders else []
+                comparison = comparison.among([*(config.text for config in contenders), *vendor])
             self._on_round(len(comparison.rounds), len(contenders))
             if len(comparison.rounds) >= VERDICT.min_rounds:
                 if not self._recheck(contenders):

@@ -210,7 +210,7 @@ class _JointSearch:
 
     def _part(self, entry: Entry, target: Target) -> JointProblem:
         known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, target.provenance)
-        stored = stored_answer(self._store, target, entry.problem).stored
+        stored = stored_answer(self._store, target, entry).stored
         own = None if stored is None else with_current_knobs(entry.signature, stored.answer.config)
         return JointProblem(
             entry.problem, target.measurer, target.default, own if own in set(target.space) else None, known
@@ -226,6 +226,7 @@ class _JointSearch:
             "common": len(self._space),
             "known": len(part.known),
             "default": None if target.default is None else target.default.text,
+            **target.settings,
         }
 
     def _keep(self, place: int, measurement: Measurement) -> None:

@@ -74,9 +74,10 @@ class JointAnswer:
         return self._joined([share.speed for share in self.shares])
 
     @property
-    def vendor_speedup(self) -> float:
-        """The objective over the speed-ups over the vendor."""
-        return self._joined([share.row.vendor.speedup for share in self.shares if share.row.vendor is not None])
+    def vendor_speedup(self) -> float | None:
+        """The objective over the speed-ups over the vendor; None if the vendor was not timed."""
+        speedups = [share.row.vendor.speedup for share in self.shares if share.row.vendor is not None]
+        return self._joined(speedups) if speedups else None
 
     def _joined(self, speeds: Sequence[float]) -> float:
         return 1 / OBJECTIVES[self.objective]([1 / speed for speed in speeds])

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tuner.db.store import Store
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Config, Problem, Signature
+from tuner.lookup.neighbours import with_current_knobs
 from tuner.lookup.table import LookupResult, Table
 from tuner.measure.measurer import Measurer
-from tuner.records import Answer, Measurement
-from tuner.search import COMPARISON, ComparisonSettings, Finalists, Result, close_to_best, search
+from tuner.records import IMPORTED, Answer, Measurement, StoredAnswer
+from tuner.search import COMPARISON, Budget, ComparisonSettings, Finalists, Result, close_to_best, search
 from tuner.suites.suite import Entry
+from tuner.tuning.covered import Covered, space_hash
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
 from tuner.tuning.target import Target
@@ -71,18 +73,17 @@ class _Run:
         feasible = set(target.space)
         measured = [] if effort.force else store.known(entry.signature, entry.problem, target.provenance)
         self._known = [m for m in measured if m.config in feasible and reuse(m)]
-        jointly = store.tried_jointly(entry.problem, target.provenance)
-        self._known_jointly = sum(measurement.config.text in jointly for measurement in self._known)
+        earlier = store.earlier_searches(entry.problem, target.provenance)
+        self._covered = Covered.of(self._known, earlier, target.space)
         self._winners = self._near_winners()
         self._id = store.start_run(entry.signature, entry.problem, target.provenance, self._settings())
 
     def search(self, measurer: Measurer, finalists: Finalists, comparison: ComparisonSettings) -> Result:
         """Search, and write each trial the moment it ends."""
         problem, space, effort = self._entry.problem, self._target.space, self._effort
-        # Configs that a joint search measured were chosen for other problems too: they are no effort for this one.
-        trials = effort.budget.trials and effort.budget.trials + self._known_jointly
+        budget = self._budget
         try:
-            self._events.search_started(problem, min(trials or len(space), len(space)), len(self._known))
+            self._events.search_started(problem, min(budget.trials or len(space), len(space)), len(self._known))
             with self._stop.watched():
                 return search(
                     space,
@@ -90,7 +91,7 @@ class _Run:
                     measurer,
                     sampler=effort.sampler,
                     seed=effort.seed,
-                    budget=replace(effort.budget, trials=trials),
+                    budget=budget,
                     known=self._known,
                     winners=[*self._winners],
                     late_winners=self._late_winners,
@@ -106,13 +107,26 @@ class _Run:
         finally:
             self._events.search_ended(problem)
 
+    @property
+    def _budget(self) -> Budget:
+        """The limits of the effort, to which configs that were chosen for other problems or spaces do not count.
+
+        If an earlier search was finished before the space changed, all of what was added is measured.
+        """
+        budget, added = self._effort.budget, len(self._target.space) - len(self._known)
+        if budget.trials is None:
+            return budget
+        all_added = self._covered.continues and added <= budget.trials
+        probability = None if all_added else budget.min_improvement_probability
+        return replace(budget, trials=budget.trials + self._covered.free, min_improvement_probability=probability)
+
     def end(self, result: Result) -> None:
         """Close the run, with its answer if it has one."""
         store, target, problem = self._store, self._target, self._entry.problem
         if result.verdict is None or result.comparison is None:
             status = "interrupted" if result.stopped == "interrupted" else "failed"
             store.end_run(self._id, status, result.stopped, result.seconds)
-        elif "contended" in result.comparison.marks and _is_clean(stored_answer(store, target, problem)):
+        elif "contended" in result.comparison.marks and _is_clean(stored_answer(store, target, self._entry)):
             self._events.note("Other processes used the card; the stored answer, measured on an idle card, is kept.")
             store.end_run(self._id, "done", "contended", result.seconds, result.comparison)
         else:
@@ -129,10 +143,11 @@ class _Run:
         return {
             **self._effort.settings,
             "space": len(target.space),
+            "space_hash": space_hash(target.space),
             "known": len(self._known),
-            **({"known_jointly": self._known_jointly} if self._known_jointly else {}),
+            **self._covered.settings,
             "default": None if target.default is None else target.default.text,
-            **({"default_refused": target.refused} if target.refused else {}),
+            **target.settings,
             "winners": winners,
         }
 
@@ -157,15 +172,27 @@ def status_after(error: BaseException) -> tuple[str, str]:
     return ("interrupted", "interrupted") if isinstance(error, KeyboardInterrupt) else ("failed", "error")
 
 
-def stored_answer(store: Store, target: Target, problem: Problem) -> LookupResult:
-    """Return what the store answers for a problem on this target."""
-    device = target.provenance.device.id
+def stored_answer(store: Store, target: Target, entry: Entry) -> LookupResult:
+    """Return what the store answers for a problem on this target; a config that is not feasible is no answer."""
+    device, problem = target.provenance.device.id, entry.problem
     answers = [
         stored
         for stored in store.answers(op=problem.op, device=device)
-        if stored.provenance.recorded == target.provenance.recorded
+        if stored.provenance.recorded == target.provenance.recorded and stored.answer.problem.text == problem.text
     ]
-    return Table(device, answers).find(target.query(problem))
+    feasible = set(target.space) if answers else set[Config]()
+    return Table(device, feasible_answers(answers, entry.signature, feasible)).find(target.query(problem))
+
+
+def feasible_answers(
+    answers: Iterable[StoredAnswer], signature: Signature, feasible: Collection[Config]
+) -> list[StoredAnswer]:
+    """Return the answers whose config is feasible, and those that were imported, which state values of their own."""
+    return [
+        stored
+        for stored in answers
+        if stored.answer.kind == IMPORTED or with_current_knobs(signature, stored.answer.config) in feasible
+    ]
 
 
 def _is_clean(found: LookupResult) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from tuner.measure.deadline import ADAPTIVE_DEADLINE
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.measurer import Measurer
 from tuner.records import POLICIES, Comparison, Device, Policy, Provenance, RooflineLimits
+from tuner.report.vendor import VENDOR_NAME
 from tuner.search.refusals import none_feasible, refusal
 from tuner.search.space import feasible
 from tuner.suites.suite import Entry
@@ -54,8 +55,16 @@ class Target:
     roofline_limits: RooflineLimits | None = None
     refused: str = ""
     """The default with the constraint that refuses it; empty if it is feasible."""
+    vendor_name: str = VENDOR_NAME
+    """Name under which the vendor's speed is reported."""
     close: Callable[[], None] = lambda: None
     """Release the card of a target that holds one of its own, whether its measurer was started and closed or not."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What the settings of a run state besides the effort: why the default is left out, and the vendor's name."""
+        vendor = {"vendor": self.vendor_name} if self.vendor_name != VENDOR_NAME else {}
+        return {**vendor, **({"default_refused": self.refused} if self.refused else {})}
 
     def query(self, problem: Problem) -> Query:
         """Return the query to which an answer of this target is exact, but for being recorded."""
@@ -173,6 +182,7 @@ def gpu_target(
         space=space,
         default=default,
         refused=refused,
+        vendor_name=kernel.vendor_name,
         provenance=Provenance(
             card, environment, kernel.source, policy.text, None, __version__, definition=kernel.definition
         ),
