@@ -1,4 +1,4 @@
-"""Whether tensors share memory, by their addresses, shapes and strides."""
+"""Overlap of tensors in memory, by their addresses, shapes and strides."""
 
 from __future__ import annotations
 

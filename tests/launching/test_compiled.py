@@ -1,0 +1,66 @@
+"""The ops inside `torch.compile`, which removes copies that a functional graph does not need: Inductor on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from cpu_launches import on_cpu
+from torch import Tensor
+
+from tuner import ops
+
+F8 = torch.float8_e4m3fn
+
+
+@pytest.fixture(autouse=True)
+def launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    with on_cpu():
+        yield
+
+
+Call = Callable[[Tensor, Tensor], Tensor]
+
+
+COPIES: dict[str, tuple[Call, Call]] = {
+    "softmax": (lambda x, y: ops.softmax(x.clone(), out=x), lambda x, y: x.softmax(1)),
+    "softmax, shifted": (lambda x, y: ops.softmax(x[1:].clone(), out=x[:-1]), lambda x, y: x[1:].softmax(1)),
+    "transpose": (lambda x, y: ops.transpose(x.clone(), out=x), lambda x, y: x.t()),
+    "gemm": (lambda x, y: ops.gemm(x.clone(), y, out=x, bias=x[0].clone()), lambda x, y: x @ y + x[0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("case", COPIES)
+def test_a_copy_of_what_is_overwritten_is_read_as_it_was(case: str) -> None:
+    call, expected = COPIES[case]
+    x, y = torch.randn(16, 16), torch.randn(16, 16)
+    reference = expected(x.clone(), y)
+    compiled = torch.compile(call, fullgraph=True)
+    for _ in range(2):
+        assert torch.allclose(call(x.clone(), y), reference, atol=1e-5)
+        given = x.clone()
+        assert torch.allclose(compiled(given, y), reference, atol=1e-5)
+        assert torch.allclose(given[: len(reference)], reference, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scales_that_are_overwritten_are_read_as_they_were() -> None:
+    def call(a: Tensor, b: Tensor, memory: Tensor) -> Tensor:
+        return ops.scaled_gemm(a, b, memory[0, :1].clone(), memory[0, 1], out=memory.view(torch.bfloat16)[:, :16])
+
+    a, b, memory = torch.ones(8, 32).to(F8), torch.ones(16, 32).to(F8).t(), torch.full((8, 8), 2.0)
+    compiled = torch.compile(call, fullgraph=True)
+    assert bool((compiled(a, b, memory) == 128).all())
+
+
+def test_an_op_in_place_of_its_input_is_computed_through_a_new_tensor() -> None:
+    """The graph does not say whether the model or the compiler made them the same."""
+    x = torch.randn(8, 8)
+    expected = x.t().contiguous()
+    torch.ops.tuner.transpose(x, x)
+    assert torch.equal(x, expected)
