@@ -21,6 +21,7 @@ from tuner.records import (
     CardState,
     Comparison,
     Device,
+    EarlierSearch,
     Environment,
     Measurement,
     Provenance,
@@ -197,6 +198,15 @@ def _finite(name: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 _FINITE = json.JSONEncoder(allow_nan=False).encode
+
+
+def earlier_search_from(row: Row[Any], tried: Iterable[str]) -> EarlierSearch:
+    """Return the search of a row of `runs` that measured these configs.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
+    return EarlierSearch(JsonObject(dict(row._mapping), "a run").mapping("settings"), frozenset(tried))
 
 
 def run_from(row: Row[Any], signature: Signature, device: Device) -> StoredRun:

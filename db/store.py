@@ -29,6 +29,7 @@ from tuner.db.rows import (
     answer_values,
     comparison_of,
     device_from,
+    earlier_search_from,
     fingerprint,
     kernel_from,
     measurement_from,
@@ -49,6 +50,7 @@ from tuner.records import (
     Answer,
     Comparison,
     Device,
+    EarlierSearch,
     Measurement,
     Provenance,
     RooflineLimits,
@@ -235,12 +237,19 @@ class Store:
         with self._read() as connection:
             return settled(self._trials(connection, query, signature))
 
-    def tried_jointly(self, problem: Problem, provenance: Provenance) -> set[str]:
-        """Return the texts of those configs of `known` that joint searches measured."""
-        joint = schema.RunRow.settings["joint"].as_string().is_not(None)
-        query = select_trials(problem, provenance).where(joint).with_only_columns(schema.TrialRow.config_text)
+    def earlier_searches(self, problem: Problem, provenance: Provenance) -> list[EarlierSearch]:
+        """Return the runs whose measurements `known` takes over, oldest first."""
+        trials = select_trials(problem, provenance).with_only_columns(schema.RunRow.id, schema.TrialRow.config_text)
+        tried: dict[int, set[str]] = {}
         with self._read() as connection:
-            return set(connection.scalars(query))
+            for run, text in connection.execute(trials):
+                tried.setdefault(run, set()).add(text)
+            runs = connection.execute(
+                select(schema.RunRow.id, schema.RunRow.settings)
+                .where(schema.RunRow.id.in_(trials.with_only_columns(schema.RunRow.id)))
+                .order_by(schema.RunRow.id)
+            )
+            return self.unreadable.read("runs", runs, lambda row: earlier_search_from(row, tried[row.id]))
 
     def run(self, number: int) -> StoredRun | None:
         """Return the run of that id, or None if there is none.

@@ -139,8 +139,8 @@ def _serving(connection: Connection) -> set[int]:
     """Return the runs whose answer serves: the newest answer of each key, and the answer that a rollback restores."""
     answer = schema.AnswerRow
     columns = (answer.id, answer.run_id, answer.about_id)
-    key = (answer.problem, answer.device, answer.source, answer.policy, answer.triton, schema.RunRow.recorded)
-    key = (*key, schema.RunRow.definition)
+    of_run = (schema.RunRow.recorded, schema.RunRow.definition)
+    key: tuple[Any, ...] = (answer.problem, answer.device, answer.source, answer.policy, answer.triton, *of_run)
     query = select(*columns, *key).join(schema.RunRow, answer.run_id == schema.RunRow.id)
     rows = connection.execute(query.order_by(answer.id)).all()
     newest: dict[tuple[Any, ...], Any] = {tuple(row[len(columns) :]): row for row in rows}

@@ -31,8 +31,9 @@ def searched(store: Store, size: int, card: Device) -> Tuned:
     problem = TOY.problem({"N": size})
     made = Provenance(card, Environment("3.6.0", "12.8", "2.11.0", "580.1"), "9f2c", COLD.text)
     target = Target(SPACE, DEFAULT, made, COLD, flops=0, bytes=1, measurer=ScriptedMeasurer)
-    result = run_search(target, store, Entry("toy", TOY, problem), Effort(Budget(), sampler="grid"))
-    return Tuned(problem, stored_answer(store, target, problem), result)
+    entry = Entry("toy", TOY, problem)
+    result = run_search(target, store, entry, Effort(Budget(), sampler="grid"))
+    return Tuned(problem, stored_answer(store, target, entry), result)
 
 
 def printed(rows: list[Tuned], capsys: pytest.CaptureFixture[str]) -> list[str]:

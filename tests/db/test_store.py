@@ -364,8 +364,10 @@ class TestKnown:
         joint = store.start_run(SCALE, PROBLEM, HERE, SETTINGS | {"joint": "worst"})
         store.add_trial(joint, measured(block=64))
         assert {m.config for m in store.known(SCALE, PROBLEM, HERE)} == {config(), config(64)}
-        assert store.tried_jointly(PROBLEM, HERE) == {config(64).text}
-        assert store.tried_jointly(PROBLEM, replace(HERE, source="another")) == set()
+        alone, together = store.earlier_searches(PROBLEM, HERE)
+        assert (alone.is_joint, alone.tried, alone.settings) == (False, {config().text}, SETTINGS)
+        assert (together.is_joint, together.tried) == (True, {config(64).text})
+        assert store.earlier_searches(PROBLEM, replace(HERE, source="another")) == []
 
     def test_partial_is_the_fastest_of_a_run_that_was_interrupted(self, store: Store) -> None:
         assert store.partial(SCALE, PROBLEM, HERE) is None

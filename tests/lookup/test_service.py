@@ -10,12 +10,12 @@ import pytest
 from helpers import A100, H200
 from served import GEMM, answer, problem
 
-from tuner.kernels.spec import Kernel
 from tuner.api.view import Watcher
 from tuner.client.sources import BundleSource
 from tuner.client.tables import TableCache
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
+from tuner.kernels.spec import Kernel
 from tuner.lookup import bundle
 from tuner.lookup.query import Query
 from tuner.lookup.readers import BundleReader

@@ -67,7 +67,7 @@ def target(measurer: type[ScriptedMeasurer] = ScriptedMeasurer) -> Target:
 def searched(store: Store, measurer: type[ScriptedMeasurer], events: Events | None = None) -> tuple[str, ...]:
     """Searches anew; the marks of the answer that serves then."""
     run_search(target(measurer), store, entry(), EVERYTHING, events=events)
-    found = stored_answer(store, target(), PROBLEM).stored
+    found = stored_answer(store, target(), entry()).stored
     assert found is not None
     assert found.answer.config == BEST
     return found.answer.marks

@@ -14,7 +14,7 @@ from tuner.records.measurement import (
     marks_of,
     median,
 )
-from tuner.records.run import StoredRun
+from tuner.records.run import EarlierSearch, StoredRun
 
 __all__ = [
     "COLD",
@@ -27,6 +27,7 @@ __all__ = [
     "CardState",
     "Comparison",
     "Device",
+    "EarlierSearch",
     "Environment",
     "Evidence",
     "Interval",

@@ -11,6 +11,26 @@ from tuner.records.answer import Provenance
 
 
 @dataclass(frozen=True)
+class EarlierSearch:
+    """The part of a search that a later one of the same problem goes by."""
+
+    settings: Mapping[str, Any]
+    tried: frozenset[str]
+    """Texts of the configs that it measured itself."""
+
+    @property
+    def is_joint(self) -> bool:
+        """True if it searched one config for several problems."""
+        return self.settings.get("joint") is not None
+
+    @property
+    def is_finished(self) -> bool:
+        """True if it knew each config of its space in the end."""
+        space, known = self.settings.get("space"), self.settings.get("known", 0)
+        return isinstance(space, int) and isinstance(known, int) and len(self.tried) + known >= space
+
+
+@dataclass(frozen=True)
 class StoredRun:
     """One search in a store, whether it gave an answer or not."""
 

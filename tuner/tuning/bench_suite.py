@@ -74,7 +74,7 @@ class BenchSuite:
         return row and replace(row, seconds=monotonic() - started)
 
     def _subject(self, entry: Entry, target: Target) -> Subject:
-        found = stored_answer(self.store, target, entry.problem)
+        found = stored_answer(self.store, target, entry)
         exact = found.stored is not None and not found.differences
         return Subject(
             entry.problem,
@@ -82,6 +82,7 @@ class BenchSuite:
             answer=found.stored.answer.config if found.stored is not None and exact else None,
             default=target.default,
             refused=target.refused,
+            vendor_name=target.vendor_name,
             flops=target.flops,
             bytes=target.bytes,
             roofline_limits=target.roofline_limits or self.store.roofline_limits(target.provenance.device),

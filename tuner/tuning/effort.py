@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 from tuner.errors import UsageError
+from tuner.kernels.spec import Config
 from tuner.lookup.table import LookupResult
 from tuner.search import DEFAULT_SAMPLER, Budget
 from tuner.search.samplers import checked
+from tuner.tuning.covered import same_space
 
 EFFORTS: Mapping[str, Budget] = {
     "quick": Budget(60, min_improvement_probability=0.1),
@@ -73,17 +75,22 @@ class Effort:
             "min_improvement_probability": self.budget.min_improvement_probability,
         }
 
-    def accepts(self, found: LookupResult) -> bool:
-        """Return whether a stored answer is exact and its run searched at least as thoroughly.
+    def accepts(self, found: LookupResult, space: Collection[Config] | None) -> bool:
+        """Return whether a stored answer is exact, and its run searched the same space at least as thoroughly.
 
         The effort behind an imported answer is unknown, so its problem is searched.
+
+        Args:
+            space: the feasible configs; None if they are not known, which takes the space to be the same.
         """
         if self.force or found.stored is None or found.differences or found.stored.imported_from is not None:
             return False
         settings, measured = found.stored.settings, found.stored.trials
+        if not same_space(settings, space):
+            return False
         if measured >= settings["space"]:
             return True
-        own_trials = measured - settings.get("known_jointly", 0)
+        own_trials = measured - settings.get("known_jointly", 0) - settings.get("known_elsewhere", 0)
         return (
             _at_least(settings["trials"], self.budget.trials)
             and _at_least(settings["budget_s"], self.budget.seconds)

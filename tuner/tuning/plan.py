@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from statistics import median
@@ -19,7 +19,9 @@ from tuner.records import Device, StoredRun
 from tuner.search import Budget
 from tuner.search.space import common, feasible
 from tuner.suites.suite import Entry, Suite
+from tuner.tuning.covered import same_space
 from tuner.tuning.effort import Effort
+from tuner.tuning.run import feasible_answers
 
 
 @dataclass(frozen=True)
@@ -206,34 +208,50 @@ def _plan(
     *,
     here: bool,
 ) -> ProblemPlan:
-    source, space = _feasible(entry, card)
+    source, definition, space = _feasible(entry, card)
     size = None if space is None else len(space)
     problem, budget = entry.problem, effort.budget
     answers = [] if store is None else store.answers(op=problem.op, device=card.id)
-    measured = Table(card.id, [stored for stored in answers if not stored.provenance.recorded])
-    query = Query.for_environment(problem, device.environment(), source) if here else Query(problem, source=source)
-    found = measured.find(query)
-    known = 0 if effort.force else next(_measured_by_runs(problem, card, source, runs), 0)
-    limits = [number for number in (budget.trials, size) if number is not None]
-    trials = 0 if effort.accepts(found) else max(0, min(limits, default=0) - known)
+    measured = [stored for stored in answers if not stored.provenance.recorded]
+    if space is not None:
+        measured = feasible_answers(measured, entry.signature, set(space))
+    query = Query(problem, source=source, definition=definition)
+    if here:
+        query = Query.for_environment(problem, device.environment(), source, definition=definition)
+    found = Table(card.id, measured).find(query)
+    alone = () if effort.force else _runs_alone(problem, card, source, definition, runs)
+    known, counted = next((_known_after(run, space) for run in alone), (0, 0))
+    most = [limit for limit in (budget.trials and budget.trials - counted, size and size - known) if limit is not None]
+    trials = 0 if effort.accepts(found, space) else max(0, min(most, default=0))
     combinations = prod(len(knob.choices) for knob in entry.signature.knobs)
     return ProblemPlan(problem, combinations, space, found.match, known, trials, pace.seconds(trials, budget.seconds))
 
 
-def _feasible(entry: Entry, card: Device) -> tuple[str | None, Sequence[Config] | None]:
-    """Return the source hash and the feasible configs, of the kernel's code or of a recorded space."""
+def _feasible(entry: Entry, card: Device) -> tuple[str | None, str | None, Sequence[Config] | None]:
+    """Return source hash, definition hash and feasible configs, of the kernel's code or of a recorded space."""
     try:
         kernel = catalog.resolve(entry.reference)
     except NoDevice:
         spaces = [space for space in recorded.of_problem(entry.problem) if space.device == card]
-        return next(((space.source, [m.config for m in space.measurements]) for space in spaces), (None, None))
-    return kernel.source, list(feasible(kernel, entry.problem, card.limits))
+        known = ((space.source, None, [m.config for m in space.measurements]) for space in spaces)
+        return next(known, (None, None, None))
+    return kernel.source, kernel.definition, list(feasible(kernel, entry.problem, card.limits))
 
 
-def _measured_by_runs(problem: Problem, card: Device, source: str | None, runs: Sequence[StoredRun]) -> Iterator[int]:
-    """Yield for each run of the problem alone, the newest first, the number of configs known at its end."""
+def _runs_alone(
+    problem: Problem, card: Device, source: str | None, definition: str | None, runs: Sequence[StoredRun]
+) -> Iterator[StoredRun]:
+    """Yield the runs of the problem alone whose measurements a search would take over, the newest first."""
     for run in runs:
         made = run.provenance
         alone = run.problem == problem and "joint" not in run.settings
-        if alone and (made.device, made.source, made.recorded) == (card, source, None):
-            yield run.trials + run.settings.get("known", 0) - run.settings.get("known_jointly", 0)
+        defined = not definition or made.definition in ("", definition)
+        if alone and defined and (made.device, made.source, made.recorded) == (card, source, None):
+            yield run
+
+
+def _known_after(run: StoredRun, space: Collection[Config] | None) -> tuple[int, int]:
+    """Return the number of configs known at the end of a run, and of those that count towards a search's trials."""
+    known = run.trials + run.settings.get("known", 0)
+    free = run.settings.get("known_jointly", 0) + run.settings.get("known_elsewhere", 0)
+    return known - run.settings.get("known_jointly", 0), known - free if same_space(run.settings, space) else 0

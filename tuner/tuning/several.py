@@ -44,13 +44,13 @@ def tune_target(entry: Entry, target: Target, effort: Effort, store: Store, even
     Raises:
         TunerError: as `tune`, but that a search without an answer is returned.
     """
-    found = stored_answer(store, target, entry.problem)
-    if effort.accepts(found):
+    found = stored_answer(store, target, entry)
+    if effort.accepts(found, target.space):
         return Tuned.of(store, found)
     result = run_search(target, store, entry, effort, events=events, stop=stop)
     if result.verdict is None:
         return Tuned(entry.problem, result=result)
-    return Tuned.of(store, stored_answer(store, target, entry.problem), result)
+    return Tuned.of(store, stored_answer(store, target, entry), result)
 
 
 def tune_several(
