@@ -203,6 +203,6 @@ def test_exported_t4_has_each_measurement_of_a_search(run: Any, path: Path, tmp_
 def test_a_problem_option_is_names_and_values(run: Any, tmp_path: Path) -> None:
     import click
 
-    for text in ("M=", "M==1", "M,M", "", "../x=1"):
+    for text in ("M=", "M==1", "M,M", "", "../x=1", "M=\uff14\uff10"):
         with pytest.raises(click.BadParameter, match="a problem is M=4096,dtype=bf16, or names alone such as M,N"):
             run(import_command, tmp_path, "--problem", text)

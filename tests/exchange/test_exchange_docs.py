@@ -14,6 +14,7 @@ from stored import answered, measured
 from tuner.cli import cli
 from tuner.db.store import Store
 from tuner.exchange import t4
+from tuner.exchange.kernel_tuner import to_cache
 
 PAGE = (Path(__file__).parents[2] / "docs" / "exchange.md").read_text()
 BLOCK = "dtype=fp8_w8a8,block_shape=[128, 128]"
@@ -30,10 +31,17 @@ def test_the_commands_of_the_page_run(tmp_path: Path, migrated: Path, monkeypatc
     cached = {"key": [64, 128, "torch.float16"], "configs_timings": [[config, [0.1, 0.1, 0.1]]]}
     put(tmp_path, "softmax_kernel.autotune.json", cached)
     put(tmp_path, "results.json", t4.to_document([measured()]))
+    put(tmp_path, "cache.json", to_cache([measured()], "vector_add", (64, 128), "NVIDIA H200"))
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
         for line in block.splitlines():
             assert cli.main(shlex.split(line)[2:], standalone_mode=False) == 0, line
-    assert [stored.answer.problem.op for stored in store.answers()] == ["scale", "fused_moe", "softmax_kernel", "scale"]
+    assert [stored.answer.problem.op for stored in store.answers()] == [
+        "scale",
+        "fused_moe",
+        "softmax_kernel",
+        "vector_add",
+        "scale",
+    ]
     store.close()
 
 

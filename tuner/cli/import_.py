@@ -86,7 +86,7 @@ def _print(report: ImportReport) -> None:
 
 def _problem(text: str) -> dict[str, str | None]:
     """Return the values of `M=4096,dtype=bf16` by name, or None for each name of `M,N`."""
-    parts = [re.fullmatch(r"(\w{1,64})(?:=([\w.+-]{1,64}))?", part) for part in text.split(",")]
+    parts = [re.fullmatch(r"(\w{1,64})(?:=([\w.+-]{1,64}))?", part, re.ASCII) for part in text.split(",")]
     values = {part[1]: part[2] for part in parts if part}
     if len(values) != len(parts):
         raise click.BadParameter(f"a problem is M=4096,dtype=bf16, or names alone such as M,N; not {text[:80]!r}")
@@ -114,5 +114,5 @@ command = click.Command(
         json_option,
     ],
     help="Import answers and configs of other stores and tools: bundles of tuner export, tables of vLLM and SGLang, "
-    "caches of triton.autotune, T4 results. A path may be a folder of them.",
+    "caches of triton.autotune and Kernel Tuner, T4 results. A path may be a folder of them.",
 )
