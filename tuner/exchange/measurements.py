@@ -17,7 +17,8 @@ def load(path: Path, max_bytes: int = MAX_BYTES) -> tuple[Measurement, ...]:
     """Return the measurement of every config of a file, in the file's unit and order.
 
     Raises:
-        UsageError: The file cannot be read, has neither format, was not tuned for time, or no config of it ran.
+        UsageError: The file cannot be read, has neither format, was not tuned for time, its configs have
+            different knobs, or none of them ran.
     """
     try:
         document = json_text.parsed(files.read(path, max_bytes))
@@ -31,6 +32,10 @@ def load(path: Path, max_bytes: int = MAX_BYTES) -> tuple[Measurement, ...]:
         raise UsageError(f"{path.name}: {error}") from error
     except (OSError, *MALFORMED) as error:
         raise UsageError(f"{path.name} is neither a Kernel Tuner cache nor a T4 file: {reason(error)}") from error
+    if len({frozenset(measurement.config) for measurement in measurements}) > 1:
+        raise UsageError(
+            f"{path.name} has configs with different knobs; a search space has a value of each knob for all"
+        )
     if not any(measurement.ok for measurement in measurements):
         raise UsageError(f"{path.name} has no config that ran, so it has no best config to search for")
     return measurements

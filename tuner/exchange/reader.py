@@ -66,6 +66,8 @@ def read(paths: Sequence[Path], options: ImportOptions, limits: ImportLimits = L
                 skipped += [Skipped(name, why) for why in held.skipped]
                 continue
             content = list(_configs(ImportFile(path, _document(path, limits.max_bytes), name), options))
+            if not content:
+                raise UsageError("it has no config")
         except UsageError as error:
             not_understood.append(Skipped(name, str(error)))
             continue
