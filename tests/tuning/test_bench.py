@@ -39,9 +39,9 @@ def test_an_answer_meets_the_default_and_the_vendor() -> None:
     assert (row.kind, row.config, row.latency_us, row.interval_us) == ("tuned", dict(BEST), 100.0, (100.0, 100.0))
     assert row.vendor is not None
     assert row.vendor.latency_us == 120.0
-    assert isclose(row.vendor.ratio, 1.2)
+    assert isclose(row.vendor.speedup, 1.2)
     assert row.default is not None
-    assert isclose(row.default.ratio, bowl(DEFAULT) / 100)
+    assert isclose(row.default.speedup, bowl(DEFAULT) / 100)
     assert row.tflops == 10.0
     assert row.gb_per_s == 800.0
     assert row.share == 0.8  # 80 us of memory, 20 us of arithmetic
@@ -66,7 +66,7 @@ def test_rounds_go_on_until_the_ratios_are_known() -> None:
     assert 20 < noisy.rounds < 200
     for row in (quiet, noisy):
         assert row.vendor is not None
-        low, high = row.vendor.interval
+        low, high = row.vendor.speedup_interval
         assert low < 1.2 < high < 1.01 * low
 
 
@@ -126,13 +126,13 @@ def test_a_suite_in_a_few_numbers() -> None:
     wrong = benched(measurer=ScriptedMeasurer(outcome=only(BEST, Outcome.CRASHED)))
     told = summary([beside(200.0), beside(50.0, size=7), beside(98.0), beside(250.0, answer=None), wrong])
     assert (told.rows, told.failed, told.untuned) == (5, 1, 1)
-    assert told.over_vendor is not None
-    assert isclose(told.over_vendor, (2 * 0.5 * 0.98 * 1) ** (1 / 4))
-    assert told.over_default is not None
-    assert isclose(told.over_default, (2.5**3) ** (1 / 4))
+    assert told.vendor_speedup is not None
+    assert isclose(told.vendor_speedup, (2 * 0.5 * 0.98 * 1) ** (1 / 4))
+    assert told.speedup is not None
+    assert isclose(told.speedup, (2.5**3) ** (1 / 4))
     assert told.worst is not None
     assert told.worst.problem["N"] == 7
     assert told.below == {1.0: 2, 0.95: 1}
     assert told.share is not None
     assert isclose(told.share, (0.8**3 * 0.32) ** (1 / 4))
-    assert summary([wrong]).as_json()["over_vendor"] is None
+    assert summary([wrong]).as_json()["vendor_speedup"] is None

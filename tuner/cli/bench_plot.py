@@ -9,8 +9,7 @@ import plotly.graph_objects as go
 
 from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
 from tuner.report.text import short, speed_text, times
-from tuner.report.vendor import VENDOR_NAME
-from tuner.tuning.bench_row import Row, Summary, by_device, summary
+from tuner.tuning.bench_row import Row, Summary, by_device, summary, vendor_of
 
 
 def _default_us(row: Row) -> float | None:
@@ -20,7 +19,7 @@ def _default_us(row: Row) -> float | None:
 
 _KINDS = {"tuned": BLUE, "default": ORANGE, "untuned": GREY}
 _CONTENDERS: dict[str, tuple[str, str, Callable[[Row], float | None]]] = {
-    VENDOR_NAME: (GREEN, "diamond-open", lambda row: row.vendor.latency_us if row.vendor else None),
+    "vendor": (GREEN, "diamond-open", lambda row: row.vendor.latency_us if row.vendor else None),
     "default": (ORANGE, "circle-open", _default_us),
     "answer": (BLUE, "circle", lambda row: row.latency_us),
 }
@@ -32,7 +31,7 @@ def page(name: str, rows: Sequence[Row]) -> str:
     ran = [row for row in rows if row.ok]
     computing = [row for row in ran if row.flops]
     moving = [row for row in ran if not row.flops]
-    figures = {f"Speed-up over {VENDOR_NAME}": (_vendor_words(ran), vendor_figure(ran))}
+    figures = {f"Speed-up over {vendor_of(ran)}": (_vendor_words(ran), vendor_figure(ran))}
     if computing:
         words = "Answer, default and vendor of each problem under the card's copy bandwidth and matmul rate."
         figures["Roofline"] = (words, roofline_figure(computing))
@@ -44,7 +43,7 @@ def page(name: str, rows: Sequence[Row]) -> str:
 
 def vendor_figure(rows: Sequence[Row]) -> go.Figure:
     """Return a figure with a bar for each problem: the answer's speed-up over the vendor."""
-    figure = blank(f"{times(VENDOR_NAME)}: above 1, the answer is faster", "")
+    figure = blank(f"{times(vendor_of(rows))}: above 1, the answer is faster", "")
     apart = len(by_device(rows)) > 1
 
     def name(row: Row) -> str:
@@ -115,7 +114,8 @@ def _add_contenders(
     figure: go.Figure, rows: Sequence[Row], across: Sequence[float], work: Callable[[Row], float], unit: str
 ) -> None:
     """Add a mark for each contender that ran, at its `work` over its latency in us."""
-    for name, (colour, symbol, latency_us) in _CONTENDERS.items():
+    for contender, (colour, symbol, latency_us) in _CONTENDERS.items():
+        name = vendor_of(rows) if contender == "vendor" else contender
         drawn = [(x, row, taken) for x, row in zip(across, rows, strict=True) if (taken := latency_us(row))]
         figure.add_scatter(
             x=[x for x, _, _ in drawn],
@@ -130,16 +130,17 @@ def _add_contenders(
 
 def _vendor_words(rows: Sequence[Row]) -> str:
     summaries = {device: summary(of_it) for device, of_it in by_device(rows).items()}
+    vendor = vendor_of(rows)
     means = [
-        f"The geometric mean{f' on {device}' if len(summaries) > 1 else ''} is {', '.join(_speeds(each))}."
+        f"The geometric mean{f' on {device}' if len(summaries) > 1 else ''} is {', '.join(_speeds(each, vendor))}."
         for device, each in summaries.items()
         if each.vendor_speedup is not None
     ]
-    return " ".join(["Longer is faster.", *means]) if means else f"{VENDOR_NAME} is not measured."
+    return " ".join(["Longer is faster.", *means]) if means else f"{vendor} is not measured."
 
 
-def _speeds(totals: Summary) -> list[str]:
-    means = {VENDOR_NAME: totals.vendor_speedup, "default": totals.speedup}
+def _speeds(totals: Summary, vendor: str) -> list[str]:
+    means = {vendor: totals.vendor_speedup, "default": totals.speedup}
     return [speed_text(mean, name) for name, mean in means.items() if mean is not None]
 
 

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from tuner.cli.grid import Output, print_table
 from tuner.records import POLICIES, Interval
+from tuner.report.default import outcome_of
 from tuner.report.text import first_line, short, speed_text, times, us_text
-from tuner.report.vendor import VENDOR_NAME
-from tuner.tuning.bench_row import BARS, Rival, Row, Summary, by_device, summary
+from tuner.tuning.bench_row import BARS, Rival, Row, Summary, by_device, summary, vendor_of
 
 _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
 
@@ -21,9 +21,11 @@ def line(row: Row) -> str:
     """Return a row on a line."""
     if not row.ok:
         return f"{short(row.problem)}: failed, {first_line(row.error)}"
-    speeds = [] if row.vendor is None else [speed_text(row.vendor.speedup, VENDOR_NAME)]
+    speeds = [] if row.vendor is None else [speed_text(row.vendor.speedup, row.vendor_name)]
     if row.kind == "tuned" and row.default is not None:
         speeds.append(speed_text(row.default.speedup, "default"))
+    if row.default_failure:
+        speeds.append(f"default {outcome_of(row.default_failure)}")
     return f"{short(row.problem)}: {', '.join([f'{row.kind} {us_text(row.latency_us)}', *speeds])}"
 
 
@@ -41,7 +43,7 @@ def _table(rows: Sequence[Row]) -> Table:
     apart = len(by_device(rows)) > 1
     for name in ("problem", *["device"] * apart, "timed", "answer"):
         table.add_column(name)
-    for name in ("us", "± %", times(VENDOR_NAME), "± %", times("default"), "TFLOP/s", "GB/s", "roofline"):
+    for name in ("us", "± %", times(vendor_of(rows)), "± %", times("default"), "TFLOP/s", "GB/s", "roofline"):
         table.add_column(name, justify="right", no_wrap=True)
     marked = any(row.marks for row in rows)
     if marked:
@@ -61,7 +63,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         *(timed, row.kind),
         *(f"{row.latency_us:,.2f}", _either_way(row.interval_us)),
         *(_coloured(row.vendor), "" if row.vendor is None else _either_way(row.vendor.speedup_interval)),
-        "" if row.default is None else f"{row.default.speedup:.3f}",
+        outcome_of(row.default_failure) if row.default is None else f"{row.default.speedup:.3f}",
         *(tflops, f"{row.gb_per_s:,.0f}", share),
     )
 
@@ -82,26 +84,29 @@ def _either_way(interval: Interval) -> str:
 def _closing(rows: Sequence[Row]) -> Iterator[str]:
     totals = summary(rows)
     if totals.rows > 1:
-        means = {device: _mean_text(summary(of_it)) for device, of_it in by_device(rows).items()}
+        means = {device: _mean_text(summary(of_it), vendor_of(of_it)) for device, of_it in by_device(rows).items()}
         for device, mean in means.items():
             if mean:
                 yield f"geometric mean   {mean}{f' on {device}' if len(means) > 1 else ''}"
     if totals.rows > 1 and totals.worst is not None and totals.worst.vendor is not None:
-        yield f"worst            {speed_text(totals.worst.vendor.speedup, VENDOR_NAME)}, {short(totals.worst.problem)}"
+        speed = speed_text(totals.worst.vendor.speedup, totals.worst.vendor_name)
+        yield f"worst            {speed}, {short(totals.worst.problem)}"
         counted = ", ".join(f"{count} below {bar:g}" for bar, count in totals.below.items())
-        yield f"beside {VENDOR_NAME:9} of {totals.rows - totals.failed}: {counted}"
+        yield f"beside {vendor_of(rows):9} of {totals.rows - totals.failed}: {counted}"
     if totals.untuned:
         yield f"untuned          {totals.untuned}: the default is served; --search 60s tunes first"
     for row in rows:
         if not row.ok:
             yield f"[red]failed[/]           {short(row.problem)}: {escape(first_line(row.error))}"
+        elif row.default_failure:
+            yield f"[yellow]default[/]          {short(row.problem)}: {escape(row.default_failure)}"
     if recorded := {row.recorded: row.device for row in rows if row.recorded is not None}:
         devices = ", ".join(sorted(set(recorded.values())))
         yield f"[yellow]replayed: measured on {devices}, not here[/]"
 
 
-def _mean_text(totals: Summary) -> str:
-    means = {VENDOR_NAME: totals.vendor_speedup, "default": totals.speedup}
+def _mean_text(totals: Summary, vendor: str) -> str:
+    means = {vendor: totals.vendor_speedup, "default": totals.speedup}
     shown = [speed_text(mean, name) for name, mean in means.items() if mean is not None]
     if totals.share is not None:
         shown.append(f"{100 * totals.share:.0f} % of the roofline")

@@ -20,6 +20,7 @@ from tuner.errors import NothingFound
 from tuner.kernels.spec import Problem, Signature
 from tuner.measure import device
 from tuner.records import IMPORTED, Measurement, RooflineLimits, StoredAnswer
+from tuner.report.default import default_failure
 from tuner.report.explain import explain
 from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Roofline
 from tuner.report.occupancy import Occupancy
@@ -57,7 +58,7 @@ def _explain(
         print_json(found.as_json(store.snapshot) | report.as_json())
     else:
         console = Output()
-        print_found(found, vendor_speedup(store, found.stored), console)
+        print_found(found, vendor_speedup(store, found.stored), console, default_failure(store, found.stored))
         print_lines(_lines(report), console)
     return 0
 

@@ -13,7 +13,7 @@ from tuner.cli.grid import Output, print_table
 from tuner.cli.text import print_json
 from tuner.records import Measurement
 from tuner.report.text import config_text, short, speed_text, times
-from tuner.report.vendor import VENDOR_NAME
+from tuner.tuning.bench_row import vendor_of
 from tuner.tuning.joint_answer import JointAnswer, Share, loss
 
 _NAMES = {"geomean": "geometric mean", "worst": "worst"}
@@ -39,8 +39,10 @@ def print_joint(found: JointAnswer) -> None:
     for line in _notes(found):
         console.write(line)
     worst = min(found.shares, key=lambda share: share.speed)
-    also = short(worst.row.problem) if found.objective == "worst" else speed_text(found.vendor_speedup, VENDOR_NAME)
-    console.write(f"[bold]{_NAMES[found.objective]}[/]  {speed_text(found.speed, 'default')}, {also}")
+    beside = vendor_of([share.row for share in found.shares])
+    vendor = [] if found.vendor_speedup is None else [speed_text(found.vendor_speedup, beside)]
+    also = [short(worst.row.problem)] if found.objective == "worst" else vendor
+    console.write(f"[bold]{_NAMES[found.objective]}[/]  {', '.join([speed_text(found.speed, 'default'), *also])}")
     console.write(f"[bold green]{escape(config_text(found.verdict.config))}[/]")
 
 
@@ -49,7 +51,8 @@ def _table(shares: Sequence[Share]) -> Table:
     table.add_column("problem")
     known = any(share.own is not None for share in shares)
     marked = any(share.row.marks for share in shares)
-    for name in ("us", times(VENDOR_NAME), times("default"), *["own answer, us", "loss to it"] * known):
+    vendor = vendor_of([share.row for share in shares])
+    for name in ("us", times(vendor), times("default"), *["own answer, us", "loss to it"] * known):
         table.add_column(name, justify="right", no_wrap=True)
     if marked:
         table.add_column("")

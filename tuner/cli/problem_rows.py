@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tuner.cli.grid import Output, print_table
 from tuner.report.text import first_line, short, times
-from tuner.report.vendor import VENDOR_NAME
+from tuner.report.vendor import vendor_label
 from tuner.tuning.progress import speed_texts
 from tuner.tuning.tuned import Tuned
 
@@ -24,6 +24,8 @@ def print_tuned(title: str, rows: Sequence[Tuned], seconds: float) -> None:
     for row in rows:
         if row.answer is None:
             console.write(f"[red]failed[/]  {short(row.problem)}: {escape(first_line(row.error))}")
+        elif row.default_failure:
+            console.write(f"[yellow]default[/]  {short(row.problem)}: {escape(row.default_failure)}")
     searched = sum(row.result is not None for row in rows)
     stored = sum(row.answer is not None for row in rows) - searched
     console.write(f"{searched} searched, {stored} as stored; {seconds:,.1f} s")
@@ -40,7 +42,8 @@ def _table(rows: Sequence[Tuned]) -> Table:
     apart = len(_devices(rows)) > 1
     for name in ("problem", *["device"] * apart, "answer"):
         table.add_column(name)
-    for name in ("us", times(VENDOR_NAME), times("default"), "tried", "s"):
+    vendor = vendor_label(row.vendor.name for row in rows if row.vendor is not None)
+    for name in ("us", times(vendor), times("default"), "tried", "s"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         device = "" if row.found is None else row.found.device

@@ -22,6 +22,7 @@ from tuner.lookup.query import Query
 from tuner.lookup.table import LookupResult
 from tuner.lookup.table import Table as Answers
 from tuner.records import Measurement, StoredRun
+from tuner.report.default import failure_in
 from tuner.report.explain import failures
 from tuner.report.text import config_text, latency_text, problem_text, seconds_text
 
@@ -120,6 +121,8 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     yield f"  settings: {escape(_settings(run))}"
     if run.settings.get("default") is not None:
         yield f"  default:  {escape(run.settings['default'])}"
+    if default := failure_in(run.settings, measurements):
+        yield f"            [yellow]{escape(default)}[/]"
     for winner in run.settings.get("winners", ()):
         yield f"  winner:   {escape(winner['config'])}, of answer {winner['answer']}"
     yield f"  software: {escape(_versions(run))}"
@@ -147,7 +150,9 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
 
 
 def _settings(run: StoredRun) -> str:
-    shown = {name: value for name, value in run.settings.items() if name not in ("default", "winners")}
+    shown = {
+        name: value for name, value in run.settings.items() if name not in ("default", "default_refused", "winners")
+    }
     return ", ".join(f"{name} {'none' if value is None else value}" for name, value in shown.items()) or "not stored"
 
 

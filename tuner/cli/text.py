@@ -17,6 +17,7 @@ from tuner.cli.grid import Output, print_table
 from tuner.db.store import Store
 from tuner.lookup.table import LookupResult
 from tuner.records import IMPORTED, Answer, Measurement, StoredAnswer
+from tuner.report.default import default_failure, outcome_of
 from tuner.report.explanation import Failure
 from tuner.report.text import (
     config_text,
@@ -27,7 +28,7 @@ from tuner.report.text import (
     speed_text,
     us_text,
 )
-from tuner.report.vendor import VENDOR_NAME, VendorSpeedup, vendor_speedup
+from tuner.report.vendor import VendorSpeedup, vendor_speedup
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ def give(found: LookupResult, store: Store, as_json: bool) -> None:
     if as_json:
         print_json(found.as_json(store.snapshot))
     else:
-        print_found(found, vendor_speedup(store, found.stored))
+        print_found(found, vendor_speedup(store, found.stored), default=default_failure(store, found.stored))
 
 
 def print_partial(best: Measurement | None, as_json: bool) -> None:
@@ -72,8 +73,14 @@ def print_partial(best: Measurement | None, as_json: bool) -> None:
         click.echo(f"{config_text(best.config)}  {best.latency_us:.2f} us, best so far")
 
 
-def print_found(found: LookupResult, vendor: VendorSpeedup | None, console: Output | None = None) -> None:
-    """Print an answer with its match and evidence; if there is none, the reason and the nearest tuned problems."""
+def print_found(
+    found: LookupResult, vendor: VendorSpeedup | None, console: Output | None = None, default: str = ""
+) -> None:
+    """Print an answer with its match and evidence; if there is none, the reason and the nearest tuned problems.
+
+    Args:
+        default: outcome and error of the default, if it failed.
+    """
     console = console or Output()
     if found.stored is None:
         console.write(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
@@ -94,21 +101,23 @@ def print_found(found: LookupResult, vendor: VendorSpeedup | None, console: Outp
         console.write(f"  [yellow]stale: {escape('; '.join(found.stale))}[/]")
     if found.alias is not None:
         console.write(f"  [yellow]{escape(found.alias)} is the same card as {found.device}, where it was tuned[/]")
-    print_table(_latencies(answer, vendor), console, spare=("95 % interval",))
+    print_table(_latencies(answer, vendor, default), console, spare=("95 % interval",))
+    if default:
+        console.write(f"  [yellow]default: {escape(default)}[/]")
     for line in _notes(found.stored):
         console.write(f"  {escape(line)}")
 
 
-def _latencies(answer: Answer, vendor: VendorSpeedup | None) -> Grid:
-    """Return a row for each contender with its latency, and the answer's speed-up over it."""
+def _latencies(answer: Answer, vendor: VendorSpeedup | None, default: str) -> Grid:
+    """Return a row for each contender with its latency and the answer's speed-up over it, or how the default failed."""
     grid = Grid("", box=SIMPLE, pad_edge=True)
     rows = [(answer.kind, answer.latency_us, interval_text(answer.interval_us, 2), "", "")]
     if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
         speed = speed_text(answer.speedup, "default"), interval_text(answer.speedup_interval, 3)
         rows.append(("default", answer.default_latency_us, "", *speed))
     if vendor is not None:
-        speed = speed_text(vendor.ratio, VENDOR_NAME), interval_text(vendor.interval, 3)
-        rows.append((VENDOR_NAME, answer.vendor_latency_us, "", *speed))
+        speed = speed_text(vendor.ratio, vendor.name), interval_text(vendor.interval, 3)
+        rows.append((vendor.name, answer.vendor_latency_us, "", *speed))
     shown = {"latency": True, "95 % interval": True, "speed-up": any(row[3] for row in rows)}
     for head in [head for head, is_shown in shown.items() if is_shown] + ["95 % interval"] * any(
         row[4] for row in rows
@@ -116,6 +125,8 @@ def _latencies(answer: Answer, vendor: VendorSpeedup | None) -> Grid:
         grid.add_column(head, justify="right", no_wrap=True)
     for name, latency_us, *others in rows:
         grid.add_row(name, *[us_text(latency_us), *others][: len(grid.columns) - 1])
+    if default:
+        grid.add_row("default", outcome_of(default))
     return grid
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from tuner.db.store import Store
 from tuner.records import Measurement, Outcome, StoredAnswer
 from tuner.report.text import first_line
@@ -16,13 +19,16 @@ def default_failure(store: Store, stored: StoredAnswer | None) -> str:
     """Return the outcome and the error of a default that has no latency; empty if it ran, or is not known."""
     if stored is None or stored.answer.speedup is not None:
         return ""
-    if refused := stored.settings.get("default_refused"):
-        return f"{Outcome.INFEASIBLE}: {refused}"
     run = store.run(stored.run_id)
-    default = stored.settings.get("default")
-    if run is None or default is None:
-        return ""
-    failed = (each for each in store.known_to(run) if each.config.text == default and not each.ok)
+    return "" if run is None else failure_in(run.settings, store.known_to(run))
+
+
+def failure_in(settings: Mapping[str, Any], measurements: Iterable[Measurement]) -> str:
+    """Return the outcome and the error of the default of a run, by its settings and measurements; empty if it ran."""
+    if refused := settings.get("default_refused"):
+        return f"{Outcome.INFEASIBLE}: {refused}"
+    default = settings.get("default")
+    failed = (each for each in measurements if each.config.text == default and not each.ok)
     return next(map(failure_text, failed), "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuner.db.store import Store
@@ -9,7 +10,13 @@ from tuner.records import VENDOR, Interval, StoredAnswer
 from tuner.search.verdict import ratio
 
 VENDOR_NAME = "torch"
-"""Name of the vendor's implementation in tables, lines and figures."""
+"""Name of the vendor's implementation in tables, lines and figures, if the kernel states no other."""
+
+
+def vendor_label(names: Iterable[str]) -> str:
+    """Return the name that all of these vendors have, or `vendor` if they have several."""
+    distinct = set(names) or {VENDOR_NAME}
+    return distinct.pop() if len(distinct) == 1 else "vendor"
 
 
 def role_text(role: str) -> str:
@@ -24,6 +31,7 @@ class VendorSpeedup:
     ratio: float
     interval: Interval | None = None
     """None if the rounds are not stored; then the ratio is that of the medians."""
+    name: str = VENDOR_NAME
 
 
 def vendor_speedup(store: Store, stored: StoredAnswer | None) -> VendorSpeedup | None:
@@ -31,8 +39,9 @@ def vendor_speedup(store: Store, stored: StoredAnswer | None) -> VendorSpeedup |
     if stored is None:
         return None
     answer, comparison = stored.answer, store.comparison(stored.run_id)
+    name = str(stored.settings.get("vendor", VENDOR_NAME))
     if comparison is not None and {VENDOR, answer.config.text} <= {*comparison.contenders}:
-        return VendorSpeedup(*ratio(comparison, VENDOR, answer.config.text))
+        return VendorSpeedup(*ratio(comparison, VENDOR, answer.config.text), name)
     if answer.latency_us is None or answer.vendor_latency_us is None:
         return None
-    return VendorSpeedup(answer.vendor_latency_us / answer.latency_us)
+    return VendorSpeedup(answer.vendor_latency_us / answer.latency_us, name=name)

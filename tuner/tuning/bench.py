@@ -14,6 +14,7 @@ from tuner.kernels.spec import Config, Problem
 from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Comparison, Measurement, Outcome, Provenance, RooflineLimits, median
 from tuner.report.default import failure_text
+from tuner.report.vendor import VENDOR_NAME
 from tuner.search.verdict import VERDICT, interval_of_median, ratio, until_next_look
 from tuner.tuning.bench_row import Rival, Roof, Row
 
@@ -48,6 +49,7 @@ class Subject:
     roofline_limits: RooflineLimits | None = None
     refused: str = ""
     """The default with the constraint that refuses it; empty if it is feasible, or not known."""
+    vendor_name: str = VENDOR_NAME
 
     @property
     def served(self) -> Config | None:
@@ -120,6 +122,7 @@ def row_of(subject: Subject, served: Config, comparison: Comparison) -> Row:
         interval_us=interval_of_median(latencies),
         default=default,
         vendor=_rival(comparison, VENDOR, served.text),
+        vendor_name=subject.vendor_name,
         flops=subject.flops,
         bytes=subject.bytes,
         roof=subject.roof,

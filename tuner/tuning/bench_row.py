@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.kernels.spec import Problem, Value
 from tuner.records import Interval
+from tuner.report.vendor import VENDOR_NAME, vendor_label
 
 BARS = (1.0, 0.95)
 """Speed-ups over the vendor below which a summary counts rows."""
@@ -51,6 +52,7 @@ class Row:
     default_failure: str = ""
     """Outcome and text of the default's failure; empty if it runs."""
     vendor: Rival | None = None
+    vendor_name: str = VENDOR_NAME
     flops: int = 0
     bytes: int = 0
     roof: Roof | None = None
@@ -96,6 +98,11 @@ class Row:
         tuples = {name: tuple(document[name]) for name in ("interval_us", "marks")}
         roof = document["roof"] and Roof(**document["roof"])
         return Row(**{**known, **rivals, **tuples, "roof": roof, "problem": problem})
+
+
+def vendor_of(rows: Sequence[Row]) -> str:
+    """Return the name of the vendor beside these rows."""
+    return vendor_label(row.vendor_name for row in rows if row.vendor is not None)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,8 @@ def joint_answer(
         suite.entries, targets, runs, result.comparison.parts, result.comparison.companions, strict=True
     ):
         subject = Subject(
-            entry.problem, target.provenance, winner, target.default, target.flops, target.bytes, target.roofline_limits
+            *(entry.problem, target.provenance, winner, target.default, target.flops, target.bytes),
+            *(target.roofline_limits, target.refused, target.vendor_name),
         )
         rivals = [Rival(median(part.of(text)), *ratio(part, text, winner.text)) for text in own]
         speed, _ = ratio(part, baseline, winner.text)

@@ -15,6 +15,7 @@ from rich.progress import Progress as Bars
 
 from tuner.kernels.spec import Problem
 from tuner.records import Measurement
+from tuner.report.default import outcome_of
 from tuner.report.text import failures_text, first_line, short, speed_text, times, us_text
 from tuner.report.vendor import VENDOR_NAME
 from tuner.tuning.events import Events
@@ -132,15 +133,18 @@ def tuned_line(tuned: Tuned) -> str:
     if answer is None:
         return f"{short(tuned.problem)}: failed, {first_line(tuned.error)}"
     parts = [f"{answer.kind} {us_text(answer.latency_us)}"]
-    parts += [f"{speed} {label}" for label, speed in speed_texts(tuned).items() if speed]
+    parts += [f"{speed} {label}" for label, speed in speed_texts(tuned).items() if speed[:1].isdigit()]
+    parts += [f"default {outcome_of(tuned.default_failure)}"] * bool(tuned.default_failure)
     parts.append("as stored" if tuned.result is None else f"{tuned.seconds:.1f} s")
     return f"{short(tuned.problem)}: {', '.join(parts)}"
 
 
 def speed_texts(tuned: Tuned) -> dict[str, str]:
-    """Return the answer's speed-ups over the vendor and over the default by their labels; empty if unknown."""
+    """Return the answer's speed-ups over the vendor and over the default by their labels; empty if unknown.
+
+    A default that failed has its outcome in place of a speed-up.
+    """
     speedup = None if tuned.answer is None else tuned.answer.speedup
-    return {
-        times(VENDOR_NAME): "" if tuned.vendor is None else f"{tuned.vendor.ratio:.3f}",
-        times("default"): "" if speedup is None else f"{speedup:.3f}",
-    }
+    default = outcome_of(tuned.default_failure) if speedup is None else f"{speedup:.3f}"
+    vendor = (VENDOR_NAME, "") if tuned.vendor is None else (tuned.vendor.name, f"{tuned.vendor.ratio:.3f}")
+    return {times(vendor[0]): vendor[1], times("default"): default}
