@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf, isfinite, prod
+from math import prod
 
 import torch
 
 from tuner.errors import KernelFault
 from tuner.kernels.spec import Kernel, Operand, Problem, cdiv
 from tuner.measure import tensors
+from tuner.measure.difference import Block, Difference, Element, block_of, first_above, rows_of
 from tuner.measure.tensors import bits
 from tuner.measure.tolerance import Tolerance, tolerances
 
@@ -43,170 +44,51 @@ class CheckSettings:
 CHECK_SETTINGS = CheckSettings()
 
 
-@dataclass(frozen=True)
-class Block:
-    """Deviations of some rows of an output.
-
-    `deviations` and `values` hold the largest deviation and the largest finite value of each row, where rows are along
-    the last dim, and short ones are taken together.
-    """
-
-    rows: slice
-    deviations: torch.Tensor
-    values: torch.Tensor
-    squares: tuple[float, float]
-    """Root of the sum of the squares of all deviations, and of all values."""
-    has_finite: bool
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Difference of one output from what is expected of it."""
-
-    name: str
-    tolerance: Tolerance
-    shape: tuple[int, ...]
-    blocks: tuple[Block, ...]
-
-    @property
-    def scales(self) -> torch.Tensor:
-        """Value to which each row's error is relative; 1 for integers."""
-        values = torch.cat([block.values for block in self.blocks])
-        if self.tolerance.is_absolute:
-            return torch.ones_like(values)
-        least = self.tolerance.cancelled * float(values.amax())
-        return values.clamp(min=max(least, self.tolerance.smallest))
-
-    @property
-    def deviations(self) -> torch.Tensor:
-        """Largest deviation of each row: NaN or infinite if it is not finite where the other is."""
-        return torch.cat([block.deviations for block in self.blocks])
-
-    @property
-    def error(self) -> float:
-        """Largest error of a row; 0 for a match, and infinite if NaN or infinities differ."""
-        if not self.blocks:
-            return 0.0
-        worst = self.deviations
-        error = float(torch.where(worst == 0, 0, worst / self.scales).amax())
-        return error if isfinite(error) else inf
-
-    @property
-    def mean(self) -> float:
-        """Root mean square of all deviations over that of all values."""
-        deviation, value = (sum(block.squares[index] ** 2 for block in self.blocks) ** 0.5 for index in (0, 1))
-        scale = max(value, self.tolerance.smallest * prod(self.shape) ** 0.5)
-        mean = deviation / scale if deviation and scale else 0.0
-        return mean if isfinite(mean) else 0.0
-
-    @property
-    def has_finite(self) -> bool:
-        """True if a value that is expected is finite, or there is none."""
-        return not self.blocks or any(block.has_finite for block in self.blocks)
-
-    @property
-    def passes(self) -> bool:
-        """True if no error is above its limit."""
-        return self._rows_pass and self._mean_passes
-
-    @property
-    def excess(self) -> tuple[float, float]:
-        """The error that is above its limit, and the limit; else the largest error of a row and its limit."""
-        if self._rows_pass and not self._mean_passes:
-            return self.mean, self.tolerance.mean_of(prod(self.shape))
-        return self.error, self.tolerance.allowed
-
-    @property
-    def text(self) -> str:
-        """Text such as `by 0.5 of a row's largest value; 0.002 is allowed`."""
-        error, limit = self.excess
-        what = "" if self.tolerance.is_absolute else " of a row's largest value"
-        if self._rows_pass:
-            what = " of all values, as a root mean square"
-        return f"by {error:.3g}{what}; {limit:.3g} is allowed"
-
-    @property
-    def deviation_limits(self) -> torch.Tensor:
-        """Deviation that each row may have; if only the root mean square is too large, that."""
-        if not self._rows_pass:
-            return self.tolerance.allowed * self.scales
-        mean = sum(block.squares[0] ** 2 for block in self.blocks) ** 0.5 / prod(self.shape) ** 0.5
-        return torch.full_like(self.scales, mean * (1 - 1e-6))
-
-    @property
-    def _rows_pass(self) -> bool:
-        return self.error <= self.tolerance.allowed
-
-    @property
-    def _mean_passes(self) -> bool:
-        return self.tolerance.is_exact or self.mean <= self.tolerance.mean_of(prod(self.shape))
-
-
-@dataclass(frozen=True)
-class Element:
-    """One element of an output that differs."""
-
-    place: str
-    """As `out[3, 17]`."""
-    got: float
-    expected: float
-
-    @property
-    def shown(self) -> str:
-        """Text of both values."""
-        return f"{self.got:.7g}, not {self.expected:.7g}"
-
-    @property
-    def is_unwritten(self) -> bool:
-        """True if it is NaN, as an output that is not written."""
-        return self.got != self.got and self.expected == self.expected
-
-
 def differences(
     kernel: Kernel,
     problem: Problem,
     inputs: Tensors,
     outputs: Tensors,
     settings: CheckSettings = CHECK_SETTINGS,
-    limits: Mapping[str, Tolerance] | None = None,
+    allowed: Mapping[str, Tolerance] | None = None,
 ) -> dict[str, Difference]:
     """Return the difference of each output from the reference of `inputs`.
 
     The reference runs in blocks of rows to limit its memory, for outputs of different first dims one after the other.
 
     Args:
-        limits: None are those beside a vendor without error.
+        allowed: None are those beside a vendor without error.
 
     Raises:
         KernelFault: the reference returns no tensor for an output, or one of another shape.
     """
-    limits = tolerances(kernel, problem) if limits is None else limits
+    allowed = tolerances(kernel, problem) if allowed is None else allowed
     found: dict[str, list[Block]] = {name: [] for name in outputs}
     for rows, names in _blocks(outputs, settings.block_elements):
         expected = kernel.reference(problem, inputs, rows)
         for name in names:
             got = rows_of(outputs[name], rows)
             want = _stated(kernel, expected, name, got)
-            found[name].append(_block(rows, got, want, limits[name], settings))
+            found[name].append(block_of(rows, got, want, allowed[name], settings.row_elements))
     return {
-        name: Difference(name, limits[name], tuple(outputs[name].shape), tuple(blocks))
+        name: Difference(name, allowed[name], tuple(outputs[name].shape), tuple(blocks))
         for name, blocks in found.items()
     }
 
 
 def repeated(
-    outputs: Tensors, first: Tensors, limits: Mapping[str, Tolerance], settings: CheckSettings = CHECK_SETTINGS
+    outputs: Tensors, first: Tensors, allowed: Mapping[str, Tolerance], settings: CheckSettings = CHECK_SETTINGS
 ) -> dict[str, Difference]:
-    """Return the difference of each output from the first result of the same inputs; twice the limits are allowed."""
-    limits = {name: limit.between_two() for name, limit in limits.items()}
+    """Return the difference of each output from the first result of the same inputs, with tolerances between two results."""
+    allowed = {name: limit.between_two() for name, limit in allowed.items()}
     found = {}
     for name, output in outputs.items():
         blocks: list[Block] = []
         if not torch.equal(bits(output), bits(first[name])):
             for rows, _ in _blocks({name: output}, settings.block_elements):
                 got, want = rows_of(output, rows), rows_of(first[name], rows)
-                blocks.append(_block(rows, got, want, limits[name], settings))
-        found[name] = Difference(name, limits[name], tuple(output.shape), tuple(blocks))
+                blocks.append(block_of(rows, got, want, allowed[name], settings.row_elements))
+        found[name] = Difference(name, allowed[name], tuple(output.shape), tuple(blocks))
     return found
 
 
@@ -217,7 +99,7 @@ def differences_after(
     values: Tensors,
     run: Callable[[], object],
     settings: CheckSettings = CHECK_SETTINGS,
-    limits: Mapping[str, Tolerance] | None = None,
+    allowed: Mapping[str, Tolerance] | None = None,
 ) -> tuple[dict[str, Difference], Tensors]:
     """Return the differences of the outputs of `run` from the reference, and the outputs.
 
@@ -230,7 +112,7 @@ def differences_after(
     if restore is not None:
         outputs = {name: tensor.clone() for name, tensor in outputs.items()}
         restore()
-    return differences(kernel, problem, values, outputs, settings, limits), outputs
+    return differences(kernel, problem, values, outputs, settings, allowed), outputs
 
 
 def error(
@@ -253,14 +135,14 @@ def first_element(
     def expected(rows: slice) -> torch.Tensor:
         return _stated(kernel, kernel.reference(problem, inputs, rows), found.name, rows_of(output, rows))
 
-    return _first(output, expected, found, settings)
+    return first_above(output, expected, found, settings.row_elements)
 
 
 def first_repeated(
     output: torch.Tensor, first: torch.Tensor, found: Difference, settings: CheckSettings = CHECK_SETTINGS
 ) -> Element:
     """Return the first element, by its index, that differs from the first result by more than is allowed."""
-    return _first(output, lambda rows: rows_of(first, rows), found, settings)
+    return first_above(output, lambda rows: rows_of(first, rows), found, settings.row_elements)
 
 
 def worst(found: Mapping[str, Difference]) -> Difference:
@@ -275,95 +157,8 @@ def worst(found: Mapping[str, Difference]) -> Difference:
     return max(found.values(), key=relative)
 
 
-def rows_of(output: torch.Tensor, rows: slice) -> torch.Tensor:
-    """Return rows of an output; an output without dims is one row."""
-    return output[rows] if output.ndim else output
-
-
-def _first(
-    output: torch.Tensor,
-    expected: Callable[[slice], torch.Tensor],
-    found: Difference,
-    settings: CheckSettings,
-) -> Element:
-    limits = found.deviation_limits
-    number = int((~(found.deviations <= limits)).nonzero()[0])
-    limit = float(limits[number])
-    for block in found.blocks:
-        if number < len(block.deviations):
-            break
-        number -= len(block.deviations)
-    got, want = rows_of(output, block.rows), expected(block.rows)
-    deviation = _deviations(got, want, found.tolerance).reshape(-1)
-    width, together = _rows(got, settings.row_elements)
-    start = number * width * together
-    flat = start + int((~(deviation[start:] <= limit)).nonzero()[0])
-    place = [int(index) for index in torch.unravel_index(torch.tensor(flat), got.shape)] if got.ndim else []
-    index = [*(block.rows.start + row for row in place[:1]), *place[1:]]
-    values = [float(_comparable(side).reshape(-1)[flat]) for side in (got, want)]
-    return Element(f"{found.name}[{', '.join(map(str, index))}]" if index else found.name, values[0], values[1])
-
-
-def _block(rows: slice, got: torch.Tensor, want: torch.Tensor, limit: Tolerance, settings: CheckSettings) -> Block:
-    deviation = _deviations(got, want, limit)
-    value = _comparable(want)
-    finite = value.isfinite()
-    value = value.to(deviation.dtype).abs().masked_fill_(~finite, 0)
-    norms = [float(torch.linalg.vector_norm(each, dtype=torch.float64)) for each in (_finite(deviation), value)]
-    return Block(
-        rows,
-        _largest_of_rows(deviation, settings.row_elements),
-        _largest_of_rows(value, settings.row_elements),
-        (norms[0], norms[1]),
-        bool(finite.any()),
-    )
-
-
-def _deviations(got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> torch.Tensor:
-    """Return the absolute deviation of each element; infinite for other bits of an exact kernel."""
-    if limit.is_exact:
-        return torch.where(bits(got) != bits(want.to(got.dtype)), inf, 0.0)
-    got, want = _comparable(got), _comparable(want)
-    if not (want.is_floating_point() and got.is_floating_point()):
-        return (got.double() - want.double()).abs_().clamp_(min=1.0).masked_fill_(got == want, 0)
-    got = got.to(want.dtype)
-    same = (got == want) | (got.isnan() & want.isnan())
-    return (got - want).abs_().masked_fill_(same, 0)
-
-
-def _comparable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in a dtype that can be compared: booleans as bytes, short floats in fp32."""
-    if tensor.dtype == torch.bool:
-        return tensor.view(torch.uint8)
-    return tensor.float() if tensor.is_floating_point() and tensor.element_size() < 4 else tensor
-
-
-def _finite(deviation: torch.Tensor) -> torch.Tensor:
-    return deviation if bool(deviation.isfinite().all()) else deviation.nan_to_num(0.0, 0.0, 0.0)
-
-
-def _rows(output: torch.Tensor, least: int) -> tuple[int, int]:
-    """Return the number of elements of a row along the last dim, and the number of rows taken together."""
-    width = output.shape[-1] if output.ndim > 1 else 1
-    return width, cdiv(least, width)
-
-
-def _largest_of_rows(values: torch.Tensor, least: int) -> torch.Tensor:
-    """Return the largest of each row, where rows too short are taken together; the last take the rest."""
-    width, together = _rows(values, least)
-    each = values.reshape(-1, width).amax(1)
-    if together == 1:
-        return each.double()
-    count = max(1, len(each) // together)
-    whole, rest = each[: count * together], each[count * together :]
-    largest = whole.reshape(count, -1).amax(1)
-    if len(rest):
-        largest[-1] = torch.maximum(largest[-1], rest.amax())
-    return largest.double()
-
-
 def _stated(kernel: Kernel, expected: Mapping[str, torch.Tensor], name: str, got: torch.Tensor) -> torch.Tensor:
-    """Return the reference's rows of an output, on its device; booleans as the bytes 0 and 1.
+    """Return the reference's rows of an output, on the output's device.
 
     Raises:
         KernelFault: it has none, or rows of another shape: shapes never broadcast.

@@ -8,8 +8,9 @@ from math import inf
 from tuner.errors import KernelFault
 from tuner.kernels.spec import Config, Kernel, Operand, Problem
 from tuner.measure import check, tensors
-from tuner.measure.check import CHECK_SETTINGS, CheckSettings, Difference
+from tuner.measure.check import CHECK_SETTINGS, CheckSettings
 from tuner.measure.clock import Run
+from tuner.measure.difference import Difference, Element
 from tuner.measure.loaded_problem import LoadedProblem, Values, run_of
 from tuner.measure.tolerance import Tolerance, tolerances
 from tuner.records import Evidence
@@ -38,7 +39,7 @@ class CorrectnessCheck:
     ) -> None:
         self._loaded, self._on_launch, self._settings = loaded, on_launch, settings
         loaded.draw(seed=0)
-        self.limits = calibrated(loaded.kernel, loaded.problem, loaded.operands, loaded.tensors, settings)
+        self.allowed = calibrated(loaded.kernel, loaded.problem, loaded.operands, loaded.tensors, settings)
 
     def check(self, run: Run, values: Values) -> tuple[Difference, Values]:
         """Run on one operand set and compare. Return the largest difference and the outputs.
@@ -48,7 +49,7 @@ class CorrectnessCheck:
         """
         loaded = self._loaded
         found, outputs = check.differences_after(
-            loaded.kernel, loaded.problem, loaded.operands, values, run, self._settings, self.limits
+            loaded.kernel, loaded.problem, loaded.operands, values, run, self._settings, self.allowed
         )
         worst = check.worst(found)
         if not worst.passes:
@@ -107,7 +108,7 @@ class CorrectnessCheck:
 
     def _check_repeated(self, outputs: Values, first: Values) -> None:
         """Raise WrongResult if a launch gives another result than the first."""
-        worst = check.worst(check.repeated(outputs, first, self.limits, self._settings))
+        worst = check.worst(check.repeated(outputs, first, self.allowed, self._settings))
         if not worst.passes:
             element = check.first_repeated(outputs[worst.name], first[worst.name], worst, self._settings)
             text = f"a repeated launch gives another result, {worst.text}: {element.place} is {element.shown}"
@@ -131,7 +132,7 @@ def calibrated(
     Raises:
         KernelFault: vendor and reference differ beyond rounding, or write to tensors that are only read.
     """
-    limits, vendor = tolerances(kernel, problem), kernel.vendor
+    allowed, vendor = tolerances(kernel, problem), kernel.vendor
     before = tensors.checksums(operands, values, ("in", "inout"))
     found, outputs = check.differences_after(
         kernel,
@@ -140,7 +141,7 @@ def calibrated(
         values,
         lambda: None if vendor is None else vendor(problem, values),
         settings,
-        {name: limit.at_ceiling() for name, limit in limits.items()},
+        {name: limit.at_ceiling() for name, limit in allowed.items()},
     )
     if changed := tensors.changed(values, before):
         raise KernelFault(f"vendor and reference leave what they only read as it is, not {changed[0]}; copy it there")
@@ -152,11 +153,11 @@ def calibrated(
             element = check.first_element(kernel, problem, values, outputs[name], difference, settings)
             raise KernelFault(_disagreement(difference, element), getattr(vendor, "place", ""))
     if vendor is None:
-        return {name: limit.without_vendor() for name, limit in limits.items()}
-    return {name: limits[name].beside(found[name].error) for name in limits}
+        return {name: limit.without_vendor() for name, limit in allowed.items()}
+    return {name: allowed[name].beside(found[name].error) for name in allowed}
 
 
-def _disagreement(difference: Difference, element: check.Element) -> str:
+def _disagreement(difference: Difference, element: Element) -> str:
     """Return the text of a vendor and a reference that differ."""
     way_out = "correct the wrong one, or state `rounding` if one rounds more coarsely"
     if element.is_unwritten:

@@ -60,7 +60,7 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
     if any(not isinstance(function, InterpretedFunction) for function in functions):
         raise _Skipped("Triton's interpreter runs functions under @triton.jit, and this is another, such as Gluon's")
     found, outputs = check.differences_after(
-        kernel, problem, operands, values, lambda: [launch() for launch in launches], limits=allowed
+        kernel, problem, operands, values, lambda: [launch() for launch in launches], allowed=allowed
     )
     code = launches[0].fn.fn.__code__ if launches else None
     where = getattr(kernel.launch, "place", "") if code is None else f"{code.co_filename} line {code.co_firstlineno}"

@@ -18,7 +18,7 @@ from tuner.measure.tensors import dtype_of
 
 @dataclass(frozen=True)
 class ToleranceSettings:
-    """Numbers of rounding steps. A step is the epsilon of the dtype, or the kernel's `rounding` if that is coarser."""
+    """Extent of rounding. A step is the epsilon of the dtype, or the kernel's `rounding` if that is coarser."""
 
     least_steps: float = 2.0
     """Steps that pass whatever the vendor's error is. Source: chosen."""
@@ -33,13 +33,13 @@ class ToleranceSettings:
     mean_spread: float = 3.0
     """Spread of the root mean square of n elements: its ceiling is wider by this over the square root of n."""
     sum_roundings: float = 16.0
-    """Error of a sum at the ceiling, in roundings of its square root's length. Source: chosen; in order, 3 are usual."""
+    """Error of a sum at the ceiling, in roundings for the square root of its length. Source: chosen; usual are 3."""
     shortest_sum: int = 1024
     """Length that sums have at least. Source: chosen; exp(40) in fp32 is as far off as a sum of this length."""
     fp8_sum: float = 2.0**-16
     """Rounding of a sum of 8-bit products. Source: Hopper keeps 14 bits of such sums."""
     highest: float = 0.5
-    """Ceiling of ceilings: zeros are off by 1."""
+    """Highest ceiling. Source: zeros are off by 1."""
 
 
 SETTINGS = ToleranceSettings()

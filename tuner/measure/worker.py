@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from multiprocessing.connection import Connection
 from time import monotonic, sleep
 from typing import Any
@@ -20,7 +21,7 @@ import triton
 from triton.runtime.cache import triton_key
 from triton.runtime.errors import OutOfResources
 
-from tuner.errors import KernelFault, TunerError
+from tuner.errors import KernelFault, MeasureError, TunerError
 from tuner.kernels.spec import Config, Launch
 from tuner.measure import roofline_limits
 from tuner.measure.card import CardMonitor, NoMonitor, open_monitor
@@ -134,10 +135,16 @@ class Worker:
             return self._failure(request.config, "check", error, {})
 
     def compare(self, request: Rounds) -> Comparison | Measurement:
-        """Time the configs and the vendor in interleaved rounds. Return them, or a config's failed measurement."""
+        """Time the configs and the vendor in interleaved rounds. Return them, or a config's failed measurement.
+
+        Raises:
+            MeasureError: the vendor's latency is not finite and above 0.
+        """
         end = monotonic() + request.seconds
         self.loaded.draw(request.seed)
-        contenders: dict[str, Config | None] = {config.text: config for config in request.configs} | {VENDOR: None}
+        contenders: dict[str, Config | None] = {config.text: config for config in request.configs}
+        if self.loaded.kernel.vendor is not None:
+            contenders[VENDOR] = None
         timers: dict[str, Timer] = {}
 
         def latency_us(name: str) -> float:
@@ -146,9 +153,11 @@ class Worker:
             try:
                 if name not in timers:
                     timers[name] = self.loaded.timer(config)
-                return median(timers[name](self.loaded.clock.samples_per_round))
+                return median(_timed(timers[name], self.loaded.clock.samples_per_round))
             except Exception as error:
                 if config is None:
+                    if isinstance(error, ValueError):
+                        raise MeasureError(f"the vendor cannot be timed: {error}; search again") from error
                     raise
                 raise _ContenderFailed(config, error) from error
 
@@ -179,13 +188,13 @@ class Worker:
         """Time a config: the more samples, the closer it is to the best."""
         settings = self._sampling
         timer = self.loaded.timer(config)
-        first = timer(settings.first_samples)
+        first = _timed(timer, settings.first_samples)
         behind = 1.0 if best_us is None else min(first) / best_us
         if median(first) >= SLOW_US or behind > settings.much_slower:
             return tuple(first)
         sample_us = median(first) * self.loaded.clock.launches_per_sample
         count = max(FEWEST_SAMPLES, min(settings.most_samples, int(settings.device_ms * 1000 / sample_us)))
-        return tuple(timer(FEWEST_SAMPLES if behind > settings.slower else count))
+        return tuple(_timed(timer, FEWEST_SAMPLES if behind > settings.slower else count))
 
     def _failure(self, config: Config, stage: str, error: Exception, facts: dict[str, Any]) -> Measurement:
         """Return the measurement of a config that raised `error`."""
@@ -210,6 +219,15 @@ class Worker:
         except RuntimeError:
             return False
         return True
+
+
+def _timed(timer: Timer, count: int) -> list[float]:
+    """Return samples of a timer, in us. Raises ValueError if one is not finite and above 0."""
+    samples = timer(count)
+    for sample in samples:
+        if not (isfinite(sample) and sample > 0):
+            raise ValueError(f"a latency is finite and above 0, not {sample:g} us")
+    return samples
 
 
 MakeWorker = Callable[[Task, Callable[[Any], None]], Worker]
