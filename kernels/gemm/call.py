@@ -23,7 +23,7 @@ from tuner.kernels.calling import (
     refuse_gradient,
     shape,
 )
-from tuner.kernels.gemm.definition import KERNEL
+from tuner.kernels.gemm.definition import KERNEL, LONGEST_ROW
 from tuner.kernels.shared.operands import product_shape
 
 _matmul_setting = torch.backends.cuda.matmul.__getattr__
@@ -131,10 +131,16 @@ def precision() -> str:
 def accepts(name: str, tensor: Tensor) -> bool:
     """Return whether the kernel takes these strides: any, while a step along K is a 32-bit offset."""
     if tensor.is_contiguous():
-        return True
+        return name != "b" or len(tensor) == 1 or tensor.shape[1] <= LONGEST_ROW
     if name == "bias":
         return False
     return name == "out" or bool(tensor.stride(1 if name == "a" else 0) < _stride_limit())
+
+
+def laid_out(name: str, tensor: Tensor) -> Tensor:
+    """Return a copy without gaps; a b of the longest rows is copied so that it lies along K."""
+    long = name == "b" and tensor.shape[1] > LONGEST_ROW
+    return tensor.t().contiguous().t() if long else tensor.contiguous()
 
 
 @cache
@@ -158,5 +164,6 @@ CALL = OpCall(
     values=values,
     any_rank=frozenset({"bias"}),
     accepts=accepts,
+    laid_out=laid_out,
     write_empty=write_empty,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from tuner.kernels.gemm.odd_rows import of_odd_rows
 from tuner.kernels.gemm.space import descriptors_can, on_tensor_cores, precision, transposed, valid
 from tuner.kernels.shared.tiling import by_waves, rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
@@ -46,21 +47,24 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     With few rows, reading b takes the time, so tiles are chosen by its bytes. With one row, tensor cores are not used.
     """
     M, N, _ = problem.sizes
-    if min(M, N) < SETTINGS.fewest_rows:
-        ways = (by_vectors, by_stream, sixteen_rows)
-        return next((found for way in ways if (found := way(problem, limits))), None) or few_rows(problem, limits)
+    is_narrow = min(M, N) < SETTINGS.fewest_rows
+    ways = (by_vectors, of_odd_rows, by_stream, sixteen_rows) if is_narrow else (of_odd_rows,)
+    if config := next((found for way in ways if (found := way(problem, limits))), None):
+        return config
+    if is_narrow:
+        return few_rows(problem, limits)
     if limits.capability[0] == 9 and precision(problem) == "tf32" and problem["layout"] != "nt":
         return across_k(problem, limits)
     for tiling in by_waves(problem, SETTINGS.tile_speeds, limits, even=True):
         block_m, block_n = tiling.block_m, tiling.block_n
-        config: dict[str, Value] = {
+        tile: dict[str, Value] = {
             "BLOCK_M": block_m,
             "BLOCK_N": block_n,
             "SPLIT_K": tiling.slices,
             "num_warps": 8 if block_m * block_n > 128 * 128 and block_n != 192 else 4,
             **({"VARIANT": "stream_k", "num_warps": 4} if tiling.even else {}),
         }
-        for found in filled(problem, config, limits, SETTINGS.stage_bytes):
+        for found in filled(problem, tile, limits, SETTINGS.stage_bytes):
             return found
     return few_rows(problem, limits)
 

@@ -32,6 +32,7 @@ from tuner.kernels.spec import (
     Operand,
     Problem,
     Signature,
+    SizeLimit,
 )
 
 
@@ -98,6 +99,9 @@ def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**config, "BLOCK_M": 128, "BLOCK_N": min(128, config["BLOCK_N"]), "BLOCK_K": 64, "num_stages": 4}
 
 
+LONGEST_ROW = 2**26 - 1
+"""Most elements from one step along K to the next."""
+
 KERNEL = Kernel(
     signature=Signature(
         op="gemm",
@@ -108,6 +112,12 @@ KERNEL = Kernel(
             Dim("K", default="M", help="columns of a, rows of b"),
         ),
         dtypes=("bf16", "fp16", "fp32"),
+        size_limits=(
+            *(SizeLimit(dim, 2**31 - 4096) for dim in ("M", "N", "K")),  # the deepest step
+            # The shortest step along K, of 32, crosses whole rows of what does not lie along K, in 32 bits.
+            SizeLimit("M", LONGEST_ROW, "layout", ("tn", "tt")),
+            SizeLimit("N", LONGEST_ROW, "layout", ("nn", "tn")),
+        ),
         attributes=(
             Attribute("layout", ("nn", "nt", "tn", "tt"), "nn", help="which of a, b is a transposed view (t)"),
             Attribute("bias", (False, True), False, help="whether bias (N,) is added to each row"),

@@ -30,6 +30,7 @@ from tuner.kernels.spec import (
     Operand,
     Problem,
     Signature,
+    SizeLimit,
     cdiv,
 )
 
@@ -81,6 +82,7 @@ KERNEL = Kernel(
         summary="softmax over the rows of x (M, N)",
         dims=(Dim("M", help="rows"), Dim("N", default="M", help="columns, normalised together")),
         dtypes=("fp32", "fp16", "bf16"),
+        size_limits=(SizeLimit("N", 2**31 - 2**18),),  # blocks of 32,768 columns, four of them in flight
         knobs=(
             Knob(
                 "BLOCK_N",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.kernels.spec import Limits, Problem, cdiv, next_power_of_2
+from tuner.kernels.spec import Limits, Problem, cdiv, itemsize, next_power_of_2
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,10 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
         and held <= limits.registers_per_thread // 2
         # Only a loop can be pipelined.
         and (config["num_stages"] == 1 or not (one_pass or shared))
+        # Triton 3.6 compiles a pipelined loop over several rows wrongly if the program has one warp.
+        and (config["num_stages"] == 1 or config["num_warps"] > 1 or rows == 1)
+        # All blocks in flight but the one in registers wait in shared memory.
+        and rows * block_n * itemsize(problem.dtype) * (config["num_stages"] - 1) <= limits.shared_bytes
         and (not shared or can_share(problem, config, limits))
     )
 

@@ -405,3 +405,22 @@ def test_every_variant_states_its_choices() -> None:
     assert set(VARIANTS) == knobs["VARIANT"]
     for choices in VARIANTS.values():
         assert all(set(values) <= knobs[name] for name, values in choices.items())
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"M": 4097, "N": 4097, "K": 4097}, {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 16, "SPLIT_K": 1}),
+        ({"M": 1023, "N": 1023, "K": 1023}, {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "SPLIT_K": 1}),
+        ({"M": 2049, "N": 257, "K": 8191}, {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "SPLIT_K": 4}),
+        ({"M": 40, "N": 3001, "K": 2049, "layout": "nt"}, {"BLOCK_M": 64, "BLOCK_N": 128, "SPLIT_K": 4}),
+        ({"M": 3, "N": 4097, "K": 4095}, {"VARIANT": "vectors", "BLOCK_M": 4, "BLOCK_K": 128}),
+        ({"M": 4097, "N": 4096, "K": 4096}, {"VARIANT": "persistent"}),
+        ({"M": 4097, "N": 4097, "K": 4097, "dtype": "fp32"}, {"VARIANT": "tiles", "num_warps": 4}),
+    ],
+)
+def test_rows_of_an_odd_number_of_16_bit_elements_have_a_default_of_their_own(
+    values: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    default = KERNEL.default(problem(**values), H200.limits)
+    assert {name: default[name] for name in expected} == expected

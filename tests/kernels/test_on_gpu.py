@@ -171,6 +171,16 @@ def test_softmax_rows_of_any_length(N: int) -> None:
         assert found <= allowed, config
 
 
+@pytest.mark.parametrize("N", [513, 1025, 4097])
+def test_softmax_of_one_warp_is_right_at_sizes_that_16_does_not_divide(N: int) -> None:
+    """Blocks of 512 columns, 2 rows and 3 or 4 stages were miscompiled."""
+    kernel = catalog.load("softmax")
+    problem = kernel.signature.problem({"M": 1823, "N": N})
+    warps = [config for config in feasible(kernel, problem, limits()) if config["num_warps"] == 1]
+    assert any(config["num_stages"] > 2 for config in warps)
+    assert not wrong(kernel, [(problem, config) for config in warps])
+
+
 def test_ieee_products_are_not_tf32() -> None:
     kernel = catalog.load("gemm")
     errors = {}

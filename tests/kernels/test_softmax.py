@@ -67,6 +67,41 @@ def test_both_paths_are_in_the_space() -> None:
     assert not valid(BLOCK_N=1024, ROWS=1, SHARED=True, num_warps=4, num_stages=1)  # one program can hold it
 
 
+def test_blocks_in_flight_fit_in_shared_memory() -> None:
+    """A block of 32,768 fp32 columns has 128 KB; with three stages two of them wait, beside the card's 227 KB."""
+    wide = {"BLOCK_N": 32_768, "ROWS": 1, "SHARED": False, "num_warps": 32}
+    for dtype, most_stages in (("fp32", 2), ("fp16", 4)):
+        problem = KERNEL.signature.problem({"M": 64, "N": 65_537, "dtype": dtype})
+        fits = [stages for stages in (1, 2, 3, 4) if KERNEL.valid(problem, wide | {"num_stages": stages}, H200.limits)]
+        assert fits == [*range(1, most_stages + 1)]
+
+
+def test_one_warp_does_not_pipeline_several_rows() -> None:
+    problem = KERNEL.signature.problem({"M": 1823, "N": 513})
+    loop = {"BLOCK_N": 512, "SHARED": False, "num_stages": 3}
+    assert not KERNEL.valid(problem, loop | {"ROWS": 2, "num_warps": 1}, H200.limits)
+    assert KERNEL.valid(problem, loop | {"ROWS": 1, "num_warps": 1}, H200.limits)
+    assert KERNEL.valid(problem, loop | {"ROWS": 2, "num_warps": 2}, H200.limits)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"M": 64, "N": 50_257}, {"BLOCK_N": 8192, "SHARED": True}),
+        ({"M": 64, "N": 151_936}, {"BLOCK_N": 32_768, "SHARED": True}),
+        ({"M": 1024, "N": 151_936, "dtype": "bf16"}, {"BLOCK_N": 8192, "SHARED": False}),
+        ({"M": 200, "N": 151_936, "dtype": "bf16"}, {"BLOCK_N": 32_768, "SHARED": True}),
+        ({"M": 200, "N": 65_537, "dtype": "bf16"}, {"BLOCK_N": 8192, "SHARED": False}),
+        ({"M": 8, "N": 300_001}, {"BLOCK_N": 8192, "SHARED": False, "num_stages": 3}),
+    ],
+)
+def test_the_default_shares_long_rows_or_loops_over_them(values: dict[str, Any], expected: dict[str, Any]) -> None:
+    problem = KERNEL.signature.problem(values)
+    config = KERNEL.default(problem, H200.limits)
+    assert {name: config[name] for name in expected} == expected
+    assert KERNEL.valid(problem, config, H200.limits)
+
+
 def test_long_rows_are_shared_by_as_many_programs_as_may_wait_for_each_other() -> None:
     problem = KERNEL.signature.problem({"M": 4096, "N": 65536})
 

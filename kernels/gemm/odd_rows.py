@@ -1,0 +1,89 @@
+"""Default config of 16-bit products whose rows have an odd number of elements.
+
+Such a row starts at an address that is aligned to two bytes, so each of its elements is loaded by an instruction of its
+own, and no load is asynchronous. Tiles must then be small for their number of threads: with more elements for each
+thread than registers hold, a product takes 2 to 20 times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.kernels.gemm.space import transposed, valid
+from tuner.kernels.shared.tiling import rows_walked
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
+
+
+@dataclass(frozen=True)
+class OddRowsSettings:
+    """Settings of the rule, from an H200."""
+
+    large: tuple[int, int, int] = (128, 128, 16)
+    """Rows, columns and warps of a tile, if all tiles of this size fill the card twice."""
+    tall: tuple[int, int, int] = (128, 64, 8)
+    """Rows, columns and warps of a tile of other products."""
+    flat: tuple[int, int, int] = (64, 128, 8)
+    """Rows, columns and warps of a tile with at most 64 rows."""
+    block_k: int = 64
+    """Elements along K of a step."""
+    slice_k: int = 1024
+    """Fewest elements along K of a slice."""
+    waves: int = 2
+    """Tiles and slices for each multiprocessor, beyond which K is not cut."""
+    vectors: tuple[int, int, int] = (16, 128, 4)
+    """Rows of the larger factor, elements along K and warps of a program without tensor cores."""
+    most_vectors: int = 4
+    """Most rows, or columns, that are computed without tensor cores."""
+
+
+SETTINGS = OddRowsSettings()
+
+
+def has_odd_rows(problem: Problem) -> bool:
+    """Return whether rows of a or b, as they lie in memory, have an odd number of 16-bit elements."""
+    M, N, K = problem.sizes
+    a_is_t, b_is_t = transposed(problem)
+    return itemsize(problem.dtype) == 2 and ((M if a_is_t else K) % 2 == 1 or (K if b_is_t else N) % 2 == 1)
+
+
+def of_odd_rows(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
+    """Return the default of a product with odd rows; None for others, or if the config is not feasible."""
+    if not has_odd_rows(problem):
+        return None
+    configs = (_by_vectors(problem), _by_tiles(problem, limits))
+    return next((config for config in configs if config and valid(problem, config, limits)), None)
+
+
+def _by_vectors(problem: Problem) -> Mapping[str, Value] | None:
+    M, N, K = problem.sizes
+    vectors = next_power_of_2(min(M, N))
+    if vectors > SETTINGS.most_vectors or SETTINGS.slice_k > K:
+        return None
+    few, many = ("BLOCK_M", "BLOCK_N") if M <= N else ("BLOCK_N", "BLOCK_M")
+    rows, block_k, warps = SETTINGS.vectors
+    tile = {few: vectors, many: rows, "BLOCK_K": block_k, "num_warps": warps}
+    return {**tile, "GROUP_M": 1, "VARIANT": "vectors", "SPLIT_K": 1, "STORES": 1, "num_stages": 1}
+
+
+def _by_tiles(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    M, N, K = problem.sizes
+    most = SETTINGS.waves * limits.sm_count
+    block_m, block_n, warps = SETTINGS.large
+    if cdiv(M, block_m) * cdiv(N, block_n) < most:
+        block_m, block_n, warps = SETTINGS.tall if SETTINGS.flat[0] < M else SETTINGS.flat
+    block_m, block_n = (max(16, min(next_power_of_2(size), block)) for size, block in ((M, block_m), (N, block_n)))
+    tiles, slices = cdiv(M, block_m) * cdiv(N, block_n), 1
+    while slices * tiles < most and slices * SETTINGS.slice_k <= K and slices < 4:
+        slices *= 2
+    return {
+        "BLOCK_M": block_m,
+        "BLOCK_N": block_n,
+        "BLOCK_K": SETTINGS.block_k,
+        "GROUP_M": rows_walked(problem, block_m),
+        "VARIANT": "tiles",
+        "SPLIT_K": slices,
+        "STORES": 1,
+        "num_warps": min(warps, max(2, block_m * block_n // 1024)),
+        "num_stages": 2,
+    }
