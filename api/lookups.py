@@ -193,7 +193,10 @@ def _ladder(view: View, signature: Signature, rest: Problem, device: str) -> dic
         and stored.answer.problem.dtype == rest.dtype
         and stored.answer.problem.attributes == rest.attributes
     }
-    served = {size: table.find(Query(problem)).stored for size, problem in sorted(rungs.items())}
+    served = {
+        size: view.lookup.find_on(device, Query(problem), neighbours=False).stored
+        for size, problem in sorted(rungs.items())
+    }
     return {
         "op": signature.op,
         "device": device,

@@ -11,6 +11,7 @@ from tuner.api.reply import Reply
 from tuner.db.store import Store, Tip
 from tuner.errors import StoreError
 from tuner.kernels.spec import Signature
+from tuner.lookup.offered import not_offered
 from tuner.lookup.service import LookupService
 from tuner.lookup.table import Table
 from tuner.records import Device, StoredAnswer, Transfer
@@ -28,6 +29,8 @@ class View:
     """Tables by op and device."""
     answers: int
     """Number of answers."""
+    in_use: Mapping[tuple[str, str], Signature] = field(default_factory=dict)
+    """Signatures in use, by op and source hash. An answer whose config they do not have does not serve."""
     known_cards: Sequence[Device] = ()
     """Descriptions of the store's devices, with answers or without."""
     own_device: str | None = None
@@ -45,7 +48,11 @@ class View:
     @cached_property
     def lookup(self) -> LookupService:
         """The lookup over these tables."""
-        return LookupService(self, device=self.own_device)
+        return LookupService(self, device=self.own_device, refused=self._refused)
+
+    def _refused(self, stored: StoredAnswer) -> str:
+        signature = self.in_use.get((stored.answer.problem.op, stored.provenance.source))
+        return "" if signature is None else not_offered(signature, stored)
 
     def devices(self) -> list[str]:
         """Return the ids of the devices with answers, sorted."""
@@ -111,7 +118,8 @@ class Watcher:
         answers = self._store.answers_between(old.tip.answer, tip.answer)
         transfers = self._store.transfers(after=old.tip.transfer, upto=tip.transfer)
         tables, count = _extended(old.tables, answers, transfers), old.answers + len(answers)
-        return View(tip, signatures, tables, count, self._store.cards(), self._device)
+        in_use = self._store.signatures_by_source()
+        return View(tip, signatures, tables, count, in_use, self._store.cards(), self._device)
 
 
 def _extended(

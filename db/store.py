@@ -344,6 +344,22 @@ class Store:
         with self._read() as connection:
             return dict(self.unreadable.read("kernels", connection.execute(query), kernel_from))
 
+    def signatures_by_source(self) -> dict[tuple[str, str], Signature]:
+        """Return the signature of each op and source hash that was searched with last, or imported last if none was."""
+        table, run = schema.KernelRow, schema.RunRow
+        searched = select(run.kernel_id, func.max(run.id).label("last")).group_by(run.kernel_id)
+        searches = searched.where(run.stopped.is_distinct_from("imported")).subquery()
+        query = (
+            select(table.id, table.op, table.source, table.signature)
+            .outerjoin(searches, searches.c.kernel_id == table.id)
+            .order_by(func.coalesce(searches.c.last, 0), table.created_at, table.id)
+        )
+        with self._read() as connection:
+            read = self.unreadable.read(
+                "kernels", connection.execute(query), lambda row: (row.source, kernel_from(row))
+            )
+        return {(signature.op, source): signature for source, (_, signature) in read}
+
     def device(self, slug: str) -> Device | None:
         """Return the device of that id as it was described last, or None if only its name is known."""
         query = select(schema.DeviceRow.id, schema.DeviceRow.facts).order_by(schema.DeviceRow.id.desc())

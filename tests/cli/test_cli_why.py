@@ -48,6 +48,7 @@ def test_every_answer_is_compared_with_the_query(
     assert report["asked"] == {
         "triton": "3.7.1",
         "source": None,
+        "definition": None,
         "driver": None,
         "ptxas": None,
         "policy": "cold-events-1",

@@ -15,6 +15,7 @@ from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UnknownName, UsageError
 from tuner.kernels.spec import Kernel, Problem, Signature
 from tuner.lookup.neighbours import fits
+from tuner.lookup.offered import not_offered, not_offered_by
 from tuner.lookup.service import LookupService, StoredTables
 from tuner.lookup.table import LookupResult
 from tuner.measure import device
@@ -62,17 +63,27 @@ def find(store: Store, reference: str, problem: Problem, *, here: int | None, de
 def lookup_service(store: Store, reference: str, here: int | None) -> LookupService:
     """Return the lookup in a store for a kernel on GPU `here`.
 
-    A neighbour's config is taken for valid if the kernel's code cannot be loaded.
+    If the kernel's code cannot be loaded, its stored signature tells which configs it has, and a neighbour's config is
+    taken for valid.
     """
 
+    kernel = kernel_of(reference)
+    in_use = store.signatures_by_source() if kernel is None else {}
+
     def is_valid(problem: Problem, stored: StoredAnswer) -> bool:
-        kernel = kernel_of(reference)
         return kernel is None or fits(kernel, problem, stored)
 
+    def refused(stored: StoredAnswer) -> str:
+        if kernel is not None:
+            return not_offered_by(kernel, stored)
+        signature = in_use.get((stored.answer.problem.op, stored.provenance.source))
+        return "" if signature is None else not_offered(signature, stored)
+
+    tables = StoredTables(store)
     if here is None:
-        return LookupService(StoredTables(store), fits=is_valid)
+        return LookupService(tables, fits=is_valid, refused=refused)
     card, environment = device.describe(here), device.environment(here)
-    return LookupService(StoredTables(store), card=card, environment=environment, fits=is_valid)
+    return LookupService(tables, card=card, environment=environment, fits=is_valid, refused=refused)
 
 
 def _find(

@@ -108,7 +108,10 @@ def why(store: Store, lookup: LookupService, reference: str, query: Query, devic
     """Compare everything stored with a query for a kernel on a device."""
     table = lookup.table(query.problem.op, device_id)
     everywhere = [stored for stored in store.answers(op=query.problem.op) if stored.answer.problem == query.problem]
-    answers = [(stored, _differs(stored, query, device_id)) for stored in everywhere]
+    refused = {stored.id: lookup.refusal(stored) for stored in everywhere}
+    answers = [
+        (stored, (*_differs(stored, query, device_id), *filter(None, [refused[stored.id]]))) for stored in everywhere
+    ]
     tuned = {stored.answer.problem.text: stored.answer.problem for stored in table}
     return Why(
         query,

@@ -10,6 +10,7 @@ from tuner.client.warn import WarnOnce
 from tuner.errors import KernelFault, TunerError, UsageError
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.lookup.neighbours import fits
+from tuner.lookup.offered import not_offered_by
 from tuner.measure import device as cards
 from tuner.records import StoredAnswer
 from tuner.records.signatures import checked_config
@@ -68,6 +69,10 @@ class GuardedKernels:
         if isinstance(device, int) and not self._valid(kernel, tuned_for, config, cards.describe(device).limits):
             raise UsageError(f"the stored config {config.text} is not valid on this card")
         return config
+
+    def refused(self, kernel: Kernel | None, stored: StoredAnswer) -> str:
+        """Return what of an answer's config the kernel does not have; empty without a kernel."""
+        return "" if kernel is None else not_offered_by(kernel, stored)
 
     def fits(self, kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool:
         """Return whether the config of another problem's answer may be launched; without a kernel it may not."""

@@ -151,7 +151,8 @@ class TableCache:
             return Best(self._kernels.default(kernel, problem, device), "none")
         found = lookup.find_on(device_id, lookup.query(problem, kernel=lambda: kernel))
         if found.stored is None:
-            return self._miss(kernel, problem, device, f"it is not tuned on {found.device}; {found.command}")
+            why = found.reason if found.stale else f"it is not tuned on {found.device}"
+            return self._miss(kernel, problem, device, f"{why}; {found.command}")
         try:
             config = self._kernels.checked(kernel, found.stored, device)
         except UsageError as error:
@@ -168,9 +169,13 @@ class TableCache:
         def is_valid(problem: Problem, stored: StoredAnswer) -> bool:
             return self._kernels.fits(kernel, problem, stored)
 
+        def refused(stored: StoredAnswer) -> str:
+            return self._kernels.refused(kernel, stored)
+
         if isinstance(device, str):
-            return LookupService(self, fits=is_valid)
-        return LookupService(self, card=cards.describe(device), environment=cards.environment(device), fits=is_valid)
+            return LookupService(self, fits=is_valid, refused=refused)
+        card, environment = cards.describe(device), cards.environment(device)
+        return LookupService(self, card=card, environment=environment, fits=is_valid, refused=refused)
 
     def _miss(self, kernel: Kernel | None, problem: Problem, device: int | str, reason: str) -> Best:
         default = self._kernels.default(kernel, problem, device)

@@ -91,6 +91,7 @@ class LookupService:
         device: id of the device of queries that name none; None is that of `card`.
         cards: cards beside the stored ones whose names may be aliases, `card` among them or not.
         fits: whether the config of another problem's answer is valid; None takes every config for valid.
+        refused: the reason for which an answer may not serve, such as that the kernel no longer has its config.
     """
 
     def __init__(
@@ -102,8 +103,9 @@ class LookupService:
         device: str | None = None,
         cards: Sequence[Device] = (),
         fits: Fits | None = None,
+        refused: Callable[[StoredAnswer], str] | None = None,
     ) -> None:
-        self._tables, self._environment, self._fits = tables, environment, fits
+        self._tables, self._environment, self._fits, self._refused = tables, environment, fits, refused
         self._cards = cards if card is None else (*cards, card)
         self._own = device if device is not None or card is None else card.id
 
@@ -190,7 +192,11 @@ class LookupService:
     def find_on(self, device: str, query: Query, *, neighbours: bool = True) -> LookupResult:
         """Return the answer for a query on a resolved device."""
         table = self.table(query.problem.op, device)
-        return table.find(query, lambda stored: neighbours and self._is_valid(query.problem, stored))
+        return table.find(query, lambda stored: neighbours and self._is_valid(query.problem, stored), self._refused)
+
+    def refusal(self, stored: StoredAnswer) -> str:
+        """Return the reason for which an answer may not serve, or an empty text."""
+        return "" if self._refused is None else self._refused(stored)
 
     def _is_valid(self, problem: Problem, stored: StoredAnswer) -> bool:
-        return self._fits is None or self._fits(problem, stored)
+        return not self.refusal(stored) and (self._fits is None or self._fits(problem, stored))

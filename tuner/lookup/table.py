@@ -134,13 +134,24 @@ class Table:
         self._grid = self._grid.extended(new)
         self._losses = self._losses.extended(chain.from_iterable(added.values()), transfers)
 
-    def find(self, query: Query, fits: Callable[[StoredAnswer], bool] = lambda stored: True) -> LookupResult:
+    def find(
+        self,
+        query: Query,
+        fits: Callable[[StoredAnswer], bool] = lambda stored: True,
+        refused: Callable[[StoredAnswer], str] | None = None,
+    ) -> LookupResult:
         """Return the newest exact answer; else the best stale one, a neighbour's, or none.
 
         Args:
             fits: returns whether the config of another problem's answer is valid for the query's problem.
+            refused: returns the reason for which an answer may not serve at all, or an empty text.
         """
-        stored = self._answers.get(query.problem.text, ())
+        stored: Sequence[StoredAnswer] = self._answers.get(query.problem.text, ())
+        if stored and refused is not None and any(reasons := [refused(one) for one in stored]):
+            stored = [one for one, reason in zip(stored, reasons, strict=True) if not reason]
+            if not stored:
+                missed = self._missed(query, fits)
+                return missed if missed.stored is not None else replace(missed, differences=(reasons[-1],))
         if not stored:
             return self._missed(query, fits)
         best = stored[0] if len(stored) == 1 else max(stored, key=lambda one: preference(one, query))

@@ -1,0 +1,36 @@
+"""Whether a kernel still has the config of an answer: choices may have been removed since it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.kernels.spec import Config, Kernel, Signature
+from tuner.records import IMPORTED, StoredAnswer
+
+
+def not_offered(signature: Signature, stored: StoredAnswer) -> str:
+    """Return what of an answer's config is no choice of the signature's knobs; empty if all of it is.
+
+    An imported answer states values of its own. A knob that the config does not have takes its default.
+    """
+    if stored.answer.kind == IMPORTED:
+        return ""
+    config = stored.answer.config
+    for knob in signature.knobs:
+        if knob.choices and knob.name in config and config[knob.name] not in knob.choices:
+            return f"config: the kernel has no {knob.name}={config[knob.name]} now"
+    if len(config) > len(signature.knobs) and (others := config.keys() - {knob.name for knob in signature.knobs}):
+        return f"config: the kernel has no {min(others)} now"
+    return ""
+
+
+def not_offered_by(kernel: Kernel, stored: StoredAnswer) -> str:
+    """Return what of an answer's config a kernel does not have, as `not_offered`, combinations included."""
+    missing = not_offered(kernel.signature, stored)
+    if missing or stored.answer.kind == IMPORTED or any(_has(part, stored.answer.config) for part in kernel.parts):
+        return missing
+    return f"config: the kernel does not combine {stored.answer.config.text} now"
+
+
+def _has(part: Mapping[str, tuple[object, ...]], config: Config) -> bool:
+    return all(name not in config or config[name] in choices for name, choices in part.items())
