@@ -21,10 +21,9 @@ from tuner.kernels.fields import (
     check_whole,
 )
 from tuner.kernels.problem import Config, Problem
+from tuner.kernels.sizes import MAX_SIZE as MAX_SIZE
+from tuner.kernels.sizes import SizeLimit
 from tuner.kernels.values import UNSET, Unset, Value, as_choice, canonical_text, is_value, spells
-
-MAX_SIZE = 2**31 - 1
-"""Largest size of a dim: Triton passes sizes as 32-bit integers."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +118,7 @@ class Signature:
     knobs: tuple[Knob, ...]
     attributes: tuple[Attribute, ...] = ()
     summary: str = ""
+    size_limits: tuple[SizeLimit, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.op, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.op):
@@ -126,6 +126,7 @@ class Signature:
         check_tuple(self.op, "dims", self.dims, Dim, "Dim values")
         check_tuple(self.op, "attributes", self.attributes, Attribute, "Attribute values")
         check_tuple(self.op, "knobs", self.knobs, Knob, "Knob values")
+        check_tuple(self.op, "size_limits", self.size_limits, SizeLimit, "SizeLimit values")
         missing = {"num_warps", "num_stages"} - {knob.name for knob in self.knobs}
         if missing and not self.is_imported:
             raise KernelFault(f"{self.op}: every config states {', '.join(sorted(missing))}; add the knob")
@@ -147,6 +148,9 @@ class Signature:
         check_distinct(self.op, "dims and attributes", self.parameters)
         check_distinct(self.op, "knobs", (knob.name for knob in self.knobs))
         self._check_dims()
+        choices = {attribute.name: attribute.choices for attribute in self.attributes}
+        for limit in self.size_limits:
+            limit.check(self.op, tuple(dim.name for dim in self.dims), choices)
 
     @property
     def is_imported(self) -> bool:
@@ -184,6 +188,8 @@ class Signature:
                     )
             else:
                 attributes[attribute.name] = attribute.default if given is None else self._choice(attribute, given)
+        for limit in self.size_limits:
+            limit.refuse_larger(self.op, sizes, attributes)
         return self._problem(sizes, dtype, attributes)
 
     def config(self, values: Mapping[str, Value]) -> Config:
@@ -215,7 +221,10 @@ class Signature:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain lists and dicts, from which `from_json` makes the signature again."""
-        return {**asdict(self), "knobs": [_knob_as_json(knob) for knob in self.knobs]}
+        known = {**asdict(self), "knobs": [_knob_as_json(knob) for knob in self.knobs]}
+        if not self.size_limits:
+            del known["size_limits"]  # as it was written before there were any
+        return known
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Signature:
@@ -235,6 +244,7 @@ class Signature:
             knobs=each(Knob, data["knobs"]),
             attributes=each(Attribute, data["attributes"]),
             summary=data["summary"],
+            size_limits=each(SizeLimit, data.get("size_limits", [])),
         )
 
     def _check_dtypes(self) -> None:

@@ -19,7 +19,8 @@ from tuner.kernels.fields import check_dtype, check_function, check_mapping, che
 from tuner.kernels.parts import KernelPart, check_dict, check_number, plain
 from tuner.kernels.problem import Config, Problem
 from tuner.kernels.rules import RulesField
-from tuner.kernels.signature import MAX_SIZE, Attribute, Dim, Knob, Signature
+from tuner.kernels.signature import Attribute, Dim, Knob, Signature
+from tuner.kernels.sizes import MAX_SIZE, SizeLimit
 from tuner.kernels.source import source_hash
 from tuner.kernels.values import Value
 
@@ -35,6 +36,7 @@ __all__ = [
     "Operand",
     "Problem",
     "Signature",
+    "SizeLimit",
     "Value",
     "cdiv",
     "dtype_name",

@@ -34,6 +34,7 @@ from tuner.kernels.spec import (
     Operand,
     Problem,
     Signature,
+    SizeLimit,
     cdiv,
     itemsize,
 )
@@ -131,6 +132,7 @@ KERNEL = Kernel(
             Dim("K", default="M", help="columns of a, rows of b"),
         ),
         dtypes=("fp8e4m3",),
+        size_limits=tuple(SizeLimit(dim, 2**31 - 8192) for dim in ("M", "N", "K")),  # the deepest step
         attributes=(
             Attribute(
                 "scales",

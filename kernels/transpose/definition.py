@@ -24,6 +24,7 @@ from tuner.kernels.spec import (
     Operand,
     Problem,
     Signature,
+    SizeLimit,
     cdiv,
 )
 from tuner.kernels.transpose.default import default
@@ -59,6 +60,7 @@ KERNEL = Kernel(
         summary="transpose of x (M, N); other dtypes move as the integer of their width",
         dims=(Dim("M", help="rows of x"), Dim("N", default="M", help="columns of x")),
         dtypes=("fp32", "bf16", "fp16", "int64", "int32", "int16", "int8"),
+        size_limits=(SizeLimit("M", 2**31 - 256),),  # the tallest tile; N is not rounded up on the card
         knobs=(
             Knob("TILE_M", (16, 32, 64, 128, 256), "rows of x in a tile"),
             Knob("TILE_N", (16, 32, 64, 128, 256), "columns of x in a tile"),

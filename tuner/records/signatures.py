@@ -68,7 +68,13 @@ def signature_from_json(data: object) -> Signature:
     for dtype in given.texts("dtypes"):
         dtype_name(dtype)
     given.text("op"), given.text("summary")
+    if "size_limits" in given.data:
+        for item in given.items("size_limits"):
+            _check_size_limit(JsonObject(item, "one of size_limits"))
     signature = Signature.from_json(given.data)
+    choices = {attribute.name: attribute.choices for attribute in signature.attributes}
+    for limit in signature.size_limits:
+        limit.check(signature.op, [dim.name for dim in signature.dims], choices)
     if not signature.dims or not signature.dtypes:
         raise UsageError(f"{signature.op}: a signature has at least one dim and one dtype")
     if not lacks_choices(signature):
@@ -100,6 +106,11 @@ def _check_item(item: JsonObject, kind: str) -> None:
         item.texts("dtypes")
     if default not in choices and not (kind == "knobs" and default is None):
         raise UsageError(f"{item.text('name')}: the default is one of the choices")
+
+
+def _check_size_limit(item: JsonObject) -> None:
+    """Raise `UsageError` if a field of a `SizeLimit` is missing or has another type."""
+    item.text("dim"), item.whole("most"), item.text("attribute"), item.items("choices")
 
 
 def _kind(value: object) -> str:
