@@ -50,6 +50,13 @@ class Metrics:
             registry=self._registry,
             multiprocess_mode="livemax",
         )
+        self._unreadable = Gauge(
+            "tuner_unreadable_rows",
+            "Rows of the store that are left out, since they cannot be read, by table.",
+            ("table",),
+            registry=self._registry,
+            multiprocess_mode="livemax",
+        )
         self._by_match: dict[tuple[str, str], Counter] = {}
         self._by_path: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
@@ -69,10 +76,12 @@ class Metrics:
         found[1].observe(seconds)
 
     def watch(self, watcher: Watcher) -> None:
-        """Set the gauges from the state of the view."""
+        """Set the gauges from the state of the view and of its store."""
         self._answers.set(watcher.view.answers)
         self._snapshot.set(watcher.view.tip.answer)
         self._age.set(-1 if watcher.age_s is None else watcher.age_s)
+        for table, count in watcher.unreadable.items():
+            self._unreadable.labels(table).set(count)
 
     def text(self) -> bytes:
         """Return all metrics as text, summed over the worker processes of this service."""

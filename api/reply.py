@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -61,8 +62,25 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def to_json(document: Any) -> bytes:
-    """Return compact JSON in ASCII, which can encode every name, lone surrogates too."""
-    return _encode(document).encode()
+    """Return compact JSON in ASCII, which can encode every name, lone surrogates too.
+
+    A number that is not finite becomes null, since JSON has no other.
+    """
+    try:
+        return _encode(document).encode()
+    except ValueError:
+        return _encode(_finite(document)).encode()
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if isfinite(value) else None
+        case dict():
+            return {name: _finite(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+    return value
 
 
 def refusal(message: str, status: int, headers: Mapping[str, str] | None = None) -> Reply:

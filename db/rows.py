@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from tuner.db.settings import SETTINGS
+from tuner.db.unreadable import is_finite
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
 from tuner.records import (
@@ -164,6 +165,8 @@ def answer_from(row: Row[Any], signature: Signature, device: Device) -> StoredAn
     values = {name: None if (value := getattr(row, name)) == null else value for name, null in nulls.items()}
     given = JsonObject({**row._mapping, **values, "problem": row.parameters}, "an answer")
     settings, answer = given.mapping("settings"), answer_of(given, signature)
+    if not is_finite(settings):
+        raise UsageError(f"settings has finite numbers, not {str(settings)[:80]}")
     for name, said, is_so in (("problem", row.problem, answer.problem.text), ("device", row.device, device.id)):
         if said != is_so:
             raise UsageError(f"an answer's {name} is that of its run, {is_so!r}, not {str(said)[:80]!r}")
@@ -174,7 +177,7 @@ def answer_from(row: Row[Any], signature: Signature, device: Device) -> StoredAn
         created_at=given.text("created_at"),
         run_id=given.whole("run_id"),
         trials=given.whole("trials") + _known(settings),
-        settings=_finite("settings", settings),
+        settings=settings,
     )
 
 
@@ -186,27 +189,6 @@ def _answer_nulls() -> Mapping[str, Any]:
 
 def _known(settings: Mapping[str, Any]) -> int:
     return whole_number(settings.get("known", 0), "known")
-
-
-def _finite(name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON object; raise UsageError if one of its numbers is infinite, which no document can hold."""
-    try:
-        _FINITE(value)
-    except ValueError:
-        raise UsageError(f"{name} has finite numbers, not {str(value)[:80]}") from None
-    return value
-
-
-_FINITE = json.JSONEncoder(allow_nan=False).encode
-
-
-def earlier_search_from(row: Row[Any], tried: Iterable[str]) -> EarlierSearch:
-    """Return the search of a row of `runs` that measured these configs.
-
-    Raises:
-        UsageError: The row cannot be read.
-    """
-    return EarlierSearch(JsonObject(dict(row._mapping), "a run").mapping("settings"), frozenset(tried))
 
 
 def run_from(row: Row[Any], signature: Signature, device: Device) -> StoredRun:
