@@ -93,6 +93,11 @@ class Watcher:
         """Seconds since the view was last known to be up to date; None if the store was never read."""
         return None if self._read_at is None else monotonic() - self._read_at
 
+    @property
+    def unreadable(self) -> Mapping[str, int]:
+        """Number of rows that the store could not read, by table."""
+        return self._store.unreadable.counts
+
     def poll(self) -> None:
         """Replace the view if the store has changed. The view stays as it is if the store cannot be read."""
         began = monotonic()
