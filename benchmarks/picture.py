@@ -9,8 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-
+from tuner.cli.grid import Output
 from tuner.cli.text import print_found
 from tuner.tuning import Events, tune
 
@@ -22,7 +21,7 @@ def main(out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (tuned,) = tune(OP, [DIMS], replay="auto", store=Path(folder) / "tuner.db", on_event=Events())
     assert tuned.found is not None, tuned.error
-    console = Console(record=True, width=92, highlight=False, file=sys.stderr)
+    console = Output(record=True, width=92, file=sys.stderr)
     console.print(f"[dim]$[/] tuner search {OP} " + " ".join(f"--{name} {size}" for name, size in DIMS.items()))
     print_found(tuned.found, tuned.vendor, console)
     out.write_text(console.export_svg(title="tuner", unique_id="search"))

@@ -74,6 +74,14 @@ def cli() -> None:
     """
 
 
+def _print_error(text: str) -> None:
+    from tuner.cli.grid import Output, escape  # rich takes a while to import, and most commands print no error
+
+    output = Output(stderr=True)
+    for line in f"tuner: {text}".splitlines():
+        output.write(escape(line))
+
+
 def main() -> None:
     """Run the command line; an error becomes one line on stderr and an exit code."""
     # The sampler's matrices are small, and compilers keep the cores busy: threads of numpy's then wait for each other.
@@ -85,7 +93,7 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except TunerError as error:
-        click.echo(f"tuner: {error}", err=True)
+        _print_error(str(error))
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED

@@ -11,7 +11,7 @@ from rich.table import Table
 from tuner.cli.grid import Output, print_table
 from tuner.records import POLICIES, Interval
 from tuner.report.default import outcome_of
-from tuner.report.text import first_line, short, speed_text, times, us_text
+from tuner.report.text import error_lines, first_line, short, speed_text, times, us_text
 from tuner.tuning.bench_row import BARS, Rival, Row, Summary, by_device, summary, vendor_of
 
 _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
@@ -97,7 +97,9 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
         yield f"untuned          {totals.untuned}: the default is served; --search 60s tunes first"
     for row in rows:
         if not row.ok:
-            yield f"[red]failed[/]           {short(row.problem)}: {escape(first_line(row.error))}"
+            first, *more = error_lines(row.error)
+            yield f"[red]failed[/]           {short(row.problem)}: {escape(first)}"
+            yield from (f"  {escape(line)}" for line in more)
         elif row.default_failure:
             yield f"[yellow]default[/]          {short(row.problem)}: {escape(row.default_failure)}"
     if recorded := {row.recorded: row.device for row in rows if row.recorded is not None}:

@@ -119,7 +119,7 @@ def _comparison(report: Explanation) -> Iterator[str]:
         style = "bold green" if "answer" in contender.roles else "default"
         compared = "" if "answer" in contender.roles else ratios
         line = f"{number:3}  {contender.latency_us:9,.2f} us  {interval:>19}  {compared:20}"
-        yield f"[{style}]{line}  {', '.join(map(role_text, contender.roles))}[/]"
+        yield f"[{style}]{line}  {', '.join(role_text(role, report.run) for role in contender.roles)}[/]"
         for detail in _details(contender):
             yield f"     {escape(detail)}"
     if any(contender.occupancy for contender in report.ladder):

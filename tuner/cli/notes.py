@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import click
+from rich.markup import escape
 
+from tuner.cli.grid import print_lines
 from tuner.tuning.progress import Progress
 
 
@@ -11,7 +12,4 @@ class TerminalProgress(Progress):
     """Shows a bar on a terminal; notes are lines of stderr, on a terminal or not."""
 
     def print_line(self, line: str, level: int) -> None:
-        if self.is_visible:
-            super().print_line(line, level)
-        else:
-            click.echo(line, err=True)
+        print_lines(map(escape, line.splitlines()), self._console)

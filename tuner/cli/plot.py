@@ -126,7 +126,7 @@ def limits_figure(report: Explanation, roofline_limits: RooflineLimits | None) -
     figure = blank(unit, "")
     figure.add_bar(
         x=[work / contender.latency_us for contender in shown.values()],
-        y=[role_text(role) for role in shown],
+        y=[role_text(role, report.run) for role in shown],
         orientation="h",
         marker={"color": [_ROLES[role] for role in shown]},
         text=[f"{work / contender.latency_us:,.4g} {unit}" for contender in shown.values()],
@@ -172,9 +172,9 @@ def _roofline(report: Explanation, roofline_limits: RooflineLimits, peak: float)
             x=[intensity],
             y=[reached],
             mode="markers",
-            name=f"{role_text(role)}: {reached:,.4g} TFLOP/s",
+            name=f"{role_text(role, report.run)}: {reached:,.4g} TFLOP/s",
             marker={"symbol": "line-ew", "size": 24, "line": {"color": _ROLES[role], "width": 3}},
-            hovertemplate=f"{role_text(role)}<br>%{{y:,.4g}} TFLOP/s<extra></extra>",
+            hovertemplate=f"{role_text(role, report.run)}<br>%{{y:,.4g}} TFLOP/s<extra></extra>",
         )
     figure.update_xaxes(type="log", dtick="D2" if right / left < 1000 else 1, tickformat=",")
     figure.update_yaxes(type="log", dtick="D2", tickformat=",")

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tuner.cli.grid import Output, print_table
-from tuner.report.text import first_line, short, times
+from tuner.report.text import error_lines, short, times
 from tuner.report.vendor import vendor_label
 from tuner.tuning.progress import speed_texts
 from tuner.tuning.tuned import Tuned
@@ -23,7 +23,10 @@ def print_tuned(title: str, rows: Sequence[Tuned], seconds: float) -> None:
     print_table(_table(rows), console, spare=("s", "tried"))
     for row in rows:
         if row.answer is None:
-            console.write(f"[red]failed[/]  {short(row.problem)}: {escape(first_line(row.error))}")
+            first, *more = error_lines(row.error)
+            console.write(f"[red]failed[/]  {short(row.problem)}: {escape(first)}")
+            for line in more:
+                console.write(f"  {escape(line)}")
         elif row.default_failure:
             console.write(f"[yellow]default[/]  {short(row.problem)}: {escape(row.default_failure)}")
     searched = sum(row.result is not None for row in rows)

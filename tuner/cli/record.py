@@ -16,14 +16,16 @@ from tuner.cli.ops import db_option, gpu_option, policy_option
 from tuner.cli.text import say
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
-from tuner.errors import NoDevice, NothingFound, UsageError
+from tuner.errors import NoDevice, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.measure import device
-from tuner.report.text import configs_text, failures_text
+from tuner.report.text import configs_text, not_run_text
 from tuner.suites.suite import Entry
 from tuner.tuning.gpu import MeasureOptions
+from tuner.tuning.other_gpus import gpu_here
 from tuner.tuning.record import record_space
 from tuner.tuning.target import gpu_target
+from tuner.tuning.tuned import nothing_ran
 
 
 def _record(
@@ -39,7 +41,7 @@ def _record(
 ) -> int:
     index = device.choose(gpu)
     if index is None:
-        raise NoDevice("recording measures on a GPU, and there is none here")
+        raise NoDevice(f"recording measures on a GPU, and there is no {gpu_here()}")
     _check_folder(out)
     store, entry = Store.open(db or default_database()), Entry(reference, signature, problem)
     with TerminalProgress() as progress, Interrupt() as interrupt:
@@ -51,12 +53,12 @@ def _record(
         say(f"Interrupted after {done}; the same command goes on from there.")
         return INTERRUPTED
     if space is None:
-        raise NothingFound(f"no config ran with correct results: {failures_text(result.failures)}; no file is written")
+        raise nothing_ran(result)
     file = out / f"{space.name}.json.gz"
     file.write_bytes(recorded.dumps(space))
-    failures = failures_text(result.failures)
     seconds = sum(result.seconds.values())
-    say(f"{configs_text(len(space.measurements))} in {seconds:,.0f} s{f' ({failures})' if failures else ''}")
+    not_run = f", of which {not_run_text(result.failures)}" if result.failures else ""
+    say(f"{configs_text(len(space.measurements))} in {seconds:,.0f} s{not_run}")
     click.echo(str(file))
     return 0
 

@@ -27,7 +27,7 @@ from tuner.db.store import Store, default_database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
 from tuner.measure.joint_comparison import OBJECTIVES
-from tuner.report.text import configs_text, failures_text
+from tuner.report.text import configs_text, not_run_text
 from tuner.search import Result
 from tuner.suites.selection import select_problems
 from tuner.suites.suite import Suite
@@ -98,12 +98,17 @@ def _one(suite: Suite, effort: Effort, store: Store, options: MeasureOptions, as
     if tuned.result is None:
         say(f"Answered from the store, run {tuned.found.stored.run_id}; --force searches again.")
     else:
-        if tuned.result.failures:
-            say(f"Failed: {failures_text(tuned.result.failures)}.")
         if tuned.found.recorded is None:
             say(_compiled_by(tuned.result))
     give(tuned.found, store, as_json)
+    _say_what_did_not_run(tuned.result)
     return 0
+
+
+def _say_what_did_not_run(result: Result | None) -> None:
+    """Print one line on the configs of a search that did not run, if there are any."""
+    if result is not None and result.failures:
+        say(f"Of {configs_text(len(result.measurements))}, {not_run_text(result.failures)}; tuner show has an example.")
 
 
 def _compiled_by(result: Result) -> str:
@@ -154,8 +159,6 @@ def _joint(suite: Suite, objective: str, effort: Effort, store: Store, options: 
     with TerminalProgress() as progress, Interrupt() as interrupt:
         found = tune_jointly(suite, objective, effort, store, options, progress, interrupt.token)
     result = found.result
-    if result.failures:
-        say(f"Failed: {failures_text(result.failures)}.")
     if result.verdict is None:
         if result.stopped != "interrupted":
             raise nothing_ran(result)
@@ -166,6 +169,7 @@ def _joint(suite: Suite, objective: str, effort: Effort, store: Store, options: 
         print_json(found.as_json())
     else:
         print_joint(found)
+    _say_what_did_not_run(result)
     return 0
 
 

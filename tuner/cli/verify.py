@@ -22,6 +22,7 @@ from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
 from tuner.report.text import evidence_text, interval_text, speed_text, us_text
 from tuner.suites.suite import Entry
 from tuner.tuning.gpu import AUTO, MeasureOptions
+from tuner.tuning.other_gpus import gpu_here
 from tuner.tuning.target import gpu_target
 from tuner.tuning.verify import Check, verify
 
@@ -40,7 +41,7 @@ def _verify(
 ) -> int:
     index = device.choose(gpu)
     if index is None:
-        raise NoDevice("verifying measures on a GPU, and there is none here")
+        raise NoDevice(f"verifying measures on a GPU, and there is no {gpu_here()}")
     store = open_to_read(db)
     found = find(store, reference, problem, here=index, device_id=None)
     if found.stored is None:

@@ -15,6 +15,7 @@ from tuner.errors import NoDevice, UsageError
 from tuner.launching.warm import Precompiled
 from tuner.measure import device
 from tuner.report.text import config_text, first_line, problem_text
+from tuner.tuning.other_gpus import gpu_here
 
 
 def _warm(ops: tuple[str, ...], gpu: str, device_id: str | None, jobs: int | None, as_json: bool) -> int:
@@ -22,7 +23,7 @@ def _warm(ops: tuple[str, ...], gpu: str, device_id: str | None, jobs: int | Non
         raise UsageError("--gpu chooses a GPU here and --device one elsewhere; give one of them")
     card = device.choose(gpu) if device_id is None else device_id
     if card is None:
-        raise NoDevice("there is no GPU here; name a device that has answers with --device")
+        raise NoDevice(f"there is no {gpu_here()}; name a device that has answers with --device")
     done = precompile(*ops, device=card, jobs=jobs)
     if as_json:
         print_json(done.as_json())

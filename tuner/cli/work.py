@@ -12,20 +12,21 @@ from tuner.cli import INTERRUPTED
 from tuner.cli.effort import HOW_LONG, asked_effort
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.notes import TerminalProgress
-from tuner.cli.ops import db_option, gpu_option, policy_option, shared_option
+from tuner.cli.ops import db_option, gpus_option, policy_option, shared_option
 from tuner.cli.text import say
 from tuner.db.database import Database
 from tuner.db.queue import Job
 from tuner.db.store import Store, default_database
 from tuner.errors import NoDevice, StoreError, UsageError
-from tuner.measure import device
 from tuner.records import StoredAnswer
 from tuner.report.text import speed_text, us_text
 from tuner.tuning.effort import parse_duration
 from tuner.tuning.events import Events
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.jobs import JobWorker
-from tuner.tuning.place import Place, on_card, on_recorded
+from tuner.tuning.lanes import chosen_gpus
+from tuner.tuning.other_gpus import gpu_here
+from tuner.tuning.place import Place, on_gpus, on_recorded
 
 
 class _JobLines(TerminalProgress):
@@ -85,10 +86,12 @@ def _place(store: Store, kernels: tuple[str, ...], options: MeasureOptions, even
         if kernels:
             raise UsageError("--replay takes the problems that were recorded; name no kernels with it")
         return on_recorded(options.replay, options.policy)
-    index = device.choose(options.gpu)
-    if index is None:
-        raise NoDevice("a worker tunes on a GPU, and there is none here; --replay auto takes recorded spaces instead")
-    return on_card(store, kernels, index, options, events)
+    gpus = chosen_gpus(options.gpu)
+    if not gpus:
+        raise NoDevice(
+            f"a worker tunes on a GPU, and there is no {gpu_here()}; --replay auto takes recorded spaces instead"
+        )
+    return on_gpus(store, kernels, gpus, options, events)
 
 
 command = click.Command(
@@ -116,13 +119,14 @@ command = click.Command(
             help="Lease of a job, after which another worker may take it. A running worker renews it.",
         ),
         *HOW_LONG,
-        gpu_option,
+        gpus_option,
         click.Option(["--replay"], metavar="NAME|auto", help="Search recorded spaces instead of a GPU."),
         policy_option,
         shared_option,
         db_option,
     ],
-    help="Take jobs (POST /jobs) and tune them on a GPU: the highest priority first, then the most misses.\n\n"
+    help="Take jobs (POST /jobs) and tune them, one at a time on each GPU: the highest priority first, then the most "
+    "misses.\n\n"
     "Without --once or --drain it runs until it is stopped. On SIGTERM or Ctrl-C it returns its job; the trials are "
     "kept.",
 )

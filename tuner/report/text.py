@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tuner.kernels.spec import Config, Problem
-from tuner.records import Answer, Evidence, Interval
+from tuner.records import Answer, Evidence, Interval, Outcome
 
 _UNNAMED = 3
 """Number of sizes that are shown without their names."""
@@ -50,6 +50,16 @@ def failures_text(failures: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in Counter(failures).most_common())
 
 
+def not_run_text(failures: Mapping[str, int]) -> str:
+    """Return `3 did not fit the card, 2 failed (1 timeout, 1 crashed)`."""
+    failed = {outcome: count for outcome, count in failures.items() if outcome != Outcome.INFEASIBLE}
+    unfit = failures.get(Outcome.INFEASIBLE, 0)
+    parts = [f"{unfit:,} did not fit the card"] if unfit else []
+    if failed:
+        parts.append(f"{sum(failed.values()):,} failed ({failures_text(failed)})")
+    return ", ".join(parts)
+
+
 def configs_text(count: int) -> str:
     """Return `1 config` or `1,653 configs`."""
     return f"{count:,} config{'' if count == 1 else 's'}"
@@ -69,6 +79,12 @@ def first_line(text: str, longest: int = 100) -> str:
     """Return the first line of a text, such as a compiler's, cut to `longest` characters."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
+def error_lines(text: str, most: int = 12) -> list[str]:
+    """Return the lines of an error, such as a compiler's, without empty ones; at most `most` of them."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return lines if len(lines) <= most else [*lines[: most - 1], "..."]
 
 
 def us_text(latency_us: float | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuner.db.store import Store
-from tuner.records import VENDOR, Interval, StoredAnswer
+from tuner.records import VENDOR, Interval, StoredAnswer, StoredRun
 from tuner.search.verdict import ratio
 
 VENDOR_NAME = "torch"
@@ -19,9 +19,9 @@ def vendor_label(names: Iterable[str]) -> str:
     return distinct.pop() if len(distinct) == 1 else "vendor"
 
 
-def role_text(role: str) -> str:
-    """Return a role of an explanation's contender as it is shown; the vendor's is its name."""
-    return VENDOR_NAME if role == "vendor" else role
+def role_text(role: str, run: StoredRun) -> str:
+    """Return a role of a contender of a run as it is shown; the vendor's is its name."""
+    return str(run.settings.get("vendor", VENDOR_NAME)) if role == "vendor" else role
 
 
 @dataclass(frozen=True)

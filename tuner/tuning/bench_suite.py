@@ -9,7 +9,7 @@ from time import monotonic
 
 from tuner.db.store import Store
 from tuner.errors import KernelFault, MeasureError, NothingFound
-from tuner.report.text import failures_text, short
+from tuner.report.text import short
 from tuner.search import Budget
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.bench import Subject, bench
@@ -20,6 +20,7 @@ from tuner.tuning.events import Events, StopToken
 from tuner.tuning.lanes import Lane, spread
 from tuner.tuning.run import run_search, stored_answer
 from tuner.tuning.target import Target
+from tuner.tuning.tuned import nothing_ran
 
 
 @dataclass(frozen=True)
@@ -92,5 +93,4 @@ class BenchSuite:
         effort = Effort(Budget(EFFORTS["normal"].trials, seconds))
         result = run_search(lane.target(entry, True), self.store, entry, effort, events=self.events, stop=self.stop)
         if result.verdict is None and not self.stop():
-            failures = failures_text(result.failures) or "none failed"
-            self.events.note(f"{short(entry.problem)}: no answer in {seconds:g} s; {failures}")
+            self.events.note(f"{short(entry.problem)}: no answer in {seconds:g} s; {nothing_ran(result)}")

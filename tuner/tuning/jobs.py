@@ -1,8 +1,11 @@
-"""The job worker: takes jobs and tunes their problems, one after the other."""
+"""The job worker: takes jobs and tunes their problems, one after the other on each lane."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count
 from socket import gethostname
 from uuid import uuid4
 
@@ -14,6 +17,7 @@ from tuner.lookup.table import LookupResult
 from tuner.report.text import first_line
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
+from tuner.tuning.lanes import spread
 from tuner.tuning.lease import Lease
 from tuner.tuning.place import Place, Targets
 from tuner.tuning.several import tune_target
@@ -61,15 +65,32 @@ class JobWorker:
             MeasureError: nothing could be measured for several jobs in a row.
             StoreError: the database is unreachable; the lease of the job in hand lapses.
         """
-        done = 0
+        left = count() if most is None else iter(range(most))  # one number is taken for each job
         while self._queue.has_work(self._place.able, missed=self._missed):
-            with self._place.targets() as targets:
-                while self._next(targets):
-                    done += 1
-                    if done == most or self._stop():
-                        return
+            with self._place.lanes() as lanes:
+                more = self._drain(lanes[:most], left)
+            if not more or self._stop():
+                return
 
-    def _next(self, targets: Targets) -> bool:
+    def _drain(self, lanes: Sequence[Targets], left: Iterator[int]) -> bool:
+        """Do jobs on each lane until there are none; return whether `left` has a number for another job."""
+        ended: list[bool] = []
+        if len(lanes) == 1:
+            ended.append(self._do_jobs(left, self._stop, lanes[0]))
+        else:
+            stop = StopToken(self._stop)  # set by an error in a lane, after which `work` may be called again
+            with self._stop.watched():
+                spread(lanes, [partial(self._do_jobs, left, stop)] * len(lanes), ended.append, stop)
+        return all(ended)
+
+    def _do_jobs(self, left: Iterator[int], stop: StopToken, targets: Targets) -> bool:
+        """Do jobs on a lane until there are none; return whether it ended for want of jobs."""
+        while next(left, None) is not None:
+            if stop() or not self._next(targets, stop):
+                return True
+        return False
+
+    def _next(self, targets: Targets, stop: StopToken) -> bool:
         """Do a job; return whether there was one."""
         with self._stop.watched():
             job = self._queue.claim(self._name, self._place.able, self._lease_s, missed=self._missed)
@@ -78,7 +99,7 @@ class JobWorker:
             again = f", try {job.tries}" if job.tries > 1 else ""
             self._events.note(f"Job {job.id}: {job.problem} on {job.device}{again}")
             with Lease(self._queue, job, self._lease_s) as lease:
-                self._do(job, targets, StopToken(lambda: self._stop() or lease.is_lost))
+                self._do(job, targets, StopToken(lambda: stop() or lease.is_lost))
         return True
 
     def _do(self, job: Job, targets: Targets, stop: StopToken) -> None:
@@ -87,12 +108,12 @@ class JobWorker:
         except StoreError:
             raise  # the failure cannot be stored: the lease lapses
         except MeasureError as error:
-            self._fail(job, first_line(str(error), _LONGEST_REASON))
+            self._fail(job, _on_one_line(error))
             self._broken.add(job.id)
             if len(self._broken) >= _BROKEN:
                 raise
         except TunerError as error:
-            self._fail(job, first_line(str(error), _LONGEST_REASON))
+            self._fail(job, _on_one_line(error))
         except KeyboardInterrupt:
             self._queue.release(job)
             raise
@@ -126,3 +147,8 @@ class JobWorker:
         self.failed.add(job.id)
         self._queue.failed(job, reason)
         self._events.job_failed(job, reason, final=job.tries >= STORE_SETTINGS.job_tries)
+
+
+def _on_one_line(error: TunerError) -> str:
+    """Return the text of an error as it is stored with a job."""
+    return first_line(" ".join(str(error).split()), _LONGEST_REASON)

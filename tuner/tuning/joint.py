@@ -30,6 +30,7 @@ from tuner.tuning.events import Events, StopToken
 from tuner.tuning.gpu import AUTO, MeasureOptions
 from tuner.tuning.joint_answer import JointAnswer, joint_answer
 from tuner.tuning.lanes import chosen_gpus, on_cards
+from tuner.tuning.other_gpus import gpu_here
 from tuner.tuning.run import status_after, stored_answer
 from tuner.tuning.stand_in import none_recorded, note_what_stands_in
 from tuner.tuning.target import Target, recorded_target
@@ -106,7 +107,7 @@ def _recorded_targets(suite: Suite, policy: str, events: Events) -> list[Target]
     chosen = recorded.on_one_card(found)
     if not chosen:
         raise NoDevice(
-            f"there is no GPU here, and the problems of {suite.name} were recorded on different cards; "
+            f"there is no {gpu_here()}, and the problems of {suite.name} were recorded on different cards; "
             "search fewer of them at once"
         )
     note_what_stands_in([[space] for space in chosen], events)

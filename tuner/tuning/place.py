@@ -1,10 +1,11 @@
-"""The place where a job worker tunes: a card of this machine, or recorded spaces for a trial without a GPU."""
+"""The place where a job worker tunes: cards of this machine, or recorded spaces for a trial without a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from tuner import catalog, recorded
 from tuner.db.queue import Job, JobFilter
@@ -16,7 +17,7 @@ from tuner.measure import device
 from tuner.suites.suite import Entry
 from tuner.tuning.events import Events
 from tuner.tuning.gpu import AUTO, MeasureOptions
-from tuner.tuning.lanes import on_cards
+from tuner.tuning.lanes import Lane, on_cards
 from tuner.tuning.target import Target, recorded_target
 
 Targets = Callable[[Entry, str], Target]
@@ -30,12 +31,14 @@ class Place:
     able: tuple[JobFilter, ...]
     entry: Callable[[Job], Entry]
     """Return the problem of a job. Raises TunerError if the job makes no sense here."""
-    targets: Callable[[], AbstractContextManager[Targets]]
-    """Hold the card while entered."""
+    lanes: Callable[[], AbstractContextManager[Sequence[Targets]]]
+    """Hold the cards while entered; each lane does one job at a time."""
 
 
-def on_card(store: Store, kernels: tuple[str, ...], gpu: int, options: MeasureOptions, events: Events) -> Place:
-    """Return a card as a place, for the kernels of these names and files; without any, for all that have a name.
+def on_gpus(
+    store: Store, kernels: tuple[str, ...], gpus: Sequence[int], options: MeasureOptions, events: Events
+) -> Place:
+    """Return cards of one model as a place, for the kernels of these names and files; without any, for all with a name.
 
     Raises:
         TunerError: a kernel cannot be loaded.
@@ -43,15 +46,19 @@ def on_card(store: Store, kernels: tuple[str, ...], gpu: int, options: MeasureOp
     references = {catalog.resolve(reference).signature.op: reference for reference in kernels or catalog.names()}
 
     @contextmanager
-    def targets() -> Iterator[Targets]:
-        with on_cards([gpu], "jobs", store, options, events) as (lane,):
-            yield lambda entry, card: lane.target(entry, True)
+    def lanes() -> Iterator[Sequence[Targets]]:
+        with on_cards(gpus, "jobs", store, options, events) as cards:
+            yield [partial(_on_lane, lane) for lane in cards]
 
     def entry(job: Job) -> Entry:
         reference = references[job.op]
         return _entry(job, reference, catalog.resolve(reference).signature)
 
-    return Place((JobFilter(device.describe(gpu).id, frozenset(references)),), entry, targets)
+    return Place((JobFilter(device.describe(gpus[0]).id, frozenset(references)),), entry, lanes)
+
+
+def _on_lane(lane: Lane, entry: Entry, card: str) -> Target:
+    return lane.target(entry, True)
 
 
 def on_recorded(name: str, policy: str) -> Place:
@@ -66,7 +73,7 @@ def on_recorded(name: str, policy: str) -> Place:
         tuple(able),
         lambda job: _entry(job, job.op, spaces[job.problem, job.device].signature),
         lambda: nullcontext(
-            lambda entry, card: recorded_target(spaces[entry.problem.text, card], entry.problem, policy)
+            [lambda entry, card: recorded_target(spaces[entry.problem.text, card], entry.problem, policy)]
         ),
     )
 

@@ -16,7 +16,7 @@ from rich.progress import Progress as Bars
 from tuner.kernels.spec import Problem
 from tuner.records import Measurement
 from tuner.report.default import outcome_of
-from tuner.report.text import failures_text, first_line, short, speed_text, times, us_text
+from tuner.report.text import first_line, not_run_text, short, speed_text, times, us_text
 from tuner.report.vendor import VENDOR_NAME
 from tuner.tuning.events import Events
 from tuner.tuning.tuned import Tuned
@@ -42,7 +42,7 @@ class Progress(Events):
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[best]}"),
-            TextColumn("[red]{task.fields[failures]}"),
+            TextColumn("{task.fields[failures]}", style="dim"),
             TimeRemainingColumn(compact=True),
             console=self._console,
             transient=True,
@@ -96,7 +96,7 @@ class Progress(Events):
             if search.best_us < inf:
                 reached = us_text(search.best_us) if problem is not None else speed_text(1 / search.best_us, "default")
                 best = f"best {reached}"
-            self._bars.update(search.task, advance=1, best=best, failures=failures_text(search.failures))
+            self._bars.update(search.task, advance=1, best=best, failures=not_run_text(search.failures))
 
     def round(self, problem: Problem | None, rounds: int, contenders: int) -> None:
         with self._lock:

@@ -8,14 +8,21 @@ from tuner import recorded
 from tuner.errors import NoDevice
 from tuner.kernels.spec import Problem
 from tuner.tuning.events import Events
+from tuner.tuning.other_gpus import Machine, gpu_here
 
 
-def note_what_stands_in(found: Sequence[Sequence[recorded.RecordedSpace]], events: Events, left_out: int = 0) -> None:
+def note_what_stands_in(
+    found: Sequence[Sequence[recorded.RecordedSpace]],
+    events: Events,
+    left_out: int = 0,
+    machine: Machine | None = None,
+) -> None:
     """Report what is replayed.
 
     Args:
         found: for each problem the space that is replayed, then those that --replay could name instead.
         left_out: number of problems that were not recorded.
+        machine: the machine without a GPU; None is this one.
     """
     names = ", ".join(sorted(first.name for first, *_ in found))
     others = [space for _, *rest in found for space in rest]
@@ -25,12 +32,11 @@ def note_what_stands_in(found: Sequence[Sequence[recorded.RecordedSpace]], event
         alone = len(found) + left_out == 1
         given = " or ".join(space.name for space in others) if alone else "NAME, one problem at a time"
         also = f" (also recorded on {cards}: --replay {given})"
-    events.note(
-        f"No GPU here: replaying {names}{also}{f'; {left_out} that were not recorded are left out' * bool(left_out)}."
-    )
+    others_left = f"; {left_out} of {left_out + len(found)} were not recorded and are left out" if left_out else ""
+    events.note(f"No {gpu_here(machine)}: replaying {names}{also}{others_left}.")
 
 
-def none_recorded(problems: Sequence[Problem]) -> NoDevice:
+def none_recorded(problems: Sequence[Problem], machine: Machine | None = None) -> NoDevice:
     """Return the error if there is no GPU and no problem was recorded; it names the spaces of their ops."""
     what = f"no recorded space of {problems[0].text}"
     if len(problems) > 1:
@@ -38,4 +44,5 @@ def none_recorded(problems: Sequence[Problem]) -> NoDevice:
     ops = sorted({problem.op for problem in problems})
     known = [name for op in ops for name in recorded.names(op)]
     replayable = f"recorded spaces to replay: {', '.join(known)}"
-    return NoDevice(f"there is no GPU here and {what}; {replayable if known else 'run it on a machine with a GPU'}")
+    way_out = replayable if known else "run it on a machine with an NVIDIA GPU"
+    return NoDevice(f"there is no {gpu_here(machine)} and {what}; {way_out}")
