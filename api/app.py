@@ -22,6 +22,7 @@ from tuner.api.lists import lists
 from tuner.api.lookups import BestConfigRoute, Lookups, TableRoute, best_configs
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
+from tuner.api.pages import pages
 from tuner.api.reply import refusal
 from tuner.api.schemas import ErrorDocument, HealthDocument, ReadyDocument
 from tuner.api.settings import SETTINGS, ServiceSettings
@@ -67,7 +68,15 @@ def create_app(
             await watching
         _flush(misses, metrics)
 
-    app = FastAPI(title="triton-tuner", version=__version__, lifespan=lifespan)
+    # A redirect would name the host that the client sent; the pages are ours, since FastAPI's load scripts from a CDN.
+    app = FastAPI(
+        title="triton-tuner",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
     _add_error_handlers(app, metrics)
     listed = lists(store, lookups)
     app.include_router(listed)
@@ -80,6 +89,7 @@ def create_app(
         Route("/best-config", BestConfigRoute(lookups), methods=["GET"]),
         Route("/best-configs", many, methods=["POST"]),
         Route("/table", TableRoute(lookups), methods=["GET"]),
+        *pages(lambda: app.openapi()),
     ]
     _describe(app, watcher)
     paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes))
@@ -144,12 +154,17 @@ def _describe(app: FastAPI, watcher: Watcher) -> None:
 
 
 def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics, max_age_s: float) -> None:
-    @app.get("/healthz", response_model=HealthDocument)
+    @app.get("/healthz", summary="Check that the process is up", response_model=HealthDocument)
     async def healthz() -> Any:
         """Report that the process is up, whatever the state of the store."""
         return {"status": "ok", "version": __version__}
 
-    @app.get("/readyz", response_model=ReadyDocument, responses={503: {"model": ErrorDocument}})
+    @app.get(
+        "/readyz",
+        summary="Check that answers are current",
+        response_model=ReadyDocument,
+        responses={503: {"model": ErrorDocument}},
+    )
     async def readyz() -> Any:
         """Report whether lookups are answered from the current state of the store."""
         age_s = watcher.age_s
@@ -159,7 +174,12 @@ def _add_health(app: FastAPI, watcher: Watcher, metrics: Metrics, max_age_s: flo
         view = watcher.view
         return {"status": "ready", "snapshot": view.snapshot, "answers": view.answers, "age_s": round(age_s, 3)}
 
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    @app.get(
+        "/metrics",
+        summary="Get counts and latencies",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}},
+    )
     async def metrics_text() -> Response:
         """Return counts, latencies and the state of the view, for Prometheus."""
         metrics.watch(watcher)

@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 
 from tuner.api import schemas
+from tuner.api.examples import examples
 from tuner.api.settings import SETTINGS
 from tuner.kernels.spec import Signature
 
@@ -59,6 +60,7 @@ def described(routes: list[BaseRoute], version: str, signatures: Mapping[str, Si
             _best_config,
             response_model=schemas.BestConfigDocument,
             name="best_config",
+            summary="Look up the config of a problem",
             responses=_REFUSED | miss | _UNCHANGED,
             openapi_extra={"parameters": [*_problem(signatures), *_query()]},
         ),
@@ -67,6 +69,7 @@ def described(routes: list[BaseRoute], version: str, signatures: Mapping[str, Si
             _best_configs,
             methods=["POST"],
             name="best_configs",
+            summary="Look up the configs of many problems",
             response_model=schemas.ResultsDocument,
             responses={**{code: _REFUSED[code] for code in (422, 503)}, 413: {"model": schemas.ErrorDocument}},
             openapi_extra={
@@ -80,6 +83,7 @@ def described(routes: list[BaseRoute], version: str, signatures: Mapping[str, Si
             "/table",
             _table,
             name="table",
+            summary="Get all answers of an op on a device",
             response_model=schemas.TableDocument | schemas.LadderDocument,
             responses=_REFUSED | _UNCHANGED,
             openapi_extra={"parameters": [*_problem(signatures), _query()[0]]},
@@ -90,6 +94,9 @@ def described(routes: list[BaseRoute], version: str, signatures: Mapping[str, Si
         title="triton-tuner", version=version, description=_DESCRIPTION.strip(), routes=[*undeclared, *served]
     )
     page["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for (path, method), reply in examples().items():
+        content = page["paths"][path][method]["responses"]["200"]["content"]
+        content["application/json"]["example"] = reply
     return page
 
 

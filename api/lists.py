@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from tuner.api import schemas
 from tuner.api.lookups import Lookups
-from tuner.api.query import parse_object, parse_problem, parse_signature
+from tuner.api.query import parse_object, parse_problem, parse_signature, parse_values
 from tuner.api.reply import to_json
 from tuner.db import schema
 from tuner.db.store import Store
@@ -45,13 +46,29 @@ class ListSettings:
 SETTINGS = ListSettings()
 
 
+def _digits(value: object) -> object:
+    """Return a value; raise if it is a text other than digits, since Python reads many more as a number."""
+    if isinstance(value, str) and not re.fullmatch("[0-9]{1,10}", value):
+        raise PydanticCustomError("digits", "Input should be a whole number, in the digits 0 to 9")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_digits)]
+"""A whole number of a query or a path."""
+
+
+def _once(request: Request) -> None:
+    """Raise UsageError if a parameter is given more than once, since only one of its values would be checked."""
+    parse_values(request.scope["query_string"])
+
+
 class _PageQuery(BaseModel):
     """The query of a page."""
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: int = Field(SETTINGS.default_page, ge=1, le=SETTINGS.largest_page)
-    after: int = Field(0, ge=0, le=_LARGEST_ID, description="The `next` of the page before.")
+    limit: Whole = Field(SETTINGS.default_page, ge=1, le=SETTINGS.largest_page)
+    after: Whole = Field(0, ge=0, le=_LARGEST_ID, description="The `next` of the page before.")
 
 
 class _NoQuery(BaseModel):
@@ -70,7 +87,7 @@ _REFUSED: dict[int | str, dict[str, Any]] = {
 
 def lists(store: Store, lookups: Lookups) -> APIRouter:
     """Return the routes that read or write the database."""
-    router = APIRouter(responses=_REFUSED)
+    router = APIRouter(responses=_REFUSED, dependencies=[Depends(_once)])
     limiter = CapacityLimiter(SETTINGS.concurrent_reads)
 
     async def in_thread(action: Callable[..., T], *arguments: Any) -> T:
@@ -80,16 +97,19 @@ def lists(store: Store, lookups: Lookups) -> APIRouter:
         found = await in_thread(store.rows, table, page.limit, page.after)
         return _page([{k: v for k, v in row.items() if k != without} for row in found], page)
 
-    @router.get("/runs", response_model=schemas.PageDocument[schemas.RunDocument])
+    @router.get("/runs", summary="List searches", response_model=schemas.PageDocument[schemas.RunDocument])
     async def runs(page: _Page) -> Response:
         """Return searches, the newest first."""
         found = await in_thread(store.runs, page.limit, page.after or None)
         return _page([run.as_json() for run in found], page, "run")
 
     @router.get(
-        "/runs/{id}", response_model=schemas.RunInFullDocument, responses={404: {"model": schemas.ErrorDocument}}
+        "/runs/{id}",
+        summary="Get one search in full",
+        response_model=schemas.RunInFullDocument,
+        responses={404: {"model": schemas.ErrorDocument}},
     )
-    async def run(id: Annotated[int, Path(ge=1, le=_LARGEST_ID)], _: _Empty) -> Response:
+    async def run(id: Annotated[Whole, Path(ge=1, le=_LARGEST_ID)], _: _Empty) -> Response:
         """Return one search with its settings, its end and its answers."""
         found = await in_thread(store.run, id)
         if found is None:
@@ -97,33 +117,40 @@ def lists(store: Store, lookups: Lookups) -> APIRouter:
         answers = await in_thread(store.answers_of, id)
         return _json({**_in_full(found), "answers": [_of_run(stored) for stored in answers]})
 
-    @router.get("/problems", response_model=schemas.PageDocument[schemas.ProblemDocument])
+    @router.get(
+        "/problems", summary="List searched problems", response_model=schemas.PageDocument[schemas.ProblemDocument]
+    )
     async def problems(page: _Page) -> Response:
         """Return the problems that have runs."""
         return await rows(schema.ProblemRow, page)
 
-    @router.get("/kernels", response_model=schemas.PageDocument[schemas.KernelDocument])
+    @router.get(
+        "/kernels", summary="List searched kernels", response_model=schemas.PageDocument[schemas.KernelDocument]
+    )
     async def kernels(page: _Page) -> Response:
         """Return the kernels that have runs: signatures and hashes, never code."""
         return await rows(schema.KernelRow, page)
 
-    @router.get("/devices", response_model=schemas.PageDocument[schemas.DeviceDocument])
+    @router.get("/devices", summary="List devices", response_model=schemas.PageDocument[schemas.DeviceDocument])
     async def devices(page: _Page) -> Response:
         """Return the devices that have runs."""
         return await rows(schema.DeviceRow, page, without="fingerprint")
 
-    @router.get("/requests", response_model=schemas.PageDocument[schemas.RequestDocument])
+    @router.get(
+        "/requests", summary="List missed queries", response_model=schemas.PageDocument[schemas.RequestDocument]
+    )
     async def requests(page: _Page) -> Response:
         """Return the missed queries, most frequent first. Counts are a few seconds old."""
         return _page(await in_thread(store.requests, page.limit, page.after), page)
 
-    @router.get("/jobs", response_model=schemas.PageDocument[schemas.JobDocument])
+    @router.get("/jobs", summary="List jobs", response_model=schemas.PageDocument[schemas.JobDocument])
     async def jobs(page: _Page) -> Response:
         """Return the jobs and their states."""
         return await rows(schema.JobRow, page)
 
     @router.post(
         "/jobs",
+        summary="Request a search",
         response_model=schemas.JobDocument,
         responses={
             201: {"model": schemas.JobDocument, "description": "The job is new."},

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from tuner.api.view import View
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup.query import COMPARED, Query
+
+V = TypeVar("V")
 
 _RESERVED = ("op", "device", "strict", *COMPARED)
 """Names of a request that do not describe the problem."""
@@ -30,8 +32,8 @@ def parse_values(query: bytes) -> dict[str, str]:
     return _unique((name, value) for name, _, value in pairs)
 
 
-def _unique(items: Iterable[tuple[str, str]]) -> dict[str, str]:
-    given: dict[str, str] = {}
+def _unique(items: Iterable[tuple[str, V]]) -> dict[str, V]:
+    given: dict[str, V] = {}
     for name, value in items:
         if name in given:
             raise UsageError(f"{name[:40]} is given more than once")
@@ -49,7 +51,7 @@ def parse_object(body: bytes, names: tuple[str, ...] | None = None) -> dict[str,
         UsageError: the body is not one JSON object, or has another name.
     """
     try:
-        given = json.loads(body)
+        given = json.loads(body, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the body must be one JSON object, and cannot be parsed: {str(error)[:100]}") from error
     if not isinstance(given, dict):

@@ -7,13 +7,13 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.api.example import example
+from tuner.api.examples import example
 from tuner.api.stated import stated_by
 from tuner.kernels.spec import Config, Problem
 from tuner.records import Answer, Evidence, Tie
 from tuner.records.document import DERIVED, served_names
 
-Value = int | bool | str
+Value = int | float | bool | str | None
 Values = dict[str, Value]
 _TYPES: dict[Any, Any] = {Config: Values, Problem: Values, Evidence: dict[str, Any], tuple[str, ...]: list[str]}
 """Types of documents for those of records."""

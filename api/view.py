@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic
@@ -122,9 +122,16 @@ class Watcher:
             signatures = {**self._known, **self._store.signatures()}
         answers = self._store.answers_between(old.tip.answer, tip.answer)
         transfers = self._store.transfers(after=old.tip.transfer, upto=tip.transfer)
-        tables, count = _extended(old.tables, answers, transfers), old.answers + len(answers)
+        tables = _without(old.tables, self._store.forgotten_between(old.tip.answer, tip.answer))
+        tables = _extended(tables, answers, transfers)
+        count = sum(map(len, tables.values()))
         in_use = self._store.signatures_by_source()
         return View(tip, signatures, tables, count, in_use, self._store.cards(), self._device)
+
+
+def _without(tables: Tables, ids: Collection[int]) -> Tables:
+    """Return the tables without the answers of these ids."""
+    return {key: table.without(ids) for key, table in tables.items()} if ids else tables
 
 
 def _extended(
