@@ -43,7 +43,7 @@ class SizeLimit:
 
     def refuse_larger(self, op: str, sizes: Mapping[str, int], attributes: Mapping[str, Value]) -> None:
         """Raise UsageError for a problem that is larger."""
-        if sizes[self.dim] <= self.most or (self.attribute and attributes.get(self.attribute) not in self.choices):
+        if sizes.get(self.dim, 0) <= self.most or (self.attribute and attributes.get(self.attribute) not in self.choices):
             return
         given = f" with {self.attribute}={attributes[self.attribute]}" if self.attribute else ""
         raise UsageError(

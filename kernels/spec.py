@@ -240,6 +240,9 @@ class Kernel:
                     wrong = shown(others[0]) if others else "()"
                     raise KernelFault(f"{self.op}: parts have choices of the knob {name}, not {wrong}; correct them")
 
+    def __hash__(self) -> int:
+        return hash(self.op)
+
     @property
     def op(self) -> str:
         """Name of the op."""

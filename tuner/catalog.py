@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
@@ -64,6 +65,17 @@ def resolve(reference: str) -> Kernel:
         kernel = _kernel_of(_from_file(Path(reference)), reference)
     _check_own_name(kernel, reference)
     return kernel
+
+
+def reference_of(kernel: Kernel) -> str:
+    """Return the name or the file by which a command finds a kernel; its op if it is in neither."""
+    if kernel.op in _modules() and load(kernel.op) == kernel:
+        return kernel.op
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType) and vars(module).get("KERNEL") is kernel and module.__file__:
+            file = Path(module.__file__)
+            return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
+    return kernel.op
 
 
 def signature(reference: str, elsewhere: Callable[[], Mapping[str, Signature]]) -> Signature:
@@ -157,8 +169,8 @@ def _from_file(path: Path) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise UnknownName(f"there is no kernel file {path}")
-    name = f"tuner_kernel_{path.stem}"
-    if name in sys.modules and sys.modules[name].__file__ == str(path):
+    name = f"tuner_kernel_{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}"  # files may have the same stem
+    if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

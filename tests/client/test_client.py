@@ -405,13 +405,6 @@ class TestWithoutTheHeavyPackages:
         assert printed == ["exact", config["BLOCK_M"]]
 
 
-def test_a_kernel_file_is_no_name(tmp_path: Path) -> None:
-    """Files are for the command line: a name from a model's config must not run code."""
-    (tmp_path / "kernel.py").write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()")
-    assert best_config(str(tmp_path / "kernel.py"), device=DEVICE, M=64) == Best(None, "none")
-    assert not (tmp_path / "ran").exists()
-
-
 def test_the_code_of_a_kernel_may_do_anything_and_raises_nothing_into_a_model(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

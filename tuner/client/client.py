@@ -15,7 +15,7 @@ from threading import Event, Lock, Thread
 from weakref import WeakSet
 
 from tuner.client.best import Best
-from tuner.client.kernels import GuardedKernels
+from tuner.client.kernels import GuardedKernels, Named
 from tuner.client.settings import ClientSettings
 from tuner.client.sources import AnswerSource
 from tuner.client.tables import TableCache
@@ -68,13 +68,13 @@ class Client:
         self._tables = self._no_tables()
         _clients.add(self)
 
-    def best_config(self, op: str, /, *, device: int | str = 0, **problem: object) -> Best:
+    def best_config(self, op: Named, /, *, device: int | str = 0, **problem: object) -> Best:
         """Return the best known config of a problem: `best_config("gemm", M=4096, dtype="bf16").config`.
 
         Never raises: a problem that is not understood is logged, and its config is the default or None.
 
         Args:
-            op: name of a kernel.
+            op: name of a kernel, path of a kernel file, or the `Kernel` itself.
             device: index of a GPU here, or the `Device.id` of another one.
             problem: dims, `dtype` and attributes; what is left out takes the signature's default.
         """
@@ -155,7 +155,7 @@ class Client:
     def _no_tables(self) -> TableCache:
         return TableCache(self._source, kernels=self._kernels, warn=self._warn, settings=self._settings)
 
-    def _first(self, key: object, op: str, device: int | str, problem: dict[str, object]) -> Best:
+    def _first(self, key: object, op: Named, device: int | str, problem: dict[str, object]) -> Best:
         """Look up a query and keep its answer."""
         tables = self._tables
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tuner import catalog
@@ -15,9 +17,24 @@ from tuner.measure import device as cards
 from tuner.records import StoredAnswer
 from tuner.records.signatures import checked_config
 
+Named = str | os.PathLike[str] | Kernel
+"""A kernel in a query: the name of an op, the path of a kernel file, or the kernel itself."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the kernel in a query."""
+
+    op: str
+    """Empty if the kernel is a file that cannot be loaded."""
+    kernel: Kernel | None
+    """None if its code cannot be loaded here."""
+    reference: str = ""
+    """Name or file by which a command finds the kernel; empty: the op."""
+
 
 class GuardedKernels:
-    """Kernels by op. An error that a kernel's code raises is logged once.
+    """Kernels by op or file. An error that a kernel's code raises is logged once.
 
     Args:
         warn: called with each warning.
@@ -31,6 +48,16 @@ class GuardedKernels:
     def load(self, op: str) -> Kernel | None:
         """Return the kernel of an op, or None if it is unknown or cannot be loaded here."""
         return self._load(op)
+
+    def known(self, named: Named) -> Known:
+        """Return the kernel that a query names. A file that cannot be loaded is logged."""
+        if isinstance(named, Kernel):
+            return Known(named.op, named, catalog.reference_of(named))
+        reference = named if isinstance(named, str) else os.fspath(named)
+        if not reference.endswith(".py"):
+            return Known(reference, self._load(reference))
+        kernel = self._load(reference)
+        return Known("" if kernel is None else kernel.op, kernel, reference)
 
     def clear(self) -> None:
         """Forget the loaded kernels."""
@@ -93,8 +120,10 @@ class GuardedKernels:
 
     def _load_now(self, op: str) -> Kernel | None:
         try:
-            return catalog.load(op)
-        except TunerError:
+            return catalog.resolve(op)
+        except TunerError as error:
+            if op.endswith(".py"):
+                self._warn(f"{op}: no config is given, since {error}")
             return None
         except Exception as error:  # noqa: BLE001  as above; loading runs the author's code
             self._warn(f"the code of {op} cannot be loaded: {type(error).__name__}: {error}")

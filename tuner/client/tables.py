@@ -13,7 +13,7 @@ from dataclasses import replace
 from threading import RLock, Thread
 
 from tuner.client.best import Best
-from tuner.client.kernels import GuardedKernels
+from tuner.client.kernels import GuardedKernels, Known, Named
 from tuner.client.settings import ClientSettings
 from tuner.client.sources import AnswerSource, Loaded, local_cards, source_from_environment
 from tuner.client.warn import WarnOnce
@@ -116,14 +116,18 @@ class TableCache:
         self._given, self._source = new._given, new._source
         return self
 
-    def best(self, op: str, device: int | str, values: Mapping[str, object]) -> tuple[Best, bool]:
+    def best(self, named: Named, device: int | str, values: Mapping[str, object]) -> tuple[Best, bool]:
         """Return the best config of a problem, and whether that is final: a later query need not look it up again.
 
         Args:
+            named: the kernel.
             device: index of a GPU here, or id of a device.
             values: dims, dtype and attributes of the problem.
         """
-        kernel = self._kernels.load(op)
+        known = self._kernels.known(named)
+        op, kernel = known.op, known.kernel
+        if not op:
+            return Best(None, "none"), True
         disabled = os.environ.get("TUNER_DISABLE") == "1"
         if disabled and kernel is None:
             return Best(None, "disabled"), True
@@ -140,9 +144,10 @@ class TableCache:
             return Best(None, "disabled" if disabled else "none"), True
         if disabled or not ready:
             return Best(self._kernels.default(kernel, problem, device), "disabled" if disabled else "none"), ready
-        return self._look_up(kernel, problem, device), True
+        return self._look_up(known, problem, device), True
 
-    def _look_up(self, kernel: Kernel | None, problem: Problem, device: int | str) -> Best:
+    def _look_up(self, known: Known, problem: Problem, device: int | str) -> Best:
+        kernel = known.kernel
         try:
             lookup, device_id = self._lookup(kernel, device), _device_id(device)
         except NoDevice as error:
@@ -150,6 +155,7 @@ class TableCache:
         if self._readable(problem.op, device_id) is None:
             return Best(self._kernels.default(kernel, problem, device), "none")
         found = lookup.find_on(device_id, lookup.query(problem, kernel=lambda: kernel))
+        found = replace(found, reference=known.reference)
         if found.stored is None:
             why = found.reason if found.stale else f"it is not tuned on {found.device}"
             return self._miss(kernel, problem, device, f"{why}; {found.command}")

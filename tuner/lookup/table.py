@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import log2, prod
+from shlex import quote
 from typing import Any
 
 from tuner.kernels.spec import Problem
@@ -55,8 +56,8 @@ class LookupResult:
     @property
     def command(self) -> str:
         """The command that tunes the problem."""
-        options = " ".join(f"--{name} {value}" for name, value in self.problem.stated.items())
-        return f"tuner search {self.reference or self.problem.op} {options}"
+        options = " ".join(f"--{name} {quote(str(value))}" for name, value in self.problem.stated.items())
+        return f"tuner search {quote(self.reference or self.problem.op)} {options}"
 
     @property
     def reason(self) -> str:
@@ -123,6 +124,11 @@ class Table:
         table._answers, table._grid, table._losses = self._answers.copy(), self._grid, self._losses
         table._add(answers, transfers)
         return table
+
+    def without(self, ids: Collection[int]) -> Table:
+        """Return this table without the answers of these ids; the table itself if it has none of them."""
+        kept = [stored for stored in self if stored.id not in ids]
+        return self if len(kept) == len(self) else Table(self._device, kept, self.transfers)
 
     def _add(self, answers: Iterable[StoredAnswer], transfers: Collection[Transfer]) -> None:
         added: dict[str, list[StoredAnswer]] = {}
