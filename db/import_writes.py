@@ -10,10 +10,12 @@ from sqlalchemy import Connection, Row, insert, select
 
 from tuner.db import schema
 from tuner.db.import_rules import ExistingAnswer, ImportedAnswer, ImportOutcome, outcome_of
+from tuner.db.queries import in_service
 from tuner.db.rows import answer_values, timed, utc_now
 from tuner.db.unreadable import UnreadableRows
 from tuner.db.writes import kernel_id, run_values
 from tuner.kernels.spec import Problem
+from tuner.records import FORGOTTEN
 from tuner.records.strict import JsonObject
 
 
@@ -86,6 +88,7 @@ def _existing(
     answer, run = schema.AnswerRow, schema.RunRow
     query = select(answer, run.recorded, run.definition, run.settings).join(run, answer.run_id == run.id)
     of_these = answer.problem.in_({one.answer.problem.text for one in imported})
+    query = query.where(answer.kind != FORGOTTEN, in_service())
     existing = defaultdict[_Key, list[ExistingAnswer]](list)
     rows = connection.execute(query.where(of_these).order_by(answer.id))
     for key, one in unreadable.read("answers", rows, _existing_answer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select, true
+from sqlalchemy import Connection, Row, Select, func, insert, literal, select, true
 from sqlalchemy.orm import aliased
 
 from tuner.db import schema
@@ -13,7 +13,7 @@ from tuner.db.rows import answer_from, device_from, fingerprint, kernel_from, ru
 from tuner.db.unreadable import UnreadableRows
 from tuner.errors import UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.records import Device, Provenance, StoredAnswer, StoredRun
+from tuner.records import FORGOTTEN, Device, Provenance, StoredAnswer, StoredRun
 
 
 def select_trials(problem: Problem, provenance: Provenance) -> Any:
@@ -35,17 +35,43 @@ def _same_definition(provenance: Provenance) -> Any:
 
 
 def select_answers() -> Any:
-    """Return the query of all answers with their context, oldest first.
+    """Return the query of all answers with their context, oldest first, those that were retired among them.
 
     An answer whose run, or whose run's problem, is missing is in the result too, with nulls in their place.
     """
     run = schema.RunRow
     kept = (run.settings, run.recorded, run.definition, run.tuner, run.kernel_id, run.device_id)
-    columns = (schema.AnswerRow, *kept, *_CONTEXT)
+    columns = (schema.AnswerRow, *kept, *_CONTEXT, _FORGOTTEN_AT.label("forgotten_at"))
     query = select(*columns).outerjoin(run, schema.AnswerRow.run_id == run.id)
     query = query.outerjoin(schema.ProblemRow, run.problem_id == schema.ProblemRow.id)
     query = query.outerjoin(schema.EnvironmentRow, run.environment_id == schema.EnvironmentRow.id)
-    return query.order_by(schema.AnswerRow.id)
+    return query.where(schema.AnswerRow.kind != FORGOTTEN).order_by(schema.AnswerRow.id)
+
+
+def in_service(upto: int | None = None) -> Any:
+    """Return the condition on answers that they were not retired, by rows with ids up to `upto` if it is given."""
+    about = select(_LATER.id).where(_LATER.about_id == schema.AnswerRow.id, _LATER.kind == FORGOTTEN)
+    return ~(about if upto is None else about.where(_LATER.id <= upto)).exists()
+
+
+def retire(condition: Any, created_at: str) -> Any:
+    """Return the statement that adds a row of kind `forgotten` about each answer in service that meets a condition."""
+    table = schema.AnswerRow.__table__
+    new = {"kind": literal(FORGOTTEN), "about_id": schema.AnswerRow.id, "created_at": literal(created_at)}
+    columns = {name: new.get(name, column) for name, column in table.columns.items() if name != "id"}
+    answers = select(*columns.values()).where(condition, schema.AnswerRow.kind != FORGOTTEN, in_service())
+    rows = insert(schema.AnswerRow).from_select([*columns], answers.order_by(schema.AnswerRow.id))
+    return rows.returning(schema.AnswerRow.id)
+
+
+_LATER = aliased(schema.AnswerRow)
+_FORGOTTEN_AT = (
+    select(func.min(_LATER.created_at))
+    .where(_LATER.about_id == schema.AnswerRow.id, _LATER.kind == FORGOTTEN)
+    .correlate(schema.AnswerRow)
+    .scalar_subquery()
+)
+"""Time at which an answer was retired; null if it is in service."""
 
 
 class Described:

@@ -178,6 +178,7 @@ def answer_from(row: Row[Any], signature: Signature, device: Device) -> StoredAn
         run_id=given.whole("run_id"),
         trials=given.whole("trials") + _known(settings),
         settings=settings,
+        forgotten_at=given.optional("forgotten_at", given.text),
     )
 
 
@@ -189,6 +190,15 @@ def _answer_nulls() -> Mapping[str, Any]:
 
 def _known(settings: Mapping[str, Any]) -> int:
     return whole_number(settings.get("known", 0), "known")
+
+
+def earlier_search_from(row: Row[Any], tried: Iterable[str]) -> EarlierSearch:
+    """Return the search of a row of `runs` that measured these configs.
+
+    Raises:
+        UsageError: The row cannot be read.
+    """
+    return EarlierSearch(JsonObject(dict(row._mapping), "a run").mapping("settings"), frozenset(tried))
 
 
 def run_from(row: Row[Any], signature: Signature, device: Device) -> StoredRun:

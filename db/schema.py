@@ -170,8 +170,8 @@ class AnswerRow(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
     kind: Mapped[str]
-    about_id: Mapped[int | None] = mapped_column(ForeignKey("answers.id"))
-    """The answer that a rollback restores."""
+    about_id: Mapped[int | None] = mapped_column(ForeignKey("answers.id"), index=True)
+    """The answer that a rollback restores, or that a row of kind `forgotten` retires."""
     op: Mapped[str] = mapped_column(index=True)
     problem: Mapped[str]
     """Canonical text; with op, device, source, policy and triton, the key."""

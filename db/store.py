@@ -22,7 +22,16 @@ from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.import_writes import write_imported
 from tuner.db.location import database_at, default_database, is_named
 from tuner.db.opening import OpenDatabase, connect
-from tuner.db.queries import answers_of, runs_of, select_answers, select_runs, select_transfers, select_trials
+from tuner.db.queries import (
+    answers_of,
+    in_service,
+    retire,
+    runs_of,
+    select_answers,
+    select_runs,
+    select_transfers,
+    select_trials,
+)
 from tuner.db.queue import Queue
 from tuner.db.revisions import HEAD
 from tuner.db.rows import (
@@ -47,6 +56,7 @@ from tuner.db.writes import add_transfers, device_id, end_run, insert_row, run_v
 from tuner.errors import UnknownName
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import (
+    FORGOTTEN,
     Answer,
     Comparison,
     Device,
@@ -301,15 +311,41 @@ class Store:
         with self._read() as connection:
             return comparison_of(self.unreadable.read("rounds", connection.execute(query), round_from))
 
-    def answers(self, *, op: str | None = None, device: str | None = None) -> list[StoredAnswer]:
-        """Return all answers, oldest first, of one op and device if these are given."""
-        query = select_answers()
+    def answers(
+        self, *, op: str | None = None, device: str | None = None, forgotten: bool = False
+    ) -> list[StoredAnswer]:
+        """Return the answers in service, oldest first, of one op and device if these are given.
+
+        Args:
+            forgotten: Return those too that were retired; see `forget`.
+        """
+        query = select_answers() if forgotten else select_answers().where(in_service())
         if op is not None:
             query = query.where(schema.AnswerRow.op == op)
         if device is not None:
             query = query.where(schema.AnswerRow.device == device)
         with self._read() as connection:
             return answers_of(connection, query, self.unreadable)
+
+    def forget(self, answers: Iterable[int]) -> int:
+        """Retire the answers with these ids, and return the number of those that were in service.
+
+        A row of kind `forgotten` is added about each, so that snapshots before it still have them. They serve no query
+        and start no search any more, until a search or an import finds another answer. Their measurements stay.
+        """
+        ids, retired = sorted(set(answers)), 0
+        for start in range(0, len(ids), SETTINGS.import_batch):
+            these = schema.AnswerRow.id.in_(ids[start : start + SETTINGS.import_batch])
+            with self._write() as connection:
+                retired += len(connection.execute(retire(these, utc_now())).all())
+        return retired
+
+    def forgotten_between(self, after: int, upto: int) -> frozenset[int]:
+        """Return the ids of the answers that were retired by rows with ids above `after` and up to `upto`."""
+        row = schema.AnswerRow
+        query = select(row.about_id).where(row.kind == FORGOTTEN, row.id > after, row.id <= upto)
+        with self._read() as connection:
+            return frozenset(id for id in connection.scalars(query) if id is not None)
 
     def transfers(
         self, *, op: str | None = None, device: str | None = None, after: int = 0, upto: int = _LARGEST_ID
@@ -328,7 +364,7 @@ class Store:
         return found
 
     def answers_of(self, run: int) -> list[StoredAnswer]:
-        """Return the answers of one run, oldest first."""
+        """Return the answers of one run, oldest first, those that were retired among them."""
         with self._read() as connection:
             return answers_of(connection, select_answers().where(schema.AnswerRow.run_id == run), self.unreadable)
 
@@ -368,9 +404,15 @@ class Store:
         return next((device for device in described if device.is_described), None)
 
     def devices(self) -> list[str]:
-        """Return the ids of the devices that have answers, sorted."""
+        """Return the ids of the devices that have answers in service, sorted."""
+        row = schema.AnswerRow
+        query = select(row.device).distinct()
         with self._read() as connection:
-            return sorted(filter(is_text, connection.scalars(select(schema.AnswerRow.device).distinct())))
+            if connection.scalar(select(row.id).where(row.about_id.is_not(None), row.kind == FORGOTTEN).limit(1)):
+                query = query.where(
+                    in_service(), row.kind != FORGOTTEN
+                )  # each answer is looked at, not the index alone
+            return sorted(filter(is_text, connection.scalars(query)))
 
     def cards(self) -> list[Device]:
         """Return all known devices."""
@@ -412,8 +454,8 @@ class Store:
             )
 
     def answers_between(self, after: int, upto: int) -> list[StoredAnswer]:
-        """Return the answers with ids above `after` and up to `upto`, oldest first."""
-        query = select_answers().where(schema.AnswerRow.id > after, schema.AnswerRow.id <= upto)
+        """Return the answers with ids above `after` and up to `upto`, oldest first, that were in service at `upto`."""
+        query = select_answers().where(schema.AnswerRow.id > after, schema.AnswerRow.id <= upto, in_service(upto))
         with self._read() as connection:
             return answers_of(connection, query, self.unreadable)
 

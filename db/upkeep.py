@@ -10,8 +10,10 @@ from sqlalchemy import Connection, Row, delete, func, select
 
 from tuner.db import revisions, schema
 from tuner.db.database import Database
+from tuner.db.queries import in_service
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows, printable
+from tuner.records import FORGOTTEN
 from tuner.records.strict import JsonObject
 
 
@@ -92,7 +94,8 @@ def _devices(connection: Connection) -> dict[str, Counts]:
     runs = found.join(schema.RunRow, schema.RunRow.device_id == schema.DeviceRow.id)
     by_run = counted(runs)
     by_trial = counted(runs.join(schema.TrialRow, schema.TrialRow.run_id == schema.RunRow.id))
-    by_answer = counted(runs.join(schema.AnswerRow, schema.AnswerRow.run_id == schema.RunRow.id))
+    of_run = (schema.AnswerRow.run_id == schema.RunRow.id) & (schema.AnswerRow.kind != FORGOTTEN)
+    by_answer = counted(runs.join(schema.AnswerRow, of_run))
     slugs = sorted(by_run, key=str)
     return {printable(str(slug)): Counts(by_run[slug], by_trial.get(slug, 0), by_answer.get(slug, 0)) for slug in slugs}
 
@@ -142,6 +145,7 @@ def _serving(connection: Connection) -> set[int]:
     of_run = (schema.RunRow.recorded, schema.RunRow.definition)
     key: tuple[Any, ...] = (answer.problem, answer.device, answer.source, answer.policy, answer.triton, *of_run)
     query = select(*columns, *key).join(schema.RunRow, answer.run_id == schema.RunRow.id)
+    query = query.where(answer.kind != FORGOTTEN, in_service())
     rows = connection.execute(query.order_by(answer.id)).all()
     newest: dict[tuple[Any, ...], Any] = {tuple(row[len(columns) :]): row for row in rows}
     restored = {row.about_id for row in newest.values()}

@@ -1,6 +1,6 @@
 """Plain frozen values shared by measuring, storing and looking up. Standard library only. Times are microseconds."""
 
-from tuner.records.answer import IMPORTED, Answer, Evidence, Provenance, StoredAnswer, Tie, Transfer
+from tuner.records.answer import FORGOTTEN, IMPORTED, Answer, Evidence, Provenance, StoredAnswer, Tie, Transfer
 from tuner.records.device import COLD, POLICIES, Device, Environment, Policy, RooflineLimits
 from tuner.records.measurement import (
     FEWEST_SAMPLES,
@@ -19,6 +19,7 @@ from tuner.records.run import EarlierSearch, StoredRun
 __all__ = [
     "COLD",
     "FEWEST_SAMPLES",
+    "FORGOTTEN",
     "IMPORTED",
     "POLICIES",
     "SLOW_US",

@@ -17,6 +17,8 @@ from tuner.records.measurement import Interval
 
 IMPORTED = "imported"
 """Kind of an answer taken from a file of another tool: not checked here, and perhaps never timed."""
+FORGOTTEN = "forgotten"
+"""Kind of the row that retires an answer. It is never read as an answer."""
 KINDS = ("tuned", "default", "rollback", IMPORTED)
 """Kinds of answers."""
 
@@ -153,6 +155,8 @@ class StoredAnswer:
     """Number of configs that its run knew in the end: measured, or taken over from earlier runs."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of its run."""
+    forgotten_at: str | None = None
+    """Time at which it was retired by hand, UTC in ISO 8601; None: it is in service."""
 
     @property
     def imported_from(self) -> str | None:

@@ -1,4 +1,4 @@
-"""the definition hash of a run: what decides its kernel's inputs, and which outputs are right."""
+"""the definition hash of a run; answers are found by the ones that are about them."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -9,3 +9,4 @@ down_revision = "0004"
 
 def upgrade() -> None:
     op.add_column("runs", sa.Column("definition", sa.String(), nullable=False, server_default=""))
+    op.create_index("ix_answers_about_id", "answers", ["about_id"])
