@@ -19,10 +19,11 @@ from tuner.kernels.calling import (
     refuse_gradient,
     shape,
 )
+from tuner.kernels.overlap import extent
 from tuner.kernels.scaled_gemm.definition import KERNEL
 from tuner.kernels.scaled_gemm.space import BLOCK
 from tuner.kernels.shared.operands import product_shape
-from tuner.kernels.spec import cdiv, dtype_name
+from tuner.kernels.spec import MAX_SIZE, cdiv, dtype_name
 
 
 def scaled_gemm(
@@ -134,9 +135,14 @@ def values(tensors: Tensors) -> dict[str, object]:
 
 
 def accepts(name: str, tensor: Tensor) -> bool:
-    """Return whether the kernel takes these strides: any, but elements of a factor are neighbours along K."""
+    """Return whether the kernel takes these strides.
+
+    Elements of a factor are neighbours along K. Scales have any strides, while their offsets fit 32 bits.
+    """
     along_k = {"a": 1, "b": 0}.get(name)
-    return along_k is None or bool(tensor.shape[along_k] == 1 or tensor.stride(along_k) == 1)
+    if along_k is not None:
+        return bool(tensor.shape[along_k] == 1 or tensor.stride(along_k) == 1)
+    return name == "out" or extent(tensor) // tensor.element_size() <= MAX_SIZE
 
 
 def laid_out(name: str, tensor: Tensor) -> Tensor:
