@@ -20,6 +20,7 @@ from tuner.errors import UsageError
 from tuner.kernels.calling import Pointers, PreparedLaunch
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
 from tuner.launching.arguments import DESCRIPTORS, TRITON, Arguments, arranged, expanded, make_room
+from tuner.measure.binaries import checked_cache
 from tuner.measure.tensors import blank
 
 _Step = Callable[[int, Pointers], None]
@@ -46,7 +47,8 @@ def prepare_launch(
         raise UsageError("a prepared launch is of a compiled kernel, and TRITON_INTERPRET=1 compiles none; unset it")
     work = kernel.workspace(problem, config, limits)
     given = {**tensors, **blank(work, "cuda")}
-    steps = [_step(launch, list(given.values())) for launch in kernel.launch(problem, config, given)]
+    with checked_cache():
+        steps = [_step(launch, list(given.values())) for launch in kernel.launch(problem, config, given)]
     run = steps[0] if len(steps) == 1 else _in_order(steps)
     return _on_device(torch.cuda.current_device(), _with_workspace(work, run) if work else run)
 

@@ -27,6 +27,7 @@ from typing import Any
 from tuner import catalog
 from tuner.errors import KernelFault
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Problem
+from tuner.measure.binaries import checked_cache
 from tuner.measure.deadline import Deadline
 from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.place import place_of
@@ -48,7 +49,8 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
     triton.knobs.compilation.listener = lambda *, cache_hit, **_: hits.append(cache_hit)
     started = monotonic()
     try:
-        shared = [code.metadata.shared for code in compile_launches(kernel, problem, config, limits)]
+        with checked_cache():
+            shared = [code.metadata.shared for code in compile_launches(kernel, problem, config, limits)]
     except Exception as error:  # noqa: BLE001  a compiler may raise anything
         outcome = Outcome.COMPILE_ERROR if is_compile_error(error) else Outcome.ERROR
         launches = () if isinstance(error, KernelFault) else _launches(kernel, problem, config, limits)
