@@ -141,7 +141,7 @@ def test_unknown_content_is_reported_file_by_file(tmp_path: Path) -> None:
     assert reasons == {
         "README.json": ["unknown format"],
         "E=8,device_name=NVIDIA_H200.json": ["unknown format: tables are by E, N; N, K; headdim, dstate, not by E"],
-        "E=8,N=2,device_name=,dtype=int4_w4a16.json": ["a device name has 1 to 100 characters, not ''"],
+        "E=8,N=2,device_name=,dtype=int4_w4a16.json": ["a device name has 1 to 100 printable characters, not ''"],
         "E=8,N=2,device_name=NVIDIA_H200.json": [
             "unknown format: a key is an M, not 'default'",
             "a config is an object with a value for each knob, not [16]",

@@ -97,3 +97,15 @@ def test_json_is_read_in_each_of_its_encodings(tmp_path: Path, encoding: str) ->
     (tmp_path / NAME).write_bytes(text.encode(encoding))
     answers, reasons = imported(tmp_path)
     assert (len(answers), reasons) == (1, {})
+
+
+def test_a_name_that_is_no_text_is_shown_in_part(tmp_path: Path) -> None:
+    for name in (b"\xff.json", NAME.encode().replace(b"H200", b"H\xff")):
+        with open(os.fsencode(tmp_path) + b"/" + name, "w") as file:
+            json.dump({"1": table_config()}, file)
+    answers, reasons = imported(tmp_path)
+    assert answers == []
+    assert reasons == {
+        "\ufffd.json": ["unknown format"],
+        NAME.replace("H200", "H\ufffd"): ["a device name has 1 to 100 printable characters, not 'NVIDIA H\\udcff'"],
+    }

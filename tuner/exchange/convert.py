@@ -85,14 +85,17 @@ def _fault(config: ImportedConfig, limits: ImportLimits) -> str:
     """Return the fault of a config that is wrong for any op, or an empty text."""
     if not re.fullmatch("[a-z][a-z0-9_]{0,63}", config.op):
         return f"an op is lower-case letters, digits and _, not {config.op[:40]!r}; give --op NAME"
+    if not config.dims:
+        return "a problem has at least one size, and this one has none; give --problem NAME=SIZE,..."
     for name in (*config.dims, *config.attributes, *config.config):
         if not is_name(str(name)):
             return f"a name is letters, digits and _, not {str(name)[:40]!r}"
     for name, value in config.attributes.items():
         if not isinstance(value, bool) and not re.fullmatch(_ATTRIBUTE, str(value)):
             return f"{name} is 1 to 60 letters, digits or _.,+-, not {str(value)[:60]!r}"
-    if len(config.device) > limits.max_device_name or not Device.called(config.device).id:
-        return f"a device name has 1 to {limits.max_device_name} characters, not {config.device[:40]!r}"
+    named = config.device.isprintable() and Device.called(config.device).id
+    if not named or len(config.device) > limits.max_device_name:
+        return f"a device name has 1 to {limits.max_device_name} printable characters, not {config.device[:40]!r}"
     if not re.fullmatch(r"[\w.+-]{0,40}", config.triton):
         return f"a Triton version is up to 40 letters, digits or _.+-, not {config.triton[:40]!r}"
     if not 1 <= len(config.config) <= limits.max_knobs:

@@ -54,6 +54,15 @@ def whole(value: object) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and is_value(int(value)) else value
 
 
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be written as UTF-8: JSON may hold half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def knobs_fault(signature: Signature | None, knobs: Mapping[str, Any], limits: ImportLimits = LIMITS) -> str:
     """Return the fault of a config that its kernel could not be launched with, or an empty text.
 
@@ -72,9 +81,14 @@ def knobs_fault(signature: Signature | None, knobs: Mapping[str, Any], limits: I
         for rule in rules:
             if fault := rule.fault(name, value):
                 return f"{of_op}{fault}"
-        if (isinstance(value, str) or not rules) and not is_value(value):
+        if not _is_stored(value) and not (rules and value is None):
             return f"{of_op}{name} is a number, a boolean or a short text, not {shown(value)}"
     return ""
+
+
+def _is_stored(value: object) -> bool:
+    """Return whether a store can have a value: not None, which means nothing without choices, nor half a character."""
+    return value is not None and is_value(value) and is_unicode(str(value))
 
 
 _RULES_OF_LAUNCH: Mapping[str, Callable[[ImportLimits], KnobRule]] = {

@@ -103,9 +103,18 @@ def _shown_names(paths: Iterable[Path]) -> dict[Path, str]:
         length += 1
         ends = {path: whole[path][-length:] for path in left}
         count = Counter(ends.values())
-        names |= {path: str(Path(*end)) for path, end in ends.items() if count[end] == 1 or length >= len(whole[path])}
+        names |= {
+            path: _printable(os.path.join(*end))
+            for path, end in ends.items()
+            if count[end] == 1 or length >= len(whole[path])
+        }
         left = [path for path in left if not names[path]]
     return names
+
+
+def _printable(name: str) -> str:
+    """Return a name as UTF-8 can have it: names of files may be any bytes."""
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _configs(file: ImportFile, options: ImportOptions) -> Iterator[ImportedConfig | Skipped]:
