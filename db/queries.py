@@ -42,10 +42,8 @@ def select_answers() -> Any:
     run = schema.RunRow
     kept = (run.settings, run.recorded, run.definition, run.tuner, run.kernel_id, run.device_id)
     columns = (schema.AnswerRow, *kept, *_CONTEXT, _FORGOTTEN_AT.label("forgotten_at"))
-    query = select(*columns).outerjoin(run, schema.AnswerRow.run_id == run.id)
-    query = query.outerjoin(schema.ProblemRow, run.problem_id == schema.ProblemRow.id)
-    query = query.outerjoin(schema.EnvironmentRow, run.environment_id == schema.EnvironmentRow.id)
-    return query.where(schema.AnswerRow.kind != FORGOTTEN).order_by(schema.AnswerRow.id)
+    query = _with_context(select(*columns).outerjoin(run, schema.AnswerRow.run_id == run.id), outer=True)
+    return query.where(schema.AnswerRow.kind.is_distinct_from(FORGOTTEN)).order_by(schema.AnswerRow.id)
 
 
 def in_service(upto: int | None = None) -> Any:
@@ -137,14 +135,17 @@ def select_transfers(after: int, upto: int, op: str | None, device: str | None) 
 
 
 def select_runs(ids: Select[Any]) -> Any:
-    """Return the query of the runs with these ids, each with the latency of its first answer; newest first."""
+    """Return the query of the runs with these ids, each with the latency of its first answer; newest first.
+
+    A run whose kernel, problem, device or environment is missing is in the result too, with nulls in their place.
+    """
     first_ids = (
         select(func.min(schema.AnswerRow.id)).where(schema.AnswerRow.run_id.in_(ids)).group_by(schema.AnswerRow.run_id)
     )
     latencies = select(schema.AnswerRow.run_id, schema.AnswerRow.latency_us)
     first = latencies.where(schema.AnswerRow.id.in_(first_ids)).subquery()
     runs = select(schema.RunRow, schema.KernelRow.source, *_CONTEXT, first.c.latency_us.label("answer_us"))
-    with_answers = _with_context(runs).outerjoin(first, first.c.run_id == schema.RunRow.id)
+    with_answers = _with_context(runs, outer=True).outerjoin(first, first.c.run_id == schema.RunRow.id)
     return with_answers.where(schema.RunRow.id.in_(ids)).order_by(schema.RunRow.id.desc())
 
 
@@ -159,11 +160,14 @@ _CONTEXT = (
 """Columns of the context, and the number of configs that the run measured."""
 
 
-def _with_context(query: Any) -> Any:
+def _with_context(query: Any, *, outer: bool = False) -> Any:
     """Return a query of runs, or of rows of runs, joined with the tables that runs point to."""
-    return (
-        query.join(schema.KernelRow, schema.RunRow.kernel_id == schema.KernelRow.id)
-        .join(schema.ProblemRow, schema.RunRow.problem_id == schema.ProblemRow.id)
-        .join(schema.DeviceRow, schema.RunRow.device_id == schema.DeviceRow.id)
-        .join(schema.EnvironmentRow, schema.RunRow.environment_id == schema.EnvironmentRow.id)
-    )
+    run = schema.RunRow
+    for table, id in (
+        (schema.KernelRow, run.kernel_id),
+        (schema.ProblemRow, run.problem_id),
+        (schema.DeviceRow, run.device_id),
+        (schema.EnvironmentRow, run.environment_id),
+    ):
+        query = query.join(table, id == table.id, isouter=outer)
+    return query

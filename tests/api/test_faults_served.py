@@ -1,0 +1,85 @@
+"""A row that cannot be read costs that row, and never the service, its restart or another answer."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import faults
+import pytest
+from faults import SOUND_ID
+from starlette.testclient import TestClient
+
+from tuner.api.app import create_app
+from tuner.api.settings import ServiceSettings
+from tuner.db.store import Store
+
+SOUND = ("op=sound&M=64&device=nvidia-h200", "op=sound&device=nvidia-h200")
+HURT = ("op=scale&M=64&device=nvidia-a100-sxm4-80gb", "op=scale&device=nvidia-a100-sxm4-80gb")
+LISTS = ("runs", "problems", "kernels", "devices", "requests", "jobs")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("whole") / "tuner.db"
+    faults.make(file)
+    return file
+
+
+def hurt(whole: Path, file: Path, table: str, column: str, fault: str) -> TestClient:
+    """Return a client of a service that starts on a database with this fault."""
+    shutil.copy(whole, file)
+    faults.hurt(file, table, column, fault)
+    return TestClient(create_app(Store.open(file), settings=ServiceSettings(max_age_s=600)))
+
+
+def id_of(item: dict[str, Any]) -> int:
+    return int(item.get("id") or item["run"])
+
+
+@pytest.mark.parametrize(("table", "column"), faults.columns(), ids=lambda name: name)
+def test_a_fault_in_any_column_costs_its_row_at_most(
+    whole: Path, tmp_path: Path, table: str, column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, fault in enumerate(faults.faults(table, column)):
+        caplog.clear()
+        client = hurt(whole, tmp_path / f"{number}.db", table, column, fault)
+        assert client.get("/readyz").status_code == 200, fault
+        found = client.get(f"/best-config?{SOUND[0]}")
+        assert (found.status_code, found.json()["match"]) == (200, "exact"), (fault, found.text)
+        assert len(client.get(f"/table?{SOUND[1]}").json()["answers"]) == 1, fault
+        answers = client.get("/readyz").json()["answers"]
+        for path in (f"best-config?{HURT[0]}", f"table?{HURT[1]}", f"table?{HURT[1]}&N=64", "runs/1"):
+            assert client.get(path).status_code in (200, 404), (fault, path)
+        left_out = 2 - answers
+        for name in LISTS:
+            listed = client.get(f"/{name}")
+            assert listed.status_code == 200, (fault, name, listed.text)
+            ids = [id_of(item) for item in listed.json()["items"]]
+            assert SOUND_ID in ids, (fault, name)
+            left_out += 2 - len(ids)
+        assert client.get(f"/runs/{SOUND_ID}").status_code == 200, fault
+        metrics = client.get("/metrics").text
+        assert left_out == 0 or "tuner_unreadable_rows{table=" in metrics, (fault, left_out)
+        warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert all("is left out, since it cannot be read: " in line for line in warned), (fault, warned)
+        assert left_out == 0 or any("row 1 of " in line for line in warned), (fault, left_out, warned)
+
+
+def test_a_row_that_is_hurt_while_the_service_runs_costs_that_row(whole: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tuner.db"
+    shutil.copy(whole, file)
+    with TestClient(create_app(Store.open(file))) as client:
+        for table, column, fault in (
+            ("devices", "facts", "'{\"name'"),
+            ("answers", "latency_us", "-9e999"),
+            ("runs", "settings", "X'ff'"),
+            ("kernels", "signature", "'[]'"),
+        ):
+            faults.hurt(file, table, column, fault)
+            assert client.get(f"/best-config?{SOUND[0]}").status_code == 200
+            assert client.get(f"/runs/{SOUND_ID}").status_code == 200
+        metrics = client.get("/metrics").text
+    assert 'tuner_unreadable_rows{table="devices"} 1.0' in metrics
