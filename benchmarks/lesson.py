@@ -29,6 +29,7 @@ from ladder.step import Ladder, Run, Step, Tensors, configured
 from tuner.errors import MeasureError, NothingFound, TunerError
 from tuner.kernels.spec import Kernel, Limits, Problem, Value
 from tuner.measure import check, device, tensors
+from tuner.measure.correctness import calibrated
 from tuner.records import median
 
 LADDERS = {ladder.kernel.op: ladder for ladder in (transpose.LADDER, gemm.LADDER, softmax.LADDER)}
@@ -85,18 +86,14 @@ def prove(kernel: Kernel, problem: Problem, values: dict[str, Any], runs: Mappin
         MeasureError: a result differs by more than the tolerance of the kernel's configs.
     """
     operands = kernel.operands(problem)
-    written = tensors.written(operands, values)
-    assert kernel.vendor is not None
-    kernel.vendor(problem, values)
-    allowed = check.tolerance(kernel, problem, check.error(kernel, problem, values, written))
+    allowed = calibrated(kernel, problem, operands, values)
     for name, run in runs.items():
-        tensors.poison(operands, values)
-        run()
-        error = check.error(kernel, problem, values, written)
-        if not error <= allowed:
+        found, _ = check.differences_after(kernel, problem, operands, values, run, allowed=allowed)
+        worst = check.worst(found)
+        if not worst.passes:
             raise MeasureError(
-                f"each step must be right before any is timed: {name!r} of {kernel.op} is off by {error:.2g}, "
-                f"allowed is {allowed:.2g}; fix the step"
+                f"each step must be right before any is timed: {name!r} of {kernel.op} is off {worst.text}; "
+                "fix the step"
             )
 
 

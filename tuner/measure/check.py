@@ -79,7 +79,7 @@ def differences(
 def repeated(
     outputs: Tensors, first: Tensors, allowed: Mapping[str, Tolerance], settings: CheckSettings = CHECK_SETTINGS
 ) -> dict[str, Difference]:
-    """Return the difference of each output from the first result of the same inputs, with tolerances between two results."""
+    """Return the difference of each output from the first result of the same inputs; twice its tolerance passes."""
     allowed = {name: limit.between_two() for name, limit in allowed.items()}
     found = {}
     for name, output in outputs.items():

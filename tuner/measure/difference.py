@@ -91,7 +91,7 @@ class Difference:
     def text(self) -> str:
         """Text such as `by 0.5 of a row's largest value; 0.002 is allowed`."""
         error, limit = self.excess
-        what = "" if self.tolerance.is_absolute else " of a row's largest value"
+        what = "" if self.tolerance.is_absolute or self.tolerance.is_exact else " of a row's largest value"
         if self._rows_pass:
             what = " of all values, as a root mean square"
         return f"by {error:.3g}{what}; {limit:.3g} is allowed"

@@ -70,7 +70,7 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
         if _below_normal(kernel, problem, operands, values):
             raise _Skipped("the reference's values are below the smallest normal number of an input's dtype")
         element = check.first_element(kernel, problem, values, outputs[worst.name], worst)
-        return f"{place}deviates from the reference {worst.text}: {element.place} is {element.shown}"
+        return f"{place}outputs deviate from the reference {worst.text}: {element.place} is {element.shown}"
     beside = tensors.written_beside(operands, values)
     return f"{place}writes beside {', '.join(beside)}" if beside else ""
 

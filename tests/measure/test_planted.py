@@ -1,0 +1,131 @@
+"""Wrong configs that are five times as fast as right ones, beside right and wrong vendors and references."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from cpu_worker import HostClock
+from helpers import H200, toy
+
+from tuner import catalog
+from tuner.errors import KernelFault
+from tuner.kernels.spec import Config, Problem
+from tuner.measure.clock import Run, Timer
+from tuner.measure.messages import Measure, Recheck, Rounds, Task
+from tuner.measure.worker import Worker
+from tuner.records import Comparison, Evidence, Measurement
+from tuner.search import search
+from tuner.search.space import feasible
+
+KERNEL = catalog.resolve(toy("planted"))
+DEFAULT = KERNEL.signature.config({"BLOCK": 64, "FAULT": "none", "num_warps": 4, "num_stages": 1})
+
+
+class StatedClock(HostClock):
+    """A clock of launches that state their latency; the vendor's is 150 us."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._dice = random.Random(seed)
+
+    def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
+        def timer(count: int) -> list[float]:
+            latency_us = float(getattr(runs[0](), "latency_us", 150.0))
+            return [latency_us * self._dice.gauss(1, 0.01) for _ in range(count)]
+
+        return timer
+
+
+def problem(seed: int, **given: object) -> Problem:
+    """Return a problem of a size and a dtype by seed."""
+    dice = random.Random(seed)
+    sizes = {"M": dice.choice((5, 24, 129)), "N": dice.choice((16, 40, 127)), "dtype": dice.choice(("fp16", "bf16"))}
+    return KERNEL.signature.problem(sizes | given)
+
+
+class InProcess:
+    """A measurer of the real worker in this process."""
+
+    def __init__(self, asked: Problem, seed: int) -> None:
+        task = Task(toy("planted"), asked, H200.limits)
+        self._worker = Worker(task, lambda message: None, device="cpu", clock=StatedClock(seed))
+        self._waiting: deque[Config] = deque()
+        self._seed = seed
+
+    @property
+    def capacity(self) -> int:
+        return 4
+
+    @property
+    def waits_for_device(self) -> bool:
+        return False
+
+    def submit(self, config: Config) -> None:
+        self._waiting.append(config)
+
+    def next(self, timeout_s: float) -> Measurement | None:
+        self._seed += 1
+        return self._worker.measure(Measure(self._waiting.popleft(), None, self._seed)) if self._waiting else None
+
+    def settle(self, timeout_s: float) -> Sequence[Measurement]:
+        return ()
+
+    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
+        return [self._worker.recheck(Recheck(config, seed)) for config in configs]
+
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
+        return self._worker.compare(Rounds(tuple(configs), rounds, seconds, seed))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def without_vendor(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function that takes the vendor away."""
+    return lambda: monkeypatch.setattr(catalog, "resolve", lambda reference: replace(KERNEL, vendor=None))
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_a_wrong_config_is_never_an_answer(block: int, without_vendor: Callable[[], None]) -> None:
+    """20 searches: vendors that are exact, vendors that are off by as much as rounding, and none."""
+    random.seed(block)
+    kind = ("right", "coarse", "right", "coarse", "none")[block]
+    if kind == "none":
+        without_vendor()
+    passed_once: set[str] = set()
+    for seed in range(20 * block, 20 * (block + 1)):
+        given = {"vendor": "coarse", "dtype": "bf16"} if kind == "coarse" else {}
+        asked = problem(seed, **given)
+        space = list(feasible(KERNEL, asked, H200.limits))
+        result = search(space, DEFAULT, InProcess(asked, seed), seed=seed, sampler="random")
+        assert len(result.measurements) == len(space)
+        assert result.verdict is not None
+        answers = [result.verdict.config, *(tie.config for tie in result.verdict.ties)]
+        assert {answer["FAULT"] for answer in answers} == {"none"}
+        assert {str(m.config["FAULT"]) for m in result.measurements if m.ok} == {"none"}
+        passed_once |= {str(m.config["FAULT"]) for m in result.measurements if "repeated launch" in m.error}
+    assert passed_once >= {"racy", "reads outputs"}  # they pass one check, and would win
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("how", ["zeros", "row", "element", "factor", "output"])
+@pytest.mark.parametrize("wrong", ["vendor", "reference"])
+def test_no_search_begins_beside_a_wrong_vendor_or_reference(wrong: str, how: str, dtype: str) -> None:
+    for seed in range(20):
+        with pytest.raises(KernelFault) as refused:
+            InProcess(problem(seed, dtype=dtype, **{wrong: how}), seed)
+        text = str(refused.value)
+        place = {"row": "out[", "element": "total[", "factor": "out[", "output": "top[4]", "zeros": "out[0, 0]"}[how]
+        assert f"vendor and reference agree up to rounding, and {place}" in text
+        assert "\n" not in text
+        assert text.endswith("; correct the wrong one, or state `rounding` if one rounds more coarsely")
+
+
+def test_a_vendor_that_writes_nothing_is_refused() -> None:
+    with pytest.raises(KernelFault, match=r"out\[0, 0\] is nan by vendor and .*; let vendor write to its operands"):
+        InProcess(problem(0, vendor="nothing"), 0)
