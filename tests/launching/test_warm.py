@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from tuner.db.store import Store
 from tuner.errors import NoDevice, UnknownName
 from tuner.kernels.spec import Value
 from tuner.measure import device
+from tuner.measure.binaries import fault_of, is_whole
 from tuner.records import Answer, Comparison, Environment, Outcome, Provenance
 
 HERE = Provenance(H200, Environment("3.6.0", "12.9", "2.10.0", "580.95"), "9f2c0a1b2c3d4e5f", "cold-events-1")
@@ -68,6 +73,85 @@ def test_the_newest_answer_of_a_problem_is_what_is_compiled(folder: Path) -> Non
     assert json.loads(metadata.read_text())["num_warps"] == 2
 
 
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(bytes(len(path.read_bytes())))
+
+
+DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "binary cut short": ("*.cubin", cut),
+    "binary half written": ("*.cubin", lambda path: path.write_bytes(path.read_bytes()[:4096].ljust(20_000, b"\0"))),
+    "binary empty": ("*.cubin", lambda path: path.write_bytes(b"")),
+    "binary of zeros": ("*.cubin", overwrite),
+    "binary replaced": ("*.cubin", lambda path: path.write_text("a page of HTML")),
+    "binary lost": ("*.cubin", Path.unlink),
+    "metadata cut short": ("softmax_one_pass.json", cut),
+    "metadata empty": ("softmax_one_pass.json", lambda path: path.write_bytes(b"")),
+    "metadata another": ("softmax_one_pass.json", lambda path: path.write_text("[]")),
+    "listing empty": ("__grp__softmax_one_pass.json", lambda path: path.write_bytes(b"")),
+    "code no text": ("*.ptx", lambda path: path.write_bytes(b"\xff\xfe\xff")),
+}
+
+
+def test_kernels_whose_cached_files_are_damaged_are_compiled_again(folder: Path) -> None:
+    for size in range(len(DAMAGES) + 2):
+        keep(folder, "softmax", {"M": 1, "N": 2**size})
+    precompile(device=H200.id)
+    whole, lost, *damaged = sorted(path.parent for path in (folder / "cache").rglob("*.cubin"))
+    (lost / "softmax_one_pass.ttgir").unlink()  # which only a debugger reads
+    for place, (pattern, spoil) in zip(damaged, DAMAGES.values(), strict=True):
+        (path,) = place.glob(pattern)
+        spoil(path)
+    again = precompile(device=H200.id)
+    assert (again.compiled, again.cached, again.failed) == (len(DAMAGES), 2, ())
+    binaries = list((folder / "cache").rglob("*.cubin"))
+    assert len(binaries) == len(DAMAGES) + 2
+    assert all(is_whole(binary.read_bytes()) for binary in binaries)
+    last = precompile(device=H200.id)
+    assert (last.compiled, last.cached, last.failed) == (0, len(binaries), ())
+    assert whole.exists()
+
+
+def test_a_binary_that_is_cut_anywhere_is_not_whole(folder: Path) -> None:
+    keep(folder, "softmax", {"M": 64})
+    precompile(device=H200.id)
+    (path,) = (folder / "cache").rglob("*.cubin")
+    binary = path.read_bytes()
+    assert is_whole(binary)
+    assert not any(is_whole(binary[:length]) for length in range(0, len(binary), 11))
+    assert fault_of({"double.cubin": str(path)}) is None
+    path.write_bytes(binary[:-1])
+    assert fault_of({"double.cubin": str(path)}) == f"{path} is cut short or no binary"
+
+
+def test_a_cache_that_cannot_be_written_is_a_failure_that_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(folder, "softmax", {"M": 64})
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "tuner.db"))
+    printed = CliRunner().invoke(cli, ["warm", "--device", H200.id], standalone_mode=False)
+    assert printed.return_value == 1
+    assert "error: NotADirectoryError: " in printed.output
+    assert "Traceback" not in printed.output
+
+
+def test_without_triton_a_line_names_the_package_to_install(folder: Path) -> None:
+    keep(folder, "softmax", {"M": 64})
+    package = folder / "missing" / "triton"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ModuleNotFoundError('No module named triton', name='triton')")
+    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+    command = [sys.executable, "-P", "-m", "tuner", "warm", "--device", H200.id]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.splitlines() == [
+        "tuner: the code of softmax needs triton, which is not installed; pip install 'triton-tuner[gpu]'"
+    ]
+
+
 def test_only_the_ops_that_are_named(folder: Path) -> None:
     keep(folder, "softmax", {"M": 64})
     keep(folder, "transpose", {"M": 64})
@@ -83,6 +167,7 @@ def test_a_failure_is_reported_and_stops_nothing_else(folder: Path) -> None:
         "num_warps": 8,
         "num_stages": 4,
         "VARIANT": "tiles",
+        "STORES": 1,
     }
     keep(folder, "gemm", {"M": 4096}, **too_much)
     keep(folder, "gemm", {"M": 64})
@@ -128,7 +213,18 @@ class TestCommand:
         assert printed.return_value == 0
 
     def test_for_a_program_with_what_failed(self, folder: Path) -> None:
-        keep(folder, "gemm", {"M": 4096}, BLOCK_M=128, BLOCK_N=256, BLOCK_K=128, num_warps=8, num_stages=4)
+        keep(
+            folder,
+            "gemm",
+            {"M": 4096},
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128,
+            num_warps=8,
+            num_stages=4,
+            VARIANT="tiles",
+            STORES=1,
+        )
         printed = CliRunner().invoke(cli, ["warm", "--device", H200.id, "--json"], standalone_mode=False)
         document = json.loads(printed.stdout)
         assert printed.return_value == 1

@@ -24,7 +24,7 @@ from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, ref
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.launching.arguments import make_room
 from tuner.launching.launcher import prepare_launch
-from tuner.launching.warm import compile_ahead
+from tuner.launching.warm import compile_ahead, is_load_error
 from tuner.measure import device
 from tuner.measure.compile import describe_error, is_compile_error
 from tuner.measure.tensors import overlaps
@@ -189,11 +189,13 @@ def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, str]) ->
 def is_refusal(error: Exception) -> bool:
     """Return whether a config cannot be launched on these tensors, while the default may be.
 
-    The compiler may fail; and a tensor descriptor asserts that its tensor is aligned, which a view need not be. Errors
-    of a kernel's `launch` arrive as the cause of a KernelFault.
+    The compiler may fail, the card may refuse the binary, and the workspace may not fit its memory; and a tensor
+    descriptor asserts that its tensor is aligned, which a view need not be. Errors of a kernel's `launch` arrive as the
+    cause of a KernelFault.
     """
     cause = error.__cause__ if isinstance(error, KernelFault) else error
-    return cause is not None and (is_compile_error(cause) or isinstance(cause, AssertionError))
+    refusals = AssertionError, torch.OutOfMemoryError
+    return cause is not None and (is_compile_error(cause) or is_load_error(cause) or isinstance(cause, refusals))
 
 
 def tuned_launch(client: Client, call: OpCall, problem: Problem, operands: Tensors) -> PreparedLaunch:

@@ -74,7 +74,7 @@ def precompile(
 
     Raises:
         UnknownName: there is no such op, or no answers for a device of that name.
-        NoDevice: there is no such GPU, or triton is not installed.
+        NoDevice: there is no such GPU, or triton or another package of the kernel is not installed.
         StoreError, BadBundle: the answers cannot be read.
         MeasureError: the compile pool cannot be kept alive.
     """
@@ -143,7 +143,9 @@ def _compile(op: str, wanted: Sequence[Compile], limits: Limits, jobs: int, comp
             if number >= ahead:
                 yield pool.receive()
     except EOFError:
-        raise MeasureError(f"the compile pool died: {pool.exit_text()}") from None
+        catalog.load(op)  # raises what the pool could not import
+        how, *_, last = [*pool.exit_text().splitlines(), ""]
+        raise MeasureError(f"the compile pool died: {how}{last and f', {last}'}; run the command again") from None
     finally:
         pool.kill(grace_s=_SETTINGS.pool_grace_s)
 
@@ -161,10 +163,15 @@ def _loaded(result: Compiled, index: int) -> Compiled:
             for code in compile_launches(kernel, result.problem, result.config, limits):
                 code.run  # noqa: B018  loads it
     except Exception as error:
-        if not is_compile_error(error):
+        if not is_compile_error(error) and not is_load_error(error):
             raise
         return replace(result, outcome=Outcome.OUT_OF_RESOURCES, error=describe_error(error))
     return result
+
+
+def is_load_error(error: BaseException) -> bool:
+    """Return whether the card refused a binary: it is damaged, of another architecture, or too large for its memory."""
+    return isinstance(error, RuntimeError) and str(error).startswith("Triton Error [CUDA]")
 
 
 def _failure(result: Compiled) -> dict[str, Any]:
