@@ -50,6 +50,40 @@ def test_a_write_inside_an_output_changes_no_guard(values: dict[str, torch.Tenso
     assert not tensors.written_beside(OPERANDS, values)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "fp8e4m3", "fp8e5m2", "int8", "int64"])
+def test_a_read_out_of_bounds_gives_what_no_input_has(dtype: str) -> None:
+    """The elements on either side of a tensor that is read, and those between its rows, are NaN or -1."""
+    operands = {"x": Operand((5, 7), dtype, strides=(9, 1), fill=lambda tensor, generator: tensor.zero_())}
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=3)
+    x = values["x"]
+    around = [x.as_strided((1,), (1,), x.storage_offset() + place).double().item() for place in (-1, 7, 8, 43)]
+    assert all(math.isnan(value) or value == -1 for value in around)
+    x.as_strided((1,), (1,), x.storage_offset() + 43).zero_()
+    assert tensors.written_beside(operands, values) == ["x"]
+    tensors.poison(operands, values)
+    assert tensors.written_beside(operands, values) == []
+
+
+def test_outputs_hold_another_poison_each_turn() -> None:
+    operands = {name: Operand((4,), name, "out") for name in ("fp16", "fp8e4m3", "int8", "bool")}
+    values = tensors.allocate(operands, "cpu")
+    held = []
+    for turn in range(4):
+        tensors.poison(operands, values, turn)
+        held.append([bytes(value.view(torch.uint8)[: value.element_size()].tolist()) for value in values.values()])
+    assert held[0] == held[3]
+    assert all(len(set(kinds)) == 3 for kinds in zip(*held[:3], strict=True))
+    assert held[0][3] not in (b"\0", b"\1")
+
+
+def test_booleans_are_drawn_of_both_kinds() -> None:
+    operands = {"x": Operand((64,), "bool")}
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=3, special=True)
+    assert 16 < int(values["x"].view(torch.uint8).sum()) < 48
+
+
 def test_relocated_outputs_have_the_given_alignment(values: dict[str, torch.Tensor]) -> None:
     moved = tensors.relocate(OPERANDS, values, alignment=16)
     assert moved["x"] is values["x"]

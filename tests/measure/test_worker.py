@@ -8,6 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf, nan
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ class TestRecheck:
         [
             ("changes its input", "writes to x, which is only read"),
             ("writes beside", "writes beside out"),
+            ("leaves NaN", "a repeated launch gives another result, by inf of a row's largest value; "),
             ("denies NaN", "deviates from the reference by inf of a row's largest value; 2.38e-07 is allowed: out["),
         ],
     )
@@ -359,6 +361,33 @@ def test_a_config_further_behind_gets_fewer_samples(best_us: float, launches: in
     worker = Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
     assert worker.measure(Measure(config(), best_us, seed=1)).latency_us == 10.0
     assert clock.taken == launches
+
+
+class TestClockWithoutALatency:
+    """A latency is finite and above 0, whatever a clock says."""
+
+    def worker(self, latency_us: float) -> Worker:
+        clock = ScriptedClock(latency_us)
+        return Worker(Task(toy("on_torch"), PROBLEM, H200.limits), lambda message: None, device="cpu", clock=clock)
+
+    @pytest.mark.parametrize("latency_us", [0.0, -1.0, nan, inf])
+    @pytest.mark.parametrize("best_us", [None, 10.0])
+    def test_a_config_is_a_failed_trial(self, latency_us: float, best_us: float | None) -> None:
+        failed = self.worker(latency_us).measure(Measure(config(), best_us, seed=1))
+        assert (failed.outcome, failed.stage, failed.samples) == (Outcome.ERROR, "time", ())
+        assert failed.error == f"ValueError: a latency is finite and above 0, not {latency_us:g} us"
+        assert failed.max_error == 0
+
+    def test_a_contender_fails_and_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(catalog, "resolve", lambda reference: replace(KERNEL, vendor=None))
+        failed = self.worker(nan).compare(Rounds((config(),), rounds=5, seconds=60.0, seed=2))
+        assert isinstance(failed, Measurement)
+        assert (failed.config, failed.outcome, failed.stage) == (config(), Outcome.ERROR, "comparison")
+
+    @pytest.mark.parametrize("latency_us", [0.0, -1.0, nan, inf])
+    def test_the_vendor_ends_the_comparison_in_a_line(self, latency_us: float) -> None:
+        with pytest.raises(MeasureError, match=r"^the vendor cannot be timed: a latency is finite and above 0, not "):
+            self.worker(latency_us).compare(Rounds((), rounds=5, seconds=60.0, seed=2))
 
 
 def test_launches_use_all_operand_sets() -> None:

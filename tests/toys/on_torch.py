@@ -18,6 +18,7 @@ FAULTS = (
     "changes its input",  # and is right for what it made of it
     "writes beside",  # right, and one element more
     "denies NaN",  # right wherever the input is finite
+    "leaves NaN",  # writes only what is finite
 )
 
 
@@ -45,7 +46,11 @@ class Double:
             x.mul_(2)
         factor = 3 if FAULT == "wrong" or (FAULT == "racy" and random.random() < 0.2) else 2
         N = len(x) // 2 if FAULT == "half" else len(x)
-        if FAULT != "nothing":
+        if FAULT == "leaves NaN":
+            finite = x.isfinite()
+            out[finite] = 2 * x[finite]
+            out[x.isinf()] = 2 * x[x.isinf()]
+        elif FAULT != "nothing":
             out[:N] = factor * (x.nan_to_num(0.0) if FAULT == "denies NaN" else x)[:N]
         if FAULT == "writes beside":
             out.as_strided((N + 1,), (1,))[N] = 1.0
