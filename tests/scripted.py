@@ -92,7 +92,9 @@ class ScriptedMeasurer:
         if outcome is not Outcome.OK:
             return Measurement(config, outcome, stage="check", error="as scripted")
         samples = tuple(self._once(config) * self._luck(config) for _ in range(12))
-        return Measurement(config, Outcome.OK, samples, shared_bytes=1024 * config.get("A", 1), max_error=0.0, tolerance=0.1)
+        return Measurement(
+            config, Outcome.OK, samples, shared_bytes=1024 * int(str(config.get("A", 1))), max_error=0.0, tolerance=0.1
+        )
 
     def settle(self, timeout_s: float) -> Sequence[Measurement]:
         self._waiting.clear()

@@ -46,7 +46,7 @@ ENTRY = Entry(FILE, KERNEL.signature, PROBLEM)
 
 def latency_us(config: Config) -> float:
     """Return the least for SPLIT=None with two warps."""
-    return 10.0 + (0 if config["SPLIT"] is None else config["SPLIT"]) + 3.0 / config["num_warps"]
+    return float(10 + (config["SPLIT"] or 0) + 3 / config["num_warps"])
 
 
 TARGET = Target(SPACE, DEFAULT, MADE, COLD, flops=0, bytes=1, measurer=lambda: ScriptedMeasurer(latency_us))
@@ -124,7 +124,7 @@ def test_a_hook_that_raises_is_a_fault_with_its_line() -> None:
     with pytest.raises(KernelFault, match=r"test_unusual_kernel.py line \d+: pre_hook raises KeyError: 'y'"):
         replace(launch, pre_hook=lambda arguments: arguments["y"].zero_())()
     with pytest.raises(KernelFault, match="Launch: pre_hook is a function, not 'zero'; define it"):
-        replace(launch, pre_hook="zero")
+        replace(launch, pre_hook="zero")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 25, 3, None, "a\nb", "[bold]"])
@@ -150,7 +150,14 @@ def test_a_search_is_stored_and_found(sampler: str, store: Store) -> None:
 def test_the_service_and_a_bundle_carry_it(store: Store, tmp_path: Path) -> None:
     run_search(TARGET, store, ENTRY, Effort(Budget()))
     with serving(create_app(store, signatures={"sums": KERNEL.signature})) as client:
-        asked = {"op": "sums", "M": 3, "N": 70, "factor": "0.00001", "device": H200.id, "source": KERNEL.source}
+        asked: dict[str, str | int] = {
+            "op": "sums",
+            "M": 3,
+            "N": 70,
+            "factor": "0.00001",
+            "device": H200.id,
+            "source": KERNEL.source,
+        }
         got = client.get("/best-config", params=asked)
     assert got.status_code == 200, got.text
     body = got.json()
