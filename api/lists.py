@@ -200,7 +200,8 @@ def lists(store: Store, lookups: Lookups) -> APIRouter:
 
 def _of_run(stored: StoredAnswer) -> dict[str, Any]:
     described = {"id": stored.id, "problem": stored.answer.problem.values}
-    return {**described, **answer_document(stored), "tuned_at": stored.created_at}
+    times = {"tuned_at": stored.created_at, "forgotten_at": stored.forgotten_at}
+    return {**described, **answer_document(stored), **times}
 
 
 def _in_full(run: StoredRun) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class RunAnswerDocument(AnswerDocument):
     """An answer of a run."""
 
     id: int
+    forgotten_at: str | None = Field(description="Time at which it was retired by hand; null: it is in service.")
 
 
 class BestConfigDocument(AnswerDocument):

@@ -21,6 +21,7 @@ _COMMANDS = {
     "bench": "Compare answers with the default and torch, for one problem or a suite.",
     "list": "List the stored answers.",
     "show": "Show one search, or list the newest.",
+    "forget": "Retire stored answers by hand.",
     "serve": "Serve the stored answers over HTTP.",
     "export": "Write the stored answers to one file, for other machines.",
     "work": "Take jobs and tune them on a GPU, one after the other.",

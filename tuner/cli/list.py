@@ -26,9 +26,11 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
     if device is not None:
         device = LookupService(StoredTables(store)).resolve_device(device)
     answers: dict[tuple[str, str], list[StoredAnswer]] = {}
-    for stored in store.answers(op=op, device=device):
+    for stored in store.answers(op=op, device=device, forgotten=True):
         answers.setdefault((stored.provenance.device.id, stored.answer.problem.text), []).append(stored)
-    in_service = {key: serving(several) for key, several in sorted(answers.items())}
+    kept = {key: [one for one in several if one.forgotten_at is None] for key, several in sorted(answers.items())}
+    in_service = {key: serving(several) for key, several in kept.items() if several}
+    retired = [answers[key][-1] for key, several in kept.items() if not several]
     if as_json:
         snapshot = store.snapshot
         rows = [
@@ -38,7 +40,7 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
         print_json(rows)
         return 0
     console = Output()
-    if not in_service:
+    if not answers:
         console.write(EMPTY)
     for (device_id, _), stored in in_service.items():
         answer, recorded = stored.answer, stored.provenance.recorded
@@ -50,6 +52,9 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
         if (origin := stored.imported_from) is not None:
             faster += f", imported from {escape(origin)}"
         console.write(f"  {latency_text(answer)}{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
+    for stored in retired:
+        console.write(f"[bold]{problem_text(stored.answer.problem)}[/]  on {stored.provenance.device.id}")
+        console.write(f"  forgotten {(stored.forgotten_at or '')[:16].replace('T', ' ')} UTC; a search finds another")
     return 0
 
 

@@ -147,6 +147,8 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     best_answer = answer.stored.answer
     yield f"  [bold green]{config_text(best_answer.config)}[/]"
     yield f"  {best_answer.kind}, {latency_text(best_answer)}; tuner explain shows why"
+    if (forgotten_at := answer.stored.forgotten_at) is not None:
+        yield f"  [yellow]forgotten {_minute(forgotten_at)} UTC: it serves no more[/]"
 
 
 def _settings(run: StoredRun) -> str:

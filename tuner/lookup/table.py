@@ -153,11 +153,11 @@ class Table:
             refused: returns the reason for which an answer may not serve at all, or an empty text.
         """
         stored: Sequence[StoredAnswer] = self._answers.get(query.problem.text, ())
-        if stored and refused is not None and any(reasons := [refused(one) for one in stored]):
-            stored = [one for one, reason in zip(stored, reasons, strict=True) if not reason]
+        if stored and refused is not None and any(refusals := [refused(one) for one in stored]):
+            stored = [one for one, refusal in zip(stored, refusals, strict=True) if not refusal]
             if not stored:
                 missed = self._missed(query, fits)
-                return missed if missed.stored is not None else replace(missed, differences=(reasons[-1],))
+                return missed if missed.stored is not None else replace(missed, differences=(refusals[-1],))
         if not stored:
             return self._missed(query, fits)
         best = stored[0] if len(stored) == 1 else max(stored, key=lambda one: preference(one, query))
