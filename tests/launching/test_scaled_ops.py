@@ -55,6 +55,7 @@ def test_a_call_that_does_not_fit_is_refused_with_the_rule_the_value_and_the_way
     with pytest.raises(UsageError) as refused:
         call()
     assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_results_have_shape_dtype_and_device() -> None:

@@ -21,12 +21,13 @@ from tuner.client.tables import TableCache
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels import calling
 from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, refuse_gradient
+from tuner.kernels.parts import exception_text
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.launching.arguments import make_room
 from tuner.launching.launcher import prepare_launch
 from tuner.launching.warm import compile_ahead, is_load_error
 from tuner.measure import device
-from tuner.measure.compile import describe_error, is_compile_error
+from tuner.measure.compile import is_compile_error
 from tuner.measure.tensors import overlaps
 
 _log = logging.getLogger("tuner")
@@ -228,7 +229,7 @@ def launch_or_default(
     except Exception as error:
         if config == default or not is_refusal(error):
             raise
-        _log.warning("%s: the default is used, since %s fails: %s", problem.text, config.text, describe_error(error))
+        _log.warning("%s: the default is used, since %s fails: %s", problem.text, config.text, exception_text(error))
         config = default
         launch = prepared(config)
     _log.debug("%s: launched with %s (%s)", problem.text, config.text, best.match)
