@@ -61,11 +61,13 @@ def test_a_bundle_is_written_to_a_regular_file_or_through_a_link(
         assert str(caught.value) == (
             f"{name} cannot be written: it is a {kind}, and only a regular file will do; name one in a writable folder"
         )
-    for name in (link, dangling):
-        assert command.main([str(name), "--db", str(path)], standalone_mode=False) == 0
-        assert name.is_symlink()
-        assert len(bundle.read(name).answers) == 1
+    for file in (link, dangling):
+        assert command.main([str(file), "--db", str(path)], standalone_mode=False) == 0
+        assert file.is_symlink()
+        assert len(bundle.read(file).answers) == 1
     assert (set(os.listdir()), sorted(os.listdir(folder))) == (before, ["new.json", "old.json"])
+    with pytest.raises(UsageError, match="answers are written to a file, not to the standard output; name a file"):
+        command.main(["-", "--db", str(path)], standalone_mode=False)
     with pytest.raises(UsageError, match="fifo is no folder, and this format has a file for each table"):
         command.main(["fifo", "--format", "vllm", "--op", "scale", "--db", str(path)], standalone_mode=False)
 

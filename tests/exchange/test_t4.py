@@ -20,7 +20,7 @@ NAN, INF = float("nan"), float("inf")
 OPTIONS = ImportOptions("scale", "nvidia-a100-pcie-40gb", problem={"M": "64", "dtype": "fp16", "layout": "nt"})
 
 
-def result(block: int, *runtimes: float, invalidity: str = "correct", **others: Any) -> dict[str, Any]:
+def result(block: int, *runtimes: Any, invalidity: str = "correct", **others: Any) -> dict[str, Any]:
     return {
         "timestamp": "2026-06-01 10:00:00.000000+00:00",
         "configuration": {"BLOCK": block, "num_warps": 4, "num_stages": 1},

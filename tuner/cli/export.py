@@ -31,6 +31,8 @@ _BUNDLE, _T4 = "bundle", "t4"
 
 
 def _export(target: Path, format: str, op: str | None, device: str | None, db: Database | None, as_json: bool) -> int:
+    if str(target) == "-":
+        raise UsageError("answers are written to a file, not to the standard output; name a file")
     with closing(open_to_read(db)) as store:
         tip = store.tip()
         answers = _wanted(store, tip, op, device)
