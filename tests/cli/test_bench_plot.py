@@ -67,16 +67,16 @@ def test_a_page_has_the_figures_of_its_rows() -> None:
     moving, computing = row(1, BEST), row(2, BEST, flops=1_000_000)
     assert "Roofline" not in page("toys", [moving])
     assert "Bandwidth" not in page("toys", [computing])
-    assert "The geometric mean is 1.200, over the default 2.500." in page("toys", [moving, computing])
-    assert "The geometric mean is 1.200. " in page("toys", [replace(moving, default=None)]).replace("</p>", " ")
+    assert "The geometric mean is 1.200 x torch, 2.500 x default." in page("toys", [moving, computing])
+    assert "The geometric mean is 1.200 x torch. " in page("toys", [replace(moving, default=None)]).replace("</p>", " ")
 
 
 def test_two_cards_have_separate_bars_and_means() -> None:
     elsewhere = replace(HERE, device=A100)
     rows = [row(1, BEST), row(2, BEST, vendor_us=90.0, provenance=elsewhere)]
     drawn_page = page("toys", rows)
-    assert "on nvidia-a100-sxm4-80gb is 0.900, over the default 2.500." in drawn_page
-    assert "on nvidia-h200 is 1.200, over the default 2.500." in drawn_page
+    assert "on nvidia-a100-sxm4-80gb is 0.900 x torch, 2.500 x default." in drawn_page
+    assert "on nvidia-h200 is 1.200 x torch, 2.500 x default." in drawn_page
     names = list(drawn(vendor_figure(rows))["tuned"].y)
     assert names == ["toy 1 fp32 on nvidia-h200", "toy 2 fp32 on nvidia-a100-sxm4-80gb"]
     both = vendor_figure([row(1, BEST), row(1, BEST, provenance=elsewhere)])

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from others import put, table_config
 from served import TOKEN, serving
-from stored import FULL, SCALE, answer, answered, measured, started
+from stored import FULL, HERE, PROBLEM, SCALE, answer, answered, config, measured, started
 
 from tuner.api.app import create_app
 from tuner.cli.export import command as export_command
 from tuner.cli.import_ import command as import_command
 from tuner.client.client import best_config, refresh
+from tuner.db.import_rules import ImportedAnswer
 from tuner.db.store import Store
 from tuner.errors import UsageError
 
@@ -182,6 +184,22 @@ def test_a_bundle_is_imported_with_all_evidence(run: Any, path: Path, other: Pat
     assert (code, "was altered" in printed) == (1, True)
     store.close()
     there.close()
+
+
+def test_a_bundle_of_an_earlier_version_is_held_to_the_same_rules(run: Any, path: Path, other: Path) -> None:
+    odd = SCALE.config({**config(), "num_warps": 3})
+    with closing(Store.open(path)) as store:
+        store.import_answers(
+            [
+                ImportedAnswer(SCALE, replace(answer(), kind="imported", config=one, problem=problem), HERE, "old.json")
+                for one, problem in ((config(), PROBLEM), (odd, SCALE.problem({"M": 7})))
+            ]
+        )
+    run(export_command, path.parent / "all.json")
+    assert run(import_command, path.parent / "all.json", "--db", other) == (
+        0,
+        "  all.json: num_warps is a power of two from 1 to 32, not 3 (answer 2)\n1 file: 2 read, 1 stored, 1 skipped\n",
+    )
 
 
 def test_exported_t4_has_each_measurement_of_a_search(run: Any, path: Path, tmp_path: Path) -> None:

@@ -126,9 +126,9 @@ def test_one_config_for_two_problems_leaves_what_serves_as_it_is(tuner: Tuner) -
         assert row["config"] == joint["config"]
         assert row["rounds"] >= 20
         assert "contended" not in row["marks"]
-        assert row["vendor"]["ratio"] > 0.5
-    assert joint["over_default"] == pytest.approx(min(first["default"]["ratio"], other["default"]["ratio"]))
-    assert joint["over_default"] > 0.5
+        assert row["vendor"]["speedup"] > 0.5
+    assert joint["speedup"] == pytest.approx(min(first["default"]["speedup"], other["default"]["speedup"]))
+    assert joint["speedup"] > 0.5
     assert first["own"]["loss"] > -0.05
     assert other["own"] is None
     assert tuner("best", "softmax", "--M", "1024") == own

@@ -100,7 +100,8 @@ def test_a_job_that_fails_is_tried_three_times_and_says_why(tuner: Runner, store
     file.write_bytes(recorded.dumps(replace(SPACE, measurements=tuple(wrong), default=None)))
     store.queue.add(SOFTMAX, H200.id)
     once = tuner("work", "--once", "--replay", str(file))
-    why = "no config ran with correct results: 5 wrong_result; nothing is stored"
+    (why,) = re.findall(r"no config ran .*", once.stdout)
+    assert re.fullmatch(r".*: 5 wrong_result; nothing is stored the first, BLOCK_N=\S+ .*, is wrong_result", why)
     assert (once.return_value, once.stdout) == (1, f"job 1  again   {SOFTMAX.text}  {why}\n")
     assert f"    1  pending      0  {SOFTMAX.text}  on nvidia-h200, tried once: {why}\n" == tuner("jobs").stdout
     rest = tuner("work", "--drain", "--replay", str(file))
@@ -114,7 +115,7 @@ def test_a_job_that_fails_is_tried_three_times_and_says_why(tuner: Runner, store
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--drain"], 3, "there is none here; --replay auto takes recorded spaces instead"),
+        (["--drain"], 3, "there is no GPU here; --replay auto takes recorded spaces instead"),
         (["--drain", "--replay", "nope"], 2, "no recorded space is called 'nope'"),
         (["--drain", "--replay", "auto", "gemm"], 2, "name no kernels with it"),
         (["--drain", "--replay", "auto", "--db", "postgresql://me@127.0.0.1:1/x"], 5, "Connection refused"),

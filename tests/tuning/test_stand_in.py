@@ -8,7 +8,11 @@ import pytest
 from helpers import toy
 from invoked import Invoked
 
+from tuner import recorded
 from tuner.errors import NoDevice, UnknownName
+from tuner.tuning.events import Events
+from tuner.tuning.other_gpus import Machine
+from tuner.tuning.stand_in import none_recorded, note_what_stands_in
 
 ONE = ("softmax", "--M", "8192")
 """Recorded on an H200, and later on an H100."""
@@ -33,7 +37,7 @@ def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoked:
         (["search", *ONE, "--trials", "2"], f"No GPU here: replaying {H200} ({ALSO} {H100}).\n"),
         (["bench", *ONE], f"No GPU here: replaying {H200} ({ALSO} {H100}).\n"),
         (["search", *SEVERAL, "--trials", "2"],
-         f"{OTHER}, {H200} ({ALSO} NAME, one problem at a time); 2 that were not recorded are left out.\n"),
+         f"{OTHER}, {H200} ({ALSO} NAME, one problem at a time); 2 of 4 were not recorded and are left out.\n"),
         (["search", "--suite", "suite.json", "--trials", "2"],
          f"No GPU here: replaying {OTHER}, {H200} ({ALSO} NAME, one problem at a time).\n"),
         (["bench", "--suite", "suite.json"], f"{OTHER}, {H200} ({ALSO} NAME, one problem at a time).\n"),
@@ -56,7 +60,7 @@ def test_a_dry_run_means_the_card_that_would_be_replayed(tuner: Invoked, more: t
 
 def test_one_recorded_problem_of_a_suite_is_not_promised_what_replay_refuses(tuner: Invoked) -> None:
     command = ("search", "softmax", "--M", "8192,17", "--trials", "2")
-    assert f"({ALSO} NAME, one problem at a time); 1 that were not recorded" in tuner(*command).stderr
+    assert f"({ALSO} NAME, one problem at a time); 1 of 2 was not recorded and is left out." in tuner(*command).stderr
     refused = tuner(*command, "--replay", H100)
     assert str(refused.exception) == "--replay names the space of one problem, and softmax has 2"
 
@@ -77,7 +81,7 @@ def test_what_was_not_recorded_is_refused_with_the_ops_own_spaces(tuner: Invoked
         f"recorded spaces to replay: {OTHER}, {H100}, {H200}"
     )
     told, _, names = str(both.exception).partition("; recorded spaces to replay: ")
-    assert told == "there is no GPU here and a recorded space of none of these 2 problems"
+    assert told == "there is no GPU here and none of these 2 problems was recorded"
     assert {name.partition("-")[0] for name in names.split(", ")} == {"softmax", "transpose"}
 
 
@@ -86,7 +90,7 @@ def test_a_kernel_of_ones_own_is_named_no_spaces(tuner: Invoked, verb: str) -> N
     refused = tuner(verb, toy("double"), "--N", "64")
     assert isinstance(refused.exception, NoDevice)
     assert str(refused.exception) == (
-        "there is no GPU here and no recorded space of double N=64 dtype=fp32; run it on a machine with a GPU"
+        "there is no GPU here and no recorded space of double N=64 dtype=fp32; run it on a machine with an NVIDIA GPU"
     )
     unknown = tuner(verb, toy("double"), "--N", "64", "--replay", "double")
     assert str(unknown.exception) == "no recorded space is called 'double'; there are none of double"
@@ -97,3 +101,31 @@ def test_the_beginning_of_a_name_is_completed(tuner: Invoked, verb: str) -> None
     refused = tuner(verb, *ONE, "--replay", "softmax-8192x8192-fp32")
     assert isinstance(refused.exception, UnknownName)
     assert str(refused.exception).endswith(f"; did you mean {H100} or {H200}?")
+
+
+@pytest.mark.parametrize(
+    ("machine", "named"),
+    [
+        (Machine("Linux", "x86_64", has_kfd=False), "GPU here"),
+        (Machine("Linux", "x86_64", has_kfd=False, torch="2.10.0+cu128"), "GPU here"),
+        (Machine("Linux", "x86_64", has_kfd=True), "NVIDIA GPU here (tuner does not measure on AMD GPUs)"),
+        (
+            Machine("Linux", "x86_64", has_kfd=False, torch="2.10.0+rocm7.0"),
+            "NVIDIA GPU here (tuner does not measure on AMD GPUs)",
+        ),
+        (Machine("Darwin", "arm64", has_kfd=False), "NVIDIA GPU here (tuner does not measure on Apple GPUs)"),
+        (Machine("Darwin", "x86_64", has_kfd=False), "GPU here"),
+    ],
+)
+def test_a_gpu_of_another_vendor_is_named_in_the_line_on_the_missing_one(machine: Machine, named: str) -> None:
+    class Notes(Events):
+        def note(self, message: str) -> None:
+            notes.append(message)
+
+    notes: list[str] = []
+    space = recorded.load(H200)
+    note_what_stands_in([[space]], Notes(), machine=machine)
+    assert notes == [f"No {named}: replaying {H200}."]
+    error = str(none_recorded([space.signature.problem({"M": 17})], machine))
+    assert error.startswith(f"there is no {named} and no recorded space of softmax M=17")
+    assert "\n" not in error

@@ -58,13 +58,13 @@ class TestJudge:
         check = judged(100.0, default, 100.1)
         assert check.outcome == "changed"
         assert check.changes == (
-            "it was 1.750 (1.748 - 1.752) times as fast as the default, "
-            f"and is {default / 100:.3f} ({default / 100:.3f} - {default / 100:.3f})",
+            "it was 1.750 x default (1.748 - 1.752), "
+            f"and is {default / 100:.3f} x default ({default / 100:.3f} - {default / 100:.3f})",
         )
 
     def test_slower_than_the_default_is_a_change(self) -> None:
         check = judged(100.0, 97.0, 100.1)
-        assert check.changes == ("it is slower than the default: 0.970 (0.970 - 0.970) times as fast",)
+        assert check.changes == ("it is slower than the default: 0.970 x default (0.970 - 0.970)",)
 
     def test_a_tie_that_has_become_faster_is_a_change(self) -> None:
         check = judged(100.0, 175.0, 90.0)

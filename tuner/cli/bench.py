@@ -1,4 +1,4 @@
-"""`tuner bench`: measure answers beside the kernel's default and torch: one problem, or a suite."""
+"""`tuner bench`: measure answers beside the kernel's default and the vendor: one problem, or a suite."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ command = OpCommands(
     _bench_one,
     _OPTIONS,
     name="bench",
-    help="Compare answers with the default and torch, for one problem or a suite.",
+    help="Compare answers with the default and the vendor, for one problem or a suite.",
     invoke_without_command=True,
     callback=click.pass_context(_bench_suite),
     params=[*suite_options("Measure"), *_OPTIONS],

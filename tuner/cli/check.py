@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import click
-from rich.box import SIMPLE
-from rich.table import Table
+from rich.markup import escape
 
-from tuner.cli.grid import Output, print_table
+from tuner.cli.grid import Output, print_lines
 from tuner.cli.ops import json_option
 from tuner.cli.text import print_json, say
 from tuner.errors import UsageError
@@ -32,14 +31,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _print(report: KernelReport) -> None:
-    console = Output()
-    table = Table(box=SIMPLE, pad_edge=False)
-    for name in ("step", "outcome", "checked", "remark"):
-        table.add_column(name)
+    lines = [f"[bold]{escape(report.reference)}[/] passes, compiled for {report.device}"]
     for step in report.steps:
-        table.add_row(step.name, step.outcome, step.subject, step.text)
-    console.write(f"[bold]{report.reference}[/] passes, compiled for {report.device}")
-    print_table(table, console)
+        lines.append(
+            f"  {step.name:9}  {step.outcome:4}  {escape(step.subject)}{step.text and f'; {escape(step.text)}'}"
+        )
+    print_lines(lines, Output())
 
 
 command = click.Command(

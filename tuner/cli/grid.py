@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape as escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 _MAX_WIDTH = 9999
@@ -31,12 +32,12 @@ class Output(Console):
 
 def print_lines(lines: Iterable[str], to: Console) -> None:
     """Print lines with markup. On a terminal a long line goes on below, indented, and breaks between words."""
-    for line in lines:
-        text = Text.from_markup(line)
+    for part in (part for line in lines for part in line.split("\n")):
+        text = Text.from_markup(part)
         indent = len(text.plain) - len(text.plain.lstrip(" "))
         room = to.width - indent - _HANGING
         if not to.is_terminal or text.cell_len <= to.width or room < _NARROWEST:
-            to.print(text)
+            to.print(text, soft_wrap=True)
             continue
         first, *rest = text[indent:].wrap(to, to.width - indent)
         first.rstrip()
@@ -63,7 +64,7 @@ def print_table(table: Table, console: Console, spare: Sequence[str] = ()) -> No
     is_tall = _width(least, console) > console.width
     without = []
     for head in spare:
-        shown = Table(*table.columns[1:], box=table.box) if is_tall else table
+        shown = _of_columns(table.columns[1:], table) if is_tall else table
         if _width(shown, console) > console.width and any(column.header == head for column in table.columns):
             table = _without(head, table)
             without.append(head)
@@ -83,7 +84,11 @@ def _print_tall(table: Table, console: Console) -> None:
         for cell in cells:
             cell.align("right" if column.justify == "right" else "left", width)
     head, *rows = zip(*columns[1:], strict=True)
-    lines = ["", f"  [bold]{_joined(head)}[/]", f"  {'─' * len(Text.from_markup(_joined(head)))}"]
+    lines = [
+        "",
+        f"  [bold]{_joined(head)}[/]",
+        f"  {'─' * min(len(Text.from_markup(_joined(head))), console.width - 2)}",
+    ]
     for name, row in zip(columns[0][1:], rows, strict=True):
         lines += [name.markup.rstrip(), f"  {_joined(row)}"]
     print_lines([*lines, ""], console)
@@ -94,9 +99,14 @@ def _joined(cells: Sequence[Text]) -> str:
 
 
 def _without(head: str, table: Table) -> Table:
-    narrower = Table(*(each for each in table.columns if each.header != head), box=table.box, pad_edge=table.pad_edge)
-    narrower.rows = table.rows  # columns keep their cells, rows their styles
-    return narrower
+    return _of_columns([column for column in table.columns if column.header != head], table)
+
+
+def _of_columns(columns: Iterable[Column], table: Table) -> Table:
+    """Return a table of some columns of another, which keeps its own: a table numbers the columns that it is given."""
+    made = Table(*map(copy, columns), box=table.box, pad_edge=table.pad_edge)
+    made.rows = table.rows  # columns keep their cells, rows their styles
+    return made
 
 
 def _width(table: Table, console: Console) -> int:

@@ -101,14 +101,14 @@ def _one(suite: Suite, effort: Effort, store: Store, options: MeasureOptions, as
         if tuned.found.recorded is None:
             say(_compiled_by(tuned.result))
     give(tuned.found, store, as_json)
-    _say_what_did_not_run(tuned.result)
+    _say_what_did_not_run(tuned.result, f"tuner show {tuned.found.stored.run_id}")
     return 0
 
 
-def _say_what_did_not_run(result: Result | None) -> None:
+def _say_what_did_not_run(result: Result | None, command: str) -> None:
     """Print one line on the configs of a search that did not run, if there are any."""
     if result is not None and result.failures:
-        say(f"Of {configs_text(len(result.measurements))}, {not_run_text(result.failures)}; tuner show has an example.")
+        say(f"Of {configs_text(len(result.measurements))}, {not_run_text(result.failures)}; {command} has an example.")
 
 
 def _compiled_by(result: Result) -> str:
@@ -169,7 +169,7 @@ def _joint(suite: Suite, objective: str, effort: Effort, store: Store, options: 
         print_json(found.as_json())
     else:
         print_joint(found)
-    _say_what_did_not_run(result)
+    _say_what_did_not_run(result, "tuner show")
     return 0
 
 

@@ -133,7 +133,9 @@ def tuned_line(tuned: Tuned) -> str:
     if answer is None:
         return f"{short(tuned.problem)}: failed, {first_line(tuned.error)}"
     parts = [f"{answer.kind} {us_text(answer.latency_us)}"]
-    parts += [f"{speed} {label}" for label, speed in speed_texts(tuned).items() if speed[:1].isdigit()]
+    is_default = [times("default")] * (answer.kind == "default")
+    speeds = {label: speed for label, speed in speed_texts(tuned).items() if label not in is_default}
+    parts += [f"{speed} {label}" for label, speed in speeds.items() if speed[:1].isdigit()]
     parts += [f"default {outcome_of(tuned.default_failure)}"] * bool(tuned.default_failure)
     parts.append("as stored" if tuned.result is None else f"{tuned.seconds:.1f} s")
     return f"{short(tuned.problem)}: {', '.join(parts)}"

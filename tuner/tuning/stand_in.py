@@ -32,7 +32,8 @@ def note_what_stands_in(
         alone = len(found) + left_out == 1
         given = " or ".join(space.name for space in others) if alone else "NAME, one problem at a time"
         also = f" (also recorded on {cards}: --replay {given})"
-    others_left = f"; {left_out} of {left_out + len(found)} were not recorded and are left out" if left_out else ""
+    were, are = ("was", "is") if left_out == 1 else ("were", "are")
+    others_left = f"; {left_out} of {left_out + len(found)} {were} not recorded and {are} left out" if left_out else ""
     events.note(f"No {gpu_here(machine)}: replaying {names}{also}{others_left}.")
 
 
@@ -40,7 +41,7 @@ def none_recorded(problems: Sequence[Problem], machine: Machine | None = None) -
     """Return the error if there is no GPU and no problem was recorded; it names the spaces of their ops."""
     what = f"no recorded space of {problems[0].text}"
     if len(problems) > 1:
-        what = f"a recorded space of none of these {len(problems)} problems"
+        what = f"none of these {len(problems)} problems was recorded"
     ops = sorted({problem.op for problem in problems})
     known = [name for op in ops for name in recorded.names(op)]
     replayable = f"recorded spaces to replay: {', '.join(known)}"

@@ -73,5 +73,8 @@ def nothing_ran(result: Result) -> NothingFound:
     """Return the error of a search in which no config ran with correct results."""
     counted = failures_text(result.failures) or "none was measured in time"
     failed = next((measurement for measurement in result.measurements if not measurement.ok), None)
-    first = f"\nthe first, {failed.config.text}, fails in {failed.stage}: {failed.error}" if failed else ""
+    first = ""
+    if failed is not None:
+        how = f"fails in {failed.stage}" if failed.stage else f"is {failed.outcome}"
+        first = f"\nthe first, {failed.config.text}, {how}{failed.error and f': {failed.error}'}"
     return NothingFound(f"no config ran with correct results: {counted}; nothing is stored{first}")
