@@ -66,19 +66,25 @@ def to_answers(
     return list(answers.values()), skipped
 
 
-def answers_of_bundle(bundle: Bundle) -> list[ImportedAnswer]:
-    """Return the answers of a bundle with their keys and evidence; an answer that was imported keeps its origin."""
+def answers_of_bundle(bundle: Bundle, file: str) -> tuple[list[ImportedAnswer], list[Skipped]]:
+    """Return the answers of a bundle with their keys and evidence, and the skipped ones.
+
+    An answer that was imported keeps its origin. It is skipped if no kernel could be launched with its config.
+    """
     signatures = dict[tuple[str, frozenset[str]], Signature]()
-    answers = []
+    answers, skipped = list[ImportedAnswer](), list[Skipped]()
     for stored in bundle.answers:
         answer = stored.answer
         signature = bundle.signatures[answer.problem.op]
         if answer.kind == IMPORTED:
+            if fault := knobs_fault(None, answer.config):
+                skipped.append(Skipped(file, fault, f"answer {stored.id}"))
+                continue
             key = (signature.op, frozenset(answer.config))
             signature = signatures.setdefault(key, without_choices(signature, answer.config))
         origin = stored.imported_from or f"bundle {bundle.sha256[:12]} of store {bundle.snapshot}"
         answers.append(ImportedAnswer(signature, answer, stored.provenance, origin, stored.created_at))
-    return answers
+    return answers, skipped
 
 
 def _fault(config: ImportedConfig, limits: ImportLimits) -> str:

@@ -39,7 +39,10 @@ def import_files(
     content = read(paths, options)
     converted, skipped = to_answers(content.configs, known_signature, known_device)
     answers = [(answer.origin, answer) for answer in converted]
-    answers += [(file, answer) for file, bundle in content.bundles for answer in answers_of_bundle(bundle)]
+    for file, bundle in content.bundles:
+        of_bundle, refused = answers_of_bundle(bundle, file)
+        answers += [(file, answer) for answer in of_bundle]
+        skipped += refused
     outcomes = store.import_answers([answer for _, answer in answers], replace=replace)
     by_file = zip((file for file, _ in answers), outcomes, strict=True)
     not_stored = [Skipped(file, str(outcome)) for file, outcome in by_file if not outcome.is_stored]
