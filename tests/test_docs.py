@@ -158,7 +158,7 @@ def test_the_kernel_of_the_docs_is_a_kernel(tmp_path: Path) -> None:
 
     from tuner import catalog
 
-    (source,) = blocks(ROOT / "docs" / "kernels.md", "python")
+    source, _ = blocks(ROOT / "docs" / "kernels.md", "python")
     file = tmp_path / "documented.py"
     file.write_text(source)
     kernel = catalog.resolve(str(file))

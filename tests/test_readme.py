@@ -62,16 +62,21 @@ def test_the_kernel_file_computes_what_its_reference_says(scale: Kernel) -> None
         assert allowed < 1e-6
 
 
-def test_the_kernel_is_launched_with_the_config_that_is_stored(scale: Kernel, tmp_path: Path) -> None:
-    problem = scale.signature.problem({"N": 5000})
-    best = scale.signature.config({"BLOCK": 2048, "num_warps": 8, "num_stages": 1})
-    provenance = Provenance(H200, ENVIRONMENT, scale.source, Policy().text, None, tuner.__version__)
-    store = Store.open(tmp_path / "tuner.db")
-    run_id = store.start_run(scale.signature, problem, provenance, {"trials": 10, "budget_s": None, "space": 16})
+def store_answer(kernel: Kernel, best: Config, database: Path) -> None:
+    """Store an answer for 5,000 elements on an H200."""
+    problem = kernel.signature.problem({"N": 5000})
+    provenance = Provenance(H200, ENVIRONMENT, kernel.source, Policy().text, None, tuner.__version__)
+    store = Store.open(database)
+    run_id = store.start_run(kernel.signature, problem, provenance, {"trials": 10, "budget_s": None, "space": 16})
     answer = Answer(problem, "tuned", best, 10.0, (9.9, 10.1), 1.2, (1.1, 1.3), 12.0, 11.0, flops=0, bytes=40_000)
     rounds = Comparison((best.text, VENDOR), ((10.0, 11.0),))
     store.add_answer(run_id, answer, provenance, "trials", {}, rounds)
     store.close()
+
+
+def test_the_kernel_is_launched_with_the_config_that_is_stored(scale: Kernel, tmp_path: Path) -> None:
+    best = scale.signature.config({"BLOCK": 2048, "num_warps": 8, "num_stages": 1})
+    store_answer(scale, best, tmp_path / "tuner.db")
     code = on_the_host(MODEL_CODE).replace(on_the_host(TUNE_LINE) + "\n", "")
     printed = run(code + '\nassert torch.equal(out, 2 * x)\nprint(config["BLOCK"], config["num_warps"])', tmp_path)
     assert printed == "2048 8\n"
@@ -128,11 +133,28 @@ def console(page: str) -> list[str]:
 
 
 def test_the_page_on_kernel_files_has_a_command_for_its_kernel(tmp_path: Path) -> None:
-    (source,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "kernels.md").read_text(), re.DOTALL)
+    source, _ = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "kernels.md").read_text(), re.DOTALL)
     (tmp_path / "double.py").write_text(source)
     check, command = console("kernels.md")
     assert "passes, compiled for nvidia-h200" in in_shell(check, tmp_path)
     assert re.search(r"double 4096 fp32 +9 +9 +none", in_shell(command, tmp_path))
+
+
+def test_the_page_on_kernel_files_launches_the_tuned_config(tmp_path: Path) -> None:
+    source, model = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "kernels.md").read_text(), re.DOTALL)
+    (tmp_path / "double.py").write_text(source)
+    kernel = catalog.resolve(str(tmp_path / "double.py"))
+    best = kernel.signature.config({"BLOCK": 256, "num_warps": 2, "num_stages": 1})
+    store_answer(kernel, best, tmp_path / "tuner.db")
+    used = """
+answer = tuner.best_config(KERNEL, device=DEVICE, N=5000)
+x = torch.randn(5000)
+assert torch.equal(double(x), 2 * x)
+print(answer.config.text, answer.match)
+"""
+    environment = f"import os\nos.environ['TUNER_DB'] = {str(tmp_path / 'tuner.db')!r}\n"
+    printed = run(environment + model.replace("DEVICE = 0", f"DEVICE = {H200.id!r}") + used, tmp_path)
+    assert printed == f"{best.text} exact\n"
 
 
 def test_the_commands_that_open_the_pages_run(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from types import ModuleType
 
 import tuner.kernels
 from tuner.errors import KernelFault, NoDevice, TunerError, UnknownName, UsageError
-from tuner.kernels.parts import exception_text
+from tuner.kernels.parts import exception_text, plain
 from tuner.kernels.spec import Kernel, Signature
 
 ENTRY_POINTS = "tuner.kernels"
@@ -71,9 +71,10 @@ def reference_of(kernel: Kernel) -> str:
     """Return the name or the file by which a command finds a kernel; its op if it is in neither."""
     if kernel.op in _modules() and load(kernel.op) == kernel:
         return kernel.op
-    for module in list(sys.modules.values()):
-        if isinstance(module, ModuleType) and vars(module).get("KERNEL") is kernel and module.__file__:
-            file = Path(module.__file__)
+    own = sys.modules.get(getattr(plain(kernel.launch), "__module__", ""))  # others may have imported the kernel
+    for module in (own, *list(sys.modules.values())):
+        if isinstance(module, ModuleType) and vars(module).get("KERNEL") is kernel and vars(module).get("__file__"):
+            file = Path(vars(module)["__file__"]).resolve()
             return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
     return kernel.op
 

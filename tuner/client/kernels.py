@@ -23,7 +23,7 @@ Named = str | os.PathLike[str] | Kernel
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the kernel in a query."""
+    """The kernel in a query, as far as it is known."""
 
     op: str
     """Empty if the kernel is a file that cannot be loaded."""

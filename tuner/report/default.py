@@ -1,4 +1,4 @@
-"""What became of the kernel's default in a search, if it has no latency."""
+"""The failure of a kernel's default in a search."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ MOST_SHOWN = 5
 
 
 def none_feasible(kernel: Kernel, problem: Problem, card: str, limits: Limits) -> str:
-    """Return the error of a space in which no config is feasible: how many configs each constraint refuses.
+    """Return the error of a space without feasible configs: the number of configs that each constraint refuses.
 
     Args:
         card: name of the card.

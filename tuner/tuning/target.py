@@ -62,7 +62,7 @@ class Target:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What the settings of a run state besides the effort: why the default is left out, and the vendor's name."""
+        """Settings of a run besides the effort: the vendor's name, and the constraint that refuses the default."""
         vendor = {"vendor": self.vendor_name} if self.vendor_name != VENDOR_NAME else {}
         return {**vendor, **({"default_refused": self.refused} if self.refused else {})}
 
