@@ -33,9 +33,8 @@ def _pair(text: str) -> tuple[str, str]:
 def _print(report: KernelReport) -> None:
     lines = [f"[bold]{escape(report.reference)}[/] passes, compiled for {report.device}"]
     for step in report.steps:
-        lines.append(
-            f"  {step.name:9}  {step.outcome:4}  {escape(step.subject)}{step.text and f'; {escape(step.text)}'}"
-        )
+        checked = f"{step.subject}; {step.text}" if step.text else step.subject
+        lines.append(f"  {step.name:9}  {step.outcome:7}  {escape(checked)}")
     print_lines(lines, Output())
 
 

@@ -22,7 +22,7 @@ class Share:
     """The joint config on one problem."""
 
     row: Row
-    """The config beside the kernel's default and torch, if those run."""
+    """The config beside the kernel's default and the vendor, if those run."""
     speed: float
     """Speed relative to the problem's baseline; above 1, the joint config is faster."""
     baseline: str
