@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, insert, or_, select, update
 
 from tuner.db import schema
 from tuner.db.rows import utc_text
 from tuner.db.settings import SETTINGS
+from tuner.db.unreadable import UnreadableRows, column_values
+from tuner.errors import UsageError
 from tuner.kernels.spec import Problem
 
 _UNFINISHED = ("pending", "running")
@@ -64,10 +66,17 @@ class Queue:
         read: Opens a transaction that sees one state.
         write: Opens a transaction that excludes all others of its kind.
         clock: Returns the time of the database.
+        unreadable: Is given the jobs that cannot be read.
     """
 
-    def __init__(self, read: Transaction, write: Transaction, clock: Callable[[Connection], datetime]) -> None:
-        self._read, self._write, self._clock = read, write, clock
+    def __init__(
+        self,
+        read: Transaction,
+        write: Transaction,
+        clock: Callable[[Connection], datetime],
+        unreadable: UnreadableRows,
+    ) -> None:
+        self._read, self._write, self._clock, self._unreadable = read, write, clock, unreadable
 
     def add(self, problem: Problem, device: str, priority: int = 0) -> tuple[Job, bool]:
         """Return the job to tune a problem on a device, and whether it is new.
@@ -77,12 +86,13 @@ class Queue:
         with self._write() as connection:
             same = (schema.JobRow.problem == problem.text) & (schema.JobRow.device == device)
             number = connection.scalar(select(schema.JobRow.id).where(same, schema.JobRow.status.in_(_UNFINISHED)))
-            if number is None:
-                number = _add_pending(connection, problem.op, problem.text, device, priority, self._clock(connection))
-                return _job(connection, number), True
-            more = update(schema.JobRow).where(schema.JobRow.id == number, schema.JobRow.priority < priority)
-            connection.execute(more.values(priority=priority))
-            return _job(connection, number), False
+            if number is not None:
+                more = update(schema.JobRow).where(schema.JobRow.id == number, schema.JobRow.priority < priority)
+                connection.execute(more.values(priority=priority))
+                if (job := self._job(connection, number)) is not None:
+                    return job, False
+            number = _add_pending(connection, problem.op, problem.text, device, priority, self._clock(connection))
+            return _job(connection, number), True
 
     def jobs(self, limit: int) -> list[Job]:
         """Return unfinished jobs, then finished ones, up to `limit` of either.
@@ -94,7 +104,8 @@ class Queue:
         finished = select(schema.JobRow).where(schema.JobRow.status.not_in(_UNFINISHED))
         parts = unfinished.order_by(running.desc(), *_urgency()), finished.order_by(schema.JobRow.id.desc())
         with self._read() as connection:
-            return [Job(**row._mapping) for part in parts for row in connection.execute(part.limit(limit))]
+            rows = [row for part in parts for row in connection.execute(part.limit(limit))]
+            return self._unreadable.read("jobs", rows, _job_of)
 
     def has_work(self, able: Sequence[JobFilter], *, missed: bool = False) -> bool:
         """Return whether there may be a job to claim."""
@@ -117,15 +128,28 @@ class Queue:
         with self._write() as connection:
             now = self._clock(connection)
             _fail_lost(connection, now)
-            number = connection.scalar(_free(able, utc_text(now)).limit(1))
-            if number is None and missed and (row := connection.execute(_missed(able).limit(1)).first()):
-                number = _add_pending(connection, row.op, row.problem, row.device, 0, now)
-            if number is None:
-                return None
             until = utc_text(now + timedelta(seconds=lease_s))
             taken = {"status": "running", "worker": worker, "lease_until": until, "tries": schema.JobRow.tries + 1}
-            connection.execute(update(schema.JobRow).filter_by(id=number).values(taken))
+            while True:
+                number = connection.scalar(_free(able, utc_text(now)).limit(1))
+                if number is None and missed and (row := connection.execute(_missed(able).limit(1)).first()):
+                    number = _add_pending(connection, row.op, row.problem, row.device, 0, now)
+                if number is None:
+                    return None
+                connection.execute(update(schema.JobRow).filter_by(id=number).values(taken))
+                if (job := self._job(connection, number)) is not None:
+                    return job
+
+    def _job(self, connection: Connection, number: int) -> Job | None:
+        """Return the job of that id, or None if it cannot be read, which fails it."""
+        try:
             return _job(connection, number)
+        except UsageError as error:
+            self._unreadable.add("jobs", number, error)
+            ended = {"status": "failed", "error": f"it cannot be read: {error}"}
+            ended["ended_at"] = utc_text(self._clock(connection))
+            connection.execute(update(schema.JobRow).filter_by(id=number).values(ended))
+            return None
 
     def renew(self, job: Job, lease_s: float) -> bool:
         """Renew the lease from now on; return False if the worker has lost the job."""
@@ -203,4 +227,9 @@ def _change(connection: Connection, job: Job, **values: Any) -> bool:
 
 
 def _job(connection: Connection, number: int) -> Job:
-    return Job(**connection.execute(select(schema.JobRow).where(schema.JobRow.id == number)).one()._mapping)
+    return _job_of(connection.execute(select(schema.JobRow).where(schema.JobRow.id == number)).one())
+
+
+def _job_of(row: Row[Any]) -> Job:
+    """Return the job of a row. Raises UsageError if it cannot be read."""
+    return Job(**column_values(row, schema.JobRow))

@@ -80,7 +80,9 @@ def round_from(row: Row[Any]) -> tuple[dict[str, float], CardState | None]:
     given.whole("number")
     latencies = given.object("latencies")
     for contender in latencies.data:
-        latencies.measured(contender)
+        latencies.positive(contender)
+    if not latencies.data:
+        raise UsageError("a round has the latency of each contender, and here are none")
     state = given.optional("state", given.mapping)
     return latencies.data, None if state is None else CardState.from_json(state)
 

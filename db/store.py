@@ -20,6 +20,7 @@ from tuner.db import requests, schema, upkeep
 from tuner.db.database import Database
 from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.import_writes import write_imported
+from tuner.db.interrupts import kept_interrupts
 from tuner.db.location import database_at, default_database, is_named
 from tuner.db.opening import OpenDatabase, connect
 from tuner.db.queries import (
@@ -122,12 +123,15 @@ class Store:
             ReadOnly: It can only be read: a newer version made it, or this user may not write it.
             StoreError: It is missing, unreadable, locked, of another schema, or another program's.
         """
-        opened, found = connect(database, writes=create)
+        opened: OpenDatabase | None = None
         try:
-            if found != HEAD:
-                opened.use_schema(found, create)
+            with kept_interrupts():
+                opened, found = connect(database, writes=create)
+                if found != HEAD:
+                    opened.use_schema(found, create)
         except BaseException:
-            opened.close()
+            if opened is not None:
+                opened.close()
             raise
         return Store(opened)
 
@@ -142,9 +146,10 @@ class Store:
             ReadOnly: A newer version made it, or this user may not write it.
             StoreError: As for `open`.
         """
-        opened, _ = connect(database, writes=True)
-        with closing(opened):
-            return opened.upgrade()
+        with kept_interrupts():
+            opened, _ = connect(database, writes=True)
+            with closing(opened):
+                return opened.upgrade()
 
     @staticmethod
     def info(database: Database | Path | str) -> upkeep.Info:
@@ -164,7 +169,7 @@ class Store:
     @property
     def queue(self) -> Queue:
         """The queue of jobs."""
-        return Queue(self._read, self._write, self._database.now)
+        return Queue(self._read, self._write, self._database.now, self.unreadable)
 
     @property
     def snapshot(self) -> str:

@@ -7,13 +7,12 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from helpers import A100, H200
+from helpers import A100
 from stored import COMPARISON, HERE, SCALE, SECONDS, SETTINGS, answer, config, measured
 
 from tuner.db import schema
 from tuner.db.store import Store
-from tuner.kernels.spec import Problem
-from tuner.records import CardState, Comparison, Provenance, RooflineLimits
+from tuner.records import CardState, Comparison, RooflineLimits
 
 SOUND = replace(SCALE, op="sound")
 """Signature of the op whose rows stay sound."""
@@ -28,6 +27,12 @@ _STATES = tuple(CardState(1980, 3201, 40, 500.0) for _ in COMPARISON.rounds)
 
 INVALID_UTF8 = "CAST(X'67656dff80' AS TEXT)"
 _TEXTS = ("NULL", INVALID_UTF8, "X'00ff'", "''", "'no such thing'")
+_POSTGRESQL = {
+    str: ("''", "'no such thing'"),
+    float: ("'NaN'", "'Infinity'", "'-Infinity'", "0", "-1", "1e300"),
+    object: ("'[]'", "'[1, null]'", "'7'", "'null'", "'{}'", "'{\"a\": 1e999}'", '\'{"a": "\\ud800"}\''),
+}
+"""Faults that a column of PostgreSQL can hold, by the type of its values."""
 _NUMBERS = ("NULL", "9e999", "-9e999", "0", "-1", "1e300", "'abc'", "X'00ff'", INVALID_UTF8)
 _JSONS = (
     *(
@@ -59,15 +64,33 @@ def columns() -> list[tuple[str, str]]:
     ]
 
 
-def faults(table: str, column: str) -> tuple[str, ...]:
+def faults(table: str, column: str, *, postgresql: bool = False) -> tuple[str, ...]:
     """Return the faults of a column, as SQL."""
     kind = schema.Base.metadata.tables[table].columns[column].type.python_type
+    if postgresql:
+        return _POSTGRESQL.get(kind, ())
     return _TEXTS if kind is str else _NUMBERS if kind in (int, float, bool) else _JSONS
 
 
+def some_faults(table: str, column: str) -> tuple[str, ...]:
+    """Return a third of a column's faults, others than those of the column beside it."""
+    return faults(table, column)[columns().index((table, column)) % 3 :: 3]
+
+
 def make(file: Path) -> None:
-    """Make the database. Its columns take nulls, and its foreign keys are not enforced."""
+    """Make the database as a file. Its columns take nulls."""
     store = Store.open(file)
+    fill(store)
+    store.close()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'")
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def fill(store: Store) -> None:
+    """Write the rows into an empty store."""
     for signature, problem, place in ((SCALE, HURT_PROBLEM, HURT_AT), (SOUND, SOUND_PROBLEM, SOUND_AT)):
         run = store.start_run(signature, problem, place, SETTINGS)
         store.keep_roofline_limits(place.device, _LIMITS)
@@ -80,12 +103,6 @@ def make(file: Path) -> None:
         store.count_requests({(signature.op, problem.text, place.device.id): 3})
         job, _ = store.queue.add(problem, place.device.id)
         assert (run, number, job.id) in ((HURT_ID,) * 3, (SOUND_ID,) * 3)
-    store.close()
-    with closing(sqlite3.connect(file)) as connection:
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE type = 'table'")
-        connection.commit()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def hurt(file: Path, table: str, column: str, fault: str) -> None:
@@ -94,11 +111,3 @@ def hurt(file: Path, table: str, column: str, fault: str) -> None:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute(f"UPDATE {table} SET {column} = {fault} WHERE id = {HURT_ID}")
         connection.commit()
-
-
-def place(problem: Problem) -> Provenance:
-    """Return where a problem was tuned."""
-    return HURT_AT if problem is HURT_PROBLEM else SOUND_AT
-
-
-__all__ = ["H200", "columns", "faults", "hurt", "make", "place"]
