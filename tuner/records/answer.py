@@ -48,7 +48,7 @@ class Evidence:
     """Inputs that a config was checked on, and the result."""
 
     max_error: float | None = field(
-        default=None, metadata=stated("Largest deviation from the reference over the reference's largest value.")
+        default=None, metadata=stated("Largest deviation from the reference over its row's largest value.")
     )
     tolerance: float | None = field(default=None, metadata=stated("Largest `max_error` that passes."))
     inputs: tuple[str, ...] = field(default=(), metadata=stated("Kind of each set of inputs: `normal`, `special`."))

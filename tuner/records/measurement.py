@@ -74,7 +74,7 @@ class Measurement:
     """Bytes that a thread spills. For information: a config that spills may be the fastest."""
     shared_bytes: int | None = None
     max_error: float | None = None
-    """Largest deviation from the reference over the reference's largest value."""
+    """Largest deviation from the reference over its row's largest value."""
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
