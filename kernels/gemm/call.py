@@ -48,10 +48,10 @@ def gemm(
     try:
         if out is None:
             out = torch.empty(a.shape[:1] + b.shape[1:], dtype=a.dtype, device=a.device)
-        gradient = is_recording() and (a.requires_grad or b.requires_grad or out.requires_grad)
+        gradient = (a.requires_grad or b.requires_grad or out.requires_grad) and is_recording()
         plain = type(a) in PLAIN and type(b) in PLAIN and type(out) in PLAIN
         if bias is not None:
-            gradient = gradient or (is_recording() and bias.requires_grad)
+            gradient = gradient or (bias.requires_grad and is_recording())
             plain = plain and type(bias) in PLAIN
         if is_tracing() or not plain:
             refuse_gradient(gradient)

@@ -54,9 +54,9 @@ def scaled_gemm(
     try:
         if out is None:
             out = torch.empty(a.shape[:1] + b.shape[1:], dtype=out_dtype, device=a.device)
-        gradient = is_recording() and (
+        gradient = (
             a.requires_grad or b.requires_grad or scale_a.requires_grad or scale_b.requires_grad or out.requires_grad
-        )
+        ) and is_recording()
         plain = (
             type(a) in PLAIN
             and type(b) in PLAIN

@@ -33,7 +33,7 @@ def transpose(x: Tensor, out: Tensor | None = None) -> Tensor:
     try:
         if out is None:
             out = torch.empty(x.shape[::-1], dtype=x.dtype, device=x.device)
-        gradient = is_recording() and (x.requires_grad or out.requires_grad)
+        gradient = (x.requires_grad or out.requires_grad) and is_recording()
         if is_tracing() or not (type(x) in PLAIN and type(out) in PLAIN):
             refuse_gradient(gradient)
             _in_torch(x, out)
