@@ -10,6 +10,7 @@ import platformdirs
 from tuner.db.database import Database
 from tuner.db.postgresql import PostgreSQL
 from tuner.db.sqlite import SQLite
+from tuner.errors import UsageError
 
 
 def database_at(text: str | Path) -> Database:
@@ -22,9 +23,16 @@ def database_at(text: str | Path) -> Database:
 
 
 def default_database() -> Database:
-    """Return the database that `TUNER_DB` names, or else the file in the user's data folder."""
+    """Return the database that `TUNER_DB` names, or else the file in the user's data folder.
+
+    Raises:
+        UsageError: `TUNER_DB` is a URL, and not one of PostgreSQL.
+    """
     given = os.environ.get("TUNER_DB")
-    return database_at(given or platformdirs.user_data_path("triton-tuner") / "tuner.db")
+    try:
+        return database_at(given or platformdirs.user_data_path("triton-tuner") / "tuner.db")
+    except UsageError as error:
+        raise UsageError(f"TUNER_DB: {error}") from error
 
 
 def is_named() -> bool:

@@ -82,18 +82,22 @@ class Described:
     def __init__(self, connection: Connection, unreadable: UnreadableRows) -> None:
         kernels = connection.execute(select(schema.KernelRow.id, schema.KernelRow.op, schema.KernelRow.signature))
         devices = connection.execute(select(schema.DeviceRow.id, schema.DeviceRow.facts))
-        self._signatures = dict(unreadable.read("kernels", kernels, lambda row: (row.id, kernel_from(row)[1])))
-        self._devices = dict(unreadable.read("devices", devices, lambda row: (row.id, device_from(row))))
+        self._signatures: dict[int, Signature] = dict(
+            unreadable.read("kernels", kernels, lambda row: (row.id, kernel_from(row)[1]))
+        )
+        self._devices: dict[int, Device] = dict(
+            unreadable.read("devices", devices, lambda row: (row.id, device_from(row)))
+        )
 
     def signature(self, id: int | None) -> Signature:
         """Return the signature of a row of `kernels`. Raises UsageError if there is none that can be read."""
-        if id not in self._signatures:
+        if id is None or id not in self._signatures:
             raise UsageError(f"row {id} of kernels is missing, or cannot be read")
         return self._signatures[id]
 
     def device(self, id: int | None) -> Device:
         """Return the device of a row of `devices`. Raises UsageError if there is none that can be read."""
-        if id not in self._devices:
+        if id is None or id not in self._devices:
             raise UsageError(f"row {id} of devices is missing, or cannot be read")
         return self._devices[id]
 

@@ -93,7 +93,7 @@ def comparison_of(rounds: Sequence[tuple[Mapping[str, float], CardState | None]]
         return None
     contenders, states = tuple(rounds[0][0]), tuple(state for _, state in rounds if state is not None)
     same = [latencies for latencies, _ in rounds if latencies.keys() == {*contenders}]
-    return Comparison(contenders, tuple(tuple(map(latencies.get, contenders)) for latencies in same), states)
+    return Comparison(contenders, tuple(tuple(each[name] for name in contenders) for each in same), states)
 
 
 def kernel_from(row: Row[Any]) -> tuple[str, Signature]:

@@ -110,7 +110,7 @@ def _idle(connection: Connection, before: str, unreadable: UnreadableRows) -> li
         select(func.max(schema.TrialRow.ended_at)).where(schema.TrialRow.run_id == schema.RunRow.id).scalar_subquery()
     )
     last_active = func.coalesce(schema.RunRow.ended_at, last_trial, schema.RunRow.started_at)
-    query = select(schema.RunRow, schema.KernelRow.source, last_active.label("last_active"))
+    query: Any = select(schema.RunRow, schema.KernelRow.source, last_active.label("last_active"))
     rows = connection.execute(query.join(schema.KernelRow, schema.RunRow.kernel_id == schema.KernelRow.id))
     runs = unreadable.read("runs", rows, _with_settings)
     serving = _serving(connection)

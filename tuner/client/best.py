@@ -18,7 +18,7 @@ class Best:
     is named by its id."""
     match: str
     """`exact`, `stale`, `neighbour` (tuned for another problem), `none` (the default) or `disabled` (the default,
-    because `TUNER_DISABLE=1`)."""
+    because `TUNER_DISABLE` is `1`, `true`, `yes` or `on`)."""
     stale: tuple[str, ...] = ()
     """Differences between the answer and the query, which make it stale."""
     answer: Answer | None = None

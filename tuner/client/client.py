@@ -14,6 +14,7 @@ from collections.abc import Callable
 from threading import Event, Lock, Thread
 from weakref import WeakSet
 
+from tuner.client import environment
 from tuner.client.best import Best
 from tuner.client.kernels import GuardedKernels, Named
 from tuner.client.settings import ClientSettings
@@ -26,7 +27,6 @@ from tuner.records import StoredAnswer
 _log = logging.getLogger("tuner")
 
 _SETTINGS = ClientSettings()
-_LONGEST_INTERVAL_S = 1e6
 
 Prepare = Callable[[TableCache, bool], object]
 """Called with the new tables before they are used, and with True if no caller waits for the call."""
@@ -53,7 +53,7 @@ class Client:
         refresh_s: float | None = None,
         settings: ClientSettings = _SETTINGS,
     ) -> None:
-        if refresh_s is not None and not 0 < refresh_s <= _LONGEST_INTERVAL_S:
+        if refresh_s is not None and not 0 < refresh_s <= environment.LONGEST_INTERVAL_S:
             raise UsageError(
                 f"refresh_s is a number of seconds above 0, not {refresh_s!r}; leave it out for no refresh"
             )
@@ -187,18 +187,8 @@ class Client:
                 self._refresher.start()
 
     def _interval_s(self) -> float | None:
-        """Return the refresh interval, or None with a warning if TUNER_REFRESH_S is not a number of seconds."""
-        given = os.environ.get("TUNER_REFRESH_S")
-        if self._refresh_s is not None or not given:
-            return self._refresh_s
-        try:
-            seconds = float(given)
-            if not 0 < seconds <= _LONGEST_INTERVAL_S:
-                raise ValueError
-        except ValueError:
-            self._warn(f"TUNER_REFRESH_S is a number of seconds, not {given[:40]!r}; nothing is refreshed")
-            return None
-        return seconds
+        """Return the refresh interval, or None if there is no refresh."""
+        return environment.refresh_s(self._warn) if self._refresh_s is None else self._refresh_s
 
     def _refresh_every(self, seconds: float, closed: Event) -> None:
         while not closed.wait(seconds):

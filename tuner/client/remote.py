@@ -6,6 +6,7 @@ second. Standard library only; redirects are not followed and proxies not used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, TimeoutError
 from contextlib import suppress
@@ -22,6 +23,9 @@ from tuner.errors import StoreError, UsageError
 
 T = TypeVar("T")
 
+_NO_URL = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
+"""Characters that no URL has."""
+
 
 @dataclass(frozen=True)
 class Received:
@@ -33,21 +37,22 @@ class Received:
     body: bytes
 
 
-def parse_url(url: str) -> SplitResult:
+def parse_url(url: str, name: str = "the URL of a service") -> SplitResult:
     """Return the parts of the URL of a service.
+
+    Args:
+        name: name of the URL in an error.
 
     Raises:
         UsageError: it is not the URL of a service.
     """
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and _NO_URL.search(url) is None
     except ValueError:  # an invalid port, or unbalanced brackets
         fits = False
     if not fits or parts.query or parts.fragment or "@" in parts.netloc:
-        raise UsageError(
-            f"the URL of a service is http://HOST:PORT or https://HOST, not {url.rpartition('@')[2][:80]!r}"
-        )
+        raise UsageError(f"{name} is http://HOST:PORT or https://HOST, not {url.rpartition('@')[2][:80]!r}")
     return parts
 
 
@@ -64,7 +69,10 @@ def get(
         StoreError: the server cannot be reached, takes too long or sends too much.
         as `read`.
     """
-    request = _Request(address, target, headers, settings)
+    try:
+        request = _Request(address, target, headers, settings)
+    except (HTTPException, ValueError) as error:
+        raise StoreError(f"{address.geturl()[:80]} cannot be reached: {str(error)[:200]}") from error
     done: Future[T] = Future()
 
     def work() -> None:

@@ -93,7 +93,7 @@ def source_from_environment() -> AnswerSource:
     snapshot, url = os.environ.get("TUNER_SNAPSHOT"), os.environ.get("TUNER_URL")
     if snapshot:
         return BundleSource(Path(snapshot))
-    return ServiceSource(url) if url else DatabaseSource()
+    return ServiceSource(url, name="TUNER_URL") if url else DatabaseSource()
 
 
 def local_cards() -> list[Device]:
@@ -128,12 +128,16 @@ class BundleSource:
 
 
 class ServiceSource:
-    """A service. After a request that timed out no other is sent, so that a process waits only once."""
+    """A service. After a request that timed out no other is sent, so that a process waits only once.
+
+    Args:
+        name: name of the URL in an error about it.
+    """
 
     waits = True
 
-    def __init__(self, url: str, settings: RemoteSettings = _REMOTE) -> None:
-        self.origin, self._settings = url, settings
+    def __init__(self, url: str, settings: RemoteSettings = _REMOTE, *, name: str = "the URL of a service") -> None:
+        self.origin, self._settings, self._name = url, settings, name
         self._error: StoreError | None = None
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
@@ -150,14 +154,14 @@ class ServiceSource:
 
     def reopened(self) -> ServiceSource:
         """Return a new source of the same URL, which sends requests again."""
-        return ServiceSource(self.origin, self._settings)
+        return ServiceSource(self.origin, self._settings, name=self._name)
 
     def _get(self, target: str, headers: Mapping[str, str], read: Callable[[Received], T]) -> T:
         from tuner.client import remote
 
         if self._error is not None:
             raise self._error.with_traceback(None)
-        address = remote.parse_url(self.origin)
+        address = remote.parse_url(self.origin, self._name)
         try:
             return remote.get(address, target, headers, read, self._settings)
         except StoreError as error:

@@ -6,13 +6,13 @@ line is logged once.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import RLock, Thread
 
 from tuner.client.best import Best
+from tuner.client.environment import is_disabled
 from tuner.client.kernels import GuardedKernels, Known, Named
 from tuner.client.settings import ClientSettings
 from tuner.client.sources import AnswerSource, Loaded, local_cards, source_from_environment
@@ -128,7 +128,7 @@ class TableCache:
         op, kernel = known.op, known.kernel
         if not op:
             return Best(None, "none"), True
-        disabled = os.environ.get("TUNER_DISABLE") == "1"
+        disabled = is_disabled(self._warn)
         if disabled and kernel is None:
             return Best(None, "disabled"), True
         ready = disabled or self._is_ready(op, device)

@@ -11,11 +11,11 @@ not against an author, so the content is read strictly (see `records.codec`). A 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tuner.errors import BadBundle, UsageError
 from tuner.kernels.spec import Signature
@@ -28,6 +28,8 @@ from tuner.records.codec import (
     transfer_from_json,
 )
 from tuner.records.signatures import signature_from_json
+
+T = TypeVar("T")
 
 FORMAT = 1
 MOST_BYTES = 256 << 20
@@ -52,7 +54,7 @@ class Bundle:
     transfers: tuple[Transfer, ...]
     """Transfer losses between the answers."""
     skipped: tuple[str, ...]
-    """The reason for each answer of the document that is not among `answers`."""
+    """The reason for each part of the document, such as an answer or a device, that cannot be read."""
     sha256: str
     """Hash of the content."""
 
@@ -174,19 +176,34 @@ def _bundle(document: Mapping[str, Any]) -> Bundle:
     for name, kind in (("snapshot", str), ("signatures", list), ("devices", list), ("answers", list)):
         if not isinstance(document.get(name), kind):
             raise UsageError(f"a bundle's {name} must be a {kind.__name__}")
-    read_signatures = [signature_from_json(data) for data in document["signatures"]]
-    signatures = {signature.op: signature for signature in read_signatures}
-    devices = [device_from_json(data) for data in document["devices"]]
-    answers, skipped = list[StoredAnswer](), list[str]()
-    for data in document["answers"]:
-        try:
-            answers.append(answer_from_json(data, signatures, devices))
-        except UsageError as error:
-            skipped.append(str(error))
     if not isinstance(document.get("transfers", []), list):
         raise UsageError("a bundle's transfers must be a list")
-    transfers = tuple(transfer_from_json(data) for data in document.get("transfers", []))
-    return Bundle(document["snapshot"], signatures, tuple(answers), transfers, tuple(skipped), document["sha256"])
+    skipped = list[str]()
+
+    def each(name: str, read: Callable[[object], T]) -> list[T | None]:
+        return [_read_or_skip(data, read, skipped) for data in document.get(name, [])]
+
+    signatures = {signature.op: signature for signature in each("signatures", signature_from_json) if signature}
+    devices = each("devices", device_from_json)
+    answers = each("answers", lambda data: answer_from_json(data, signatures, devices))
+    transfers = each("transfers", transfer_from_json)
+    return Bundle(
+        document["snapshot"],
+        signatures,
+        tuple(answer for answer in answers if answer is not None),
+        tuple(transfer for transfer in transfers if transfer is not None),
+        tuple(skipped),
+        document["sha256"],
+    )
+
+
+def _read_or_skip(data: object, read: Callable[[object], T], skipped: list[str]) -> T | None:
+    """Return what `read` makes of the data; None, with the reason among `skipped`, if it refuses them."""
+    try:
+        return read(data)
+    except UsageError as error:
+        skipped.append(str(error))
+        return None
 
 
 def _no_bundle(origin: str) -> BadBundle:

@@ -67,7 +67,9 @@ def answer_to_json(stored: StoredAnswer, device: int) -> dict[str, Any]:
     }
 
 
-def answer_from_json(data: object, signatures: Mapping[str, Signature], devices: Sequence[Device]) -> StoredAnswer:
+def answer_from_json(
+    data: object, signatures: Mapping[str, Signature], devices: Sequence[Device | None]
+) -> StoredAnswer:
     """Return the answer that `answer_to_json` wrote. Fields that an older version did not write have their defaults.
 
     Raises:
@@ -79,12 +81,15 @@ def answer_from_json(data: object, signatures: Mapping[str, Signature], devices:
         raise UsageError(f"an answer comes with the signature of its op, and there is none of {op[:80]!r}")
     if device >= len(devices):
         raise UsageError(f"an answer's device is one of the {len(devices)} in the list, not number {device}")
+    at = devices[device]
+    if at is None:
+        raise UsageError(f"an answer's device can be read, and number {device} of the list cannot")
     tuned_with = given.object("tuned_with")
     return StoredAnswer(
         id=given.whole("id"),
         answer=answer_of(given, signatures[op]),
         provenance=Provenance(
-            device=devices[device],
+            device=at,
             environment=Environment(**{each.name: tuned_with.text(each.name) for each in fields(Environment)}),
             source=tuned_with.text("source"),
             policy=tuned_with.text("policy"),
