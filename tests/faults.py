@@ -72,9 +72,9 @@ def faults(table: str, column: str, *, postgresql: bool = False) -> tuple[str, .
     return _TEXTS if kind is str else _NUMBERS if kind in (int, float, bool) else _JSONS
 
 
-def some_faults(table: str, column: str) -> tuple[str, ...]:
+def some_faults(table: str, column: str, *, postgresql: bool = False) -> tuple[str, ...]:
     """Return a third of a column's faults, others than those of the column beside it."""
-    return faults(table, column)[columns().index((table, column)) % 3 :: 3]
+    return faults(table, column, postgresql=postgresql)[columns().index((table, column)) % 3 :: 3]
 
 
 def make(file: Path) -> None:

@@ -253,7 +253,7 @@ class TestServer:
             monkeypatch.setenv("TUNER_URL", url)
             assert best_config("gemm", device=DEVICE, M=64) == Best(None, "none")
             (message,) = caplog.messages
-            assert "the URL of a service is http://HOST:PORT or https://HOST, not" in message
+            assert "TUNER_URL is http://HOST:PORT or https://HOST, not" in message
             assert "secret" not in message
 
 
