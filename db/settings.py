@@ -17,6 +17,8 @@ class ConnectionSettings:
     """Wait of a writer for the server, in seconds."""
     reader_connects_s: int = 2
     """Wait of a reader for the server, in seconds; the client library takes no less."""
+    slice_s: float = 0.1
+    """Longest wait of SQLite itself for the write lock, which Ctrl-C does not end, in seconds."""
     poll_s: float = 0.01
     """Polling interval of a lock that SQLite itself does not wait for, in seconds."""
 

@@ -67,8 +67,10 @@ class SQLite(Database):
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
-            writes = connection.get_execution_options().get("writes", False)
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+            if connection.get_execution_options().get("writes", False):
+                _begin_to_write(connection, self.wait)
+            else:
+                connection.exec_driver_sql("BEGIN")
 
         return engine
 
@@ -126,6 +128,25 @@ class SQLite(Database):
 
 IN_MEMORY = SQLite(Path(":memory:"))
 """A database that is empty at first, and removed with the last connection to it."""
+
+
+def _begin_to_write(connection: Connection, wait: ConnectionSettings) -> None:
+    """Take the write lock. SQLite itself waits for it a moment at a time, since Ctrl-C does not end its wait."""
+    cursor = connection.connection.cursor()
+    until = monotonic() + wait.writer_s
+    cursor.execute(f"PRAGMA busy_timeout = {round(wait.slice_s * 1000)}")
+    try:
+        while monotonic() < until:
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    break
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # raises what the store reports
+    finally:
+        cursor.execute(f"PRAGMA busy_timeout = {round(wait.writer_s * 1000)}")
+        cursor.close()
 
 
 def _use_write_ahead_log(cursor: sqlite3.Cursor, wait: ConnectionSettings) -> None:

@@ -164,7 +164,8 @@ class Store:
 
     def close(self) -> None:
         """Close all connections."""
-        self._opened.close()
+        with kept_interrupts():
+            self._opened.close()
 
     @property
     def queue(self) -> Queue:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
+from threading import Timer
 
 import click
 
@@ -36,6 +38,8 @@ _COMMANDS = {
 """Command names and their help texts, stated here so that `tuner --help` imports no command."""
 _FILES = {"import": "import_"}
 """File names of commands that are Python keywords."""
+_AGAIN_S = 0.02
+"""Seconds after which Ctrl-C is sent again that was lost."""
 CHANGED, INTERRUPTED = 4, 130
 """Exit codes of an answer that no longer holds, and of an interrupted command."""
 
@@ -83,11 +87,22 @@ def _print_error(text: str) -> None:
         output.write(escape(line))
 
 
+def _send_interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Send Ctrl-C again that came in code that cannot raise, such as a callback of the import system."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    again = Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
+
+
 def main() -> None:
     """Run the command line; an error becomes one line on stderr and an exit code."""
     # The sampler's matrices are small, and compilers keep the cores busy: threads of numpy's then wait for each other.
     # 200 proposals took 21 s with 16 threads beside six busy processes on two cores, and 3.5 s with one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    before, sys.unraisablehook = sys.unraisablehook, _send_interrupt_again
     try:
         code = cli.main(prog_name="tuner", standalone_mode=False)
     except click.ClickException as error:
@@ -102,4 +117,6 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w")
         click.echo(f"tuner: the output cannot be written: {error.strerror}", err=True)
         code = 1
+    finally:
+        sys.unraisablehook = before
     sys.exit(code if isinstance(code, int) else 0)
