@@ -1,4 +1,4 @@
-"""Files of earlier versions still open and answer: a database of schema 0003 and a snapshot, with three answers."""
+"""Files of earlier versions still open and answer: databases of schemas 0003 and 0004 with three answers, and bundles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,14 +39,15 @@ H200 = "nvidia-h200"
 RENAMED = {"hope": "min_improvement_probability", "duel": "comparison"}
 
 
-def write_old(file: Path) -> Path:
-    file.write_bytes(gzip.decompress((OLD / "schema-0003.sqlite.gz").read_bytes()))
+def write_old(file: Path, revision: str = "0003") -> Path:
+    file.write_bytes(gzip.decompress((OLD / f"schema-{revision}.sqlite.gz").read_bytes()))
     return file
 
 
-def old_rows(table: str) -> list[dict[str, Any]]:
+def old_rows(table: str, revision: str = "0003") -> list[dict[str, Any]]:
     """Return the rows of the old database, oldest first, read by sqlite3 alone."""
-    with TemporaryDirectory() as folder, closing(sqlite3.connect(write_old(Path(folder, "old.db")))) as connection:
+    file = "old.db"
+    with TemporaryDirectory() as at, closing(sqlite3.connect(write_old(Path(at, file), revision))) as connection:
         connection.row_factory = sqlite3.Row
         return [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1")]
 
@@ -52,18 +55,22 @@ def old_rows(table: str) -> list[dict[str, Any]]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """Return the old database: as a file, and loaded into PostgreSQL at the same schema."""
+    return database_of("0003", request, tmp_path)
+
+
+def database_of(revision: str, request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     if request.param == "sqlite":
-        return database_at(write_old(tmp_path / "tuner.db"))
+        return database_at(write_old(tmp_path / "tuner.db", revision))
     cluster: postgres.Cluster = request.getfixturevalue("cluster")
     database = database_at(cluster.empty())
-    load(database)
+    load(database, revision)
     return database
 
 
-def load(database: Database) -> None:
-    """Write the old rows into the tables of schema 0003."""
+def load(database: Database, revision: str = "0003") -> None:
+    """Write the old rows into the tables of their schema."""
     with outside(database).begin() as connection:
-        revisions.upgrade(connection, "0003")
+        revisions.upgrade(connection, revision)
         metadata = MetaData()
         metadata.reflect(connection)
         for table in metadata.sorted_tables:
@@ -71,7 +78,7 @@ def load(database: Database) -> None:
                 continue
             documents = {column.name for column in table.columns if isinstance(column.type, JSON)}
             booleans = {column.name for column in table.columns if isinstance(column.type, Boolean)}
-            for row in old_rows(table.name):
+            for row in old_rows(table.name, revision):
                 read = {name: json.loads(row[name]) for name in documents if row[name] is not None}
                 connection.execute(insert(table).values(row | read | {name: bool(row[name]) for name in booleans}))
             if "id" in table.columns:
@@ -82,10 +89,20 @@ def load(database: Database) -> None:
 @pytest.fixture
 def store(old: Database) -> Iterator[Store]:
     """Yield the old database, upgraded to today's schema."""
+    yield from upgraded(old)
+
+
+def upgraded(old: Database) -> Iterator[Store]:
     if not old.migrates_on_open:
         Store.upgrade(old)
     with closing(Store.open(old)) as store:
         yield store
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def without_definitions(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Yield a database of schema 0004, upgraded: an answer of a replay, a measured and an imported one."""
+    yield from upgraded(database_of("0004", request, tmp_path))
 
 
 def test_answers_are_as_they_were(store: Store) -> None:
@@ -230,3 +247,59 @@ def test_it_is_exported_again_as_it_was_but_for_two_names(store: Store, tmp_path
     assert [stored.answer for stored in after.answers] == [stored.answer for stored in before.answers]
     for old, new in zip(before.answers, after.answers, strict=True):
         assert new.settings == {RENAMED.get(name, name): value for name, value in old.settings.items()}
+
+
+class TestSchema0004:
+    """What was stored without a definition hash is not compared on it."""
+
+    def test_a_measured_answer_is_exact_for_each_definition(self, without_definitions: Store) -> None:
+        answers = without_definitions.answers()
+        assert [(stored.answer.kind, stored.provenance.definition) for stored in answers] == [
+            ("tuned", ""),
+            ("tuned", ""),
+            ("imported", ""),
+        ]
+        before = old_rows("answers", "0004")
+        assert [dict(stored.answer.config) for stored in answers] == [json.loads(row["config"]) for row in before]
+        assert [stored.answer.latency_us for stored in answers] == [row["latency_us"] for row in before]
+        here = answers[1].provenance
+        for definition in ("0123456789abcdef", "fedcba9876543210", None):
+            query = Query.for_environment(
+                answers[1].answer.problem, here.environment, here.source, definition=definition, policy=here.policy
+            )
+            found = Table(here.device.id, answers).find(query)
+            assert (found.match, found.stored) == ("exact", answers[1])
+
+    def test_its_trials_are_known_to_each_definition(self, without_definitions: Store) -> None:
+        store = without_definitions
+        run = store.run(2)
+        assert run is not None
+        here = replace(run.provenance, definition="0123456789abcdef")
+        known = store.known(run.signature, run.problem, here)
+        outcomes = Counter(row["outcome"] for row in old_rows("trials", "0004") if row["run_id"] == run.id)
+        assert Counter(str(measurement.outcome) for measurement in known) == outcomes
+        assert outcomes["wrong_result"] == outcomes["compile_error"] == 1
+        (search,) = store.earlier_searches(run.problem, here)
+        assert search.settings == run.settings
+        assert len(search.tried) == 25
+
+    def test_a_search_of_today_stands_beside_it(self, without_definitions: Store) -> None:
+        store = without_definitions
+        old = store.answers()[1]
+        run = store.run(old.run_id)
+        comparison = store.comparison(old.run_id)
+        assert run is not None
+        assert comparison is not None
+        made = replace(old.provenance, definition="0123456789abcdef")
+        again = store.start_run(run.signature, run.problem, made, {})
+        new = store.add_answer(again, old.answer, made, "trials", {}, comparison)
+        query = Query(run.problem, definition="fedcba9876543210")
+        assert Table(made.device.id, store.answers()).find(query).stored == old
+        found = Table(made.device.id, store.answers()).find(replace(query, definition=made.definition)).stored
+        assert found is not None
+        assert (found.id, found.provenance.definition) == (new, made.definition)
+
+    def test_its_snapshot_is_read(self, without_definitions: Store) -> None:
+        held = bundle.read(OLD / "bundle-1-of-schema-0004.json")
+        assert (held.skipped, held.snapshot) == ((), without_definitions.snapshot)
+        assert list(held.answers) == without_definitions.answers()
