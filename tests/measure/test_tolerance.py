@@ -189,6 +189,16 @@ class TestEachRowHasItsOwnScale:
         right["y"][5, 128] = stray
         assert made.failed(right, CheckSettings(block_elements=300)) == {"y": "y[5, 128]"}
 
+    @pytest.mark.parametrize(("dtype", "largest"), [("fp16", 65504.0), ("fp8e5m2", 57344.0), ("bf16", 3.39e38)])
+    def test_what_a_dtype_cannot_hold_is_infinite(self, dtype: str, largest: float) -> None:
+        operands = {"x": Operand((8, 64), "fp32"), "out": Operand((8, 64), dtype, "out")}
+        made = Made(lambda x: {"out": x * largest}, operands)
+        right = made.values["x"].double() * largest
+        assert not made.failed({"out": right})
+        assert bool(made.values["out"].float().isinf().any())
+        assert set(made.failed({"out": right.where(right.abs() < largest, nan)})) == {"out"}
+        assert set(made.failed({"out": right.where(right.abs() < largest, -inf)})) == {"out"}
+
 
 class TestCeiling:
     def allowed(self, op: str, **given: object) -> tuple[float, float]:

@@ -192,13 +192,20 @@ def _deviations(got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> torc
     """Return the absolute deviation of each element; infinite for other bits of an exact kernel."""
     if limit.is_exact:
         return torch.where(bits(got) != bits(want.to(got.dtype)), inf, 0.0)
-    got, want = _comparable(got), _comparable(want)
+    dtype, got, want = got.dtype, _comparable(got), _comparable(want)
     if not (want.is_floating_point() and got.is_floating_point()):
         return (got.double() - want.double()).abs_().clamp_(min=1.0).masked_fill_(got == want, 0)
     common = torch.promote_types(got.dtype, want.dtype)
     got, want = got.to(common), want.to(common)
-    same = (got == want) | (got.isnan() & want.isnan())
-    return (got - want).abs_().masked_fill_(same, 0)
+    deviation = (got - want).abs_().masked_fill_(_same(got, want), 0)
+    if not bool(deviation.isfinite().all()):  # infinite is right for what the dtype cannot hold
+        rounded = _comparable(want.to(dtype)).to(common)
+        deviation.masked_fill_(_same(got, rounded) & ~deviation.isfinite(), 0)
+    return deviation
+
+
+def _same(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    return (got == want) | (got.isnan() & want.isnan())
 
 
 def _comparable(tensor: torch.Tensor) -> torch.Tensor:
