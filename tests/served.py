@@ -32,7 +32,13 @@ def answer(
     """Store an answer; return its id."""
     config = GEMM.default_config(about, device.limits)
     provenance = Provenance(
-        device, Environment(triton, "12.8", "2.11.0", "580.1"), GEMM.source, Policy().text, replayed, tuner.__version__
+        device,
+        Environment(triton, "12.8", "2.11.0", "580.1"),
+        GEMM.source,
+        Policy().text,
+        replayed,
+        tuner.__version__,
+        GEMM.definition,
     )
     settings = {"trials": 10, "budget_s": None, "space": 100, "known": 0}
     run = store.start_run(GEMM.signature, about, provenance, settings)

@@ -67,6 +67,20 @@ class TestBestConfig:
             assert body["stale"] == []
             assert body["snapshot"] == store.snapshot
 
+    def test_another_definition_makes_it_stale(self, store: Store) -> None:
+        answer(store, problem(M=4096))
+        ask = {"op": "gemm", "M": 4096, "triton": "3.6.0", "source": GEMM.source}
+        with served(store) as client:
+            exact = client.get("/best-config", params={**ask, "definition": GEMM.definition}).json()
+            assert (exact["match"], exact["tuned_with"]["definition"]) == ("exact", GEMM.definition)
+            stale = client.get("/best-config", params={**ask, "definition": "ffff"}).json()
+            reason = f"definition: tuned with {GEMM.definition}, the query has ffff"
+            assert (stale["match"], stale["stale"]) == ("stale", [reason])
+            refused = client.get("/best-config", params={**ask, "definition": "ffff", "strict": 1})
+            assert (refused.status_code, refused.json()["match"]) == (404, "none")
+            parameters = client.get("/openapi.json").json()["paths"]["/best-config"]["get"]["parameters"]
+            assert "definition" in {parameter["name"] for parameter in parameters}
+
     def test_the_problem_is_the_same_however_it_is_spelled(self, store: Store) -> None:
         answer(store, problem(M=64, N=32, K=16, dtype="fp16", layout="nt"))
         spelled = "/best-config?layout=nt&K=16&dtype=torch.float16&N=32&op=gemm&M=64"

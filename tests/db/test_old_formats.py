@@ -1,4 +1,4 @@
-"""Files of earlier versions still open and answer: databases of schemas 0003 and 0004 with three answers, and bundles."""
+"""Files of earlier versions still open and answer: databases of schemas 0003 and 0004, and bundles of their answers."""
 
 from __future__ import annotations
 
