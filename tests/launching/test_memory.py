@@ -195,6 +195,18 @@ class TestNegativeAndConjugate:
         out = negative(torch.zeros(8, 4, dtype=torch.bfloat16))
         assert right(ops.scaled_gemm(a, b, one, two, out), expected.bfloat16())
 
+    def test_a_dtype_that_torch_does_not_negate_is_refused(self) -> None:
+        a, one = torch.ones(4, 4).to(F8), torch.ones(())
+        calls: list[Callable[[], object]] = [
+            lambda: ops.scaled_gemm(negative(a), a.t(), one, one),
+            lambda: ops.transpose(negative(a)),
+            lambda: ops.transpose(a, out=negative(a.clone())),
+            lambda: ops.transpose(negative(a == a)),
+        ]
+        for call in calls:
+            with pytest.raises(UsageError, match=r"torch negates no torch\.\w+, and (a|x|out) is a negative view"):
+                call()
+
 
 X = torch.ones(4, 4)
 ODD: dict[str, tuple[Callable[[], object], str]] = {

@@ -139,3 +139,59 @@ def test_slices_along_k_are_summed_alike_every_time() -> None:
     first = ops.scaled_gemm(a, b, *given)
     assert right(first, product(a, b, *given))
     assert all(torch.equal(ops.scaled_gemm(a, b, *given), first) for _ in range(50))
+
+
+INF, NAN = float("inf"), float("nan")
+EXTREME = [
+    (1e30, 1e30), (3e38, 1.0), (3e38, 3e38), (1e30, 1e-30), (INF, 1.0), (-INF, 2.0), (INF, 0.0), (NAN, 1.0),
+    (0.0, 1.0), (1e-30, 1e-30), (3e38, 1e-38),
+]  # fmt: skip
+
+
+def whole(rows: int, columns: int) -> Tensor:
+    """Return small whole numbers, whose sums are exact in any order, with a row of zeros."""
+    drawn = torch.randint(-2, 3, (rows, columns), device="cuda")
+    drawn[0] = 0
+    return drawn.half().to(F8)
+
+
+def alike(result: Tensor, reference: Tensor) -> bool:
+    """Return whether results are equal, infinities and NaN included."""
+    return bool(
+        torch.equal(result.isnan(), reference.isnan())
+        and torch.allclose(
+            result.float().nan_to_num(nan=0.0), reference.float().nan_to_num(nan=0.0), rtol=2**-7, atol=0
+        )
+    )
+
+
+@pytest.mark.parametrize("accumulate", ["fp32", "fast"])
+@pytest.mark.parametrize("size", [(1, 512, 4096), (3, 129, 127), (16, 512, 1024), (300, 640, 1408), (1024, 2048, 512)])
+def test_infinite_and_huge_scales_give_what_fp32_gives(size: tuple[int, int, int], accumulate: str) -> None:
+    """The sum is multiplied with the product of both scales, as torch multiplies it."""
+    M, N, K = size
+    a, b = whole(M, K), whole(N, K).t()
+    sums = a.double() @ b.double()
+    for dtype in (torch.bfloat16, torch.float16):
+        for by_a, by_b in EXTREME:
+            scale_a, scale_b = (torch.tensor(by, device="cuda") for by in (by_a, by_b))
+            reference = (sums.float() * (scale_a * scale_b)).to(dtype)
+            result = ops.scaled_gemm(a, b, scale_a, scale_b, out_dtype=dtype, accumulate=accumulate)
+            assert alike(result, reference), (by_a, by_b)
+
+
+@pytest.mark.parametrize("size", [(1, 512, 4096), (3, 129, 127), (16, 512, 1024), (300, 640, 1408), (1024, 2048, 512)])
+def test_infinite_and_huge_scales_of_blocks_give_what_fp32_gives(size: tuple[int, int, int]) -> None:
+    """The products of each block are summed, then multiplied with the product of its scales."""
+    M, N, K = size
+    a, b = whole(M, K), whole(N, K).t()
+    for by_a, by_b in EXTREME:
+        scale_a, scale_b = torch.ones(-(-K // 128), M, device="cuda").t(), torch.ones_like(blocks(M, N, K)[1])
+        scale_a[M // 2 :, 0], scale_b[0, -1] = by_a, by_b
+        each = scale_b.repeat_interleave(128, 1)[:, :N]
+        reference = torch.zeros(M, N, device="cuda")
+        for block in range(-(-K // 128)):
+            k = slice(128 * block, 128 * block + 128)
+            sums = (a[:, k].double() @ b[k].double()).float()
+            reference += sums * (scale_a[:, block, None] * each[block])
+        assert alike(ops.scaled_gemm(a, b, scale_a, scale_b), reference.bfloat16()), (by_a, by_b)

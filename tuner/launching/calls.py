@@ -164,6 +164,10 @@ def check_memory(call: OpCall, tensors: Tensors, runs_on: str = "cuda") -> None:
     for name, tensor in tensors.items():
         if tensor.data_ptr() == 0 and tensor.numel():
             raise UsageError(f"{op} reads and writes memory, and {name} has none; call it on the tensors inside")
+        if tensor.is_neg() and not _can_negate(tensor.dtype):
+            raise UsageError(
+                f"torch negates no {tensor.dtype}, and {name} is a negative view of such elements; convert it first"
+            )
     if (read := call.overlapped(tensors)) is not None:
         raise UsageError(
             f"{op} cannot write over what it reads, and out shares memory with {read}; omit out, and it is allocated"
@@ -173,6 +177,14 @@ def check_memory(call: OpCall, tensors: Tensors, runs_on: str = "cuda") -> None:
 def _taken(call: OpCall, name: str, tensor: torch.Tensor) -> bool:
     """Return whether the kernel takes a tensor as it lies, with the numbers that its memory holds."""
     return not tensor.is_neg() and not tensor.is_conj() and call.accepts(name, tensor)
+
+
+def _can_negate(dtype: torch.dtype) -> bool:
+    try:
+        torch.zeros(1, dtype=dtype).neg()
+    except RuntimeError:  # not implemented for this dtype
+        return False
+    return True
 
 
 def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, str]) -> None:
