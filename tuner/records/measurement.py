@@ -166,6 +166,11 @@ class Comparison:
         return Comparison(tuple(contenders), tuple(rounds), self.states)
 
     @property
+    def untimed(self) -> tuple[str, ...]:
+        """Contenders with a number that is no latency in some round."""
+        return tuple(contender for contender in self.contenders if not are_latencies(self.of(contender)))
+
+    @property
     def marks(self) -> tuple[str, ...]:
         """Marks of all rounds."""
         return marks_of(self.states)

@@ -10,7 +10,7 @@ from time import monotonic
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
-from tuner.records import VENDOR, Comparison, Evidence, Measurement, median
+from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome, median
 from tuner.search.finalists import Finalists
 from tuner.search.trials import Trials
 from tuner.search.verdict import VERDICT, Verdict, decide, ratio, rounds_wanted
@@ -97,7 +97,7 @@ class ComparisonLoop:
         verdict: Verdict | None = None
         while (wanted := rounds_wanted(verdict)) and not self._stop():
             done = 0 if comparison is None else len(comparison.rounds)
-            more = self._measurer.compare(contenders, wanted, max(0.0, end - monotonic()), self._seed + done)
+            more = self._rounds(contenders, wanted, max(0.0, end - monotonic()), self._seed + done)
             if isinstance(more, Measurement):
                 self._trials.add(more)
                 return None
@@ -109,7 +109,8 @@ class ComparisonLoop:
             if comparison is None:
                 self.opening = comparison = more
             else:
-                comparison = comparison.extended(more)
+                timed = [name for name in comparison.contenders if name in more.contenders]
+                comparison = comparison.among(timed).extended(more.among(timed))
             verdict = self._verdict(comparison)
             if settings.elimination_s is not None:
                 contenders = self._remaining(contenders, comparison, verdict)
@@ -128,6 +129,18 @@ class ComparisonLoop:
         if comparison is None:
             raise MeasureError("an interleaved comparison needs at least one round, and the measurer gave none")
         return comparison if self._recheck(contenders) else None
+
+    def _rounds(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
+        """Return the measurer's rounds, without a vendor that they do not time, or a config's failed measurement."""
+        more = self._measurer.compare(configs, rounds, seconds, seed)
+        if isinstance(more, Measurement):
+            return more
+        untimed = more.untimed
+        for config in configs:
+            if config.text in untimed:
+                wrong = "ValueError: a latency is finite and above 0, and in some round of the comparison it is not"
+                return Measurement(config, Outcome.ERROR, stage="comparison", error=wrong)
+        return more.among([name for name in more.contenders if name not in untimed])
 
     def _contenders(self) -> list[Config]:
         """Return the finalists and the default, fastest first, as many as there is time for."""
