@@ -31,6 +31,7 @@ LEFT_OUT = {
     "valid": "it decides which configs are tried, and the feasible configs of a search are compared themselves",
     "parts": "as valid",
     "flops": "it only scales the reported rate",
+    "vendor_name": "it is the vendor's name in tables",
     "replaces": "it decides which file is loaded",
 }
 """Fields of a kernel that its definition hash does not cover, each with the reason."""
