@@ -6,17 +6,15 @@ import json
 import os
 import runpy
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from textwrap import indent
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from helpers import H200, toy
+from machines import PROBLEM, SLOW, Busy, Machine
 
 from tuner import catalog
 from tuner.cli import cli
@@ -25,84 +23,8 @@ from tuner.errors import UsageError
 from tuner.measure.card import NoMonitor
 from tuner.measure.lock import GpuLock
 from tuner.measure.processes import Child
-from tuner.records import CardState, Environment, RooflineLimits
+from tuner.records import RooflineLimits
 from tuner.tuning import Events, tune
-
-SLOW = RooflineLimits(0.001, {}, {"cold-events-1": 1e-3, "cold-graph-1": 1e-4, "warm-graph-1": 1e-4})
-"""A card on which nothing is short enough for a graph."""
-PROBLEM = ("--N", "4096")
-
-
-class Busy(NoMonitor):
-    """A card that somebody uses, for as many looks as told."""
-
-    def __init__(self, looks: float = inf) -> None:
-        self._looks = looks
-
-    def state(self) -> CardState:  # type: ignore[override]
-        self._looks -= 1
-        return CardState(foreign=(4711,) if self._looks >= 0 else ())
-
-
-class Machine:
-    """Runs `tuner` in this process, with the driver's part scripted."""
-
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.db = folder / "tuner.db"
-        self.roofline_limits = SLOW
-        self.surveys = self.pools = 0
-        self.started: list[int] = []
-        self.children: list[Child] = []
-        self._patch = patch
-        patch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
-        patch.setenv("TUNER_DB", str(self.db))
-        patch.setattr("tuner.measure.device.count", lambda: 1)
-        patch.setattr("tuner.measure.device.describe", lambda index: H200)
-        patch.setattr(
-            "tuner.measure.device.environment", lambda index=0: Environment("3.7.1", "12.8", "2.13.0", "580.1")
-        )
-        patch.setattr("tuner.measure.device.bus_id", lambda index: "0000:1b:00.0")
-        patch.setattr("tuner.tuning.gpu.lock_path", lambda address: folder / "card.lock")
-        patch.setattr("tuner.tuning.gpu.open_monitor", lambda address: NoMonitor())
-        patch.setattr("tuner.measure.worker_pool.start_worker", self._start)
-        patch.setattr("tuner.measure.compile_pool.Child", self._pool)
-        patch.setattr("tuner.tuning.gpu.measure_roofline_limits", self._survey)
-
-    def _start(self, gpu: int, module: str = "") -> Child:
-        self.started.append(gpu)
-        self.children.append(Child("cpu_worker"))
-        return self.children[-1]
-
-    def _pool(self, module: str) -> Child:
-        self.pools += 1
-        self.children.append(Child(module))
-        return self.children[-1]
-
-    def _survey(self, worker: Child) -> RooflineLimits:
-        self.surveys += 1
-        return self.roofline_limits
-
-    def cards(self, folder: Path, count: int) -> None:
-        self._patch.setattr("tuner.measure.device.count", lambda: count)
-        self._patch.setattr("tuner.measure.device.bus_id", lambda index: f"0000:0{index}:00.0")
-        self._patch.setattr("tuner.tuning.gpu.lock_path", lambda address: folder / f"{address}.lock")
-
-    def card(self, look: Callable[[str], Any]) -> None:
-        self._patch.setattr("tuner.tuning.gpu.open_monitor", look)
-
-    def __call__(self, command: str, *options: str) -> Result:
-        return CliRunner().invoke(cli, [command, toy("on_torch"), *PROBLEM, *options], standalone_mode=False)
-
-    def json(self, command: str, *options: str) -> dict[str, Any]:
-        done = self(command, *options, "--json")
-        assert done.exception is None, done.exception
-        document: dict[str, Any] = json.loads(done.stdout)
-        return document
-
-    def write(self, statement: str) -> None:
-        with closing(sqlite3.connect(self.db)) as connection, connection:
-            connection.execute(statement)
 
 
 @pytest.fixture
@@ -382,6 +304,32 @@ def test_a_worker_holds_the_card_for_all_that_was_asked_for(machine: Machine) ->
         busy = CliRunner().invoke(cli, options, standalone_mode=False)
         assert "GPU 0 is in use by process 4711" in str(busy.exception)
         assert store.queue.jobs(1)[0].tries == 0  # it was not even taken
+
+
+@pytest.mark.parametrize("gpus", ["0,1", "all"])
+def test_jobs_are_tuned_on_several_cards(machine: Machine, tmp_path: Path, gpus: str) -> None:
+    machine.cards(tmp_path, 2)
+    signature = catalog.resolve(toy("on_torch")).signature
+    with closing(Store.open(machine.db)) as store:
+        for size in (64, 1000, 4096, 8192):
+            store.queue.add(signature.problem({"N": size}), H200.id)
+        options = ["work", toy("on_torch"), "--drain", "--trials", "4", "--policy", "cold", "--gpu", gpus]
+        done = CliRunner().invoke(cli, options, standalone_mode=False)
+        assert done.return_value == 0, (done.stderr, done.exception)
+        assert sorted(line.split()[1] for line in done.stdout.splitlines()) == ["1", "2", "3", "4"]
+        assert sorted(stored.answer.problem["N"] for stored in store.answers()) == [64, 1000, 4096, 8192]
+        assert {0, 1} <= {*machine.started}
+        assert machine.surveys == 1
+        store.queue.add(signature.problem({"N": 128}), H200.id)
+        store.queue.add(signature.problem({"N": 256}), H200.id)
+        once = CliRunner().invoke(cli, [*options, "--once"], standalone_mode=False)
+        assert once.return_value == 0, (once.stderr, once.exception)
+        assert len(once.stdout.splitlines()) == 1
+        machine.card(lambda address: Busy())
+        busy = CliRunner().invoke(cli, options, standalone_mode=False)
+        assert "is in use by process 4711" in str(busy.exception)
+        assert store.queue.jobs(1)[0].tries == 0
+    assert not any(child.runs for child in machine.children)
 
 
 def test_one_config_for_several_problems_is_measured_by_one_worker_in_turns(searched: Machine) -> None:

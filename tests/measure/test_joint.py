@@ -137,7 +137,7 @@ def test_a_config_that_fails_on_one_problem_is_not_measured_further_and_never_wi
     assert result.verdict is not None
     assert result.verdict.config == second
     assert {m.config for m in result.measurements if not m.ok} == {*failing}
-    assert {m.error for m in result.measurements if not m.ok} == {"toy N=64 dtype=fp32: as scripted"}
+    assert {m.error for m in result.measurements if not m.ok} == {"as scripted (on toy N=64 dtype=fp32)"}
     assert {*failing} - {*problems.large.submitted}
 
 

@@ -244,7 +244,7 @@ class JointMeasurer:
 
     def _failed(self, index: int, measurement: Measurement) -> Measurement:
         """Return the joint failure of a config that failed on one problem."""
-        return replace(measurement, error=f"{self._problems[index].problem.text}: {measurement.error}")
+        return replace(measurement, error=f"{measurement.error} (on {self._problems[index].problem.text})")
 
     def _compare_on(
         self, index: int, configs: Sequence[Config], rounds: int, seconds: float, seed: int
