@@ -49,6 +49,7 @@ _PROVENANCE = Provenance(
     tuner=__version__,
 )
 _DEVICE, _AT, _END = _PROVENANCE.device.id, "2026-11-27T22:58:12.000+00:00", "2026-11-27T23:00:00.000+00:00"
+_TIMES = {"tuned_at": _END, "forgotten_at": None}
 _SETTINGS = {"sampler": "gp", "seed": 0, "trials": 200, "known": 0}
 _STORED = StoredAnswer(1, _ANSWER, _PROVENANCE, _END, 1, 64, _SETTINGS)
 _SNAPSHOT = "94f9af6d-62ee-4270-b435-4432600de399:1"
@@ -79,7 +80,7 @@ def examples() -> Mapping[tuple[str, str], Any]:
             "settings": dict(run.settings),
             "seconds": dict(run.seconds),
             "tuned_with": run.provenance.as_json(),
-            "answers": [{"id": 1, "problem": _PROBLEM.values, **answer_document(_STORED), "tuned_at": _END}],
+            "answers": [{"id": 1, "problem": dict(_PROBLEM.values), **answer_document(_STORED), **_TIMES}],
         },
         ("/problems", "get"): _page(
             {"id": 1, "op": _PROBLEM.op, "text": _PROBLEM.text, "parameters": dict(_PROBLEM.values)}
