@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from helpers import H200
+from triton.runtime.cache import get_cache_manager
 
 import tuner
 from tuner import catalog, precompile
@@ -22,7 +24,7 @@ from tuner.db.store import Store
 from tuner.errors import NoDevice, UnknownName
 from tuner.kernels.spec import Value
 from tuner.measure import device
-from tuner.measure.binaries import fault_of, is_whole
+from tuner.measure.binaries import checked_cache, fault_of, is_whole
 from tuner.records import Answer, Comparison, Environment, Outcome, Provenance
 
 HERE = Provenance(H200, Environment("3.6.0", "12.9", "2.10.0", "580.95"), "9f2c0a1b2c3d4e5f", "cold-events-1")
@@ -125,6 +127,18 @@ def test_a_binary_that_is_cut_anywhere_is_not_whole(folder: Path) -> None:
     assert fault_of({"double.cubin": str(path)}) is None
     path.write_bytes(binary[:-1])
     assert fault_of({"double.cubin": str(path)}) == f"{path} is cut short or no binary"
+
+
+def test_a_launcher_that_is_cut_short_is_built_again(folder: Path) -> None:
+    library = Path(_ctypes.__file__).read_bytes()
+    with checked_cache():
+        manager = get_cache_manager("00" * 32)
+        manager.put(library, "launcher.so")
+        path = manager.get_file("launcher.so")
+        assert path is not None
+        Path(path).write_bytes(library[: len(library) // 2])
+        assert manager.get_file("launcher.so") is None
+    assert get_cache_manager("00" * 32).get_file("launcher.so") == path
 
 
 def test_a_cache_that_cannot_be_written_is_a_failure_that_says_so(

@@ -44,7 +44,7 @@ def _checked_manager() -> type[Any]:
     from triton.runtime.cache import FileCacheManager
 
     class CheckedCache(FileCacheManager):  # type: ignore[misc]
-        """Triton's cache in files, without kernels that have a damaged file."""
+        """Triton's cache in files, without kernels that have a damaged file and without damaged launchers."""
 
         def get_group(self, filename: str) -> dict[str, str] | None:
             group: dict[str, str] | None = super().get_group(filename)
@@ -52,6 +52,13 @@ def _checked_manager() -> type[Any]:
             if fault is None:
                 return group
             _log.warning("Triton's cache: %s; it is compiled again", fault)
+            return None
+
+        def get_file(self, filename: str) -> str | None:
+            path: str | None = super().get_file(filename)
+            if path is None or not filename.endswith(".so") or is_whole(Path(path).read_bytes()):
+                return path
+            _log.warning("Triton's cache: %s is cut short or no library; it is compiled again", path)
             return None
 
     return CheckedCache
@@ -87,24 +94,23 @@ def _fault_of_file(path: Path) -> str | None:
     return None
 
 
-def is_whole(cubin: bytes) -> bool:
-    """Return whether a cubin has all parts that its header and its sections name, and code among them."""
+def is_whole(binary: bytes) -> bool:
+    """Return whether a cubin or a library has all parts that its header and its sections name, and code among them."""
     try:
-        magic, bits, *_, programs_at, sections_at, _, _, program, programs, size, count, names_at = _HEADER.unpack_from(
-            cubin
-        )
+        header = _HEADER.unpack_from(binary)
+        magic, bits, *_, programs_at, sections_at, _, _, program, programs, size, count, names_at = header
         if magic != b"\x7fELF" or bits != 2 or size != _SECTION.size or not 0 <= names_at < count:
             return False
-        if programs_at + programs * program > len(cubin):
+        if programs_at + programs * program > len(binary):
             return False
-        sections = [_SECTION.unpack_from(cubin, sections_at + nth * size) for nth in range(count)]
+        sections = [_SECTION.unpack_from(binary, sections_at + nth * size) for nth in range(count)]
     except struct.error:
         return False
-    if any(kind != _NO_BITS and start + length > len(cubin) for _, kind, _, _, start, length, *_ in sections):
+    if any(kind != _NO_BITS and start + length > len(binary) for _, kind, _, _, start, length, *_ in sections):
         return False
     start, length = sections[names_at][4:6]
-    names = cubin[start : start + length]
+    names = binary[start : start + length]
     return any(
-        names[name:].startswith(b".text.") and any(cubin[start : start + length])
+        names[name:].startswith(b".text") and any(binary[start : start + length])
         for name, _, _, _, start, length, *_ in sections
     )
