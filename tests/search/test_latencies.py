@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf, nan
 
@@ -63,7 +63,7 @@ class Compared(ScriptedMeasurer):
         super().__init__()
         self._wrong, self._batches_left = wrong, first_batch
 
-    def compare(self, configs: list[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:  # type: ignore[override]
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
         found = super().compare(configs, rounds, seconds, seed)
         assert isinstance(found, Comparison)
         self._batches_left -= 1
