@@ -97,7 +97,7 @@ class Projection:
     K: int
     bias: bool = False
     is_quantized: bool = True
-    """Whether 8-bit checkpoints keep it in 8 bits: they keep the head and routers in 16."""
+    """True if 8-bit checkpoints have it in 8 bits; they have the head and routers in 16."""
     share: tuple[int, int] = (1, 1)
     """Average share of the tokens that pass through it, as a fraction: for an expert (experts per token, experts)."""
 

@@ -14,7 +14,7 @@ from tuner.tuning.bench import Subject, still_stands
 from tuner.tuning.bench_row import Row
 
 _FORMAT = 2
-"""Format of the file. Format 1 had other names for the fields of `Rival`."""
+"""Format of the file. Format 1 named a contender's `speedup` and `speedup_interval` otherwise."""
 _FIELDS_OF_1 = {"ratio": "speedup", "interval": "speedup_interval"}
 
 
