@@ -41,7 +41,10 @@ class TestShippedSpaces:
 
         kernel = catalog.load(space.problem.op)
         expected = list(feasible(kernel, space.problem, space.device.limits))
-        assert [measurement.config for measurement in space.measurements] == expected
+        measured = [measurement.config for measurement in space.measurements]
+        refused_since = set(measured) - set(expected)  # rules that were added after the recording
+        assert [config for config in measured if config not in refused_since] == expected
+        assert len(refused_since) <= 0.05 * len(measured)
         assert space.default in set(expected)  # that of the day, which may have changed since
 
     def test_no_config_was_wrong_and_most_ran(self, space: recorded.RecordedSpace) -> None:
