@@ -39,7 +39,7 @@ CHECK_VERSION = 1
 """Version of the check of outputs. A check that refuses what an older one let pass has a higher one."""
 _LIBRARY = {
     f"tuner.kernels.{name}"
-    for name in ("spec", "signature", "problem", "values", "rules", "dtypes", "fields", "parts", "source")
+    for name in ("spec", "launch", "signature", "problem", "values", "rules", "dtypes", "fields", "parts", "source")
 }
 """Modules that kernels are written with. Their functions count by name, as those of torch do."""
 

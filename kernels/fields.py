@@ -122,6 +122,16 @@ def check_mapping(owner: str, field: str, value: object) -> None:
         check_text(owner, f"each key of {field}", name)
 
 
+def overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Return whether two elements may share memory: if a stride does not step over all that smaller strides reach."""
+    reached = 0
+    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):
+        if stride <= reached:
+            return True
+        reached += stride * (size - 1)
+    return False
+
+
 def repeated(values: Iterable[Any]) -> list[Any]:
     """Return the values that are there more than once."""
     seen: set[Any] = set()

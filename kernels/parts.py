@@ -71,6 +71,30 @@ class KernelPart:
         return f"{file} line {lines[-1]}" if lines else self.place
 
 
+class ReferencePart(KernelPart):
+    """The reference of a kernel. It is given outputs without elements, so that it depends on the inputs alone.
+
+    Args:
+        operands: the kernel's, which have the roles.
+        fn: the function as written.
+    """
+
+    def __init__(self, operands: Callable[[Any], Mapping[str, Any]], fn: Callable[..., Any]) -> None:
+        super().__init__("reference", fn, check_dict("reference"))
+        self._operands = operands
+
+    def __call__(self, problem: Any, tensors: Mapping[str, Any], rows: slice) -> Any:
+        """Call the function with the tensors, and check that its results have elements."""
+        outputs = {name for name, operand in self._operands(problem).items() if operand.role == "out"}
+        given = {name: tensor.to("meta") if name in outputs else tensor for name, tensor in tensors.items()}
+        result = super().__call__(problem, given, rows)
+        for name, tensor in result.items():
+            if getattr(tensor, "is_meta", False):
+                fault = f"reference computes {name} from what the kernel reads, not from its outputs; correct it"
+                raise KernelFault(fault, self.place)
+        return result
+
+
 def exception_text(error: BaseException) -> str:
     """Return the exception's name and text on one line."""
     text = " ".join(str(error).split())

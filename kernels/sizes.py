@@ -43,7 +43,8 @@ class SizeLimit:
 
     def refuse_larger(self, op: str, sizes: Mapping[str, int], attributes: Mapping[str, Value]) -> None:
         """Raise UsageError for a problem that is larger."""
-        if sizes.get(self.dim, 0) <= self.most or (self.attribute and attributes.get(self.attribute) not in self.choices):
+        applies = not self.attribute or attributes.get(self.attribute) in self.choices
+        if sizes.get(self.dim, 0) <= self.most or not applies:
             return
         given = f" with {self.attribute}={attributes[self.attribute]}" if self.attribute else ""
         raise UsageError(

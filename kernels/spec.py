@@ -9,14 +9,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
-from typing import Any, Literal
+from typing import Any
 
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels.definition_hash import definition_hash
 from tuner.kernels.dtypes import dtype_name, itemsize, shown, torch_dtype
-from tuner.kernels.fields import check_dtype, check_function, check_mapping, check_name, check_tuple, check_whole
-from tuner.kernels.parts import KernelPart, check_dict, check_number, plain
+from tuner.kernels.fields import (
+    check_function,
+    check_name,
+    check_tuple,
+)
+from tuner.kernels.launch import Launch, Operand
+from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, plain
 from tuner.kernels.problem import Config, Problem
 from tuner.kernels.rules import RulesField
 from tuner.kernels.signature import Attribute, Dim, Knob, Signature
@@ -71,97 +75,6 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Operand:
-    """A tensor that a kernel is launched with.
-
-    `role`: "in" is read, "out" is written in full, "inout" is read and written, and restored before each launch.
-    `strides` counts elements; None is contiguous. `fill(tensor, generator)` fills a tensor that does not take random
-    numbers, such as indices; without it floats are normal and integers uniform.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    role: Literal["in", "out", "inout"] = "in"
-    strides: tuple[int, ...] | None = None
-    fill: Callable[[Any, Any], object] | None = None
-
-    def __post_init__(self) -> None:
-        check_dtype("Operand", self.dtype)
-        if self.role not in ("in", "out", "inout"):
-            raise KernelFault(f"Operand: role is in, out or inout, not {shown(self.role)}; replace it")
-        check_tuple("Operand", "shape", self.shape, int, "sizes")
-        for size in self.shape:
-            check_whole("Operand", "each size of shape", size, 0)
-        if self.strides is not None:
-            check_tuple("Operand", "strides", self.strides, int, "numbers of elements")
-            for stride in self.strides:
-                check_whole("Operand", "each of strides", stride, 0)
-            if len(self.strides) != len(self.shape):
-                raise KernelFault(
-                    f"Operand: strides has a number for each dim of shape {self.shape}, not {self.strides}; match them"
-                )
-        if self.fill is not None:
-            check_function("Operand", "fill", self.fill)
-            object.__setattr__(self, "fill", KernelPart("fill", plain(self.fill)))
-
-    @property
-    def element_strides(self) -> tuple[int, ...]:
-        """Strides in elements; those of a contiguous tensor if none are stated."""
-        return self.strides or tuple(prod(self.shape[dim + 1 :]) for dim in range(len(self.shape)))
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of its elements."""
-        return prod(self.shape) * itemsize(self.dtype)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch as a value: `fn[grid](*args, **kwargs)`.
-
-    The compile pool calls `warmup`, so the launch later finds what was compiled ahead.
-
-    `pre_hook(arguments)` runs before each launch, as that of Triton's `Config` does, with the arguments by name: it
-    zeroes what the kernel adds to, or sets a descriptor's block shape. Its time is part of the launch's, its source is
-    part of the source hash, and it also runs before a compile, with stand-ins.
-    """
-
-    fn: Any
-    grid: tuple[int, ...]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    pre_hook: Callable[[dict[str, Any]], object] | None = None
-
-    def __post_init__(self) -> None:
-        if not hasattr(self.fn, "warmup") or not hasattr(self.fn, "__getitem__"):
-            raise KernelFault(f"Launch: fn is a function under @triton.jit, not {shown(self.fn)}; decorate it")
-        check_tuple("Launch", "grid", self.grid, int, "one to three numbers")
-        if not 1 <= len(self.grid) <= 3:
-            raise KernelFault(f"Launch: grid is a tuple of one to three numbers, not {shown(self.grid)}; correct it")
-        for size in self.grid:
-            check_whole("Launch", "each of grid", size, 0)
-        check_tuple("Launch", "args", self.args, object, "arguments")
-        check_mapping("Launch", "kwargs", self.kwargs)
-        if self.pre_hook is not None:
-            check_function("Launch", "pre_hook", self.pre_hook)
-            object.__setattr__(self, "pre_hook", KernelPart("pre_hook", plain(self.pre_hook)))
-
-    def __call__(self) -> Any:
-        """Launch. Return the compiled kernel, as Triton does."""
-        self._run_hook()
-        return self.fn[self.grid](*self.args, **self.kwargs)
-
-    def warmup(self) -> Any:
-        """Compile without a launch. Return the compiled kernel."""
-        self._run_hook()
-        return self.fn.warmup(*self.args, grid=self.grid, **self.kwargs)
-
-    def _run_hook(self) -> None:
-        if self.pre_hook is not None:
-            self.pre_hook({**dict(zip(self.fn.arg_names, self.args, strict=False)), **self.kwargs})
-
-
-@dataclass(frozen=True)
 class Kernel:
     """An op: its signature and its code. Its module states `KERNEL = Kernel(...)`, and the catalog finds it there.
 
@@ -175,7 +88,8 @@ class Kernel:
     launch: Callable[[Problem, Config, Mapping[str, Any]], tuple[Launch, ...]]
     """Launches of a config, in order; () if there is nothing to do. It never reads the tensors' elements."""
     reference: Callable[[Problem, Mapping[str, Any], slice], Mapping[str, Any]]
-    """Rows `slice` (of the first dim) of each written operand, in higher precision, computed by torch."""
+    """Rows `slice` (of the first dim) of each written operand, in higher precision, computed by torch from what is
+    read. It gets outputs without their elements."""
     default: Callable[[Problem, Limits], Mapping[str, Value]]
     """Config that runs untuned: a rule over dims and limits, without special cases for shapes."""
     vendor: Callable[[Problem, Mapping[str, Any]], object] | None = None
@@ -224,6 +138,7 @@ class Kernel:
                 continue
             check_function(self.op, name, getattr(self, name))
             object.__setattr__(self, name, KernelPart(name, plain(getattr(self, name)), check))
+        object.__setattr__(self, "reference", ReferencePart(self.operands, plain(self.reference)))
 
     def _check_parts(self) -> None:
         check_tuple(self.op, "parts", self.parts, Mapping, "dicts")
@@ -311,7 +226,7 @@ def _check_launches(result: Any) -> None:
 _PARTS: Mapping[str, Callable[[Any], None] | None] = {
     "operands": _check_tensors("operands"),
     "launch": _check_launches,
-    "reference": check_dict("reference"),
+    "reference": None,
     "vendor": None,
     "default": check_dict("default"),
     "workspace": _check_tensors("workspace"),

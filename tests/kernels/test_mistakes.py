@@ -74,6 +74,9 @@ OPERANDS = f'lambda problem: {{"x": {X}, "out": {OUT}}}'
 GRID = "(-(-N // block),)"
 RETURN = 'return (Launch(double, (-(-N // block),), (tensors["x"], tensors["out"], N), options),)'
 
+HOOKED = RETURN.replace("options)", "options, pre_hook={})")
+STORE = "tl.store(out + n, values, mask=n < N)"
+
 REFERENCE = 'lambda problem, tensors, rows: {"out": tensors["x"][rows].double() * 2}'
 VENDOR = 'lambda problem, tensors: tensors["out"].copy_(tensors["x"] * 2)'
 DEFAULT = '{"BLOCK": 256, "num_warps": 4, "num_stages": 1}'
@@ -245,6 +248,16 @@ MISTAKES = {
     "operands is a list": (OPERANDS, f"lambda problem: [{X}, {OUT}]", "line 33: operands returns a dict, not list"),
     "operand is a tuple": (OUT, "(1,)", "operands returns Operand values, and out is (1,)"),
     "operands raises": (X, 'Operand((problem["M"],), "fp32")', "line 33: operands raises KeyError: 'M'"),
+    "output that shares memory": (
+        OUT,
+        'Operand((problem["N"],), "fp32", "out", strides=(0,))',
+        "line 33: operands: Operand: written elements share no memory, and do by strides (0,)",
+    ),
+    "negative stride": (
+        X,
+        'Operand((problem["N"],), "fp32", strides=(-1,))',
+        "each of strides is a whole number from 0",
+    ),
     # Rules.
     "default raises": (DEFAULT, '{"BLOCK": problem["K"]}', "line 37: default raises KeyError: 'K'"),
     "default is no choice": (DEFAULT, DEFAULT.replace("256", "48"), "line 37: default chooses BLOCK among 64, 128"),
@@ -291,6 +304,20 @@ MISTAKES = {
         also("workspace=lambda problem, config, limits: None"),
         "line 38: workspace returns a dict",
     ),
+    "valid is no function of three": (
+        LAST,
+        also("valid=lambda problem: True"),
+        "line 38: valid raises TypeError: <lambda>() takes 1 positional argument but 3 were given",
+    ),
+    "valid is an empty tuple": (LAST, also("valid=()"), "double: valid has at least one function, not ()"),
+    "valid has a number": (LAST, also("valid=(1,)"), "double: valid is a function, not 1; define it"),
+    "one of several rules refuses all": (
+        LAST,
+        also('valid=(lambda problem, config, limits: True, lambda problem, config, limits: "too large")'),
+        "35 refused by valid (",
+    ),
+    "vendor is text": (VENDOR, '"torch"', "double: vendor is a function, not 'torch'"),
+    "vendor's name is a number": (LAST, also("vendor_name=3"), "double: vendor_name is up to 24 letters, digits"),
     # Launches, compiled for a card.
     "launch raises": (
         'problem["N"], config["BLOCK"]',
@@ -321,6 +348,25 @@ MISTAKES = {
     "no jit": ("@triton.jit\n", "", "Launch: fn is a function under @triton.jit, not <function double"),
     "unknown instruction": ("tl.arange(", "tl.no_such_thing(", "line 10: "),
     "unknown argument": ('{"BLOCK": block,', '{"TILE": block,', "line 9: TypeError: "),
+    "launch takes no tensors": (
+        "def launch(problem, config, tensors):",
+        "def launch(problem, config):",
+        "line 15: launch raises TypeError: launch() takes 2 positional arguments but 3 were given",
+    ),
+    "absent tensor": ('(tensors["x"], tensors["out"], N)', '(tensors["y"], N)', "line 18: launch raises KeyError: 'y'"),
+    "launch reads an element": (
+        'N, block = problem["N"]',
+        'N, block = int(tensors["x"].sum())',
+        "line 16: launch raises RuntimeError: Tensor.item() cannot be called on meta tensors",
+    ),
+    "argument is missing": (
+        'tensors["x"], tensors["out"], N)',
+        'tensors["x"], tensors["out"])',
+        "line 9: TypeError: dynamic_func() missing 1 required positional argument: 'N'",
+    ),
+    "grid of four": (GRID, "(1, 1, 1, 1)", "line 18: launch: Launch: grid is a tuple of one to three numbers, not"),
+    "hook is a number": (RETURN, HOOKED.format(1), "line 18: launch: Launch: pre_hook is a function, not 1; define it"),
+    "hook raises": (RETURN, HOOKED.format("lambda given: given['y']"), "line 18: pre_hook raises KeyError: 'y'"),
     # Results, in the interpreter.
     "fill raises": (
         X,
@@ -350,6 +396,49 @@ MISTAKES = {
         'lambda problem, tensors: tensors["x"] * 2',
         "vendor and reference agree up to rounding, and out[0] is",
     ),
+    "vendor changes its input": (
+        VENDOR,
+        VENDOR.replace("* 2", ".mul_(2)").replace('["x"] ', '["x"]'),
+        "line 36: vendor and reference only read x, and one of them changes it",
+    ),
+    "reference is NaN": (
+        REFERENCE,
+        REFERENCE.replace("* 2", '* float("nan")'),
+        "reference has finite values, and none in",
+    ),
+    "reference is what the kernel wrote": (
+        REFERENCE,
+        'lambda problem, tensors, rows: {"out": tensors["out"][rows]}',
+        "line 35: reference computes out from what the kernel reads, not from its outputs",
+    ),
+    "reference writes to the output": (
+        REFERENCE,
+        'lambda problem, tensors, rows: {"out": tensors["out"].copy_(tensors["x"] * 2)[rows]}',
+        "line 35: reference computes out from what the kernel reads, not from its outputs",
+    ),
+    "roles are swapped": (f'"x": {X}, "out": {OUT}', f'"x": {OUT}, "out": {X}', "line 35: reference computes out from"),
+    "in place, and not said": (
+        STORE,
+        f"{STORE}\n    tl.store(x + n, values, mask=n < N)",
+        "line 8: writes to x, which is only read",
+    ),
+    "hook zeroes the input": (
+        RETURN,
+        HOOKED.format("lambda given: given['x'].zero_()"),
+        "line 8: writes to x, which is only read",
+    ),
+    "strides are not passed": (
+        X,
+        'Operand((problem["N"],), "fp32", strides=(2,))',
+        "line 8: outputs deviate from the reference by",
+    ),
+    "grid too small": (GRID, "(N // block,)", "line 8: outputs deviate from the reference by"),
+    "reads what it should write": (
+        'tensors["x"], tensors["out"], N',
+        'tensors["out"], tensors["out"], N',
+        "line 8: outputs deviate from the reference by",
+    ),
+    "reads the neighbour": ("tl.load(x + n,", "tl.load(x + n + 1,", "line 8: outputs deviate from the reference by"),
     "wrong factor": ("2 * tl.load", "3 * tl.load", "line 8: outputs deviate from the reference by"),
     "mask off by one": (
         "values, mask=n < N)",

@@ -7,7 +7,6 @@ from math import inf, nan
 
 import torch
 
-from tuner.errors import MeasureError
 from tuner.kernels.spec import Operand, torch_dtype
 
 _POISON = 0x5A5A5A5A5A5A5A5A
@@ -29,11 +28,8 @@ def allocate(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Te
 
     Guard bytes stand on either side of each tensor; `written_beside` checks them. Beside a tensor that is read they
     are NaN, or -1, so that a read out of bounds shows.
-
-    Raises:
-        MeasureError: elements of an operand that is written share memory.
     """
-    return {name: _allocated(name, operand, device, _GUARD_BYTES) for name, operand in operands.items()}
+    return {name: _allocated(operand, device, _GUARD_BYTES) for name, operand in operands.items()}
 
 
 def workspace(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tensor]:
@@ -62,7 +58,7 @@ def relocate(
 ) -> dict[str, torch.Tensor]:
     """Return the tensors with those that are written moved to addresses aligned to `alignment` bytes, and no more."""
     moved = {
-        name: _allocated(name, operand, str(tensors[name].device), _GUARD_BYTES + alignment)
+        name: _allocated(operand, str(tensors[name].device), _GUARD_BYTES + alignment)
         for name, operand in operands.items()
         if operand.role != "in"
     }
@@ -199,19 +195,15 @@ def written(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]
 def _sum(integers: torch.Tensor) -> int:
     """Sum all bits as 64-bit integers. Summing shorter ones directly would widen them first, 8 times for int8."""
     by_stride = sorted(range(integers.ndim), key=integers.stride, reverse=True)
-    flat = integers.permute(by_stride).reshape(-1)  # a view, unless the tensor has gaps
+    flat = integers.permute(by_stride).reshape(-1).contiguous()  # a view, unless the tensor has gaps
     rest = flat.numel() % (8 // flat.element_size())
     longs, last = flat[: flat.numel() - rest], flat[flat.numel() - rest :]
     return int(longs.view(torch.int64).sum()) + int(last.sum(dtype=torch.int64))
 
 
-def _allocated(name: str, operand: Operand, device: str, offset: int) -> torch.Tensor:
+def _allocated(operand: Operand, device: str, offset: int) -> torch.Tensor:
     """Return one operand's tensor, `offset` bytes into a buffer of guard bytes."""
     dtype, strides = dtype_of(operand.dtype), operand.element_strides
-    if operand.role != "in" and overlaps(operand.shape, strides):
-        raise MeasureError(
-            f"an operand that is written may not share memory between elements; {name} does, by strides {strides}"
-        )
     buffer = torch.full(
         (offset + _span(operand.shape, strides) * dtype.itemsize + _GUARD_BYTES,),
         _guard_of(operand),
@@ -238,13 +230,3 @@ def _guards(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Return the number of elements from the first to the last in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
-
-
-def overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return whether two elements may share memory: if a stride does not step over all that smaller strides reach."""
-    reached = 0
-    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):
-        if stride <= reached:
-            return True
-        reached += stride * (size - 1)
-    return False

@@ -1,0 +1,108 @@
+"""The tensors of a kernel and its launches, as values; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from tuner.errors import KernelFault
+from tuner.kernels.dtypes import itemsize, shown
+from tuner.kernels.fields import check_dtype, check_function, check_mapping, check_tuple, check_whole, overlaps
+from tuner.kernels.parts import KernelPart, plain
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that a kernel is launched with.
+
+    `role`: "in" is read, "out" is written in full, "inout" is read and written, and restored before each launch.
+    `strides` counts elements; None is contiguous. `fill(tensor, generator)` fills a tensor that does not take random
+    numbers, such as indices; without it floats are normal and integers uniform.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    role: Literal["in", "out", "inout"] = "in"
+    strides: tuple[int, ...] | None = None
+    fill: Callable[[Any, Any], object] | None = None
+
+    def __post_init__(self) -> None:
+        check_dtype("Operand", self.dtype)
+        if self.role not in ("in", "out", "inout"):
+            raise KernelFault(f"Operand: role is in, out or inout, not {shown(self.role)}; replace it")
+        check_tuple("Operand", "shape", self.shape, int, "sizes")
+        for size in self.shape:
+            check_whole("Operand", "each size of shape", size, 0)
+        if self.strides is not None:
+            check_tuple("Operand", "strides", self.strides, int, "numbers of elements")
+            for stride in self.strides:
+                check_whole("Operand", "each of strides", stride, 0)
+            if len(self.strides) != len(self.shape):
+                raise KernelFault(
+                    f"Operand: strides has a number for each dim of shape {self.shape}, not {self.strides}; match them"
+                )
+            if self.role != "in" and all(self.shape) and overlaps(self.shape, self.strides):
+                raise KernelFault(
+                    f"Operand: written elements share no memory, and do by strides {self.strides}; correct them"
+                )
+        if self.fill is not None:
+            check_function("Operand", "fill", self.fill)
+            object.__setattr__(self, "fill", KernelPart("fill", plain(self.fill)))
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """Strides in elements; those of a contiguous tensor if none are stated."""
+        return self.strides or tuple(prod(self.shape[dim + 1 :]) for dim in range(len(self.shape)))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements."""
+        return prod(self.shape) * itemsize(self.dtype)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch as a value: `fn[grid](*args, **kwargs)`.
+
+    The compile pool calls `warmup`, so the launch later finds what was compiled ahead.
+
+    `pre_hook(arguments)` runs before each launch, as that of Triton's `Config` does, with the arguments by name: it
+    zeroes what the kernel adds to, or sets a descriptor's block shape. Its time is part of the launch's, its source is
+    part of the source hash, and it also runs before a compile, with stand-ins.
+    """
+
+    fn: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    pre_hook: Callable[[dict[str, Any]], object] | None = None
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.fn, "warmup") or not hasattr(self.fn, "__getitem__"):
+            raise KernelFault(f"Launch: fn is a function under @triton.jit, not {shown(self.fn)}; decorate it")
+        check_tuple("Launch", "grid", self.grid, int, "one to three numbers")
+        if not 1 <= len(self.grid) <= 3:
+            raise KernelFault(f"Launch: grid is a tuple of one to three numbers, not {shown(self.grid)}; correct it")
+        for size in self.grid:
+            check_whole("Launch", "each of grid", size, 0)
+        check_tuple("Launch", "args", self.args, object, "arguments")
+        check_mapping("Launch", "kwargs", self.kwargs)
+        if self.pre_hook is not None:
+            check_function("Launch", "pre_hook", self.pre_hook)
+            object.__setattr__(self, "pre_hook", KernelPart("pre_hook", plain(self.pre_hook)))
+
+    def __call__(self) -> Any:
+        """Launch. Return the compiled kernel, as Triton does."""
+        self._run_hook()
+        return self.fn[self.grid](*self.args, **self.kwargs)
+
+    def warmup(self) -> Any:
+        """Compile without a launch. Return the compiled kernel."""
+        self._run_hook()
+        return self.fn.warmup(*self.args, grid=self.grid, **self.kwargs)
+
+    def _run_hook(self) -> None:
+        if self.pre_hook is not None:
+            self.pre_hook({**dict(zip(self.fn.arg_names, self.args, strict=False)), **self.kwargs})
