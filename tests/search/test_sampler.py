@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from optuna.distributions import CategoricalDistribution, IntDistribution
 from scripted import BEST, DEFAULT, SPACE, bowl
 
 from tuner.kernels.spec import Config
 from tuner.records import Measurement, Outcome
 from tuner.search import SAMPLERS
 from tuner.search.proposer import Proposer
+from tuner.search.samplers.base import FeasibleSet
+from tuner.search.samplers.tpe import FeasibleTPESampler
 
 SPARSE = [config for config in SPACE if (config["A"] * config["B"]) % 3 != 1 and config["num_warps"] != 2]
 """A third of the combinations, in no pattern of a single knob."""
@@ -79,11 +82,10 @@ def test_the_grid_goes_in_order() -> None:
     assert [proposer.ask() for _ in range(5)] == SPACE[:5]
 
 
-@pytest.mark.parametrize("guided", ["gp", "tpe"])
-def test_known_results_guide(guided: str) -> None:
+def test_known_results_guide_the_default_sampler() -> None:
     """With results that are fast at B = 3, it proposes B = 3 more often than one time in four."""
     known = [_ok(config) for config in SPACE if config["num_warps"] == 1]
-    proposer = Proposer(SPACE, guided, seed=0, known=known)
+    proposer = Proposer(SPACE, "gp", seed=0, known=known)
     proposed = [proposer.ask() for _ in range(8)]
     assert sum(config["B"] == 3 for config in proposed if config is not None) >= 4
 
@@ -116,3 +118,40 @@ def test_the_default_sampler_learns_from_a_config_that_the_caller_chose() -> Non
         proposers[0].tell(_ok(config))
         proposers[1].tell(Measurement(config, Outcome.OK, (200.0 - bowl(config) / 10,)))
     assert proposers[0].ask() != proposers[1].ask()
+
+
+def _tpe(space: list[Config], known: list[Measurement]) -> tuple[FeasibleTPESampler, list[Config]]:
+    """Return the sampler `tpe` and the configs it proposes after known results."""
+    samplers: list[FeasibleTPESampler] = []
+
+    def made(feasible: FeasibleSet, seed: int) -> FeasibleTPESampler:
+        samplers.append(FeasibleTPESampler(feasible, seed))
+        return samplers[0]
+
+    proposer = Proposer(space, made, 0, known)
+    return samplers[0], [config for _ in range(12) if (config := proposer.ask()) is not None]
+
+
+WIDE = [Config({"A": a, "B": b}, f"A={a} B={b}") for a in range(64) for b in range(8)]
+
+
+def test_known_results_guide_tpe() -> None:
+    known = [Measurement(config, Outcome.OK, (10.0 + config["A"],)) for config in WIDE[::16]]
+    _, proposed = _tpe(WIDE, known)
+    assert sum(config["A"] < 16 for config in proposed) >= 8
+
+
+def test_tpe_learns_from_failures() -> None:
+    """The fastest that ran are at A = 31. Above, every config fails."""
+    ran = [Measurement(config, Outcome.OK, (50.0 - config["A"],)) for config in WIDE if config["A"] < 32][::3]
+    failed = [Measurement(config, Outcome.CRASHED) for config in WIDE if config["A"] >= 32][::3]
+    above = [sum(config["A"] >= 32 for config in _tpe(WIDE, known)[1]) for known in (ran, [*ran, *failed])]
+    assert above == [10, 0]
+
+
+def test_tpe_sees_ranks() -> None:
+    """Numbers are an order to it, whatever lies between them, and strings are not."""
+    space = [Config({"A": a, "B": b}, f"A={a} B={b}") for a in (1, 2.5, 1000) for b in ("x", "y", "z", "w")]
+    sampler, _ = _tpe(space, [])
+    assert sampler.distributions["A"] == IntDistribution(0, 2)
+    assert isinstance(sampler.distributions["B"], CategoricalDistribution)

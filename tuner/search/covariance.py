@@ -13,7 +13,7 @@ from tuner.kernels.spec import Value
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int16]
+Codes = npt.NDArray[np.signedinteger]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class CovarianceSettings:
     """Prior standard deviation of each of these logarithms."""
     steps: int = 15
     """Number of gradient steps of a fit."""
+    max_columns: int = 64
+    """Maximum number of columns of a block: one for each choice, or signs that more choices share."""
 
 
 COVARIANCE = CovarianceSettings()
@@ -60,23 +62,52 @@ class Covariance:
 
 
 def coded(values: Sequence[Value]) -> tuple[Codes, list[Value]]:
-    """Return a knob's values as indices of its choices, and the choices."""
-    choices = sorted(set(values), key=lambda value: (str(type(value)), value))
+    """Return a knob's values as indices of its choices, and the choices: numbers by value, then the others."""
+    choices = sorted(set(values), key=lambda value: (0, value, "") if is_number(value) else (1, 0, repr(value)))
     indices = {choice: index for index, choice in enumerate(choices)}
-    return np.fromiter(map(indices.__getitem__, values), np.int16, len(values)), choices
+    dtype = np.int16 if len(choices) <= np.iinfo(np.int16).max else np.int32
+    return np.fromiter(map(indices.__getitem__, values), dtype, len(values)), choices
 
 
 def blocks(choices: Sequence[Value], settings: CovarianceSettings = COVARIANCE) -> Iterator[tuple[Floats, float]]:
     """Yield blocks of columns that separate a knob's choices, each with the prior of its log weight.
 
-    Two choices of a block differ by at most 1. An int knob has a block with the ranks, and one with a column for each
-    choice, since single choices may be fast between slow ones: a padding of 2, but not of 0 or 8.
+    Two choices of a block differ by at most about 1. A knob of numbers has a block with their ranks, and one in which
+    each choice differs by itself, since single choices may be fast between slow ones: a padding of 2, but not of 0 or
+    8. Strings, bools and None have no order: if numbers are among the choices too, a block separates them from those.
+
+    Args:
+        choices: as `coded` returns them.
     """
-    ordered = not any(isinstance(choice, bool | str) for choice in choices)
-    if ordered:
-        yield np.linspace(0, 1, len(choices))[:, None], settings.log_weight
-    if not ordered or len(choices) > 2:
-        yield np.eye(len(choices)) / np.sqrt(2), settings.log_choice_weight if ordered else settings.log_weight
+    n, numbers = len(choices), sum(map(is_number, choices))
+    if numbers < 2:
+        yield _apart(np.arange(n), settings), settings.log_weight
+        return
+    ranks = np.full((n, 1), 0.5)
+    ranks[:numbers, 0] = np.linspace(0, 1, numbers)
+    yield ranks, settings.log_weight
+    if numbers < n:
+        yield _apart(np.maximum(np.arange(n) - numbers + 1, 0), settings), settings.log_weight
+    if 2 < numbers <= settings.max_columns:
+        yield _apart(np.arange(n), settings), settings.log_choice_weight
+
+
+def is_number(value: Value) -> bool:
+    """Return whether a choice has a place in an order."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _apart(classes: Indices, settings: CovarianceSettings) -> Floats:
+    """Return rows of which those of different classes, numbered from 0, have a distance of 1.
+
+    Of many classes, the rows are random signs, whose distances are 1 up to 10 %. A column for each class would take
+    memory quadratic in their number.
+    """
+    count = int(classes[-1]) + 1
+    if count <= settings.max_columns:
+        return np.asarray(np.eye(count)[classes] / np.sqrt(2))
+    signs = np.random.default_rng(0).integers(0, 2, (count, settings.max_columns), np.int8) - 0.5
+    return np.asarray(signs[classes] * np.sqrt(2 / settings.max_columns))
 
 
 def covariances(some: Floats, others: Floats) -> Floats:

@@ -8,17 +8,17 @@ memory are bounded for any number of trials.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import erf, inf, log, sqrt
+from math import erf, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.kernels.spec import Value
 from tuner.measure.cores import ONE_THREAD
+from tuner.search.convergence import CONVERGENCE, Convergence, ConvergenceSettings
 from tuner.search.covariance import COVARIANCE, Codes, Covariance, Floats, Indices, blocks, coded, fitted
 from tuner.search.posterior import Posterior
 
@@ -31,8 +31,8 @@ class GaussianProcessSettings:
 
     min_results: int = 2
     """Number of results before the model proposes; until then configs are taken far apart."""
-    spread_sample: int = 64
-    """Number of random configs among which the farthest is taken; of all, it would be a corner of the space."""
+    spread_sample: int = 512
+    """Number of random configs among which the farthest is taken."""
     exploration: float = 1.5
     """Number of standard deviations that are subtracted from a candidate's mean latency."""
     close_look_every: int = 3
@@ -41,12 +41,6 @@ class GaussianProcessSettings:
     """Quantile of the distances to the best that is added to each before the logarithm."""
     min_distance: float = 1e-3
     """Distance to the best, in log latency, that is added to each before the logarithm."""
-    improvement: float = log(1.01)
-    """Improvement of log latency that counts as faster: 1 %."""
-    converged_proposals: int = 8
-    """Number of last proposals whose highest improvement probability counts."""
-    converged_results: int = 30
-    """Number of results before the improvement probability may be below 1."""
     min_per_choice: int = 3
     """Number of times that each choice of a knob is taken before the improvement probability may be below 1."""
     max_choices: int = 16
@@ -69,6 +63,8 @@ class GaussianProcessSettings:
     """Maximum size of the matrix of known configs by candidates; it limits the candidates."""
     min_candidates: int = 1000
     """Minimum number of candidates, if that many are free."""
+    max_chunk: int = 4096
+    """Number of configs that are predicted at a time when those that are no candidates are looked at."""
     leaders: int = 3
     """Number of fastest configs whose neighbours, which differ in one knob, are always candidates."""
 
@@ -80,10 +76,11 @@ class GaussianProcess:
     """Learns which configs of a space are fast, and proposes the one to try next. Configs are named by their index.
 
     Args:
-        knobs: for each knob, its value in each config. Ints are ordered; bools and strings are not.
+        knobs: for each knob, its value in each config. Numbers are ordered; bools, strings and None are not.
         seed: two models with the same seed and the same results propose the same configs.
         min_improvement_probability: limit below which the caller stops; neglected choices are tried before.
         settings: limits of the model.
+        convergence: limits of the improvement probability.
     """
 
     def __init__(
@@ -92,6 +89,7 @@ class GaussianProcess:
         seed: int,
         min_improvement_probability: float = 0.0,
         settings: GaussianProcessSettings = GAUSSIAN_PROCESS,
+        convergence: ConvergenceSettings = CONVERGENCE,
     ) -> None:
         changing = [coded(values) for values in knobs if len(set(values)) > 1]
         no_knob = np.zeros((1, 0), np.int16)
@@ -120,12 +118,11 @@ class GaussianProcess:
         self._spread = 1.0
         """Standard deviation of the values before they were standardised."""
         self._queue: list[int] = []
-        self._probabilities: deque[float] = deque(maxlen=settings.converged_proposals)
+        self._improvement = convergence.improvement
+        self._convergence = Convergence(convergence)
         self._min_improvement_probability = min_improvement_probability
         self._may_neglect = True
         """False once each choice of each knob was taken often enough."""
-        self._for_choice: set[int] = set()
-        """Running configs that were proposed for a neglected choice."""
         self._posterior: Posterior | None = None
 
     def start(self, config: int) -> None:
@@ -140,32 +137,22 @@ class GaussianProcess:
         if config not in self._running:
             self.start(config)
         del self._running[config]
-        if config in self._for_choice:
-            self._for_choice.remove(config)
-            if log_latency < min(self._results.values(), default=inf) - self._settings.improvement:
-                self._probabilities.clear()
+        self._convergence.tell(config, log_latency)
         self._results[config] = log_latency
 
     @property
     def improvement_probability(self) -> float:
-        """Probability that the most promising free config beats the best by 1 %.
+        """Probability that the most promising free config beats the best by 1 %, as `Convergence` estimates it.
 
-        It is the highest of the last proposals, and 1 while proposals or results are too few, or some choice of a knob
-        was taken too seldom.
+        It is 1 while some choice of a knob was taken too seldom.
         """
-        return 1.0 if self._takes_neglected else self._estimated_probability
-
-    @property
-    def _estimated_probability(self) -> float:
-        """Improvement probability without regard to neglected choices."""
-        enough = len(self._probabilities) == self._settings.converged_proposals
-        return max(self._probabilities) if enough and len(self._results) >= self._settings.converged_results else 1.0
+        return 1.0 if self._takes_neglected else self._convergence.probability
 
     @property
     def _takes_neglected(self) -> bool:
         """True if the search nearly converged, and some choice may be neglected."""
         limit = self._settings.early * self._min_improvement_probability
-        return self._may_neglect and self._estimated_probability < limit
+        return self._may_neglect and self._convergence.probability < limit
 
     @ONE_THREAD
     def propose(self) -> int:
@@ -179,9 +166,10 @@ class GaussianProcess:
         closely = len(self._results) % self._settings.close_look_every == 0
         values = self._values(closely)
         mean, deviation = posterior.predict(values)
-        if not closely:
-            self._probabilities.append(self._probability(float(np.nanmin(values)), mean, deviation))
         promise = np.where(self._free[self._pool], self._settings.exploration * deviation - mean, -np.inf)
+        config = int(self._pool[np.argmax(promise)])
+        if not closely:
+            config = self._weighed(config, float(np.nanmin(values)), mean, deviation)
         if self._takes_neglected:
             neglected = self._neglected()
             self._may_neglect = bool(neglected.any())
@@ -189,7 +177,36 @@ class GaussianProcess:
                 return self._most_promising_neglected(neglected, promise)
         if len(self._results) > self._settings.max_known:
             self._queue = self._pool[np.argsort(-promise)[1 : self._settings.batch]][::-1].tolist()
-        return int(self._pool[np.argmax(promise)])
+        return config
+
+    def _weighed(self, config: int, best: float, mean: Floats, deviation: Floats) -> int:
+        """Note the probabilities of a proposal to improve on `best`, a standardised value; return the proposal.
+
+        If the search would end, all other free configs are predicted too, since the candidates may be a sample. The
+        most promising of them is returned in place of the proposal if it may well be faster.
+        """
+        better = best - self._improvement / self._spread
+        z = np.where(self._free[self._pool], (better - mean) / deviation, -np.inf)
+        self._convergence.propose(config, _normal(float(z[self._place[config]])), _normal(float(z.max())))
+        limit = self._min_improvement_probability
+        if self._convergence.probability >= limit or not self._free.sum() > np.isfinite(z).sum():
+            return config
+        other, highest = self._most_probable_elsewhere(better)
+        self._convergence.raise_last(_normal(highest))
+        return other if self._convergence.probability >= limit else config
+
+    def _most_probable_elsewhere(self, better: float) -> tuple[int, float]:
+        """Return the free config, of those that are no candidates, most probably below `better`, and its quantile."""
+        assert self._posterior is not None
+        elsewhere = self._free.copy()
+        elsewhere[self._pool] = False
+        configs, found, highest = np.flatnonzero(elsewhere), 0, -np.inf
+        for start in range(0, len(configs), self._settings.max_chunk):
+            chunk = configs[start : start + self._settings.max_chunk]
+            z = self._posterior.quantiles(self._covariance.scaled(self._points(chunk), self._starts), better)
+            if z.max() > highest:
+                found, highest = int(chunk[np.argmax(z)]), float(z.max())
+        return found, highest
 
     def _updated_posterior(self) -> Posterior:
         """Return the posterior with the new configs: fitted again if they are too many or none is free."""
@@ -214,7 +231,6 @@ class GaussianProcess:
             config = int(self._pool[np.argmax(np.where(candidates, promise, -np.inf))])
         else:
             config = int(self._random.choice(np.flatnonzero(neglected)))
-        self._for_choice.add(config)
         return config
 
     def _neglected(self) -> Flags:
@@ -226,13 +242,6 @@ class GaussianProcess:
             if len(counts) <= self._settings.max_choices:
                 neglected |= (counts < self._settings.min_per_choice)[codes]
         return neglected & self._free
-
-    def _probability(self, best: float, mean: Floats, deviation: Floats) -> float:
-        """Return the highest probability of a free candidate to be 1 % faster than `best`, a standardised value."""
-        free = self._free[self._pool]
-        better = best - self._settings.improvement / self._spread
-        z = float(np.max((better - mean[free]) / deviation[free]))
-        return (1 + erf(z / sqrt(2))) / 2
 
     def _far_config(self) -> int:
         """Return, among some random free configs, the one farthest from all taken ones."""
@@ -302,3 +311,8 @@ class GaussianProcess:
         points = self._points(np.array(configs))
         squares = (points[:, None] - points) ** 2
         return np.asarray(np.moveaxis(np.add.reduceat(squares, self._starts, axis=2), 2, 0))
+
+
+def _normal(quantile: float) -> float:
+    """Return the probability of a standard normal variable to be below a quantile."""
+    return (1 + erf(quantile / sqrt(2))) / 2

@@ -27,6 +27,10 @@ class Posterior:
         self._rows[:known] = np.linalg.inv(lower) @ covariance
         self._variance = 1 - (self._rows[:known] ** 2).sum(0)
         self._known = known
+        self._order = [*range(known)]
+        """Indices of the known candidates, in the order in which they became known."""
+        self._residuals, self._scale = np.zeros(known), 1.0
+        """Standardised residuals and scale of the variance, as of the last prediction."""
 
     def add(self, candidate: int) -> None:
         """Make a candidate known, by its index."""
@@ -38,6 +42,7 @@ class Posterior:
         self._variance -= self._rows[n] ** 2
         self._lower[n, :n], self._lower[n, n] = before, deviation
         self._known += 1
+        self._order.append(candidate)
 
     def predict(self, values: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of each candidate.
@@ -51,5 +56,23 @@ class Posterior:
             if value == value:
                 residuals[n] = (value - self._lower[n, :n] @ residuals[:n]) / self._lower[n, n]
         count = np.count_nonzero(~np.isnan(values))
-        scale = (residuals @ residuals + 2) / (count + 2)
-        return residuals @ self._rows[: self._known], np.sqrt(np.maximum(self._variance, 1e-12) * scale)
+        self._residuals, self._scale = residuals, float((residuals @ residuals + 2) / (count + 2))
+        return residuals @ self._rows[: self._known], np.sqrt(np.maximum(self._variance, 1e-12) * self._scale)
+
+    def quantiles(self, points: Floats, value: float) -> Floats:
+        """Return the distance of a value from each point's mean, in standard deviations, as of the last prediction.
+
+        It is minus infinity for points whose mean is more than four prior deviations above the value.
+
+        Args:
+            points: scaled points of configs that are no candidates.
+            value: standardised log latency.
+        """
+        inverse = np.linalg.inv(self._lower[: self._known, : self._known])
+        covariance = covariances(self._points[self._order], points)
+        mean = self._residuals @ inverse @ covariance
+        quantiles = np.full(len(points), -np.inf)
+        near = np.flatnonzero(mean < value + 4 * np.sqrt(self._scale))
+        variance = 1 - ((inverse @ covariance[:, near]) ** 2).sum(0)
+        quantiles[near] = (value - mean[near]) / np.sqrt(np.maximum(variance, 1e-12) * self._scale)
+        return quantiles

@@ -16,8 +16,8 @@ from tuner.search.samplers import checked
 from tuner.tuning.covered import same_space
 
 EFFORTS: Mapping[str, Budget] = {
-    "quick": Budget(60, min_improvement_probability=0.1),
-    "normal": Budget(200, min_improvement_probability=0.05),
+    "quick": Budget(60, min_improvement_probability=0.05),
+    "normal": Budget(200, min_improvement_probability=0.02),
     "exhaustive": Budget(),
 }
 """Budget of each named effort; docs/studies/samplers.md has what each finds."""

@@ -9,19 +9,26 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.kernels.spec import Config
-from tuner.search.gaussian_process import GaussianProcess
+from tuner.search.convergence import CONVERGENCE, ConvergenceSettings
+from tuner.search.gaussian_process import GAUSSIAN_PROCESS, GaussianProcess, GaussianProcessSettings
 from tuner.search.samplers.base import FeasibleSampler, FeasibleSet
 
 
 class GaussianProcessSampler(FeasibleSampler):
     """Takes the config that a Gaussian process of log latency finds most promising."""
 
-    def __init__(self, feasible: FeasibleSet, seed: int) -> None:
+    def __init__(
+        self,
+        feasible: FeasibleSet,
+        seed: int,
+        settings: GaussianProcessSettings = GAUSSIAN_PROCESS,
+        convergence: ConvergenceSettings = CONVERGENCE,
+    ) -> None:
         super().__init__(feasible, seed)
         self._space = list(feasible.unseen)
         self._index = {config: index for index, config in enumerate(self._space)}
         knobs = ([config[name] for config in self._space] for name in feasible.distributions)
-        self._model = GaussianProcess(knobs, seed, feasible.min_improvement_probability)
+        self._model = GaussianProcess(knobs, seed, feasible.min_improvement_probability, settings, convergence)
         self._started = 0
         """Number of the study's trials that the model knows."""
         self._running: dict[int, int] = {}
