@@ -316,7 +316,7 @@ class TestVendorAndReference:
             made.kernel = replace(
                 made.kernel, reference=lambda problem, inputs, rows: {"out": sorts(inputs["x"])["out"][rows].double()}
             )
-        with pytest.raises(KernelFault, match=r"vendor and reference leave what they only read as it is, not x; copy"):
+        with pytest.raises(KernelFault, match=r"vendor and reference only read x, and one of them changes it; copy"):
             made.found({})
 
     def test_a_reference_without_a_finite_value_is_refused(self) -> None:

@@ -144,7 +144,8 @@ def calibrated(
         {name: limit.at_ceiling() for name, limit in allowed.items()},
     )
     if changed := tensors.changed(values, before):
-        raise KernelFault(f"vendor and reference leave what they only read as it is, not {changed[0]}; copy it there")
+        fault = f"vendor and reference only read {changed[0]}, and one of them changes it; copy it there"
+        raise KernelFault(fault, getattr(vendor or kernel.reference, "place", ""))
     for name, difference in found.items():
         if not difference.has_finite:
             place = getattr(kernel.reference, "place", "")

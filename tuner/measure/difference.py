@@ -151,7 +151,7 @@ def first_above(
         least: as for `block_of`.
     """
     limits = found.deviation_limits
-    number = int((~(found.deviations <= limits)).nonzero()[0])
+    number = _first_true(~(found.deviations <= limits))
     limit = float(limits[number])
     for block in found.blocks:
         if number < len(block.deviations):
@@ -161,11 +161,15 @@ def first_above(
     deviation = _deviations(got, want, found.tolerance).reshape(-1)
     width, together = _rows(got, least)
     start = number * width * together
-    flat = start + int((~(deviation[start:] <= limit)).nonzero()[0])
+    flat = start + _first_true(~(deviation[start:] <= limit))
     place = [int(index) for index in torch.unravel_index(torch.tensor(flat), got.shape)] if got.ndim else []
     index = [*(block.rows.start + row for row in place[:1]), *place[1:]]
     values = [float(_comparable(side).reshape(-1)[flat]) for side in (got, want)]
     return Element(f"{found.name}[{', '.join(map(str, index))}]" if index else found.name, values[0], values[1])
+
+
+def _first_true(mask: torch.Tensor) -> int:
+    return int(mask.view(torch.uint8).argmax())
 
 
 def block_of(rows: slice, got: torch.Tensor, want: torch.Tensor, limit: Tolerance, least: int) -> Block:
