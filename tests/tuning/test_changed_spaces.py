@@ -7,15 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import H200
+from helpers import H200, toy
 from scripted import DEFAULT, SPACE, TOY, ScriptedMeasurer, bowl
 
+from tuner import catalog, recorded
 from tuner.db.store import Store
 from tuner.kernels.spec import Config, Knob, Signature
 from tuner.records import COLD, Environment, Provenance
-from tuner.suites.suite import Entry
+from tuner.search.space import feasible
+from tuner.suites.suite import Entry, Suite
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
+from tuner.tuning.plan import plan_search
 from tuner.tuning.run import stored_answer
 from tuner.tuning.several import tune_target
 from tuner.tuning.target import Target
@@ -116,3 +119,27 @@ def test_a_knob_that_was_added_takes_its_default(store: Store) -> None:
     _, submitted = tuned(store, space, EFFORTS["exhaustive"], added)
     assert {config["SPLIT"] for config in submitted} == {2}
     assert len(submitted) == len(SPACE)
+
+
+@pytest.mark.parametrize("effort", EFFORTS.values(), ids=EFFORTS.keys())
+def test_a_dry_run_counts_what_was_added(store: Store, tmp_path: Path, effort: Effort) -> None:
+    def planned(choices: str) -> int:
+        file = tmp_path / f"double_{len(choices)}.py"
+        source = Path(toy("double")).read_text().replace("(64, 128, 256, 512, 1024, 2048, 4096)", choices)
+        file.write_text(source)
+        kernel = catalog.resolve(str(file))
+        entry = Entry(str(file), kernel.signature, kernel.signature.problem({"N": 4096}))
+        plan = plan_search(Suite("double", (entry,)), [entry], effort, store, gpus=[], device_id=H200.id)
+        return plan.problems[0].trials
+
+    file, problem = toy("double"), {"N": 4096}
+    kernel = catalog.resolve(file)
+    card = recorded.devices()[H200.id]
+    made = replace(HERE, device=card, source=kernel.source, definition=kernel.definition)
+    space = list(feasible(kernel, kernel.signature.problem(problem), card.limits))
+    measurer = ScriptedMeasurer(lambda config: float(config["BLOCK"]))
+    target = Target(space, space[0], made, COLD, flops=0, bytes=1, measurer=lambda: measurer)
+    entry = Entry(file, kernel.signature, kernel.signature.problem(problem))
+    tune_target(entry, target, EFFORTS["exhaustive"], store, Events(), StopToken())
+    assert planned("(64, 128, 256, 512, 1024, 2048, 4096)") == 0
+    assert planned("(64, 128, 256, 512, 1024, 2048, 4096, 8192)") == len(space) // 7

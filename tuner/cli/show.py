@@ -126,7 +126,8 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     for winner in run.settings.get("winners", ()):
         yield f"  winner:   {escape(winner['config'])}, of answer {winner['answer']}"
     yield f"  software: {escape(_versions(run))}"
-    yield f"  key:      source {provenance.source}, policy {provenance.policy}; tuner {provenance.tuner or 'unknown'}"
+    key = f"source {provenance.source}, definition {provenance.definition or 'unknown'}, policy {provenance.policy}"
+    yield f"  key:      {key}; tuner {provenance.tuner or 'unknown'}"
     yield f"  ended:    {_end(run)}"
     yield f"  time:     {seconds_text(run.seconds)}"
     reused = run.settings.get("known", 0)
