@@ -12,8 +12,34 @@ from tuner.kernels.values import is_value
 
 RESERVED = frozenset(
     {
-        *("as_json", "budget", "db", "device", "device_id", "dry_run", "dtype", "effort", "force", "fresh", "gpu"),
-        *("help", "joint", "json", "list", "list_", "model", "no_warm_start", "only", "out", "partial", "plot"),
+        *(
+            "as_json",
+            "budget",
+            "db",
+            "device",
+            "device_id",
+            "dry_run",
+            "dtype",
+            "effort",
+            "file",
+            "force",
+            "fresh",
+            "gpu",
+        ),
+        *(
+            "help",
+            "imported",
+            "joint",
+            "json",
+            "list",
+            "list_",
+            "model",
+            "no_warm_start",
+            "only",
+            "out",
+            "partial",
+            "plot",
+        ),
         *("policy", "replay", "sampler", "search", "seed", "shapes", "shared", "strict", "suite", "tp", "trials"),
         *("warm_start", "op", "source", "definition", "triton", "driver", "ptxas"),
     }

@@ -59,12 +59,15 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
     functions += [launch.fn for launch in launches]
     if any(not isinstance(function, InterpretedFunction) for function in functions):
         raise _Skipped("Triton's interpreter runs functions under @triton.jit, and this is another, such as Gluon's")
+    before = tensors.checksums(operands, values)
     found, outputs = check.differences_after(
         kernel, problem, operands, values, lambda: [launch() for launch in launches], allowed=allowed
     )
     code = launches[0].fn.fn.__code__ if launches else None
     where = getattr(kernel.launch, "place", "") if code is None else f"{code.co_filename} line {code.co_firstlineno}"
     place = f"{where}: " if where else ""
+    if changed := tensors.changed(values, before):
+        return f"{place}writes to {', '.join(changed)}, which is only read"
     worst = check.worst(found)
     if not worst.passes:
         if _below_normal(kernel, problem, operands, values):
