@@ -92,6 +92,21 @@ print(tuner.kernels.__file__)
     assert theirs.endswith("site-packages/kernels/__init__.py")
     assert ours.endswith("site-packages/tuner/kernels/__init__.py")
     assert json.loads(run(str(binaries / "tuner"), "list", "--json"))[0]["config"] == answer["config"]
+    pages = """
+import asyncio
+from tuner.api.app import create_app
+from tuner.db.store import Store
+app = create_app(Store.open("tuner.db"))
+async def status(path):
+    sent = []
+    async def send(message): sent.append(message)
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+    await app(scope, None, send)
+    return sent[0]["status"]
+for path in ("/", "/docs", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/docs/docs.js", "/docs/page.css"):
+    print(asyncio.run(status(path)))
+"""
+    assert run(str(binaries / "python"), "-c", pages).split() == ["200"] * 6
 
 
 def test_the_wheel_is_the_same_from_the_sdist(tmp_path: Path) -> None:
@@ -118,6 +133,7 @@ def test_the_wheel_is_the_same_from_the_sdist(tmp_path: Path) -> None:
     files = (
         file for file in (source / "tuner").glob("**/*") if file.suffix in (".py", ".pyi", ".typed", ".json", ".gz")
     )
+    assert {f"tuner/api/static/{file.name}" for file in (ROOT / "api" / "static").iterdir()} <= set(direct)
     assert {str(file.relative_to(source)) for file in files} <= set(direct)
     linked = {
         str(file.relative_to(source)) for room in ("kernels", "db", "api") for file in (source / room).rglob("*.py")
