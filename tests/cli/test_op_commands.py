@@ -108,7 +108,7 @@ HELP = """
     json.dump(shown, sys.stdout)
 """
 WITHOUT = ("triton", "torch", "optuna", "numpy", "plotly", "fastapi", "pynvml")
-WITH_OP = ("search", "best", "why", "explain", "verify", "bench", "record")
+WITH_OP = ("search", "best", "why", "explain", "verify", "bench", "record", "forget")
 
 
 @pytest.fixture(scope="module")
