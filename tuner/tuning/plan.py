@@ -17,6 +17,7 @@ from tuner.lookup.table import Table
 from tuner.measure import cores, device
 from tuner.records import Device, StoredRun
 from tuner.search import Budget
+from tuner.search.refusals import none_feasible
 from tuner.search.space import common, feasible
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.covered import same_space
@@ -59,6 +60,8 @@ class ProblemPlan:
     trials: int
     """Configs to measure."""
     seconds: float
+    refused: str = ""
+    """Error of a space without feasible configs, with the number that each constraint refuses."""
 
     @property
     def feasible(self) -> int | None:
@@ -133,8 +136,7 @@ class Plan:
     @property
     def lacking(self) -> list[str]:
         """Reasons for which the search would find no config to measure."""
-        without = [plan.problem for plan in self.problems if plan.feasible == 0]
-        lacking = [f"no config of {problem.op} is valid for {problem.text} on {self.card.name}" for problem in without]
+        lacking = [plan.refused for plan in self.problems if plan.feasible == 0]
         nothing_common = [f"no config is feasible for all {len(self.problems)} problems"]
         return lacking or (nothing_common if self.joint and self.common == 0 else [])
 
@@ -224,7 +226,10 @@ def _plan(
     most = [limit for limit in (budget.trials and budget.trials - counted, size and size - known) if limit is not None]
     trials = 0 if effort.accepts(found, space) else max(0, min(most, default=0))
     combinations = prod(len(knob.choices) for knob in entry.signature.knobs)
-    return ProblemPlan(problem, combinations, space, found.match, known, trials, pace.seconds(trials, budget.seconds))
+    return ProblemPlan(
+        *(problem, combinations, space, found.match, known, trials, pace.seconds(trials, budget.seconds)),
+        refused=none_feasible(catalog.resolve(entry.reference), problem, card.name, card.limits) if size == 0 else "",
+    )
 
 
 def _feasible(entry: Entry, card: Device) -> tuple[str | None, str | None, Sequence[Config] | None]:
