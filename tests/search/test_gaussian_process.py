@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from math import inf, log
 from time import process_time
@@ -13,7 +14,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tuner.kernels.spec import Value
-from tuner.search.gaussian_process import GaussianProcess
+from tuner.search.gaussian_process import GAUSSIAN_PROCESS, GaussianProcess
+from tuner.search.posterior import Posterior
 
 SIZES = (8, 6, 5, 5, 5, 3)
 GRID = list(product(*(range(1, 1 + size) for size in SIZES)))
@@ -195,3 +197,28 @@ def test_work_and_memory_stay_flat() -> None:
         return seconds[3] / seconds[1]
 
     assert any(growth() < 1.5 for _ in range(3))  # other processes share the cores; growing work gives 2.3
+
+
+def test_a_config_that_is_no_candidate_is_predicted_alike() -> None:
+    random = np.random.default_rng(0)
+    points = random.random((60, 3))
+    posterior = Posterior(points, 1e-3, 8, 4)
+    posterior.add(20)
+    posterior.add(40)
+    mean, deviation = posterior.predict(np.append(random.random(9), np.nan))
+    rest = [place for place in range(60) if place not in {*range(8), 20, 40}]
+    quantiles = posterior.quantiles(points[rest], 0.5)
+    assert quantiles == pytest.approx((0.5 - mean[rest]) / deviation[rest], abs=1e-6)
+
+
+def test_a_search_does_not_end_for_lack_of_candidates() -> None:
+    """The model draws 20 candidates at a time. Before it ends, it looks at all 18,000 configs."""
+    settings = replace(GAUSSIAN_PROCESS, max_cells=0, min_candidates=20, leaders=0)
+    model = GaussianProcess(zip(*GRID, strict=True), 1, 0.02, settings)
+    taken: list[int] = []
+    while model.improvement_probability >= 0.02:
+        taken.append(model.propose())
+        model.start(taken[-1])
+        model.tell(taken[-1], _far(GRID[taken[-1]]))
+        assert len(taken) < 250
+    assert GRID.index((2, 2, 2, 2, 2, 2)) in taken

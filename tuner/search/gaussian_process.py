@@ -123,6 +123,8 @@ class GaussianProcess:
         self._min_improvement_probability = min_improvement_probability
         self._may_neglect = True
         """False once each choice of each knob was taken often enough."""
+        self._looked_at_all = False
+        """True if all free configs were looked at, beside the candidates, since no improvement is expected."""
         self._posterior: Posterior | None = None
 
     def start(self, config: int) -> None:
@@ -144,9 +146,13 @@ class GaussianProcess:
     def improvement_probability(self) -> float:
         """Probability that the most promising free config beats the best by 1 %, as `Convergence` estimates it.
 
-        It is 1 while some choice of a knob was taken too seldom.
+        It is 1 while some choice of a knob was taken too seldom, or the search would end and no look at all free
+        configs was taken yet.
         """
-        return 1.0 if self._takes_neglected else self._convergence.probability
+        probability = self._convergence.probability
+        if self._takes_neglected or (probability < self._min_improvement_probability and not self._looked_at_all):
+            return 1.0
+        return probability
 
     @property
     def _takes_neglected(self) -> bool:
@@ -189,11 +195,13 @@ class GaussianProcess:
         z = np.where(self._free[self._pool], (better - mean) / deviation, -np.inf)
         self._convergence.propose(config, _normal(float(z[self._place[config]])), _normal(float(z.max())))
         limit = self._min_improvement_probability
-        if self._convergence.probability >= limit or not self._free.sum() > np.isfinite(z).sum():
+        if self._looked_at_all or self._convergence.probability >= limit:
+            self._looked_at_all = self._looked_at_all and self._convergence.probability < limit
             return config
         other, highest = self._most_probable_elsewhere(better)
         self._convergence.raise_last(_normal(highest))
-        return other if self._convergence.probability >= limit else config
+        self._looked_at_all = self._convergence.probability < limit
+        return config if self._looked_at_all else other
 
     def _most_probable_elsewhere(self, better: float) -> tuple[int, float]:
         """Return the free config, of those that are no candidates, most probably below `better`, and its quantile."""
