@@ -438,14 +438,29 @@ MISTAKES = {
         'tensors["out"], tensors["out"], N',
         "line 8: outputs deviate from the reference by",
     ),
-    "reads the neighbour": ("tl.load(x + n,", "tl.load(x + n + 1,", "line 8: outputs deviate from the reference by"),
+    "reads the neighbour": ("tl.load(x + n,", "tl.load(x + n + 1,", "line 11: reads 1 element outside its tensors"),
+    "reads the wrong element": (
+        "tl.load(x + n,",
+        "tl.load(x + N - 1 - n,",
+        "line 8: outputs deviate from the reference by",
+    ),
     "wrong factor": ("2 * tl.load", "3 * tl.load", "line 8: outputs deviate from the reference by"),
     "mask off by one": (
         "values, mask=n < N)",
         "values, mask=n < N - 1)",
         "line 8: outputs deviate from the reference by",
     ),
-    "no mask": ("values, mask=n < N)", "values)", "line 8: writes beside out"),
+    "store without a mask": ("values, mask=n < N)", "values)", "line 12: writes 127 elements outside its tensors"),
+    "load without a mask": (
+        "tl.load(x + n, mask=n < N)",
+        "tl.load(x + n)",
+        "line 11: reads 127 elements outside its tens",
+    ),
+    "mask of another length": (
+        "tl.load(x + n, mask=n < N)",
+        "tl.load(x + n, mask=n <= N)",
+        "line 11: reads 1 element outside its tensors; add a mask",
+    ),
 }
 
 

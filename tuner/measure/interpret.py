@@ -16,6 +16,7 @@ from tuner import catalog
 from tuner.errors import KernelFault, TunerError
 from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem
 from tuner.measure import check, tensors
+from tuner.measure.bounds import OutOfBounds, within
 from tuner.measure.compile import describe_error
 from tuner.measure.correctness import calibrated
 from tuner.measure.messages import Interpret, Interpreted
@@ -38,8 +39,9 @@ def interpret(kernel: Kernel, problem: Problem, config: Config, limits: Limits) 
     except TunerError as error:
         return Interpreted(config, "failed", str(error))
     except Exception as error:  # noqa: BLE001  a kernel may raise anything
-        place = place_of(error, functions)
-        return Interpreted(config, "failed", f"{place}: {describe_error(error)}" if place else describe_error(error))
+        place, outside = place_of(error, functions), error.__cause__
+        text = str(outside) if isinstance(outside, OutOfBounds) else describe_error(error)
+        return Interpreted(config, "failed", f"{place}: {text}" if place else text)
 
 
 class _Skipped(Exception):
@@ -60,9 +62,15 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
     if any(not isinstance(function, InterpretedFunction) for function in functions):
         raise _Skipped("Triton's interpreter runs functions under @triton.jit, and this is another, such as Gluon's")
     before = tensors.checksums(operands, values)
-    found, outputs = check.differences_after(
-        kernel, problem, operands, values, lambda: [launch() for launch in launches], allowed=allowed
-    )
+    given = [value for launch in launches for value in (*launch.args, *launch.kwargs.values())]
+    reached = [*values.values(), *work.values(), *(value for value in given if isinstance(value, torch.Tensor))]
+
+    def run() -> None:
+        with within(reached):
+            for launch in launches:
+                launch()
+
+    found, outputs = check.differences_after(kernel, problem, operands, values, run, allowed=allowed)
     code = launches[0].fn.fn.__code__ if launches else None
     where = getattr(kernel.launch, "place", "") if code is None else f"{code.co_filename} line {code.co_firstlineno}"
     place = f"{where}: " if where else ""
