@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, func, insert, select
+from sqlalchemy import Connection, Engine, event, func, insert, select
 
 from tuner.db import revisions, schema
 from tuner.db.database import Database
@@ -26,6 +27,10 @@ class OpenDatabase:
         self.engine, self.database = engine, database
         self._only_read: str | None = None
         """The reason why it is only read, if it is."""
+        self._made: list[Any] = []
+        """Connections of the driver that were made until it is open."""
+        self._is_open = False
+        event.listen(engine, "connect", self._keep, insert=True)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -52,6 +57,23 @@ class OpenDatabase:
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
+
+    def opened(self) -> OpenDatabase:
+        """Return it as it is once its schema can be used."""
+        self._is_open = True
+        self._made.clear()
+        return self
+
+    def _keep(self, connection: Any, _: Any) -> None:
+        if not self._is_open:
+            self._made.append(connection)
+
+    def abandon(self) -> None:
+        """Close all connections, those too that an interrupt left open in the middle, which would keep their locks."""
+        self.close()
+        for connection in self._made:
+            with suppress(Exception):  # it may be closed by now
+                connection.close()
 
     def use_schema(self, found: str | None, create: bool) -> None:
         """Upgrade a schema other than `HEAD`, or use it for reading only, as `Store.open` describes.
@@ -111,7 +133,7 @@ def connect(database: Database | Path | str, *, writes: bool) -> tuple[OpenDatab
                 raise StoreError(f"{database} is the database of another program; name another one with --db")
             return opened, revisions.found(connection)
     except BaseException:
-        opened.close()
+        opened.abandon()
         raise
 
 

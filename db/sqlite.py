@@ -55,15 +55,14 @@ class SQLite(Database):
         def configure(connection: Any, _: Any) -> None:
             connection.isolation_level = None  # transactions begin where we say, below
             connection.text_factory = text_value
-            cursor = connection.cursor()
             wait_s = self.wait.writer_s if writes else self.wait.reader_s
-            cursor.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
-            tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if writes and (not tables or tables >= OURS):
-                _use_write_ahead_log(cursor, self.wait)
-            cursor.execute("PRAGMA synchronous = NORMAL")
-            cursor.execute("PRAGMA foreign_keys = ON")
-            cursor.close()
+            with closing(connection.cursor()) as cursor:  # Ctrl-C would leave it open, and its lock
+                cursor.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
+                tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+                if writes and (not tables or tables >= OURS):
+                    _use_write_ahead_log(cursor, self.wait)
+                cursor.execute("PRAGMA synchronous = NORMAL")
+                cursor.execute("PRAGMA foreign_keys = ON")
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:

@@ -131,9 +131,9 @@ class Store:
                     opened.use_schema(found, create)
         except BaseException:
             if opened is not None:
-                opened.close()
+                opened.abandon()
             raise
-        return Store(opened)
+        return Store(opened.opened())
 
     @staticmethod
     def upgrade(database: Database | Path | str) -> str | None:

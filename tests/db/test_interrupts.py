@@ -120,3 +120,43 @@ def test_one_that_waits_for_another_writer_ends_at_once(tmp_path: Path) -> None:
                 child.wait(timeout=1)
             child.send_signal(signal.SIGINT)
             assert child.wait(timeout=3) == -signal.SIGINT
+
+
+AFTER_A_STATEMENT = """
+import signal, sys
+from pathlib import Path
+from tuner.db.store import Store
+
+def interrupted(file, statement):
+    seen = 0
+    def profile(frame, event, argument):
+        nonlocal seen
+        if event == "c_return" and argument.__name__ == "execute":
+            seen += 1
+            if seen == statement:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGINT)
+    sys.setprofile(profile)
+    try:
+        Store.open(file).close()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+for statement in range(1, 200, 3):
+    file = Path(sys.argv[1], f"{statement}.db")
+    if not interrupted(file, statement):
+        print("ended after", statement)
+        break
+    Store.open(file).close()
+"""
+
+
+def test_after_each_statement_the_same_process_makes_it_again(tmp_path: Path) -> None:
+    """As in a notebook: what was interrupted keeps no lock."""
+    done = python(AFTER_A_STATEMENT, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ended after ")
+    assert int(done.stdout.split()[-1]) > 40

@@ -9,6 +9,7 @@ from itertools import pairwise
 from math import inf, nan
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
