@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol, TypeVar
 
 from tuner.db.settings import SETTINGS
@@ -75,17 +75,12 @@ def json_value(data: str | bytes) -> Any:
     """Return the value of a JSON column, or `BrokenJson`: no JSON, NaN, or text that is not valid Unicode."""
     try:
         text = data if isinstance(data, str) else data.decode()
-        value = json.loads(text, parse_constant=_refused)
+        value = _decode(text)
         if not text.isascii() or "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except MALFORMED as error:
         return BrokenJson(reason(error))
     return value
-
-
-def text_value(data: bytes) -> str:
-    """Return the text of bytes that should be UTF-8; `is_text` is false if they are not."""
-    return data.decode(errors="surrogateescape")
 
 
 def column_values(row: Any, table: Any) -> dict[str, Any]:
@@ -129,8 +124,16 @@ _FITS: Mapping[type, Callable[[object], bool]] = {
 """Checks by the type of a column; those of other types are not listed row by row."""
 
 
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is not a number in JSON")
+def _constant(name: str) -> float:
+    """Return the number of a constant that Python writes into JSON, as 0.1 did for infinite ones."""
+    if name == "NaN":
+        raise ValueError("NaN is not a number in JSON")
+    return float(name)
+
+
+_decode = json.JSONDecoder(parse_constant=_constant).decode
+text_value = partial(str, encoding="utf-8", errors="surrogateescape")
+"""Return the text of bytes that should be UTF-8; `is_text` is false if they are not."""
 
 
 @lru_cache(SETTINGS.warned_unreadable)

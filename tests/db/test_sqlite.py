@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
@@ -35,7 +36,6 @@ from tuner.db.opening import OpenDatabase
 from tuner.db.sqlite import SQLite
 from tuner.db.store import Store, default_database
 from tuner.errors import StoreError, UsageError
-from tuner.records import Evidence
 
 
 @pytest.fixture
@@ -279,10 +279,10 @@ def test_what_infinite_numbers_were_written_as_before_is_read(path: Path) -> Non
     """0.1 wrote Python's own words, which SQLite keeps and PostgreSQL never took."""
     store = Store.open(path)
     answered(store)
-    change(SQLite(path), """UPDATE answers SET evidence = '{"max_error"\\: Infinity, "tolerance"\\: 0.5}'""")
-    (stored,) = store.answers()
+    change(SQLite(path), """UPDATE runs SET settings = '{"known"\\: 0, "value"\\: [Infinity, -Infinity]}'""")
+    (run,) = store.runs(1)
     store.close()
-    assert stored.answer.evidence == Evidence(float("inf"), 0.5)
+    assert run.settings["value"] == [inf, -inf]
 
 
 class TestBackup:
