@@ -1,4 +1,4 @@
-"""Whether a kernel still has the config of an answer: choices may have been removed since it was found."""
+"""Test that a kernel still has the config of an answer: choices may have been removed since it was found."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def same_space(settings: Mapping[str, Any], space: Collection[Config] | None) ->
 
 @dataclass(frozen=True)
 class Covered:
-    """Configs of a space that earlier searches measured, and how many of them count as effort for it."""
+    """Configs of a space that earlier searches measured, and the numbers of those that are no effort for it."""
 
     known: Sequence[Measurement]
     """Measurements that need not be repeated."""
