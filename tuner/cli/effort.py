@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tuner.cli.whole import Whole
 from tuner.search import DEFAULT_SAMPLER, SAMPLERS
 from tuner.tuning.effort import EFFORTS, SEEDS, Effort, parse_duration
 
@@ -20,7 +21,7 @@ HOW_LONG: list[click.Parameter] = [
     ),
     click.Option(
         ["--trials"],
-        type=click.IntRange(1),
+        type=Whole(1),
         metavar="N",
         help="Number of configs to measure for a problem, including those of earlier runs. Replaces the limits of "
         "--effort.",
@@ -33,7 +34,7 @@ HOW_HARD: list[click.Parameter] = [
     *HOW_LONG,
     click.Option(
         ["--seed"],
-        type=click.IntRange(SEEDS[0], SEEDS[-1]),
+        type=Whole(SEEDS[0], SEEDS[-1]),
         metavar="N",
         default=0,
         show_default=True,

@@ -10,6 +10,7 @@ from rich.markup import escape
 from tuner.cli.grid import Output
 from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.text import print_json
+from tuner.cli.whole import Whole
 from tuner.db.database import Database
 from tuner.db.queue import Job
 
@@ -45,7 +46,7 @@ command = click.Command(
     params=[
         click.Option(
             ["--limit"],
-            type=click.IntRange(1, 1000),
+            type=Whole(1, 1000),
             metavar="N",
             default=50,
             show_default=True,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tuner.cli.op_commands import OptionOf
+from tuner.cli.whole import Whole
 from tuner.suites import projections
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -28,7 +29,7 @@ PROBLEMS: list[click.Parameter] = [
     OptionOf(
         ["--tp"],
         ops=projections.OPS,
-        type=click.IntRange(1),
+        type=Whole(1),
         metavar="CARDS",
         help="Number of cards that --model is split over.",
     ),

@@ -18,6 +18,7 @@ from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.grid import Output, print_table
 from tuner.cli.ops import json_option
 from tuner.cli.text import print_json, say
+from tuner.cli.whole import Whole
 from tuner.errors import UnknownName
 from tuner.exchange import measurements
 from tuner.kernels.spec import Config
@@ -156,7 +157,7 @@ command = click.Command(
         ),
         click.Option(
             ["--seeds"],
-            type=click.IntRange(1, 10_000),
+            type=Whole(1, 10_000),
             metavar="N",
             default=10,
             show_default=True,
@@ -164,7 +165,7 @@ command = click.Command(
         ),
         click.Option(
             ["--trials"],
-            type=click.IntRange(1),
+            type=Whole(1),
             metavar="N",
             default=AT[-1],
             show_default=True,
@@ -172,7 +173,7 @@ command = click.Command(
         ),
         click.Option(
             ["--batch"],
-            type=click.IntRange(1),
+            type=Whole(1),
             metavar="N",
             default=8,
             show_default=True,

@@ -18,6 +18,7 @@ import click
 from tuner.api.settings import SETTINGS
 from tuner.cli.ops import db_option, known_signatures, open_to_serve
 from tuner.cli.text import say
+from tuner.cli.whole import Whole
 from tuner.db.database import Database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
@@ -136,7 +137,7 @@ command = click.Command(
         click.Option(["--host"], default="127.0.0.1", show_default=True, help="Address to listen on."),
         click.Option(
             ["--port"],
-            type=click.IntRange(0, 65535),
+            type=Whole(0, 65535),
             metavar="N",
             default=8000,
             show_default=True,
@@ -144,7 +145,7 @@ command = click.Command(
         ),
         click.Option(
             ["--workers"],
-            type=click.IntRange(1, 64),
+            type=Whole(1, 64),
             metavar="N",
             default=1,
             show_default=True,

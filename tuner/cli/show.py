@@ -15,6 +15,7 @@ from rich.table import Table
 from tuner.cli.grid import Output, print_lines, print_table
 from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.text import failure_line, print_json
+from tuner.cli.whole import Whole
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -180,7 +181,7 @@ command = click.Command(
     "show",
     callback=_show,
     params=[
-        click.Argument(["number"], required=False, type=click.IntRange(1, 2**31 - 1), metavar="[RUN]"),
+        click.Argument(["number"], required=False, type=Whole(1, 2**31 - 1), metavar="[RUN]"),
         db_option,
         json_option,
     ],

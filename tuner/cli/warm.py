@@ -11,6 +11,7 @@ from tuner import precompile
 from tuner.cli.grid import Output, print_lines
 from tuner.cli.ops import gpu_option, json_option
 from tuner.cli.text import print_json
+from tuner.cli.whole import Whole
 from tuner.errors import NoDevice, UsageError
 from tuner.launching.warm import Precompiled
 from tuner.measure import device
@@ -59,7 +60,7 @@ command = click.Command(
         ),
         click.Option(
             ["--jobs"],
-            type=click.IntRange(1),
+            type=Whole(1),
             metavar="N",
             help="Number of parallel compiles.  [default: number of usable cores]",
         ),
