@@ -27,7 +27,7 @@ R = TypeVar("R", bound=HasId)
 
 
 class BrokenJson:
-    """What a JSON column holds if it is no JSON. Readers refuse it, since it is of no type that they accept."""
+    """Value of a JSON column whose text is no JSON. Readers refuse it, since it is of no type that they accept."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -56,7 +56,7 @@ class UnreadableRows:
         _warn_once(f"{self._database}: row {id} of {table} is left out, since it cannot be read: {printable(why)}")
 
     def read(self, table: str, rows: Iterable[R], reader: Callable[[R], T]) -> list[T]:
-        """Return what a reader makes of each row, without the rows that it refuses."""
+        """Return the values that a reader makes of rows, without the rows that it refuses."""
         found = list[T]()
         for row in rows:
             try:

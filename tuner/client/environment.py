@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 
 
 def is_disabled(warn: WarnOnce) -> bool:
-    """Return whether `TUNER_DISABLE` turns lookups off. An unknown spelling does, as whoever set it meant it."""
+    """Return whether `TUNER_DISABLE` turns lookups off. An unknown spelling does, with a warning."""
     given = os.environ.get("TUNER_DISABLE", "")
     spelt = given.strip().lower()
     if spelt not in _TRUE + _FALSE:
