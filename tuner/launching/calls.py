@@ -21,6 +21,7 @@ from tuner.client.tables import TableCache
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels import calling
 from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, refuse_gradient
+from tuner.kernels.fields import overlaps
 from tuner.kernels.parts import exception_text
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.launching.arguments import make_room
@@ -28,7 +29,6 @@ from tuner.launching.launcher import prepare_launch
 from tuner.launching.warm import compile_ahead, is_load_error
 from tuner.measure import device
 from tuner.measure.compile import is_compile_error
-from tuner.measure.tensors import overlaps
 
 _log = logging.getLogger("tuner")
 
