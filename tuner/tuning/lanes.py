@@ -47,7 +47,7 @@ def chosen_gpus(chosen: str) -> list[int]:
     gpus = list(dict.fromkeys(index for word in words if (index := device.choose(word)) is not None))
     models = sorted({device.describe(index).id for index in gpus})
     if len(models) > 1:
-        raise UsageError(f"problems are measured on cards of one model, not on {', '.join(models)}; name some with --gpu")
+        raise UsageError(f"problems are measured on cards of one model, not {', '.join(models)}; name some with --gpu")
     return gpus
 
 
