@@ -115,10 +115,11 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-_KINDS = {str: "a text in UTF-8", int: "a whole number", object: "a JSON object of finite numbers"}
+_KINDS = {str: "a text in UTF-8", int: "a whole number", float: "a number", object: "a JSON object of finite numbers"}
 _FITS: Mapping[type, Callable[[object], bool]] = {
     str: is_text,
     int: lambda value: type(value) is int,
+    float: lambda value: type(value) in (int, float) and value == value,
     object: lambda value: isinstance(value, dict) and is_finite(value),
 }
 """Checks by the type of a column; those of other types are not listed row by row."""
