@@ -11,12 +11,13 @@ from tuner.kernels.dtypes import dtype_name, shown
 from tuner.kernels.values import is_value
 
 RESERVED = frozenset(
-    (
-        "as_json budget db device device_id dry_run dtype effort file force fresh gpu "
-        "help imported joint json list list_ model no_warm_start only out partial plot "
-        "policy replay sampler search seed shapes shared strict suite tp trials warm_start "
-        "op source definition triton driver ptxas"
-    ).split()
+    {
+        *("as_json", "budget", "db", "device", "device_id", "dry_run", "dtype", "effort", "file", "force"),
+        *("fresh", "gpu", "help", "imported", "joint", "json", "list", "list_", "model", "no_warm_start"),
+        *("only", "out", "partial", "plot", "policy", "replay", "sampler", "search", "seed", "shapes"),
+        *("shared", "strict", "suite", "tp", "trials", "warm_start", "op", "source", "definition", "triton"),
+        *("driver", "ptxas"),
+    }
 )
 """Names that no dim and no attribute may have: they mean something else on the command line or to the service."""
 
