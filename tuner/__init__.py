@@ -19,6 +19,7 @@ from tuner.kernels.spec import (
     Operand,
     Problem,
     Signature,
+    SizeLimit,
 )
 from tuner.launching.warm import Precompiled, precompile
 from tuner.version import __version__
@@ -42,6 +43,7 @@ __all__ = [
     "Precompiled",
     "Problem",
     "Signature",
+    "SizeLimit",
     "Tuned",
     "__version__",
     "best_config",

@@ -217,13 +217,13 @@ class TestBestAndList:
 
     def test_an_empty_store_says_how_to_fill_it_and_is_not_made(self, tuner: Tuner, tmp_path: Path) -> None:
         tuner.environment |= {"TUNER_DB": "", "XDG_DATA_HOME": str(tmp_path / "data")}
-        assert "nothing is stored yet; tuner search OP finds and stores an answer" in tuner("list").stdout
+        assert "there are no answers; tuner search OP finds and stores one" in tuner("list").stdout
         assert json.loads(tuner("jobs", "--json").stdout) == []
         assert "no search is stored" in tuner("show").stdout
         for asked in (("best", "gemm", "--M", "64"), ("why", "gemm", "--M", "64"), ("export", "answers.json")):
             done = tuner(*asked)
             assert done.returncode == 1
-            assert done.stderr == "tuner: nothing is stored yet; tuner search OP finds and stores an answer\n"
+            assert done.stderr == "tuner: there are no answers; tuner search OP finds and stores one\n"
         assert [*tmp_path.iterdir()] == []
 
     @pytest.mark.parametrize(

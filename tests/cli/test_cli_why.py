@@ -105,7 +105,7 @@ def test_for_a_card_without_answers_those_of_another_card_are_shown(
 
 
 def test_an_unknown_device_is_refused(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(NothingFound, match="nothing is stored yet"):
+    with pytest.raises(NothingFound, match="there are no answers"):
         command.main(
             ["gemm", "--M", "64", "--device", H200.id, "--db", str(tmp_path / "tuner.db")], standalone_mode=False
         )

@@ -16,8 +16,8 @@ from tuner.errors import ReadOnly
 from tuner.kernels.spec import Signature
 from tuner.records import POLICIES
 
-EMPTY = "nothing is stored yet; tuner search OP finds and stores an answer"
-"""Message of a database without answers."""
+EMPTY = "there are no answers; tuner search OP finds and stores one"
+"""Message of a database without answers in service."""
 
 
 class _DatabaseName(click.Path):
