@@ -35,7 +35,7 @@ def _best_config() -> None:
     """Return the best known config of a problem: `/best-config?op=gemm&M=4096`.
 
     Dims, dtype and attributes describe the problem; those left out have the op's defaults. `triton`, `source`,
-    `driver`, `ptxas` and `policy` are compared if they are sent; with `strict=1` a difference is a miss.
+    `definition`, `driver`, `ptxas` and `policy` are compared if they are sent; with `strict=1` a difference is a miss.
     """
 
 

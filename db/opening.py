@@ -59,7 +59,7 @@ class OpenDatabase:
         self.engine.dispose()
 
     def opened(self) -> OpenDatabase:
-        """Return it as it is once its schema can be used."""
+        """Note that the schema can be used, and return the database."""
         self._is_open = True
         self._made.clear()
         return self
@@ -69,7 +69,7 @@ class OpenDatabase:
             self._made.append(connection)
 
     def abandon(self) -> None:
-        """Close all connections, those too that an interrupt left open in the middle, which would keep their locks."""
+        """Close all connections, also those that an interrupt left half open: they would keep their locks."""
         self.close()
         for connection in self._made:
             with suppress(Exception):  # it may be closed by now

@@ -141,7 +141,7 @@ class Queue:
                     return job
 
     def _job(self, connection: Connection, number: int) -> Job | None:
-        """Return the job of that id, or None if it cannot be read, which fails it."""
+        """Return the job of that id; if it cannot be read, mark it as failed and return None."""
         try:
             return _job(connection, number)
         except UsageError as error:

@@ -59,7 +59,7 @@ def test_a_bundle_is_written_to_a_regular_file_or_through_a_link(
         with pytest.raises(UsageError) as caught:
             command.main([name, "--db", str(path)], standalone_mode=False)
         assert str(caught.value) == (
-            f"{name} cannot be written: it is a {kind}, and only a regular file will do; name one in a writable folder"
+            f"{name} cannot be written: it is a {kind}, not a regular file; name one in a writable folder"
         )
     for file in (link, dangling):
         assert command.main([str(file), "--db", str(path)], standalone_mode=False) == 0

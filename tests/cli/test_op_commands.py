@@ -150,6 +150,20 @@ def test_an_op_whose_code_cannot_be_loaded_has_the_other_options(helps: dict[str
     assert "--M SIZE" in helps["search gemm"]  # known by a recorded space
 
 
+def test_a_dry_run_without_triton_says_why_configs_are_not_counted(tmp_path: Path) -> None:
+    story = f"""
+        import sys
+        from tuner.cli import main
+
+        sys.modules.update(dict.fromkeys({WITHOUT}))
+        sys.argv = "tuner search gemm --M 48 --dry-run --device nvidia-h200 --db {tmp_path / "tuner.db"}".split()
+        sys.exit(main())
+    """
+    done = subprocess.run([sys.executable, "-P", "-c", dedent(story)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "unknown: the kernel's code is needed to count them: pip install 'triton-tuner[gpu]'\n" in done.stdout
+
+
 def test_a_model_has_problems_of_some_ops_only(helps: dict[str, str], tuner: Invoked) -> None:
     for op, has in (("gemm", True), ("scaled_gemm", True), ("softmax", False), ("transpose", False)):
         shown = helps[f"search {op}"]

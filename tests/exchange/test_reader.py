@@ -60,7 +60,7 @@ def test_what_is_no_regular_file_gets_a_line(tmp_path: Path) -> None:
     answers, reasons = imported(folder, empty)
     assert len(answers) == 1
     assert reasons == {
-        "fifo.json": ["it cannot be read: it is a FIFO, and only a regular file will do"],
+        "fifo.json": ["it cannot be read: it is a FIFO, not a regular file"],
         "lost.json": ["it cannot be read: No such file or directory"],
         "loop.json": ["it cannot be read: Too many levels of symbolic links"],
         "link.json": ["unknown format"],  # the problem is in the name
@@ -74,7 +74,7 @@ def test_a_path_that_is_no_regular_file_gets_a_line(tmp_path: Path, monkeypatch:
     listener.bind("socket")
     _, reasons = imported(Path("fifo"), Path("socket"), Path(os.devnull))
     listener.close()
-    assert {name: reason.partition(", and")[0] for name, (reason,) in reasons.items()} == {
+    assert {name: reason.partition(", not")[0] for name, (reason,) in reasons.items()} == {
         "fifo": "it cannot be read: it is a FIFO",
         "socket": "it cannot be read: it is a socket",
         "null": "it cannot be read: it is a device",

@@ -39,7 +39,7 @@ _COMMANDS = {
 _FILES = {"import": "import_"}
 """File names of commands that are Python keywords."""
 _AGAIN_S = 0.02
-"""Seconds after which Ctrl-C is sent again that was lost."""
+"""Delay after which a lost Ctrl-C is sent again, in seconds."""
 CHANGED, INTERRUPTED = 4, 130
 """Exit codes of an answer that no longer holds, and of an interrupted command."""
 
@@ -88,7 +88,7 @@ def _print_error(text: str) -> None:
 
 
 def _send_interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Send Ctrl-C again that came in code that cannot raise, such as a callback of the import system."""
+    """Send Ctrl-C again if it came in code that cannot raise, such as a callback of the import system."""
     if not isinstance(unraisable.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return

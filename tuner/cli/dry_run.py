@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE
+from rich.markup import escape
 from rich.table import Table
 
 from tuner.cli.grid import Output, print_table
@@ -21,6 +22,8 @@ def print_plan(plan: Plan) -> None:
         table.add_row(*_cells(problem))
     console.write(f"[bold]would search[/] on {plan.card.name}, and measures nothing now")
     print_table(table, console, spare=("combinations",))
+    if any(problem.feasible is None for problem in plan.problems):
+        console.write(escape("unknown: the kernel's code is needed to count them: pip install 'triton-tuner[gpu]'"))
     for_all = f"feasible for all {len(plan.problems)}: {_size_text(plan.common)}; " if plan.joint else ""
     console.write(f"{for_all}about {plan.seconds:,.0f} s on {plan.card.name}: {plan.basis}")
     for line in plan.lacking:

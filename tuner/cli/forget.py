@@ -27,7 +27,7 @@ _MAX_LINES = 20
 
 
 class _ForgetCommands(OpCommands):
-    """Commands by op, which one of the options for imports makes unnecessary."""
+    """Commands by op. With an option for imports, the op may be left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         of_imports = {"--imported", "--file"} & {word.partition("=")[0] for word in args}

@@ -16,7 +16,7 @@ _MAX_WIDTH = 9999
 _HANGING = 2
 """Further indentation of the lines on which a long line goes on."""
 _NARROWEST = 30
-"""Characters of a terminal's width below which nothing is arranged."""
+"""Room for the text of a long line, in characters, below which the line is printed as it is."""
 
 
 class Output(Console):

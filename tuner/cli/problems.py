@@ -23,8 +23,8 @@ PROBLEMS: list[click.Parameter] = [
         ops=projections.OPS,
         type=_FILE,
         metavar="config.json",
-        help=f"With OP {' or '.join(projections.OPS)}: the layers of a model, from its Hugging Face config: of --M "
-        f"tokens, else {', '.join(map(str, projections.SETTINGS.tokens))}.",
+        help=f"With OP {' or '.join(projections.OPS)}: the layers of a model, from its Hugging Face config, for --M "
+        f"tokens; without --M, for {', '.join(map(str, projections.SETTINGS.tokens))}.",
     ),
     OptionOf(
         ["--tp"],

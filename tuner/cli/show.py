@@ -30,7 +30,7 @@ from tuner.report.text import config_text, latency_text, problem_text, seconds_t
 _NEWEST, _BEST = 20, 5
 _COLUMNS: Mapping[str, JustifyMethod] = {
     "run": "right",
-    "started, UTC": "left",
+    "started UTC": "left",
     "status": "left",
     "tried": "right",
     "answer, us": "right",
@@ -76,7 +76,7 @@ def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
         table.add_column(head, justify=justify, no_wrap=head != "problem")
     for run in runs:
         table.add_row(*_cells(run))
-    spare = ("started, UTC", "on", "tried", "status", "answer, us")
+    spare = ("started UTC", "on", "tried", "status", "answer, us")
     print_table(table, Output(), spare=spare)
     return 0
 

@@ -98,7 +98,7 @@ class GuardedKernels:
         return config
 
     def refused(self, kernel: Kernel | None, stored: StoredAnswer) -> str:
-        """Return what of an answer's config the kernel does not have; empty without a kernel."""
+        """Return what the kernel lacks of an answer's config; empty without a kernel."""
         return "" if kernel is None else not_offered_by(kernel, stored)
 
     def fits(self, kernel: Kernel | None, problem: Problem, stored: StoredAnswer) -> bool:

@@ -9,7 +9,7 @@ from tuner.records import IMPORTED, StoredAnswer
 
 
 def not_offered(signature: Signature, stored: StoredAnswer) -> str:
-    """Return what of an answer's config is no choice of the signature's knobs; empty if all of it is.
+    """Return the first value of an answer's config that is no choice of its knob, as a text; empty if there is none.
 
     An imported answer states values of its own. A knob that the config does not have takes its default.
     """
@@ -25,7 +25,7 @@ def not_offered(signature: Signature, stored: StoredAnswer) -> str:
 
 
 def not_offered_by(kernel: Kernel, stored: StoredAnswer) -> str:
-    """Return what of an answer's config a kernel does not have, as `not_offered`, combinations included."""
+    """Return what a kernel lacks of an answer's config, as `not_offered` does, also a combination of choices."""
     missing = not_offered(kernel.signature, stored)
     if missing or stored.answer.kind == IMPORTED or any(_has(part, stored.answer.config) for part in kernel.parts):
         return missing

@@ -96,7 +96,7 @@ def _check_regular(mode: int) -> None:
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "a device")
         raise OSError(
-            errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, f"it is {kind}, and only a regular file will do"
+            errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, f"it is {kind}, not a regular file"
         )
 
 

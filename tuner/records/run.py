@@ -12,7 +12,7 @@ from tuner.records.answer import Provenance
 
 @dataclass(frozen=True)
 class EarlierSearch:
-    """The part of a search that a later one of the same problem goes by."""
+    """Facts of a search that a later search of the same problem uses."""
 
     settings: Mapping[str, Any]
     tried: frozenset[str]

@@ -29,7 +29,7 @@ def same_space(settings: Mapping[str, Any], space: Collection[Config] | None) ->
 
 @dataclass(frozen=True)
 class Covered:
-    """Configs of a space that earlier searches measured, and the numbers of those that are no effort for it."""
+    """Configs of a space that earlier searches measured, and the numbers of those that do not count as its effort."""
 
     known: Sequence[Measurement]
     """Measurements that need not be repeated."""

@@ -1,4 +1,4 @@
-"""the definition hash of a run; answers are found by the ones that are about them."""
+"""the definition hash of a run, and an index of the answers that are about others."""
 
 import sqlalchemy as sa
 from alembic import op
