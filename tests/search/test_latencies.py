@@ -94,6 +94,7 @@ def test_a_vendor_without_a_latency_is_left_out(wrong: float, batch: int) -> Non
     assert (result.verdict.config, result.verdict.vendor_latency_us) == (BEST, None)
     assert result.comparison is not None
     assert VENDOR not in result.comparison.contenders
+    assert result.vendor_left_out
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_winners_of_near_problems_may_go_next() -> None:
 def test_a_sampler_may_be_a_class() -> None:
     class Backwards(RandomSampler):
         def choose(self, study: Study, trial: FrozenTrial) -> Config:
-            return [*self.feasible.unseen][-1]
+            return list(self.feasible.unseen)[-1]
 
     score = replay(TOY, Backwards, seeds=1, trials=60)
     assert score.sampler == "Backwards"

@@ -51,7 +51,7 @@ def _verify(
     with TerminalProgress() as progress:
         target = gpu_target(Entry(reference, signature, problem), store, index, options=options, events=progress)
     answer = found.stored.answer
-    if answer.config not in set(target.space):
+    if answer.config not in target.space:
         raise NothingFound(f"the config {answer.config.text} is no longer valid for {problem.text}; search again")
     measurer = target.measurer()
     try:

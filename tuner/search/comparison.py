@@ -75,6 +75,8 @@ class ComparisonLoop:
         """Correctness evidence of the contenders that were rechecked."""
         self.opening: Comparison | None = None
         """First batch of rounds, with the contenders that left after it."""
+        self.vendor_left_out = False
+        """True if the vendor had no latency in some round."""
         self._trials, self._default, self._measurer, self._finalists = trials, default, measurer, finalists
         self._end, self._seed, self._settings = end, seed, settings
         self._on_round, self._stop = on_round, stop
@@ -107,10 +109,8 @@ class ComparisonLoop:
                 contenders = others
                 continue
             if comparison is None:
-                self.opening = comparison = more
-            else:
-                timed = [name for name in comparison.contenders if name in more.contenders]
-                comparison = comparison.among(timed).extended(more.among(timed))
+                self.opening = more
+            comparison = joined(comparison, more)
             verdict = self._verdict(comparison)
             if settings.elimination_s is not None:
                 contenders = self._remaining(contenders, comparison, verdict)
@@ -133,14 +133,10 @@ class ComparisonLoop:
     def _rounds(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
         """Return the measurer's rounds, without a vendor that they do not time, or a config's failed measurement."""
         more = self._measurer.compare(configs, rounds, seconds, seed)
-        if isinstance(more, Measurement):
-            return more
-        untimed = more.untimed
-        for config in configs:
-            if config.text in untimed:
-                wrong = "ValueError: a latency is finite and above 0, and in some round of the comparison it is not"
-                return Measurement(config, Outcome.ERROR, stage="comparison", error=wrong)
-        return more.among([name for name in more.contenders if name not in untimed])
+        timed = only_timed(configs, more)
+        if isinstance(more, Comparison) and isinstance(timed, Comparison):
+            self.vendor_left_out = self.vendor_left_out or timed.contenders != more.contenders
+        return timed
 
     def _contenders(self) -> list[Config]:
         """Return the finalists and the default, fastest first, as many as there is time for."""
@@ -193,3 +189,23 @@ class ComparisonLoop:
     def _configs(self, comparison: Comparison) -> list[Config]:
         """Return the contenders that are configs, in the order of the trials."""
         return [config for config in self._trials.by_config if config.text in comparison.contenders]
+
+
+def only_timed(configs: Sequence[Config], more: Comparison | Measurement) -> Comparison | Measurement:
+    """Return rounds without a vendor that they do not time, or the failed measurement of a config without a latency."""
+    if isinstance(more, Measurement):
+        return more
+    timed = more.timed
+    for config in configs:
+        if config.text not in timed:
+            wrong = "ValueError: a latency is finite and above 0, and in some round of the comparison it is not"
+            return Measurement(config, Outcome.ERROR, stage="comparison", error=wrong)
+    return more.among(timed)
+
+
+def joined(earlier: Comparison | None, later: Comparison) -> Comparison:
+    """Return the rounds of both, between the contenders that are in both."""
+    if earlier is None:
+        return later
+    both = [name for name in earlier.contenders if name in later.contenders]
+    return earlier.among(both).extended(later.among(both))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tuner.kernels.spec import Value
 from tuner.measure.cores import ONE_THREAD
 from tuner.search.convergence import CONVERGENCE, Convergence, ConvergenceSettings
-from tuner.search.covariance import COVARIANCE, Codes, Covariance, Floats, Indices, blocks, coded, fitted
+from tuner.search.covariance import COVARIANCE, Codes, Covariance, Floats, Indices, blocks, coded, covariances, fitted
 from tuner.search.posterior import Posterior
 
 Flags = npt.NDArray[np.bool_]
@@ -31,7 +31,7 @@ class GaussianProcessSettings:
 
     min_results: int = 2
     """Number of results before the model proposes; until then configs are taken far apart."""
-    spread_sample: int = 512
+    spread_sample: int = 4096
     """Number of random configs among which the farthest is taken."""
     exploration: float = 1.5
     """Number of standard deviations that are subtracted from a candidate's mean latency."""
@@ -257,8 +257,7 @@ class GaussianProcess:
         drawn = self._random.choice(free, min(self._settings.spread_sample, len(free)), replace=False)
         if not len(taken):
             return int(drawn[0])
-        squares = ((self._points(drawn)[:, None] - self._points(taken)) ** 2).sum(2)
-        return int(drawn[np.argmax(squares.min(1))])
+        return int(drawn[np.argmin(covariances(self._points(drawn), self._points(taken)).max(1))])
 
     def _fit(self) -> Posterior:
         """Fit the covariance to the results, draw candidates, and return their posterior."""

@@ -122,6 +122,7 @@ def search(
         comparing.evidence,
         {"measure": measured - started, "comparison": monotonic() - measured},
         comparing.opening,
+        comparing.vendor_left_out,
     )
 
 

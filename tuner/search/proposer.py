@@ -5,7 +5,7 @@ The study is rebuilt from the list of measurements, which is the only state that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import optuna
@@ -16,6 +16,7 @@ from tuner.kernels.spec import Config
 from tuner.records import Measurement
 from tuner.search.samplers import sampler_named
 from tuner.search.samplers.base import FeasibleSet, SamplerFactory
+from tuner.search.space import Unseen, as_space
 
 
 class Proposer:
@@ -37,23 +38,25 @@ class Proposer:
         known: Iterable[Measurement] = (),
         min_improvement_probability: float = 0.0,
     ) -> None:
-        self.space, self.min_improvement_probability = space, min_improvement_probability
-        self._unseen = {config: config for config in space}
+        self.space, self.min_improvement_probability = as_space(space), min_improvement_probability
+        self._unseen = Unseen(self.space)
         self._running: dict[Config, Trial] = {}
         self._distributions: dict[str, BaseDistribution] = {
-            name: _Choices(tuple(dict.fromkeys(config[name] for config in space)))
-            for name in (space[0] if space else ())
+            name: _Choices(tuple(dict.fromkeys(self.space.column(name))))
+            for name in (self.space[0] if self.space else ())
         }
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         make = sampler_named(sampler) if isinstance(sampler, str) else sampler
-        self._sampler = make(FeasibleSet(self._unseen, self._distributions, min_improvement_probability), seed)
+        self._sampler = make(
+            FeasibleSet(self.space, self._unseen, self._distributions, min_improvement_probability), seed
+        )
         self._study = optuna.create_study(sampler=self._sampler)
         for measurement in known:
-            if self._unseen.pop(measurement.config, None) is not None:
+            if self._unseen.take(measurement.config) is not None:
                 self._study.add_trial(self._as_trial(measurement))
 
     @property
-    def unseen(self) -> Mapping[Config, Config]:
+    def unseen(self) -> Unseen:
         """Configs that were not proposed yet, in the order of the space."""
         return self._unseen
 
@@ -67,7 +70,7 @@ class Proposer:
         if not self._unseen:
             return None
         trial = self._study.ask(self._distributions)
-        return self._start(self._unseen[Config(trial.params, "")], trial)
+        return self._start(Config(trial.params, ""), trial)
 
     def take(self, config: Config) -> Config:
         """Propose a config that the caller chose."""
@@ -83,8 +86,11 @@ class Proposer:
             self._study.tell(trial, state=TrialState.FAIL)
 
     def _start(self, config: Config, trial: Trial) -> Config:
-        self._running[config] = trial
-        return self._unseen.pop(config)
+        taken = self._unseen.take(config)
+        if taken is None:
+            raise KeyError(config)
+        self._running[taken] = trial
+        return taken
 
     def _as_trial(self, measurement: Measurement) -> FrozenTrial:
         return create_trial(

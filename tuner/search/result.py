@@ -30,6 +30,8 @@ class Result:
     """Wall time by stage: `measure` and `comparison`."""
     opening: Comparison | None = None
     """First rounds of the comparison, with the contenders that were then eliminated."""
+    vendor_left_out: bool = False
+    """True if the comparison goes on without the vendor, which had no latency in some round."""
 
     @property
     def best(self) -> Measurement | None:

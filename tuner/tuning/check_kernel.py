@@ -17,7 +17,7 @@ from tuner.measure.messages import Compile, Compiled, Interpret, Interpreted
 from tuner.measure.processes import Child
 from tuner.records import Device, Outcome
 from tuner.search.refusals import none_feasible, refusal
-from tuner.search.space import feasible
+from tuner.search.space import FeasibleSpace
 
 DEVICE = "nvidia-h200"
 """Id of the card for which a kernel is checked if none is named."""
@@ -122,7 +122,7 @@ def _steps(reference: str, values: Mapping[str, object], card: Device, settings:
     yield Step("load", kernel.op, "ok", kernel.signature.summary)
     problem = _problem(kernel.signature, values, settings)
     try:
-        space = list(feasible(kernel, problem, card.limits))
+        space = FeasibleSpace.of(kernel, problem, card.limits)
         operands = kernel.operands(problem)
         default = kernel.default_config(problem, card.limits)
         kernel.flops(problem), kernel.rounding(problem)
@@ -133,13 +133,14 @@ def _steps(reference: str, values: Mapping[str, object], card: Device, settings:
         yield Step("space", problem.text, "failed", none_feasible(kernel, problem, card.name, card.limits))
         return
     yield Step("space", problem.text, "ok", f"{len(space):,} feasible configs, {len(operands)} operands")
-    if default not in set(space):
+    if default not in space:
         why = refusal(kernel, problem, default, card.limits)
         text = f"{getattr(kernel.default, 'place', kernel.op)}: the default {default.text} is {why}; change one of them"
         yield Step("default", default.text, "failed", text)
         return
-    others = [config for config in space if config != default]
-    chosen = Random(0).sample(others, min(settings.configs, len(others)))
+    at = space.index(default)
+    others = Random(0).sample(range(len(space) - 1), min(settings.configs, len(space) - 1))
+    chosen = [space[place + (place >= at)] for place in others]
     yield from _compile(reference, problem, card, [default, *chosen])
     yield from _interpret(reference, kernel, values, card, settings)
 

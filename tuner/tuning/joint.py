@@ -23,7 +23,7 @@ from tuner.measure.joint_comparison import OBJECTIVES, JointComparison
 from tuner.records import Comparison, Measurement
 from tuner.report.text import short
 from tuner.search import COMPARISON, ComparisonSettings, Result, close_to_best, search
-from tuner.search.space import common
+from tuner.search.space import Space, common
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.effort import Effort, require_search
 from tuner.tuning.events import Events, StopToken
@@ -120,7 +120,7 @@ def _with_one_measurer(target: Target) -> Target:
     return replace(target, measurer=lambda: measurer)
 
 
-def _common_space(entries: Sequence[Entry], targets: Sequence[Target]) -> list[Config]:
+def _common_space(entries: Sequence[Entry], targets: Sequence[Target]) -> Space:
     """Return the configs that are feasible for every problem.
 
     Raises:
@@ -213,9 +213,7 @@ class _JointSearch:
         known = [] if self._effort.force else self._store.known(entry.signature, entry.problem, target.provenance)
         stored = stored_answer(self._store, target, entry).stored
         own = None if stored is None else with_current_knobs(entry.signature, stored.answer.config)
-        return JointProblem(
-            entry.problem, target.measurer, target.default, own if own in set(target.space) else None, known
-        )
+        return JointProblem(entry.problem, target.measurer, target.default, own if own in target.space else None, known)
 
     def _settings(self, objective: str, target: Target, part: JointProblem) -> dict[str, Any]:
         """Return the settings of the run of one problem."""

@@ -18,7 +18,7 @@ from tuner.measure import cores, device
 from tuner.records import Device, StoredRun
 from tuner.search import Budget
 from tuner.search.refusals import none_feasible
-from tuner.search.space import common, feasible
+from tuner.search.space import FeasibleSpace, ListedSpace, Space, common
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.covered import same_space
 from tuner.tuning.effort import Effort
@@ -51,7 +51,7 @@ class ProblemPlan:
     problem: Problem
     combinations: int
     """Combinations of the knobs' choices, feasible or not."""
-    space: Sequence[Config] | None
+    space: Space | None
     """The feasible configs; None if the kernel's code cannot be loaded here."""
     stored: str
     """Match of the stored answer; `none`."""
@@ -109,7 +109,7 @@ class Pace:
             comparison_s = median(run.seconds["comparison"] for run in alike)
             return Pace(trial_s, comparison_s, SETTINGS.start_s, f"by stored searches there: {len(alike)}")
         usable = cores.usable()
-        basis = f"a guess, as none was searched there yet: {SETTINGS.compile_s:g} s of a core a config, {usable} cores"
+        basis = f"a guess, as none was searched there yet: {SETTINGS.compile_s:g} s for each config, {usable} cores"
         trial_s = max(SETTINGS.compile_s / usable, SETTINGS.measure_s)
         return Pace(trial_s, SETTINGS.comparison_s, SETTINGS.start_s, basis)
 
@@ -216,7 +216,7 @@ def _plan(
     answers = [] if store is None else store.answers(op=problem.op, device=card.id)
     measured = [stored for stored in answers if not stored.provenance.recorded]
     if space is not None:
-        measured = feasible_answers(measured, entry.signature, set(space))
+        measured = feasible_answers(measured, entry.signature, space)
     query = Query(problem, source=source, definition=definition)
     if here:
         query = Query.for_environment(problem, device.environment(), source, definition=definition)
@@ -232,15 +232,15 @@ def _plan(
     )
 
 
-def _feasible(entry: Entry, card: Device) -> tuple[str | None, str | None, Sequence[Config] | None]:
+def _feasible(entry: Entry, card: Device) -> tuple[str | None, str | None, Space | None]:
     """Return source hash, definition hash and feasible configs, of the kernel's code or of a recorded space."""
     try:
         kernel = catalog.resolve(entry.reference)
     except NoDevice:
         spaces = [space for space in recorded.of_problem(entry.problem) if space.device == card]
-        known = ((space.source, None, [m.config for m in space.measurements]) for space in spaces)
+        known = ((space.source, None, ListedSpace([m.config for m in space.measurements])) for space in spaces)
         return next(known, (None, None, None))
-    return kernel.source, kernel.definition, list(feasible(kernel, entry.problem, card.limits))
+    return kernel.source, kernel.definition, FeasibleSpace.of(kernel, entry.problem, card.limits)
 
 
 def _runs_alone(

@@ -70,9 +70,8 @@ class _Run:
     ) -> None:
         self._target, self._store, self._entry, self._effort = target, store, entry, effort
         self._events, self._stop = events, stop
-        feasible = set(target.space)
         measured = [] if effort.force else store.known(entry.signature, entry.problem, target.provenance)
-        self._known = [m for m in measured if m.config in feasible and reuse(m)]
+        self._known = [m for m in measured if m.config in target.space and reuse(m)]
         earlier = store.earlier_searches(entry.problem, target.provenance)
         self._covered = Covered.of(self._known, earlier, target.space)
         self._winners = self._near_winners()
@@ -123,6 +122,9 @@ class _Run:
     def end(self, result: Result) -> None:
         """Close the run, with its answer if it has one."""
         store, target, problem = self._store, self._target, self._entry.problem
+        if result.vendor_left_out:
+            vendor = target.vendor_name
+            self._events.note(f"{vendor} is left out: in some round its latency was not finite and above 0.")
         if result.verdict is None or result.comparison is None:
             status = "interrupted" if result.stopped == "interrupted" else "failed"
             store.end_run(self._id, status, result.stopped, result.seconds)
@@ -180,8 +182,7 @@ def stored_answer(store: Store, target: Target, entry: Entry) -> LookupResult:
         for stored in store.answers(op=problem.op, device=device)
         if stored.provenance.recorded == target.provenance.recorded and stored.answer.problem.text == problem.text
     ]
-    feasible = set(target.space) if answers else set[Config]()
-    return Table(device, feasible_answers(answers, entry.signature, feasible)).find(target.query(problem))
+    return Table(device, feasible_answers(answers, entry.signature, target.space)).find(target.query(problem))
 
 
 def feasible_answers(

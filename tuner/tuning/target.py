@@ -18,7 +18,7 @@ from tuner.measure.measurer import Measurer
 from tuner.records import POLICIES, Comparison, Device, Policy, Provenance, RooflineLimits
 from tuner.report.vendor import VENDOR_NAME
 from tuner.search.refusals import none_feasible, refusal
-from tuner.search.space import feasible
+from tuner.search.space import FeasibleSpace, ListedSpace, Space
 from tuner.suites.suite import Entry
 from tuner.tuning.events import Events
 from tuner.tuning.gpu import AUTO, HeldGpu, MeasureOptions
@@ -115,7 +115,7 @@ def recorded_target(space: recorded.RecordedSpace, problem: Problem, policy: str
     if policy != AUTO and POLICIES[policy] != space.policy:
         raise UsageError(f"{space.name} was timed by policy {space.policy.text}, not {POLICIES[policy].text}")
     return Target(
-        space=[measurement.config for measurement in space.measurements],
+        space=ListedSpace([measurement.config for measurement in space.measurements]),
         default=space.default,
         provenance=Provenance(
             space.device, space.environment, space.source, space.policy.text, space.name, __version__
@@ -203,7 +203,7 @@ def _gpu_of(entry: Entry, index: int, options: MeasureOptions, events: Events, s
 
 def _prepared(
     entry: Entry, store: Store, held: HeldGpu, card: Device, events: Events
-) -> tuple[Kernel, list[Config], Config | None, str, RooflineLimits]:
+) -> tuple[Kernel, Space, Config | None, str, RooflineLimits]:
     """Return the kernel, its feasible configs, its default if that is feasible, why not, and the limits of the card."""
     problem = entry.problem
     if surveys := store.roofline_limits(card) is None:
@@ -211,7 +211,7 @@ def _prepared(
     kernel = catalog.resolve(entry.reference)
     if surveys:
         held.compilers.prepare(entry.reference, problem, card.limits)
-    space = list(feasible(kernel, problem, card.limits))
+    space = FeasibleSpace.of(kernel, problem, card.limits)
     if not space:
         raise NothingFound(none_feasible(kernel, problem, card.name, card.limits))
     default = kernel.default_config(problem, card.limits)

@@ -21,7 +21,7 @@ def near_winners(store: Store, target: Target, signature: Signature, problem: Pr
     answers = [
         stored for stored in store.answers(op=problem.op) if (stored.provenance.recorded is not None) == recorded
     ]
-    return promising(map(Winner.of, answers), signature, problem, target.provenance, set(target.space))
+    return promising(map(Winner.of, answers), signature, problem, target.provenance, target.space)
 
 
 def transfer_losses(

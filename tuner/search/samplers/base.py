@@ -6,7 +6,7 @@ Optuna's own samplers know the choices of each knob but not which combinations a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,16 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from tuner.kernels.spec import Config
+from tuner.search.space import Space, Unseen
 
 
 @dataclass(frozen=True)
 class FeasibleSet:
     """The configs that a sampler may take."""
 
-    unseen: Mapping[Config, Config]
+    space: Space
+    """All feasible configs."""
+    unseen: Unseen
     """Configs that were not proposed yet, in the order of the space. It shrinks as configs are proposed."""
     distributions: dict[str, BaseDistribution]
     """Choices of each knob that occur in the space."""

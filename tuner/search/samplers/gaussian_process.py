@@ -25,9 +25,7 @@ class GaussianProcessSampler(FeasibleSampler):
         convergence: ConvergenceSettings = CONVERGENCE,
     ) -> None:
         super().__init__(feasible, seed)
-        self._space = list(feasible.unseen)
-        self._index = {config: index for index, config in enumerate(self._space)}
-        knobs = ([config[name] for config in self._space] for name in feasible.distributions)
+        knobs = map(feasible.space.column, feasible.distributions)
         self._model = GaussianProcess(knobs, seed, feasible.min_improvement_probability, settings, convergence)
         self._started = 0
         """Number of the study's trials that the model knows."""
@@ -42,12 +40,12 @@ class GaussianProcessSampler(FeasibleSampler):
     def choose(self, study: Study, trial: FrozenTrial) -> Config:
         """Return the model's proposal, given all trials before this one."""
         self._update(study.get_trials(deepcopy=False)[: trial.number])
-        return self._space[self._model.propose()]
+        return self.feasible.space[self._model.propose()]
 
     def _update(self, trials: Sequence[FrozenTrial]) -> None:
         """Tell the model which trials started and ended since the last proposal."""
         for number in range(self._started, len(trials)):
-            self._running[number] = self._index[Config(trials[number].params, "")]
+            self._running[number] = self.feasible.space.index(Config(trials[number].params, ""))
             self._model.start(self._running[number])
         self._started = len(trials)
         for number in [number for number in self._running if trials[number].state.is_finished()]:

@@ -39,7 +39,7 @@ class FeasibleTPESampler(RandomSampler):
         self._study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
         self._choices: dict[str, list[Value]] = {}
         for name in feasible.distributions:
-            self._choices[name] = coded([config[name] for config in feasible.unseen])[1]
+            self._choices[name] = coded(feasible.space.column(name))[1]
         self._ranks = {name: {choice: rank for rank, choice in enumerate(of)} for name, of in self._choices.items()}
         self.distributions = {name: _distribution(choices) for name, choices in self._choices.items()}
         """Distributions of TPE's study, over the ranks of each knob's choices."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial
@@ -16,11 +17,11 @@ class RandomSampler(FeasibleSampler):
 
     def __init__(self, feasible: FeasibleSet, seed: int) -> None:
         super().__init__(feasible, seed)
-        self._shuffled = list(feasible.unseen)
+        self._shuffled = array("Q", range(len(feasible.space)))
         random.Random(seed).shuffle(self._shuffled)
 
     def choose(self, study: Study, trial: FrozenTrial) -> Config:
         """Return the next unseen config of the shuffled space."""
-        while self._shuffled[-1] not in self.feasible.unseen:
+        while (config := self.feasible.space[self._shuffled[-1]]) not in self.feasible.unseen:
             self._shuffled.pop()
-        return self._shuffled[-1]
+        return config

@@ -1,0 +1,154 @@
+"""Feasible configs, kept as numbers: the same configs in the same order as the rules give, in little memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from helpers import A100, H200, toy
+
+from tuner import catalog
+from tuner.kernels.spec import Config, Kernel, Knob, Limits, Problem
+from tuner.search.proposer import Proposer
+from tuner.search.space import FeasibleSpace, ListedSpace, Unseen, as_space, common, feasible
+
+DOUBLE = catalog.resolve(toy("double"))
+PROBLEM = DOUBLE.signature.problem({"N": 300})
+MAX_MB = 150
+"""Memory that a space of a million combinations may take, in MB."""
+
+
+def odd(problem: Problem, config: Any, limits: Limits) -> bool:
+    return bool(config["NAME"] != "b" or config["num_warps"] > 1)
+
+
+def with_knobs(*knobs: Knob, **fields: Any) -> Kernel:
+    return replace(DOUBLE, signature=replace(DOUBLE.signature, knobs=(*DOUBLE.signature.knobs, *knobs)), **fields)
+
+
+NAMED = with_knobs(
+    Knob("NAME", ("b", "a c", None, "c"), default="b"),
+    valid=odd,
+    parts=({"num_warps": (1, 2)}, {"num_warps": (4,), "NAME": ("c", "a c")}),
+)
+
+
+def spaces() -> Iterator[tuple[str, Kernel, Problem, Limits]]:
+    yield "parts", NAMED, PROBLEM, H200.limits
+    yield "overlap", replace(NAMED, parts=({"NAME": ("b", "c")}, {"NAME": ("c", None)})), PROBLEM, H200.limits
+    for op, values in (
+        ("gemm", {"M": 1311, "N": 4352, "K": 127}),
+        ("softmax", {"M": 3, "N": 1025}),
+        ("transpose", {"M": 129, "N": 127}),
+    ):
+        kernel = catalog.load(op)
+        yield op, kernel, kernel.signature.problem(values), A100.limits
+
+
+@pytest.mark.parametrize(("name", "kernel", "problem", "limits"), [pytest.param(*of, id=of[0]) for of in spaces()])
+def test_a_space_is_the_feasible_configs(name: str, kernel: Kernel, problem: Problem, limits: Limits) -> None:
+    space = FeasibleSpace.of(kernel, problem, limits)
+    expected = list(dict.fromkeys(feasible(kernel, problem, limits))) if name == "overlap" else None
+    expected = expected or list(feasible(kernel, problem, limits))
+    assert [config.text for config in space] == [config.text for config in expected]
+    assert [list(config.items()) for config in space] == [list(config.items()) for config in expected]
+    assert len(space) == len(expected)
+    for place in Random(0).sample(range(len(space)), min(200, len(space))):
+        assert space[place].text == expected[place].text
+        assert space.index(expected[place]) == place
+        assert space[place - len(space)] == expected[place]
+    for knob in expected[0]:
+        assert list(space.column(knob)) == [config[knob] for config in expected]
+
+
+def test_a_config_that_is_not_feasible_is_not_in_the_space() -> None:
+    space = FeasibleSpace.of(NAMED, PROBLEM, H200.limits)
+    config = space[0]
+    others: tuple[dict[str, Any], ...] = ({"NAME": "d"}, {"NAME": False}, {"num_warps": 64}, {"BLOCK": 3}, {"MORE": 1})
+    for changes in others:
+        assert Config({**config, **changes}, "") not in space
+    assert Config({name: value for name, value in config.items() if name != "NAME"}, "") not in space
+    assert Config({**config, "num_warps": 1, "NAME": "b"}, "") not in space
+    with pytest.raises(ValueError, match="is not in the space"):
+        space.index(Config({**config, "NAME": "d"}, ""))
+    with pytest.raises(IndexError, match=f"a space of {len(space)} configs has no index {len(space)}"):
+        space[len(space)]
+    assert space[-2:] == [space[len(space) - 2], space[len(space) - 1]]
+
+
+def test_what_was_taken_is_not_unseen() -> None:
+    space = FeasibleSpace.of(NAMED, PROBLEM, H200.limits)
+    unseen = Unseen(space)
+    for place in (0, 1, 3):
+        assert unseen.take(Config(dict(space[place]), "")) == space[place]
+        assert unseen.take(space[place]) is None
+    assert list(unseen) == [space[2], *space[4:]]
+    assert len(unseen) == len(space) - 3
+    assert space[0] not in unseen
+    assert space[2] in unseen
+    for config in space:
+        unseen.take(config)
+    assert not unseen
+    assert list(unseen) == []
+
+
+def test_common_configs_have_the_order_of_the_first_space() -> None:
+    first = FeasibleSpace.of(NAMED, PROBLEM, H200.limits)
+    listed = ListedSpace([*reversed(first[::3])])
+    assert list(common([first, listed])) == first[::3]
+    assert list(common([listed, first])) == [*reversed(first[::3])]
+    assert as_space(first) is first
+
+
+@pytest.mark.parametrize("sampler", ["gp", "random", "grid", "tpe"])
+def test_a_proposer_of_a_space_proposes_as_one_of_a_list(sampler: str) -> None:
+    space = FeasibleSpace.of(NAMED, PROBLEM, H200.limits)
+    numbers, configs = (Proposer(of, sampler, 3) for of in (space, list(space)))
+    assert [numbers.ask() for _ in range(7)] == [configs.ask() for _ in range(7)]
+
+
+def test_a_million_combinations_take_little_memory() -> None:
+    """A list of the configs takes more than 400 MB."""
+    program = """
+import sys, time
+from test_feasible_space import PROBLEM, H200, Knob, with_knobs
+from tuner.search.proposer import Proposer
+from tuner.search.space import FeasibleSpace
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+choices = tuple(range(1, 1 + 32))
+kernel = with_knobs(*(Knob(name, choices, default=1) for name in ("X", "Y", "Z")), valid=lambda *of: of[1]["X"] != 3)
+before, started = peak(), time.process_time()
+space = FeasibleSpace.of(kernel, PROBLEM, H200.limits)
+enumerated, seconds = peak(), time.process_time() - started
+proposer = Proposer(space, sys.argv[1], 0)
+assert all(proposer.ask() in space for _ in range(3))
+searched = peak()
+print(len(space), (enumerated - before) / 1024, (searched - before) / 1024, seconds)
+"""
+    here = Path(__file__).parent
+    for sampler in ("gp", "random", "grid", "tpe"):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program, sampler],
+            env={
+                "PYTHONPATH": f"{here}:{here.parent}:{here.parents[1]}",
+                "OMP_NUM_THREADS": "1",
+                "PATH": "/usr/bin:/bin",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        configs, enumerated, searched, seconds = map(float, done.stdout.split())
+        assert configs > 900_000
+        assert enumerated < MAX_MB
+        assert searched < MAX_MB
+        assert seconds < 60
