@@ -8,8 +8,8 @@ continues from the lines of `--out`; the files in `--spaces` are Kernel Tuner ca
     python benchmarks/calibration.py --spaces FOLDER --seeds 20 --out calibration.jsonl
     python benchmarks/calibration.py --spaces FOLDER --settings grid.json --out grid.jsonl
 
-`grid.json` has for each setting its limit and the fields that differ from the defaults:
-{"NAME": {"limit": 0.02, "convergence": {"prior": 3}, "model": {"exploration": 2}}}.
+`grid.json` has for each setting its limits and the fields that differ from the defaults:
+{"NAME": {"trials": 200, "limit": 0.02, "convergence": {"prior": 3}, "model": {"exploration": 2}}}.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ def ended(task: tuple[str, int, int, str, Mapping[str, Any]], folder: Path | Non
     name, seed, batch, setting, given = task
     space = _space(folder, name)
     optimum = min(measurement.latency_us for measurement in space if measurement.ok)
-    budget = Budget(EFFORTS["normal"].trials, min_improvement_probability=given["limit"])
+    budget = Budget(given["trials"], min_improvement_probability=given["limit"])
     trials = Trials((), lambda measurement: None)
     started = process_time()
-    sampler = _sampler(given) if set(given) - {"limit"} else "gp"
+    sampler = _sampler(given) if set(given) - {"limit", "trials"} else "gp"
     proposer = Proposer([m.config for m in space], sampler, seed, (), given["limit"] or 0.0)
     measurer: Any = ReplayMeasurer(space, batch)
     stopped = AskMeasureTell(proposer, measurer, trials, budget, LOOP, (), tuple, None, lambda: False).run(0.0)
@@ -174,15 +174,18 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Calibration of the stop rule, as Markdown.")
     parser.add_argument("--spaces", type=Path, help="folder of Kernel Tuner caches")
-    parser.add_argument("--settings", type=Path, help="settings by name; else those of the effort `normal`")
+    parser.add_argument(
+        "--settings", type=Path, help="settings by name; else those of the efforts `normal` and `quick`"
+    )
     parser.add_argument("--batches", default="8,20")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--half", choices=("held out", "chosen on"), help="one half only")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     parser.add_argument("--out", type=Path, required=True, help="keeps the runs, a line each")
     given = parser.parse_args()
-    normal = {"normal": {"limit": EFFORTS["normal"].min_improvement_probability}}
-    settings = json.loads(given.settings.read_text()) if given.settings else normal
+    limits = {name: (EFFORTS[name].trials, EFFORTS[name].min_improvement_probability) for name in ("normal", "quick")}
+    named = {name: {"trials": trials, "limit": limit} for name, (trials, limit) in limits.items()}
+    settings = json.loads(given.settings.read_text()) if given.settings else named
     of = {half: names for half, names in halves(given.spaces).items() if given.half in (None, half)}
     lines = given.out.read_text().splitlines() if given.out.is_file() else []
     runs = [json.loads(line) for line in lines]
