@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,21 @@ def test_a_contended_answer_does_not_replace_a_clean_one(store: Store) -> None:
     assert events.notes == ["Other processes used the card; the stored answer, measured on an idle card, is kept."]
     assert [(run.status, run.stopped) for run in store.runs(2)] == [("done", "contended"), ("done", "exhausted")]
     assert len(store.answers()) == 1
+
+
+class Untimed(ScriptedMeasurer):
+    """Measures on a card whose clock has no latency of the vendor."""
+
+    def __init__(self) -> None:
+        super().__init__(vendor_us=nan)
+
+
+def test_a_vendor_without_a_latency_is_left_out_with_a_note(store: Store) -> None:
+    events = Notes()
+    searched(store, Untimed, events)
+    assert events.notes == ["torch is left out: in some round its latency was not finite and above 0."]
+    (stored,) = store.answers()
+    assert (stored.answer.config, stored.answer.vendor_latency_us) == (BEST, None)
 
 
 def test_it_is_kept_where_there_is_no_better_and_a_clean_one_replaces_it(store: Store) -> None:

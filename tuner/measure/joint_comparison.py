@@ -62,7 +62,7 @@ def join_comparisons(
         comparisons: each problem's rounds, with contenders and companions.
         companions: for each problem as in `JointComparison`.
     """
-    vendor = [VENDOR] if all(VENDOR in comparison.contenders for comparison in comparisons) else []
+    vendor = [VENDOR] if all(VENDOR in comparison.timed for comparison in comparisons) else []
     contenders = (*(config.text for config in configs), *vendor)
     columns = [
         [

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from multiprocessing.connection import Connection
 from time import monotonic, sleep
 from typing import Any
@@ -21,7 +21,7 @@ import triton
 from triton.runtime.cache import triton_key
 from triton.runtime.errors import OutOfResources
 
-from tuner.errors import KernelFault, MeasureError, TunerError
+from tuner.errors import KernelFault, TunerError
 from tuner.kernels.spec import Config, Launch
 from tuner.measure import roofline_limits
 from tuner.measure.card import CardMonitor, NoMonitor, open_monitor
@@ -34,6 +34,7 @@ from tuner.measure.loaded_problem import LoadedProblem, run_of
 from tuner.measure.messages import Measure, MeasureRooflineLimits, Ready, Recheck, Rounds, Stage, Task, Unable
 from tuner.measure.processes import BUS_ID_VARIABLE, connect, die_with, parent
 from tuner.records import FEWEST_SAMPLES, SLOW_US, VENDOR, Comparison, Evidence, Measurement, Outcome, median
+from tuner.records.measurement import are_latencies
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,7 @@ class Worker:
     def compare(self, request: Rounds) -> Comparison | Measurement:
         """Time the configs and the vendor in interleaved rounds. Return them, or a config's failed measurement.
 
-        Raises:
-            MeasureError: the vendor's latency is not finite and above 0.
+        A latency of the vendor that is not finite and above 0 is NaN in the rounds.
         """
         end = monotonic() + request.seconds
         self.loaded.draw(request.seed)
@@ -153,11 +153,12 @@ class Worker:
             try:
                 if name not in timers:
                     timers[name] = self.loaded.timer(config)
-                return median(_timed(timers[name], self.loaded.clock.samples_per_round))
+                samples = timers[name](self.loaded.clock.samples_per_round)
+                if config is None and not are_latencies(samples):
+                    return nan
+                return median(_checked(samples))
             except Exception as error:
                 if config is None:
-                    if isinstance(error, ValueError):
-                        raise MeasureError(f"the vendor cannot be timed: {error}; search again") from error
                     raise
                 raise _ContenderFailed(config, error) from error
 
@@ -188,13 +189,13 @@ class Worker:
         """Time a config: the more samples, the closer it is to the best."""
         settings = self._sampling
         timer = self.loaded.timer(config)
-        first = _timed(timer, settings.first_samples)
+        first = _checked(timer(settings.first_samples))
         behind = 1.0 if best_us is None else min(first) / best_us
         if median(first) >= SLOW_US or behind > settings.much_slower:
             return tuple(first)
         sample_us = median(first) * self.loaded.clock.launches_per_sample
         count = max(FEWEST_SAMPLES, min(settings.most_samples, int(settings.device_ms * 1000 / sample_us)))
-        return tuple(_timed(timer, FEWEST_SAMPLES if behind > settings.slower else count))
+        return tuple(_checked(timer(FEWEST_SAMPLES if behind > settings.slower else count)))
 
     def _failure(self, config: Config, stage: str, error: Exception, facts: dict[str, Any]) -> Measurement:
         """Return the measurement of a config that raised `error`."""
@@ -221,9 +222,8 @@ class Worker:
         return True
 
 
-def _timed(timer: Timer, count: int) -> list[float]:
-    """Return samples of a timer, in us. Raises ValueError if one is not finite and above 0."""
-    samples = timer(count)
+def _checked(samples: list[float]) -> list[float]:
+    """Return samples, in us. Raises ValueError if one is not finite and above 0."""
     for sample in samples:
         if not (isfinite(sample) and sample > 0):
             raise ValueError(f"a latency is finite and above 0, not {sample:g} us")

@@ -57,7 +57,7 @@ class RecordedSpace:
     @property
     def best(self) -> Config:
         """Config with the lowest median in the recorded comparison."""
-        timed = {*self.comparison.contenders} - {*self.comparison.untimed}
+        timed = self.comparison.timed
         compared = [m.config for m in self.measurements if m.config.text in timed]
         return min(compared, key=lambda config: median(self.comparison.of(config.text)))
 

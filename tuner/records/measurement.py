@@ -166,9 +166,9 @@ class Comparison:
         return Comparison(tuple(contenders), tuple(rounds), self.states)
 
     @property
-    def untimed(self) -> tuple[str, ...]:
-        """Contenders with a number that is no latency in some round."""
-        return tuple(contender for contender in self.contenders if not are_latencies(self.of(contender)))
+    def timed(self) -> tuple[str, ...]:
+        """Contenders with a latency in each round: a number that is finite and above 0."""
+        return tuple(contender for contender in self.contenders if are_latencies(self.of(contender)))
 
     @property
     def marks(self) -> tuple[str, ...]:

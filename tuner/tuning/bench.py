@@ -15,6 +15,7 @@ from tuner.measure.measurer import Measurer
 from tuner.records import VENDOR, Comparison, Measurement, Outcome, Provenance, RooflineLimits, median
 from tuner.report.default import failure_text
 from tuner.report.vendor import VENDOR_NAME
+from tuner.search.comparison import joined, only_timed
 from tuner.search.verdict import VERDICT, interval_of_median, ratio, until_next_look
 from tuner.tuning.bench_row import Rival, Roof, Row
 
@@ -178,12 +179,12 @@ def compare_configs(
         if stop():
             return None
         done = 0 if comparison is None else len(comparison.rounds)
-        more = measurer.compare(configs, wanted, max(0.0, end - monotonic()), seed + done)
+        more = only_timed(configs, measurer.compare(configs, wanted, max(0.0, end - monotonic()), seed + done))
         if isinstance(more, Measurement):
             return more
         if not more.rounds:  # a recording is used up
             break
-        comparison = more if comparison is None else comparison.extended(more)
+        comparison = joined(comparison, more)
         wanted = 0 if _known(comparison, configs[0].text) else until_next_look(len(comparison.rounds))
     if comparison is None:
         raise MeasureError("an interleaved comparison has at least one round, and this measurer gave none")
