@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, Select, func, insert, literal, select, t
 from sqlalchemy.orm import aliased
 
 from tuner.db import schema
-from tuner.db.rows import answer_from, device_from, fingerprint, kernel_from, run_from
+from tuner.db.rows import PROVENANCE, answer_from, device_from, fingerprint, kernel_from, provenance_from, run_from
 from tuner.db.unreadable import UnreadableRows
 from tuner.errors import UsageError
 from tuner.kernels.spec import Problem, Signature
@@ -73,7 +73,7 @@ _FORGOTTEN_AT = (
 
 
 class Described:
-    """The signatures and devices of a database, by the ids of their rows, each read once.
+    """The signatures, devices and provenances of answers or runs, each read once.
 
     Args:
         unreadable: Is given the rows that cannot be read.
@@ -88,6 +88,7 @@ class Described:
         self._devices: dict[int, Device] = dict(
             unreadable.read("devices", devices, lambda row: (row.id, device_from(row)))
         )
+        self._provenances: dict[tuple[object, ...], Provenance] = {}
 
     def signature(self, id: int | None) -> Signature:
         """Return the signature of a row of `kernels`. Raises UsageError if there is none that can be read."""
@@ -95,11 +96,14 @@ class Described:
             raise UsageError(f"row {id} of kernels is missing, or cannot be read")
         return self._signatures[id]
 
-    def device(self, id: int | None) -> Device:
-        """Return the device of a row of `devices`. Raises UsageError if there is none that can be read."""
-        if id is None or id not in self._devices:
-            raise UsageError(f"row {id} of devices is missing, or cannot be read")
-        return self._devices[id]
+    def provenance(self, row: Row[Any]) -> Provenance:
+        """Return the provenance of an answer or a run. Raises UsageError if it cannot be read."""
+        if row.device_id not in self._devices:
+            raise UsageError(f"row {row.device_id} of devices is missing, or cannot be read")
+        key = (row.device_id, *(getattr(row, name) for name in PROVENANCE))
+        if key not in self._provenances:
+            self._provenances[key] = provenance_from(row, self._devices[row.device_id])
+        return self._provenances[key]
 
 
 def answers_of(connection: Connection, query: Any, unreadable: UnreadableRows) -> list[StoredAnswer]:
@@ -107,7 +111,7 @@ def answers_of(connection: Connection, query: Any, unreadable: UnreadableRows) -
     described = Described(connection, unreadable)
 
     def read(row: Row[Any]) -> StoredAnswer:
-        return answer_from(row, described.signature(row.kernel_id), described.device(row.device_id))
+        return answer_from(row, described.signature(row.kernel_id), described.provenance(row))
 
     return unreadable.read("answers", connection.execute(query), read)
 
@@ -117,7 +121,7 @@ def runs_of(connection: Connection, query: Any, unreadable: UnreadableRows) -> l
     described = Described(connection, unreadable)
 
     def read(row: Row[Any]) -> StoredRun:
-        return run_from(row, described.signature(row.kernel_id), described.device(row.device_id))
+        return run_from(row, described.signature(row.kernel_id), described.provenance(row))
 
     return unreadable.read("runs", connection.execute(query), read)
 

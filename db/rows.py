@@ -157,25 +157,26 @@ def settled(measured: Iterable[tuple[str, Measurement]]) -> list[Measurement]:
     return known
 
 
-def answer_from(row: Row[Any], signature: Signature, device: Device) -> StoredAnswer:
+def answer_from(row: Row[Any], signature: Signature, provenance: Provenance) -> StoredAnswer:
     """Return the answer of a row of `queries.select_answers`.
 
     Raises:
         UsageError: The row cannot be read.
     """
-    nulls = _answer_nulls()
-    values = {name: None if (value := getattr(row, name)) == null else value for name, null in nulls.items()}
-    given = JsonObject({**row._mapping, **values, "problem": row.parameters}, "an answer")
+    values = row._asdict()
+    values |= {name: None for name, null in _answer_nulls() if values[name] == null}
+    given = JsonObject(values | {"problem": row.parameters}, "an answer")
     settings, answer = given.mapping("settings"), answer_of(given, signature)
     if not is_finite(settings):
         raise UsageError(f"settings has finite numbers, not {str(settings)[:80]}")
-    for name, said, is_so in (("problem", row.problem, answer.problem.text), ("device", row.device, device.id)):
+    context = ("problem", row.problem, answer.problem.text), ("device", row.device, provenance.device.id)
+    for name, said, is_so in context:
         if said != is_so:
             raise UsageError(f"an answer's {name} is that of its run, {is_so!r}, not {str(said)[:80]!r}")
     return StoredAnswer(
         id=row.id,
         answer=answer,
-        provenance=provenance_from(given, device),
+        provenance=provenance,
         created_at=given.text("created_at"),
         run_id=given.whole("run_id"),
         trials=given.whole("trials") + _known(settings),
@@ -185,9 +186,10 @@ def answer_from(row: Row[Any], signature: Signature, device: Device) -> StoredAn
 
 
 @cache
-def _answer_nulls() -> Mapping[str, Any]:
-    """Return the fields of an answer with a column of their own, and what stands for None in each."""
-    return {each.name: plain(each.metadata["null"]) for each in fields(Answer) if each.name != "problem"}
+def _answer_nulls() -> Sequence[tuple[str, Any]]:
+    """Return the fields of an answer with a column of their own in which another value stands for None, and which."""
+    nulls = {each.name: plain(each.metadata["null"]) for each in fields(Answer) if each.name != "problem"}
+    return [(name, null) for name, null in nulls.items() if null is not None]
 
 
 def _known(settings: Mapping[str, Any]) -> int:
@@ -203,7 +205,7 @@ def earlier_search_from(row: Row[Any], tried: Iterable[str]) -> EarlierSearch:
     return EarlierSearch(JsonObject(dict(row._mapping), "a run").mapping("settings"), frozenset(tried))
 
 
-def run_from(row: Row[Any], signature: Signature, device: Device) -> StoredRun:
+def run_from(row: Row[Any], signature: Signature, provenance: Provenance) -> StoredRun:
     """Return the run of a row of `queries.select_runs`.
 
     Raises:
@@ -217,7 +219,7 @@ def run_from(row: Row[Any], signature: Signature, device: Device) -> StoredRun:
         id=row.id,
         signature=signature,
         problem=signature.problem(given.mapping("parameters")),
-        provenance=provenance_from(given, device),
+        provenance=provenance,
         settings=settings,
         status=given.text("status"),
         stopped=given.optional("stopped", given.text),
@@ -229,12 +231,17 @@ def run_from(row: Row[Any], signature: Signature, device: Device) -> StoredRun:
     )
 
 
-def provenance_from(given: JsonObject, device: Device) -> Provenance:
+PROVENANCE = ("triton", "ptxas", "torch", "driver", "source", "policy", "recorded", "tuner", "definition")
+"""Columns of the provenance of an answer or a run, besides the device."""
+
+
+def provenance_from(row: Row[Any], device: Device) -> Provenance:
     """Return the provenance of a row of answers or runs.
 
     Raises:
         UsageError: The row cannot be read.
     """
+    given = JsonObject({name: getattr(row, name) for name in PROVENANCE}, "a provenance")
     return Provenance(
         device=device,
         environment=Environment(**{name: given.any_text(name) for name in ("triton", "ptxas", "torch", "driver")}),

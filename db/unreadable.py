@@ -75,7 +75,9 @@ def json_value(data: str | bytes) -> Any:
     """Return the value of a JSON column, or `BrokenJson`: no JSON, NaN, or text that is not valid Unicode."""
     try:
         text = data if isinstance(data, str) else data.decode()
-        value = _decode(text)
+        value, end = _decoder.raw_decode(text)
+        if end != len(text):  # space around it, or more than JSON
+            value = _decoder.decode(text)
         if not text.isascii() or "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except MALFORMED as error:
@@ -132,7 +134,7 @@ def _constant(name: str) -> float:
     return float(name)
 
 
-_decode = json.JSONDecoder(parse_constant=_constant).decode
+_decoder = json.JSONDecoder(parse_constant=_constant)
 text_value = partial(str, encoding="utf-8", errors="surrogateescape")
 """Return the text of bytes that should be UTF-8; `is_text` is false if they are not."""
 

@@ -171,7 +171,7 @@ class TestDamage:
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(BadBundle, match=r"missing\.json cannot be read: No such file or directory"):
             bundle.read(tmp_path / "missing.json")
-        with pytest.raises(BadBundle, match="cannot be read: it is a folder, and only a regular file will do"):
+        with pytest.raises(BadBundle, match="cannot be read: it is a folder, not a regular file"):
             bundle.read(tmp_path)
         with pytest.raises(BadBundle, match="cannot be read: embedded null byte"):
             bundle.read(tmp_path / "\x00")
@@ -231,6 +231,20 @@ HOSTILE: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda it: it.update(answers={}), "a bundle's answers must be a list"),
     (lambda it: it.update(snapshot=1), "a bundle's snapshot must be a str"),
     (lambda it: it.pop("devices"), "a bundle's devices must be a list"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), HOSTILE, ids=[reason[:40] for _, reason in HOSTILE])
+def test_a_document_that_nothing_can_be_read_with_is_refused(
+    change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    with pytest.raises(BadBundle) as refused:
+        bundle.unpacked(edited(change), "https://tuner.example/table")
+    assert str(refused.value).startswith("https://tuner.example/table cannot be used: ")
+    assert reason in str(refused.value)
+
+
+HOSTILE_PARTS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda it: it.update(signatures=[1]), "a signature is an object, not int"),
     (lambda it: it["signatures"][0].update(op="../../x"), "an op's name is lower-case letters"),
     (lambda it: it["signatures"][0].update(dims=[]), "scale: a signature has at least one dim and one dtype"),
@@ -249,14 +263,14 @@ HOSTILE: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "reason"), HOSTILE, ids=[reason[:40] for _, reason in HOSTILE])
-def test_a_document_that_nothing_can_be_read_with_is_refused(
+@pytest.mark.parametrize(("change", "reason"), HOSTILE_PARTS, ids=[reason[:40] for _, reason in HOSTILE_PARTS])
+def test_a_part_that_cannot_be_read_is_skipped_with_the_answers_that_need_it(
     change: Callable[[dict[str, Any]], object], reason: str
 ) -> None:
-    with pytest.raises(BadBundle) as refused:
-        bundle.unpacked(edited(change), "https://tuner.example/table")
-    assert str(refused.value).startswith("https://tuner.example/table cannot be used: ")
-    assert reason in str(refused.value)
+    held = bundle.unpacked(edited(change), "it")
+    first, *others = held.skipped
+    assert reason in first
+    assert (len(held.answers), len(others)) == (0, 1)
 
 
 def test_a_reader_finds_a_whole_file_while_it_is_rewritten(file: Path) -> None:
@@ -281,7 +295,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
         bundle.write(tmp_path / "nowhere" / "answers.json", "a:1", [SCALE], [PLAIN])
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError, match="folder cannot be written: it is a folder, and only a regular file will do"):
+    with pytest.raises(UsageError, match="folder cannot be written: it is a folder, not a regular file"):
         bundle.write(tmp_path / "folder", "a:1", [SCALE], [PLAIN])
     assert [left.name for left in tmp_path.iterdir()] == ["folder"]
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
 from tuner.errors import UsageError
-from tuner.kernels.spec import Config, Problem, Signature
+from tuner.kernels.spec import Problem, Signature
 from tuner.records.answer import IMPORTED, KINDS, Answer, Evidence, Provenance, StoredAnswer, Tie, Transfer
 from tuner.records.device import Device, Environment
 from tuner.records.measurement import Interval, Measurement, Outcome
@@ -116,18 +116,17 @@ def answer_of(given: JsonObject, signature: Signature) -> Answer:
     if kind != IMPORTED and given.data.get("latency_us") is None:
         raise UsageError(f"an answer of kind {kind} has latency_us, and here it is missing")
     config = imported_config if kind == IMPORTED else checked_config
-    readers = {
-        **_READERS,
-        Problem: lambda given, name: signature.problem(given.mapping(name)),
-        Config: lambda given, name: config(signature, given.mapping(name)),
-        tuple[Tie, ...]: lambda given, name: tuple(_tie(tie, signature) for tie in given.items(name)),
-    }
-    return _record(Answer, given, readers)
+    return _ANSWER.read(
+        given,
+        problem=signature.problem(given.mapping("problem")),
+        config=config(signature, given.mapping("config")),
+        ties=tuple(_tie(tie, signature) for tie in given.items("ties")) if "ties" in given.data else (),
+    )
 
 
 def _tie(data: object, signature: Signature) -> Tie:
-    readers = {**_READERS, Config: lambda given, name: checked_config(signature, given.mapping(name))}
-    return _record(Tie, JsonObject(data, "a tie"), readers)
+    given = JsonObject(data, "a tie")
+    return _TIE.read(given, config=checked_config(signature, given.mapping("config")))
 
 
 def measurement_of(given: JsonObject, signature: Signature) -> Measurement:
@@ -137,15 +136,7 @@ def measurement_of(given: JsonObject, signature: Signature) -> Measurement:
         UsageError: A field is missing or has another type, the config is not one of the signature, or it ran without
             latencies that are finite and above 0.
     """
-    readers = {
-        **_READERS,
-        str: JsonObject.any_text,
-        float | None: lambda given, name: given.optional(name, given.measured),
-        Config: lambda given, name: signature.config(given.mapping(name)),
-        Outcome: _outcome,
-        tuple[float, ...]: lambda given, name: tuple(given.numbers(name)),
-    }
-    found = _record(Measurement, given, readers)
+    found = _MEASUREMENT.read(given, config=signature.config(given.mapping("config")))
     if not found.ok and given.data.get("outcome") == Outcome.OK:
         raise UsageError(f"a measurement that is ok has samples that are finite and above 0; {found.error}")
     if found.ok and not found.samples:
@@ -164,19 +155,41 @@ Reader = Callable[[JsonObject, str], Any]
 """Reads the field of that name, or raises `UsageError`."""
 
 
-def _record(record: type[R], given: JsonObject, readers: Mapping[Any, Reader]) -> R:
-    """Return a dataclass whose fields are read by their types; those with a default may be missing."""
-    types = types_of(record)
-    found = [each for each in fields(record) if each.name in given.data or not _has_default(each)]
-    return record(**{each.name: readers[types[each.name]](given, each.name) for each in found})
+class RecordReader(Generic[R]):
+    """Reads a dataclass field by field. A field with a default may be missing.
+
+    Args:
+        record: The dataclass.
+        readers: Readers by the type of a field, in place of the usual ones.
+    """
+
+    def __init__(self, record: type[R], readers: Mapping[Any, Reader] = {}) -> None:
+        self._record, self._readers = record, readers
+
+    def read(self, given: JsonObject, **known: Any) -> R:
+        """Return the record of these fields and of those that the caller knows.
+
+        Raises:
+            UsageError: A field is missing or has another type.
+        """
+        data = given.data
+        for name, reader, is_optional in self._fields:
+            if name not in known and not (is_optional and name not in data):
+                known[name] = reader(given, name)
+        return self._record(**known)
+
+    @cached_property
+    def _fields(self) -> Sequence[tuple[str, Reader, bool]]:
+        """Name, reader and whether it may be missing, of each field that the caller need not know."""
+        types, readers = types_of(self._record), {**_READERS, **self._readers}
+        known = [each for each in fields(self._record) if types[each.name] in readers]
+        return [(each.name, readers[types[each.name]], _has_default(each)) for each in known]
 
 
 def _has_default(each: Field[Any]) -> bool:
     return each.default is not MISSING or each.default_factory is not MISSING
 
 
-_NUMBERS: Mapping[Any, Reader] = {float | None: lambda given, name: given.optional(name, given.number)}
-"""Readers of `Evidence`, whose numbers may be 0."""
 _READERS: Mapping[Any, Reader] = {
     str: JsonObject.text,
     str | None: lambda given, name: given.optional(name, given.text),
@@ -189,9 +202,23 @@ _READERS: Mapping[Any, Reader] = {
     Interval | None: lambda given, name: given.optional(name, given.interval),
     tuple[str, ...]: JsonObject.texts,
     tuple[int, int]: lambda given, name: tuple(whole_number(each, name) for each in given.items(name, exactly=2)),
-    Evidence: lambda given, name: _record(Evidence, given.object(name), {**_READERS, **_NUMBERS}),
+    Evidence: lambda given, name: _EVIDENCE.read(given.object(name)),
 }
 """Readers by the type of a field."""
+_ANSWER, _TIE, _DEVICE = RecordReader(Answer), RecordReader(Tie), RecordReader(Device)
+_EVIDENCE: RecordReader[Evidence] = RecordReader(
+    Evidence, {float | None: lambda given, name: given.optional(name, given.number)}
+)
+"""Its numbers may be 0."""
+_MEASUREMENT = RecordReader(
+    Measurement,
+    {
+        str: JsonObject.any_text,
+        float | None: lambda given, name: given.optional(name, given.measured),
+        Outcome: _outcome,
+        tuple[float, ...]: lambda given, name: tuple(given.numbers(name)),
+    },
+)
 
 
 def transfer_from_json(data: object) -> Transfer:
@@ -223,4 +250,4 @@ def device_from_json(data: object) -> Device:
     Raises:
         UsageError: A field is missing or has another type.
     """
-    return _record(Device, JsonObject(data, "a device"), _READERS)
+    return _DEVICE.read(JsonObject(data, "a device"))

@@ -27,8 +27,9 @@ def checked_config(signature: Signature, values: Mapping[str, Any]) -> Config:
     """
     config = signature.config(values)
     for knob in signature.knobs:
-        value, kinds = config[knob.name], {_kind(choice) for choice in knob.choices}
-        if _kind(value) not in kinds | ({"int"} if "float" in kinds else set()) or not is_value(value):
+        value = config[knob.name]
+        if not is_value(value) or not any(_is_of_kind(value, choice) for choice in knob.choices):
+            kinds = {"None" if choice is None else type(choice).__name__ for choice in knob.choices}
             raise UsageError(f"{signature.op}: {knob.name} is {' or '.join(sorted(kinds))}, not {str(value)[:40]!r}")
     return config
 
@@ -113,8 +114,9 @@ def _check_size_limit(item: JsonObject) -> None:
     item.text("dim"), item.whole("most"), item.text("attribute"), item.items("choices")
 
 
-def _kind(value: object) -> str:
-    return "None" if value is None else type(value).__name__
+def _is_of_kind(value: object, choice: object) -> bool:
+    """Return whether a value has the type of a choice: an int may stand for a float."""
+    return type(value) is type(choice) or (type(value) is int and type(choice) is float)
 
 
 def _no_choices(name: str) -> UsageError:
