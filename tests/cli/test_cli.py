@@ -286,7 +286,11 @@ REFUSED = [
     (["list", "--db", "/nowhere/tuner.db"], 5, "there is no database at /nowhere/tuner.db"),
     (["best", "gemm", "--M", "64", "--db", "typo.db"], 5, "there is no database at typo.db"),
     (["best", "gemm", "--M", "4096", "--triton", "[/x]", "--strict"], 1, ""),
-    (["record", "gemm", "--M", "64"], 3, "recording measures on a GPU, and there is no GPU here"),
+    (
+        ["record", "gemm", "--M", "64"],
+        3,
+        "recording measures on a GPU, and there is no GPU here; run it on a machine with the card",
+    ),
     (["best", "gemm", "--M", "64", "--strict"], 2, "--strict compares versions, so it needs --triton"),
     (["best", "gemm", "--M", "64", "--device", "gpu9"], 2, "no device is called 'gpu9'; there are nvidia-h200"),
     (["frobnicate"], 2, "No such command 'frobnicate'"),

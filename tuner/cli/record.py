@@ -41,7 +41,7 @@ def _record(
 ) -> int:
     index = device.choose(gpu)
     if index is None:
-        raise NoDevice(f"recording measures on a GPU, and there is no {gpu_here()}")
+        raise NoDevice(f"recording measures on a GPU, and there is no {gpu_here()}; run it on a machine with the card")
     _check_folder(out)
     store, entry = Store.open(db or default_database()), Entry(reference, signature, problem)
     with TerminalProgress() as progress, Interrupt() as interrupt:

@@ -41,7 +41,7 @@ def _verify(
 ) -> int:
     index = device.choose(gpu)
     if index is None:
-        raise NoDevice(f"verifying measures on a GPU, and there is no {gpu_here()}")
+        raise NoDevice(f"verifying measures on a GPU, and there is no {gpu_here()}; run it on a machine with the card")
     store = open_to_read(db)
     found = find(store, reference, problem, here=index, device_id=None)
     if found.stored is None:

@@ -109,7 +109,8 @@ class Pace:
             comparison_s = median(run.seconds["comparison"] for run in alike)
             return Pace(trial_s, comparison_s, SETTINGS.start_s, f"by stored searches there: {len(alike)}")
         usable = cores.usable()
-        basis = f"a guess, as none was searched there yet: {SETTINGS.compile_s:g} s for each config, {usable} cores"
+        rate = f"{SETTINGS.compile_s:g} s on one core for each config, {usable} cores"
+        basis = f"a guess, as none was searched there yet: {rate}"
         trial_s = max(SETTINGS.compile_s / usable, SETTINGS.measure_s)
         return Pace(trial_s, SETTINGS.comparison_s, SETTINGS.start_s, basis)
 
