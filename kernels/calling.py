@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tuner.errors import UsageError
 from tuner.kernels.overlap import extent, shares_memory
@@ -221,6 +222,16 @@ def refuse_gradient(gradient: bool) -> None:
             "tuner.ops has no backward pass, and a tensor requires a gradient; "
             "call it under torch.no_grad(), or detach() the tensor"
         )
+
+
+def refuse_tangents(op: str, tensors: Tensors) -> None:
+    """Raise UsageError if a tensor is a dual of forward-mode autograd, whose tangent the call would lose."""
+    for name, tensor in tensors.items():
+        if forward_ad.unpack_dual(tensor).tangent is not None:
+            raise UsageError(
+                f"{op} has no forward derivative, and {name} is a dual tensor of torch.autograd.forward_ad; "
+                "call torch instead"
+            )
 
 
 def check_strided(op: str, tensors: Mapping[str, object]) -> None:

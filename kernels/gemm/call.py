@@ -6,6 +6,7 @@ from functools import cache
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn.functional import gelu, silu
 
 from tuner.errors import UsageError
@@ -21,6 +22,7 @@ from tuner.kernels.calling import (
     prepare,
     prepared,
     refuse_gradient,
+    refuse_tangents,
     shape,
 )
 from tuner.kernels.gemm.definition import KERNEL, LONGEST_ROW
@@ -57,6 +59,8 @@ def gemm(
             refuse_gradient(gradient)
             _in_torch(a, b, out, bias, activation)
             return out
+        if forward_ad._current_level >= 0:
+            refuse_tangents("gemm", _named(a, b, out, bias))
         a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
         at: Pointers = (a_at, b_at, out_at)
         key: tuple[object, ...] = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tuner.errors import UsageError
 from tuner.kernels.calling import (
@@ -17,6 +18,7 @@ from tuner.kernels.calling import (
     prepare,
     prepared,
     refuse_gradient,
+    refuse_tangents,
     shape,
 )
 from tuner.kernels.overlap import extent
@@ -68,6 +70,8 @@ def scaled_gemm(
             refuse_gradient(gradient)
             _in_torch(a, b, scale_a, scale_b, out, accumulate)
             return out
+        if forward_ad._current_level >= 0:
+            refuse_tangents("scaled_gemm", _named(a, b, scale_a, scale_b, out))
         a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
         scale_a_at, scale_b_at = scale_a.data_ptr(), scale_b.data_ptr()
         key = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tuner.kernels.calling import (
     NOT_STRIDED,
@@ -15,6 +16,7 @@ from tuner.kernels.calling import (
     prepare,
     prepared,
     refuse_gradient,
+    refuse_tangents,
     shape,
 )
 from tuner.kernels.softmax.definition import KERNEL
@@ -34,6 +36,8 @@ def softmax(x: Tensor, out: Tensor | None = None) -> Tensor:
             refuse_gradient(gradient)
             _in_torch(x, out)
             return out
+        if forward_ad._current_level >= 0:
+            refuse_tangents("softmax", {"x": x, "out": out})
         x_at, out_at = x.data_ptr(), out.data_ptr()
         key = (
             softmax, gradient, x_at == out_at,

@@ -148,7 +148,7 @@ class TestWarning:
             ("runs", "kernel_id", "7", "row 7 of kernels is missing, or cannot be read"),
             ("runs", "settings", "'{\"seed\": 1e999}'", "settings has finite numbers"),
             ("problems", "parameters", "'{\"M\": 0}'", "M is a whole number from 1"),
-            ("environments", "ptxas", "X'00'", "an answer has a text as ptxas"),
+            ("environments", "ptxas", "X'00'", "a provenance has a text as ptxas"),
         ],
     )
     def test_the_reason_says_what_is_wrong(

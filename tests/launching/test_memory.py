@@ -12,6 +12,7 @@ import pytest
 import torch
 from cpu_launches import on_cpu
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tuner import ops
@@ -262,6 +263,20 @@ def test_inside_a_transform_of_torch_func_the_op_is_refused() -> None:
         torch.vmap(lambda x: ops.softmax(x))(torch.ones(2, 3, 3))
     with pytest.raises(UsageError, match=r"no backward pass|not known to torch\.func"):
         torch.func.grad(lambda x: ops.softmax(x).sum())(X)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by make_dual
+def test_a_dual_tensor_is_refused_since_its_tangent_would_be_lost() -> None:
+    ops.softmax(X)
+    with forward_ad.dual_level():
+        ops.softmax(X)
+        dual = forward_ad.make_dual(X, X)
+        with pytest.raises(UsageError, match=r"^softmax has no forward derivative, and x is a dual tensor of torch"):
+            ops.softmax(dual)
+        with pytest.raises(UsageError, match=r"^gemm has no forward derivative, and bias is a dual tensor"):
+            ops.gemm(X, X, bias=dual[0])
+        with pytest.raises(UsageError, match=r"^transpose has no forward derivative, and out is a dual tensor"):
+            ops.transpose(X, out=dual)
 
 
 def test_a_subclass_that_wraps_tensors_runs_on_those_inside() -> None:

@@ -21,7 +21,7 @@ from tuner import catalog, precompile
 from tuner.cli import cli
 from tuner.client import client
 from tuner.db.store import Store
-from tuner.errors import NoDevice, UnknownName
+from tuner.errors import NoDevice, UnknownName, UsageError
 from tuner.kernels.spec import Value
 from tuner.measure import device
 from tuner.measure.binaries import checked_cache, fault_of, is_whole
@@ -141,15 +141,17 @@ def test_a_launcher_that_is_cut_short_is_built_again(folder: Path) -> None:
     assert get_cache_manager("00" * 32).get_file("launcher.so") == path
 
 
-def test_a_cache_that_cannot_be_written_is_a_failure_that_says_so(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_ends_in_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(folder, "softmax", {"M": 64})
+    keep(folder, "softmax", {"M": 128})
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "tuner.db"))
-    printed = CliRunner().invoke(cli, ["warm", "--device", H200.id], standalone_mode=False)
-    assert printed.return_value == 1
-    assert "error: NotADirectoryError: " in printed.output
-    assert "Traceback" not in printed.output
+    done = CliRunner().invoke(cli, ["warm", "--device", H200.id], standalone_mode=False)
+    assert done.output == ""
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == (
+        f"Triton's cache is a folder that can be written, and {folder / 'tuner.db'} cannot (File exists); "
+        "name another in TRITON_CACHE_DIR"
+    )
 
 
 def test_without_triton_a_line_names_the_package_to_install(folder: Path) -> None:
