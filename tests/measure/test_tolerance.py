@@ -16,7 +16,7 @@ from tuner.errors import KernelFault
 from tuner.kernels.spec import Kernel, Operand, Problem
 from tuner.measure import check, tensors
 from tuner.measure.check import CHECK_SETTINGS, CheckSettings
-from tuner.measure.correctness import calibrated
+from tuner.measure.correctness import BelowRounding, calibrated, rounding_hint
 from tuner.measure.difference import Difference
 from tuner.measure.tolerance import sum_length, tolerances
 
@@ -256,22 +256,45 @@ class TestCeiling:
         made = Made(norm, norm_operands(700, 1024))
         assert sum_length(made.kernel, made.problem, made.operands, "all") == 700 * 1024
 
-    def test_integers_may_be_off_by_one_if_the_vendor_is(self) -> None:
-        def quantised(x: torch.Tensor) -> Values:
-            return {"out": (x * 30).round().clamp(-127, 127).to(torch.int8)}
+    def test_quantized_integers_may_be_off_by_one_if_the_kernel_states_rounding(self) -> None:
+        operands = {"x": Operand((64, 64), "fp32"), "out": Operand((64, 64), "int8", "out")}
+
+        def quantized(x: torch.Tensor) -> Values:
+            return {"out": (x * 30).round().clamp(-127, 127)}
 
         def up(x: torch.Tensor) -> Values:
-            return {"out": (x * 30 + (torch.arange(64) == 9)).round().clamp(-127, 127).to(torch.int8)}
+            return {"out": quantized(x)["out"] + (torch.arange(64) == 9)}
 
-        operands = {"x": Operand((64, 64), "fp32"), "out": Operand((64, 64), "int8", "out")}
-        made = Made(quantised, operands)
-        right = quantised(made.values["x"].double())["out"]
+        made, beside = Made(quantized, operands), Made(quantized, operands, up)
+        right = quantized(made.values["x"].double())["out"]
+        one = right.clone()
+        one[3, 9] += 1
+        assert made.failed({"out": one}) == {"out": "out[3, 9]"}
+        with pytest.raises(
+            KernelFault, match=r"out\[0, 9\] is .* \(off by 1; 0 is allowed\); .*`rounding` if off by one"
+        ):
+            beside.found({})
+        for each in (made, beside):
+            each.kernel = replace(each.kernel, rounding=lambda problem: 2.0**-24)
+        assert not made.failed({"out": one})
+        assert not beside.failed({"out": one})
+        down = quantized(made.values["x"].double() - 0.5 / 30)["out"]
+        assert "by one in 0." in made.found({"out": down})["out"].text
+        for wrong in (down, right + 1, -right, right + 2 * (torch.arange(64) == 5)):
+            assert set(made.failed({"out": wrong})) == {"out"}
+
+    @pytest.mark.parametrize("dtype", ["bool", "int32", "int64"])
+    def test_masks_indices_and_exact_sums_are_never_rounded(self, dtype: str) -> None:
+        operands = {"x": Operand((64, 64), "fp32"), "out": Operand((64,), dtype, "out")}
+        made = Made(lambda x: {"out": (x.argmax(1) > 31) if dtype == "bool" else x.argmax(1)}, operands)
+        made.kernel = replace(made.kernel, rounding=lambda problem: 2.0**-10)
+        right = made.values["x"].argmax(1)
+        if dtype == "bool":
+            right = right > 31
+        assert not made.failed({"out": right})
         wrong = right.clone()
-        wrong[3, 9] += 1
-        assert made.failed({"out": wrong}) == {"out": "out[3, 9]"}
-        beside = Made(quantised, operands, up)
-        assert not beside.failed({"out": wrong})
-        assert set(beside.failed({"out": -right})) == {"out"}
+        wrong[7] = ~right[7] if dtype == "bool" else right[7] + 1
+        assert made.failed({"out": wrong}) == {"out": "out[7]"}
 
     def test_large_integers_are_compared_exactly(self) -> None:
         operands = {"x": Operand((64, 64), "fp32"), "out": Operand((64,), "int64", "out")}
@@ -302,6 +325,51 @@ class TestVendorAndReference:
             made.found({})
         made.kernel = replace(made.kernel, rounding=lambda problem: 2.0**-10)
         assert not made.failed({"out": made.values["x"].half().float()})
+
+    @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+    def test_a_vendor_may_compute_an_fp32_statistic_in_the_dtype_of_its_inputs(self, dtype: str) -> None:
+        """Configs may not, and a wrong vendor is found all the same."""
+        operands = {"x": Operand((64, 256), dtype), "mean": Operand((64,), "fp32", "out")}
+
+        def mean(x: torch.Tensor) -> Values:
+            return {"mean": x.mean(1)}
+
+        def coarse(x: torch.Tensor) -> Values:
+            return {"mean": x.mean(1).to(tensors.dtype_of(dtype))}
+
+        made = Made(mean, operands, coarse)
+        assert not made.failed(mean(made.values["x"].float()))
+        rounded = made.found(coarse(made.values["x"].float()))["mean"]
+        assert not rounded.passes
+        assert rounding_hint(rounded) == "; if the kernel rounds more coarsely, state `rounding`"
+        for wrong in (lambda x: {"mean": x.mean(1) * 1.02}, lambda x: {"mean": x.mean(1).roll(1)}):
+            with pytest.raises(KernelFault, match="agree up to rounding, and mean"):
+                Made(mean, operands, wrong).found({})
+
+    def test_intermediate_results_below_the_smallest_normal_number_are_rounded_coarsely(self) -> None:
+        """Products of fp16 numbers of about 1e-6 are off by a hundredth."""
+        operands = {"x": Operand((64, 64), "fp16"), "out": Operand((64, 64), "fp32", "out")}
+
+        def small(x: torch.Tensor) -> Values:
+            return {"out": (x * 2e-6) * 3}
+
+        def in_fp16(x: torch.Tensor) -> Values:
+            return {"out": (x * 2e-6).half().float() * 3}
+
+        made = Made(small, operands)
+        assert made.failed(in_fp16(made.values["x"].float()))
+        made.kernel = replace(made.kernel, rounding=lambda problem: 2.0**-10)
+        assert not made.failed(in_fp16(made.values["x"].float()))
+        right = small(made.values["x"].double())["out"]
+        for wrong in (torch.zeros(64, 64), right.roll(1, 0), right * 1.5):
+            assert set(made.failed({"out": wrong})) == {"out"}
+
+    def test_results_so_small_that_zeros_would_pass_are_refused(self) -> None:
+        operands = {"x": Operand((64, 64), "fp32"), "out": Operand((64, 64), "fp16", "out")}
+        made = Made(lambda x: {"out": x * 1e-8}, operands)
+        with pytest.raises(BelowRounding, match=r"reference has values above rounding, and none in out; let `fill`"):
+            made.found({})
+        assert not Made(lambda x: {"out": x * 0}, operands).failed({"out": torch.zeros(64, 64)})
 
     @pytest.mark.parametrize("which", ["vendor", "reference"])
     def test_neither_may_change_what_is_only_read(self, which: str) -> None:

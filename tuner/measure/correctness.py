@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf
 
 from tuner.errors import KernelFault
@@ -12,7 +13,7 @@ from tuner.measure.check import CHECK_SETTINGS, CheckSettings
 from tuner.measure.clock import Run
 from tuner.measure.difference import Difference, Element
 from tuner.measure.loaded_problem import LoadedProblem, Values, run_of
-from tuner.measure.tolerance import Tolerance, tolerances
+from tuner.measure.tolerance import Tolerance, tolerances, vendor_tolerances
 from tuner.records import Evidence
 
 
@@ -22,6 +23,10 @@ class WrongResult(Exception):
     def __init__(self, text: str, error: float, tolerance: float) -> None:
         super().__init__(text)
         self.error, self.tolerance = error, tolerance
+
+
+class BelowRounding(KernelFault):
+    """All values of an output are so small that zeros would pass."""
 
 
 class CorrectnessCheck:
@@ -55,7 +60,7 @@ class CorrectnessCheck:
         if not worst.passes:
             output = outputs[worst.name]
             element = check.first_element(loaded.kernel, loaded.problem, values, output, worst, self._settings)
-            text = f"deviates from the reference {worst.text}: {element.place} is {element.shown}"
+            text = f"deviates from the reference {worst.text}: {element.place} is {element.shown}{rounding_hint(worst)}"
             raise WrongResult(text, *worst.excess)
         if beside := tensors.written_beside(loaded.operands, values):
             raise WrongResult(f"writes beside {', '.join(beside)}", inf, worst.tolerance.allowed)
@@ -131,6 +136,7 @@ def calibrated(
 
     Raises:
         KernelFault: vendor and reference differ beyond rounding, or write to tensors that are only read.
+        BelowRounding: all values of an output are so small that zeros would pass.
     """
     allowed, vendor = tolerances(kernel, problem), kernel.vendor
     before = tensors.checksums(operands, values, ("in", "inout"))
@@ -141,7 +147,7 @@ def calibrated(
         values,
         lambda: None if vendor is None else vendor(problem, values),
         settings,
-        {name: limit.at_ceiling() for name, limit in allowed.items()},
+        vendor_tolerances(kernel, problem),
     )
     if changed := tensors.changed(values, before):
         fault = f"vendor and reference only read {changed[0]}, and one of them changes it; copy it there"
@@ -150,17 +156,33 @@ def calibrated(
         if not difference.has_finite:
             place = getattr(kernel.reference, "place", "")
             raise KernelFault(f"reference has finite values, and none in {name}; correct it, or fill its inputs", place)
+        strict = replace(difference, tolerance=allowed[name].at_ceiling())
+        if strict.hides_zeros:
+            fault = (
+                f"reference has values above rounding, and none in {name}; let `fill` of its inputs make them larger"
+            )
+            raise BelowRounding(fault, getattr(kernel.reference, "place", ""))
         if vendor is not None and not difference.passes:
             element = check.first_element(kernel, problem, values, outputs[name], difference, settings)
             raise KernelFault(_disagreement(difference, element), getattr(vendor, "place", ""))
     if vendor is None:
         return {name: limit.without_vendor() for name, limit in allowed.items()}
-    return {name: allowed[name].beside(found[name].error) for name in allowed}
+    errors = {name: replace(found[name], tolerance=limit).error for name, limit in allowed.items()}
+    return {name: limit.beside(errors[name]) for name, limit in allowed.items()}
+
+
+def rounding_hint(difference: Difference) -> str:
+    """Return how a kernel states coarser rounding, if an error might be that; else an empty text."""
+    if difference.may_be_quantized:
+        return "; if off by one is rounding, state `rounding`"
+    return "; if the kernel rounds more coarsely, state `rounding`" if difference.may_be_rounding else ""
 
 
 def _disagreement(difference: Difference, element: Element) -> str:
     """Return the text of a vendor and a reference that differ."""
     way_out = "correct the wrong one, or state `rounding` if one rounds more coarsely"
+    if difference.tolerance.is_absolute:
+        way_out = "correct the wrong one, state `rounding` if off by one is rounding, or let `fill` draw no ties"
     if element.is_unwritten:
         way_out = "let vendor write to its operands, or correct the wrong one"
     elif difference.tolerance.is_exact:

@@ -13,6 +13,9 @@ from tuner.kernels.spec import cdiv
 from tuner.measure.tensors import bits
 from tuner.measure.tolerance import Tolerance
 
+COARSE_ERROR = 0.1
+"""Error below which a message names coarser rounding. Source: intermediate results in bf16 are off by up to 0.03."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -64,7 +67,9 @@ class Difference:
 
     @property
     def mean(self) -> float:
-        """Root mean square of all deviations over that of all values."""
+        """Root mean square of all deviations over that of all values; for integers, the part of all that are off."""
+        if self.tolerance.is_absolute:
+            return sum(block.squares[0] ** 2 for block in self.blocks) / max(1, prod(self.shape))
         deviation, value = (sum(block.squares[index] ** 2 for block in self.blocks) ** 0.5 for index in (0, 1))
         scale = max(value, self.tolerance.smallest * prod(self.shape) ** 0.5)
         mean = deviation / scale if deviation and scale else 0.0
@@ -74,6 +79,24 @@ class Difference:
     def has_finite(self) -> bool:
         """True if a value that is expected is finite, or there is none."""
         return not self.blocks or any(block.has_finite for block in self.blocks)
+
+    @property
+    def hides_zeros(self) -> bool:
+        """True if values are not zero, and zeros would pass in their place."""
+        if not self.blocks or self.tolerance.is_absolute or self.tolerance.is_exact:
+            return False
+        largest = max(float(block.values.amax()) for block in self.blocks)
+        return 0 < largest <= self.tolerance.allowed * self.tolerance.smallest
+
+    @property
+    def may_be_rounding(self) -> bool:
+        """True if the error of a float is as small as that of 16 bits."""
+        return not (self.tolerance.is_absolute or self.tolerance.is_exact) and self.error < COARSE_ERROR
+
+    @property
+    def may_be_quantized(self) -> bool:
+        """True if no integer is off by more than one, and some were not allowed to be."""
+        return self.tolerance.is_absolute and not self.tolerance.allowed and self.error <= 1
 
     @property
     def passes(self) -> bool:
@@ -94,6 +117,8 @@ class Difference:
         what = "" if self.tolerance.is_absolute or self.tolerance.is_exact else " of a row's largest value"
         if self._rows_pass:
             what = " of all values, as a root mean square"
+            if self.tolerance.is_absolute:
+                return f"by one in {error:.3g} of all values; {limit:.3g} is allowed"
         return f"by {error:.3g}{what}; {limit:.3g} is allowed"
 
     @property

@@ -18,7 +18,7 @@ from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem
 from tuner.measure import check, tensors
 from tuner.measure.bounds import OutOfBounds, within
 from tuner.measure.compile import describe_error
-from tuner.measure.correctness import calibrated
+from tuner.measure.correctness import BelowRounding, calibrated, rounding_hint
 from tuner.measure.messages import Interpret, Interpreted
 from tuner.measure.place import place_of
 from tuner.measure.processes import connect, die_with, parent
@@ -78,22 +78,11 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
         return f"{place}writes to {', '.join(changed)}, which is only read"
     worst = check.worst(found)
     if not worst.passes:
-        if _below_normal(kernel, problem, operands, values):
-            raise _Skipped("the reference's values are below the smallest normal number of an input's dtype")
         element = check.first_element(kernel, problem, values, outputs[worst.name], worst)
-        return f"{place}outputs deviate from the reference {worst.text}: {element.place} is {element.shown}"
+        shown = f"{element.place} is {element.shown}{rounding_hint(worst)}"
+        return f"{place}outputs deviate from the reference {worst.text}: {shown}"
     beside = tensors.written_beside(operands, values)
     return f"{place}writes beside {', '.join(beside)}" if beside else ""
-
-
-def _below_normal(
-    kernel: Kernel, problem: Problem, operands: Mapping[str, Operand], values: Mapping[str, torch.Tensor]
-) -> bool:
-    """Return whether the results are so small that an intermediate in the dtype of an input loses its digits."""
-    expected = kernel.reference(problem, values, slice(None)).values()
-    largest = max(float(want.abs().nan_to_num(0, 0, 0).amax()) for want in expected if want.numel())
-    dtypes = [values[name].dtype for name, operand in operands.items() if operand.role != "out"]
-    return 0 < largest < max((torch.finfo(dtype).tiny for dtype in dtypes if dtype.is_floating_point), default=0.0)
 
 
 def _allowed(
@@ -102,6 +91,8 @@ def _allowed(
     """Return the tolerances, from the error of the vendor's kernel on the CPU, or all rounding if it does not run."""
     try:
         return calibrated(kernel, problem, operands, values)
+    except BelowRounding as fault:
+        raise _Skipped(str(fault)) from fault
     except KernelFault as fault:
         if ": vendor" not in str(fault) or not isinstance(fault.__cause__, _NOT_ON_CPU):
             raise
