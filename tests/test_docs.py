@@ -7,11 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import tuner
 from tuner import recorded
+from tuner.kernels.spec import Kernel, Launch, Operand, Signature
 from tuner.measure import device
 from tuner.records import VENDOR, median
 
@@ -140,6 +143,34 @@ def test_a_page_is_short(page: Path) -> None:
 
 def test_the_docs_are_short_together() -> None:
     assert sum(words(page) for page in DOCS if page.name not in LONGER) <= DOCS_WORDS
+
+
+def test_a_term_has_one_row_of_the_glossary_in_alphabetical_order() -> None:
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)[1:]
+    terms = [re.split(r" \(|,", row)[0].lower() for row in rows]
+    assert len(set(terms)) == len(terms) > 60
+    assert terms == sorted(terms)
+
+
+def test_what_a_kernel_file_may_state_is_on_its_page() -> None:
+    text = (ROOT / "docs" / "kernels.md").read_text()
+    parts = {f"`{field.name}`" for field in fields(Kernel)}
+    values = {field.name for value in (Signature, Operand, Launch) for field in fields(value)} - {
+        "fn",
+        "args",
+        "kwargs",
+    }
+    assert {part for part in parts if part not in text} == set()
+    assert {name for name in values if name not in text} == set()
+
+
+def test_public_names_and_variables_are_on_a_page() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    sources = [file for folder in ("tuner", "db", "api") for file in (ROOT / folder).rglob("*.py")]
+    variables = {name for file in sources for name in re.findall(r'"(TUNER_[A-Z_]+)"', file.read_text())}
+    assert len(variables) >= 6
+    inner = {"Precompiled", "__version__", "TUNER_CARD"}  # the last is set by tuner for its own processes
+    assert {name for name in {*tuner.__all__, *variables} if name not in text} <= inner
 
 
 def test_every_command_is_in_the_readme() -> None:
