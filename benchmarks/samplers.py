@@ -68,9 +68,9 @@ OTHERS: dict[str, SamplerFactory] = {"forest": ForestSampler}
 """Samplers beside those of the package."""
 
 
-def ours(space: ReplaySpace, sampler: str, *, seeds: int, default_first: bool = False) -> Score:
+def ours(space: ReplaySpace, sampler: str, *, seeds: int, batch: int = 8, default_first: bool = False) -> Score:
     """Replay a space with a sampler of the package or of `OTHERS`."""
-    score = replay(space, OTHERS.get(sampler, sampler), seeds=seeds, default_first=default_first)
+    score = replay(space, OTHERS.get(sampler, sampler), seeds=seeds, batch=batch, default_first=default_first)
     return Score(space.name, sampler, score.shares)
 
 
@@ -132,14 +132,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Samplers on the recorded spaces, as Markdown.")
     parser.add_argument("--samplers", default="gp,forest,tpe,random")
     parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--batches", default="8,20", help="configs that run at once; a card has cores + 4")
     parser.add_argument("--default-first", action="store_true", help="measure the default first, as a search does")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--out", type=Path, required=True, help="keeps the scores")
     given = parser.parse_args()
-    run = partial(ours, seeds=given.seeds, default_first=given.default_first)
-    setting = f"{given.seeds} seeds{', the default first' if given.default_first else ''}"
-    scores = judged(_recorded(), given.samplers.split(","), run, given.out, setting, given.jobs)
-    print(gap_table(scores, AT), share_table(scores, AT), sep="\n\n")
+    for batch in map(int, given.batches.split(",")):
+        run = partial(ours, seeds=given.seeds, batch=batch, default_first=given.default_first)
+        setting = f"{given.seeds} seeds, batch {batch}{', the default first' if given.default_first else ''}"
+        scores = judged(_recorded(), given.samplers.split(","), run, given.out, setting, given.jobs)
+        print(f"Batch {batch}:", gap_table(scores, AT), share_table(scores, AT), sep="\n\n", end="\n\n")
 
 
 if __name__ == "__main__":

@@ -211,14 +211,20 @@ def test_a_config_that_is_no_candidate_is_predicted_alike() -> None:
     assert quantiles == pytest.approx((0.5 - mean[rest]) / deviation[rest], abs=1e-6)
 
 
-def test_a_search_does_not_end_for_lack_of_candidates() -> None:
-    """The model draws 20 candidates at a time. Before it ends, it looks at all 18,000 configs."""
+@pytest.mark.parametrize("seed", range(4))
+def test_a_search_does_not_end_for_lack_of_candidates(seed: int) -> None:
+    """The model draws 20 of 14,400 candidates at a time. Without a look at all of them it ends 2 to 22 % off."""
+
+    def log_latency(config: Sequence[Any]) -> float:
+        return log(1 + ((config[0] - 41) / 20) ** 2 + ((config[1] - 77) / 20) ** 2)
+
+    space = [*product(range(1, 121), repeat=2)]
     settings = replace(GAUSSIAN_PROCESS, max_cells=0, min_candidates=20, leaders=0)
-    model = GaussianProcess(zip(*GRID, strict=True), 1, 0.02, settings)
+    model = GaussianProcess(zip(*space, strict=True), seed, 0.02, settings)
     taken: list[int] = []
     while model.improvement_probability >= 0.02:
         taken.append(model.propose())
         model.start(taken[-1])
-        model.tell(taken[-1], _far(GRID[taken[-1]]))
+        model.tell(taken[-1], log_latency(space[taken[-1]]))
         assert len(taken) < 250
-    assert GRID.index((2, 2, 2, 2, 2, 2)) in taken
+    assert min(log_latency(space[config]) for config in taken) < log(1.01)

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from math import erf, sqrt
 
 import numpy as np
-import numpy.typing as npt
 
 from tuner.kernels.spec import Value
 from tuner.measure.cores import ONE_THREAD
 from tuner.search.convergence import CONVERGENCE, Convergence, ConvergenceSettings
-from tuner.search.covariance import COVARIANCE, Codes, Covariance, Floats, Indices, blocks, coded, covariances, fitted
+from tuner.search.covariance import COVARIANCE, Covariance, Floats, Indices, covariances, fitted
+from tuner.search.points import Flags, Points
 from tuner.search.posterior import Posterior
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -91,13 +88,8 @@ class GaussianProcess:
         settings: GaussianProcessSettings = GAUSSIAN_PROCESS,
         convergence: ConvergenceSettings = CONVERGENCE,
     ) -> None:
-        changing = [coded(values) for values in knobs if len(set(values)) > 1]
-        no_knob = np.zeros((1, 0), np.int16)
-        self._codes: Codes = np.column_stack([codes for codes, _ in changing]) if changing else no_knob
-        of_knobs = [[*blocks(choices)] for _, choices in changing]
-        self._columns = [np.hstack([columns for columns, _ in of_knob]) for of_knob in of_knobs]
-        self._starts: Indices = np.cumsum([0, *(columns.shape[1] for columns, _ in chain(*of_knobs))])[:-1]
-        self._prior = Covariance(np.array([weight for _, weight in chain(*of_knobs)]), COVARIANCE.log_noise)
+        self._points = Points(knobs)
+        self._prior = Covariance(self._points.log_weights, COVARIANCE.log_noise)
         self._covariance = self._prior
         self._random = np.random.default_rng(seed)
         self._settings = settings
@@ -106,7 +98,7 @@ class GaussianProcess:
         self._running: dict[int, None] = {}
         self._new: dict[int, None] = {}
         """Configs that are not in the posterior yet."""
-        self._free = np.ones(len(self._codes), np.bool_)
+        self._free = np.ones(len(self._points), np.bool_)
         self._known: list[int] = []
         """Configs in the posterior, in its order."""
         self._pool: Indices = np.zeros(0, np.int64)
@@ -163,7 +155,7 @@ class GaussianProcess:
     @ONE_THREAD
     def propose(self) -> int:
         """Return a free config."""
-        if len(self._results) < self._settings.min_results or not self._starts.size:
+        if len(self._results) < self._settings.min_results or not self._points.starts.size:
             return self._far_config()
         while self._queue:
             if self._free[config := self._queue.pop()]:
@@ -177,7 +169,8 @@ class GaussianProcess:
         if not closely:
             config = self._weighed(config, float(np.nanmin(values)), mean, deviation)
         if self._takes_neglected:
-            neglected = self._neglected()
+            settings = self._settings
+            neglected = self._points.neglected(self._free, settings.min_per_choice, settings.max_choices)
             self._may_neglect = bool(neglected.any())
             if self._may_neglect:
                 return self._most_promising_neglected(neglected, promise)
@@ -211,7 +204,7 @@ class GaussianProcess:
         configs, found, highest = np.flatnonzero(elsewhere), 0, -np.inf
         for start in range(0, len(configs), self._settings.max_chunk):
             chunk = configs[start : start + self._settings.max_chunk]
-            z = self._posterior.quantiles(self._covariance.scaled(self._points(chunk), self._starts), better)
+            z = self._posterior.quantiles(self._scaled(chunk), better)
             if z.max() > highest:
                 found, highest = int(chunk[np.argmax(z)]), float(z.max())
         return found, highest
@@ -241,23 +234,13 @@ class GaussianProcess:
             config = int(self._random.choice(np.flatnonzero(neglected)))
         return config
 
-    def _neglected(self) -> Flags:
-        """Return for each config whether it is free and has a choice that was taken too seldom."""
-        taken = self._codes[~self._free]
-        neglected = np.zeros(len(self._codes), np.bool_)
-        for codes, taken_codes in zip(self._codes.T, taken.T, strict=True):
-            counts = np.bincount(taken_codes, minlength=int(codes.max()) + 1)
-            if len(counts) <= self._settings.max_choices:
-                neglected |= (counts < self._settings.min_per_choice)[codes]
-        return neglected & self._free
-
     def _far_config(self) -> int:
         """Return, among some random free configs, the one farthest from all taken ones."""
         free, taken = np.flatnonzero(self._free), np.flatnonzero(~self._free)
         drawn = self._random.choice(free, min(self._settings.spread_sample, len(free)), replace=False)
         if not len(taken):
             return int(drawn[0])
-        return int(drawn[np.argmin(covariances(self._points(drawn), self._points(taken)).max(1))])
+        return int(drawn[np.argmin(covariances(self._points.of(drawn), self._points.of(taken)).max(1))])
 
     def _fit(self) -> Posterior:
         """Fit the covariance to the results, draw candidates, and return their posterior."""
@@ -268,15 +251,14 @@ class GaussianProcess:
             ranked = [*ranked[: most // 2], *others.tolist()]
         if len(self._results) <= most or self._posterior is None:
             self._known = ranked
-            self._covariance = fitted(self._covariance, self._prior, self._distances(ranked), self._values())
+            self._covariance = fitted(self._covariance, self._prior, self._points.distances(ranked), self._values())
         self._known = [*ranked, *self._running]
         self._new.clear()
         self._pool = np.concatenate([self._known, self._candidates(ranked[: self._settings.leaders])])
         self._place = {config: place for place, config in enumerate(self._pool.tolist())}
         growth = int(self._settings.refit_growth * len(self._known))
         self._room = max(self._settings.min_new, min(self._settings.max_new, growth))
-        points = self._covariance.scaled(self._points(self._pool), self._starts)
-        return Posterior(points, self._covariance.noise, len(self._known), self._room)
+        return Posterior(self._scaled(self._pool), self._covariance.noise, len(self._known), self._room)
 
     def _candidates(self, leaders: Sequence[int]) -> Indices:
         """Return the free configs; if they are too many, the leaders' neighbours and random others."""
@@ -286,7 +268,7 @@ class GaussianProcess:
             return free
         near = np.zeros(len(free), np.bool_)
         for leader in leaders:
-            near |= (self._codes[free] != self._codes[leader]).sum(1) == 1
+            near |= self._points.near(leader, free)
         drawn = self._random.choice(free[~near], min(most, int(np.count_nonzero(~near))), replace=False)
         return np.concatenate([free[near], drawn])
 
@@ -309,15 +291,9 @@ class GaussianProcess:
         self._spread = float(values[ended].std()) + 1e-12
         return np.asarray((values - values[ended].mean()) / self._spread)
 
-    def _points(self, configs: Indices) -> Floats:
-        """Return a row for each config with the columns of its choices. Rows of all configs would fill the memory."""
-        return np.hstack([columns[codes] for columns, codes in zip(self._columns, self._codes[configs].T, strict=True)])
-
-    def _distances(self, configs: Sequence[int]) -> Floats:
-        """Return squared distances by block of columns: (blocks, configs, configs)."""
-        points = self._points(np.array(configs))
-        squares = (points[:, None] - points) ** 2
-        return np.asarray(np.moveaxis(np.add.reduceat(squares, self._starts, axis=2), 2, 0))
+    def _scaled(self, configs: Indices) -> Floats:
+        """Return the points of configs, scaled by the fitted covariance."""
+        return self._covariance.scaled(self._points.of(configs), self._points.starts)
 
 
 def _normal(quantile: float) -> float:
