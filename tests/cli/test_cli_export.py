@@ -32,7 +32,7 @@ def test_what_the_database_holds_is_in_the_file(store: Store, database: Database
     assert [stored.id for stored in held.answers] == [1]
     assert (held.snapshot, held.signatures) == (store.snapshot, store.signatures())
     assert done.output == (
-        f"{file} holds 1 answer of scale on nvidia-h200\nsnapshot {held.snapshot}, sha256 {held.sha256}\n"
+        f"{file} holds 1 answer of scale on nvidia-h200\n  snapshot  {held.snapshot}\n  sha256    {held.sha256}\n"
     )
 
 

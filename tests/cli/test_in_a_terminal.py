@@ -45,7 +45,12 @@ COMMANDS = [
     ("replay", "softmax-8192x8192-fp32-nvidia-h200", "--seeds", "1", "--trials", "30"),
     ("jobs",),
     ("db", "info"),
+    ("db", "prune", "--older-than", "30d", "--dry-run"),
+    ("export", "answers.json"),
+    ("export", "tables", "--format", "t4"),
+    ("import", "E=8,N=3584,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"),
 ]
+TABLE = {M: {"BLOCK_SIZE_M": 16, "num_warps": 3} for M in ("16", "32")}
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     store.add_answer(number, answer, made, "trials", {}, rounds)
     store.queue.add(problem, H200.id)
+    (folder / COMMANDS[-1][1]).write_text(json.dumps(TABLE))
     store.close()
     for command in COMMANDS[:3]:
         assert run(folder, command, 80, terminal=False).returncode == 0

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import click
 
+from tuner.cli.grid import Output
 from tuner.cli.ops import db_option, json_option
 from tuner.cli.text import print_json, say
 from tuner.db.database import Database
@@ -62,7 +63,9 @@ def _prune(older_than: timedelta, dry_run: bool, db: Database | None) -> None:
     finally:
         store.close()
     removed = "would be removed" if dry_run else "are removed"
-    click.echo(f"{gone.trials:,} trials and {gone.rounds:,} rounds of {gone.runs:,} runs {removed}; all answers stay")
+    Output().write(
+        f"{gone.trials:,} trials and {gone.rounds:,} rounds of {gone.runs:,} runs {removed}; all answers stay"
+    )
     if gone.trials and not dry_run:
         say("The file keeps its size; later writes reuse the space.")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from tuner.cli.grid import Output, escape, print_lines
 from tuner.cli.ops import EMPTY, db_option, json_option, open_to_read
 from tuner.cli.text import print_json, say
 from tuner.db.database import Database
@@ -96,9 +97,8 @@ def _print_folder(target: Path, written: list[str], left_out: list[Skipped], as_
         return
     for reason, count in Counter(refused.reason for refused in left_out).items():
         say(f"left out: {count:,} x {reason}")
-    click.echo(f"{target} has {len(written):,} new file{'' if len(written) == 1 else 's'}")
-    for path in written:
-        click.echo(f"  {path}")
+    has = f"{target} has {len(written):,} new file{'' if len(written) == 1 else 's'}"
+    print_lines(map(escape, [has, *(f"  {path}" for path in written)]), Output())
 
 
 def _print_bundle(file: Path, held: Bundle, as_json: bool) -> None:
@@ -119,8 +119,8 @@ def _print_bundle(file: Path, held: Bundle, as_json: bool) -> None:
         )
     else:
         number = f"{len(held.answers):,} answer{'' if len(held.answers) == 1 else 's'}"
-        click.echo(f"{file} holds {number} of {', '.join(held.signatures)} on {', '.join(devices)}")
-        click.echo(f"snapshot {held.snapshot}, sha256 {held.sha256}")
+        holds = f"{file} holds {number} of {', '.join(held.signatures)} on {', '.join(devices)}"
+        print_lines([escape(holds), f"  snapshot  {held.snapshot}", f"  sha256    {held.sha256}"], Output())
 
 
 command = click.Command(

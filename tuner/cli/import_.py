@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from tuner import catalog, recorded
+from tuner.cli.grid import Output, print_lines
 from tuner.cli.ops import db_option, json_option
 from tuner.cli.text import print_json
 from tuner.db.database import Database
@@ -74,14 +74,11 @@ def _known_device(store: Store, id: str) -> Device | None:
 
 
 def _print(report: ImportReport) -> None:
-    console = Console(highlight=False, soft_wrap=True)
     reasons = list(report.reasons())
-    for line in reasons[:_MAX_REASONS]:
-        console.print(f"  {escape(line)}")
+    lines = [f"  {escape(line)}" for line in reasons[:_MAX_REASONS]]
     if len(reasons) > _MAX_REASONS:
-        console.print(f"  and {len(reasons) - _MAX_REASONS:,} more lines; --json prints all of them")
-    for line in report.summary():
-        console.print(line)
+        lines.append(f"  and {len(reasons) - _MAX_REASONS:,} more lines; --json prints all of them")
+    print_lines([*lines, *report.summary()], Output())
 
 
 def _problem(text: str) -> dict[str, str | None]:

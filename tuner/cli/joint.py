@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import click
 from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
@@ -26,9 +25,8 @@ def print_joint_so_far(objective: str, best: Measurement | None, as_json: bool) 
         config = None if best is None else dict(best.config)
         print_json({"match": "partial", "joint": objective, "config": config, "speedup": speed})
     elif best is not None:
-        click.echo(
-            f"{config_text(best.config)}  {_NAMES[objective]} {speed_text(1 / best.latency_us, 'default')}, best so far"
-        )
+        speed_so_far = f"{_NAMES[objective]} {speed_text(1 / best.latency_us, 'default')}, best so far"
+        Output().write(escape(f"{config_text(best.config)}  {speed_so_far}"))
 
 
 def print_joint(found: JointAnswer) -> None:

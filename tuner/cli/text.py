@@ -70,7 +70,7 @@ def print_partial(best: Measurement | None, as_json: bool) -> None:
         config = None if best is None else dict(best.config)
         print_json({"match": "partial", "config": config, "latency_us": None if best is None else best.latency_us})
     elif best is not None:
-        click.echo(f"{config_text(best.config)}  {best.latency_us:.2f} us, best so far")
+        Output().write(escape(f"{config_text(best.config)}  {best.latency_us:.2f} us, best so far"))
 
 
 def print_found(

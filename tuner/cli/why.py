@@ -158,15 +158,15 @@ def _lines(report: Why) -> Iterator[str]:
 
 
 def _conclusion(report: Why) -> str:
+    """Return what serves; the lines below it say in what each answer differs."""
     found, stored = report.found, report.found.stored
     if stored is None:
-        nearest = report.answers[0][1] if report.answers else report.near[0][1] if report.near else ()
-        return f"no answer serves: {escape('; '.join(nearest)) or 'no problem is tuned on this device'}"
+        return "no answer serves" + ("" if report.answers or report.near else ": no problem is tuned on this device")
     if found.neighbour is not None:
         return f"a neighbour's answer serves: {escape(found.neighbour.text)}"
     if found.match == "exact":
         return f"[green]answer {stored.id} serves, and is exact[/]"
-    return f"[yellow]answer {stored.id} serves, and is stale: {escape('; '.join(found.stale))}[/]"
+    return f"[yellow]answer {stored.id} serves, and is stale[/]"
 
 
 command = OpCommands(

@@ -10,6 +10,7 @@ import click
 
 from tuner.cli import INTERRUPTED
 from tuner.cli.effort import HOW_LONG, asked_effort
+from tuner.cli.grid import Output, escape
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.ops import db_option, gpus_option, policy_option, shared_option
@@ -36,10 +37,10 @@ class _JobLines(TerminalProgress):
         answer = stored.answer
         faster = "" if answer.speedup is None else f", {speed_text(answer.speedup, 'default')}"
         text = f"{answer.kind} {us_text(answer.latency_us)}{faster}, run {stored.run_id}"
-        click.echo(f"job {job.id}  done    {job.problem}  {text}")
+        Output().write(escape(f"job {job.id}  done    {job.problem}  {text}"))
 
     def job_failed(self, job: Job, reason: str, final: bool) -> None:
-        click.echo(f"job {job.id}  {'failed' if final else 'again '}  {job.problem}  {reason}")
+        Output().write(escape(f"job {job.id}  {'failed' if final else 'again '}  {job.problem}  {reason}"))
 
 
 def _work(
