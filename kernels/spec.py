@@ -111,8 +111,8 @@ class Kernel:
     flops: Callable[[Problem], int] = lambda problem: 0
     """Floating-point operations of the problem; 0 for a kernel that only moves data."""
     rounding: Callable[[Problem], float] = lambda problem: 0.0
-    """Relative rounding error of intermediate results, if it is coarser than that of the outputs: 2^-10 for tf32. If it is
-    above 0, outputs of 8- and 16-bit integers are quantized, and an eighth of their elements may be off by one."""
+    """Relative rounding error of intermediate results, if it is coarser than that of the outputs: 2^-10 for tf32. Above
+    0, outputs of 8-bit and 16-bit integers are quantized: an eighth of their elements may be off by one."""
     finite_only: bool = False
     """True if configs are checked on finite inputs only, since the op defines no result for infinities and NaN."""
     exact: bool = False
