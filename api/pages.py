@@ -36,7 +36,8 @@ def pages(described: Callable[[], Mapping[str, Any]]) -> list[BaseRoute]:
 
     async def index(request: Request) -> Response:
         document = described()
-        rows = [_row(path, method, about) for path, all in document["paths"].items() for method, about in all.items()]
+        paths = document["paths"].items()
+        rows = [_row(path, method, about) for path, methods in paths for method, about in methods.items()]
         text = Template(_file("tuner.api", "index.html").decode())
         return _page(text.substitute(version=escape(document["info"]["version"]), rows="\n".join(rows)))
 

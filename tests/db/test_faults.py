@@ -142,7 +142,7 @@ class TestWarning:
         [
             ("answers", "latency_us", "9e999", "an answer of kind tuned has latency_us, and here it is missing"),
             ("answers", "latency_us", "0", "an answer has a positive number as latency_us, not '0.0'"),
-            ("answers", "config", "'{\"BLOCK'", "config is an object, not BrokenJson"),
+            ("answers", "config", "'{\"BLOCK'", "config is an object, not broken JSON (Unterminated string"),
             ("answers", "device", "'nvidia-h2oo'", "an answer's device is that of its run"),
             ("answers", "problem", faults.INVALID_UTF8, "an answer's problem is that of its run"),
             ("runs", "kernel_id", "7", "row 7 of kernels is missing, or cannot be read"),

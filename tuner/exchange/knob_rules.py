@@ -11,6 +11,7 @@ from tuner.exchange.imported import LIMITS, ImportLimits
 from tuner.kernels.dtypes import shown
 from tuner.kernels.spec import Signature
 from tuner.records.signatures import is_value
+from tuner.records.strict import is_text
 
 _TILE = re.compile(r"BLOCK(_[A-Z0-9]+)*")
 """Names of knobs that kernels of other projects pass to `tl.arange`, which takes powers of two."""
@@ -54,15 +55,6 @@ def whole(value: object) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and is_value(int(value)) else value
 
 
-def is_unicode(text: str) -> bool:
-    """Return whether a text can be written as UTF-8: JSON may hold half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def knobs_fault(signature: Signature | None, knobs: Mapping[str, Any], limits: ImportLimits = LIMITS) -> str:
     """Return the fault of a config that its kernel could not be launched with, or an empty text.
 
@@ -88,7 +80,7 @@ def knobs_fault(signature: Signature | None, knobs: Mapping[str, Any], limits: I
 
 def _is_stored(value: object) -> bool:
     """Return whether a store can have a value: not None, which means nothing without choices, nor half a character."""
-    return value is not None and is_value(value) and is_unicode(str(value))
+    return value is not None and is_value(value) and is_text(str(value))
 
 
 _RULES_OF_LAUNCH: Mapping[str, Callable[[ImportLimits], KnobRule]] = {

@@ -95,9 +95,7 @@ def _check_regular(mode: int) -> None:
     """Raise OSError unless this is the mode of a regular file."""
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "a device")
-        raise OSError(
-            errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, f"it is {kind}, not a regular file"
-        )
+        raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, f"it is {kind}, not a regular file")
 
 
 def _replace(part: Path, target: Path, retries: Retries, replace: Callable[[Path, Path], None]) -> None:

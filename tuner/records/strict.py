@@ -32,7 +32,8 @@ class JsonObject:
 
     def __init__(self, data: object, title: str) -> None:
         if not isinstance(data, dict):
-            raise UsageError(f"{title} is an object, not {type(data).__name__}")
+            kind = type(data).__name__ if data is None or isinstance(data, str | int | float | list) else data
+            raise UsageError(f"{title} is an object, not {kind}")
         self.data: dict[str, Any] = data
         self._title = title
 
