@@ -46,7 +46,11 @@ def resolve_device(
     """
     if named is not None:
         if named not in stored and named not in aliases and named != own:
-            raise UnknownName(f"no device is called {named[:80]!r}; there are {', '.join(stored) or 'none'}")
+            if not stored:
+                raise UnknownName(
+                    f"no device has answers, so none is called {named[:80]!r}; tuner search OP finds some"
+                )
+            raise UnknownName(f"no device is called {named[:80]!r}; there are {', '.join(stored)}")
         return aliases.get(named, named)
     if own is not None:
         return aliases.get(own, own)
