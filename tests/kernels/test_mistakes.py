@@ -24,6 +24,7 @@ from tuner.measure.gpu import GpuMeasurer
 from tuner.records import Measurement, Outcome
 from tuner.search import Result
 from tuner.tuning.check_kernel import CheckKernelSettings, check_kernel
+from tuner.tuning.check_knobs import CheckKnobsSettings
 from tuner.tuning.tuned import nothing_ran
 
 DOUBLE = '''"""out = 2 x."""
@@ -65,7 +66,7 @@ KERNEL = Kernel(
     default=lambda problem, limits: {"BLOCK": 256, "num_warps": 4, "num_stages": 1},
 )
 '''
-QUICK = CheckKernelSettings(configs=0, small_sizes=(129,))
+QUICK = CheckKernelSettings(knobs=CheckKnobsSettings(configs=0, choices_s=0), small_sizes=(129,))
 DIM, BLOCK = 'Dim("N")', 'Knob("BLOCK", (64, 128, 256, 512, 1024, 2048, 4096))'
 KNOBS = DOUBLE[DOUBLE.index("knobs=(") : DOUBLE.index("    ),\n    operands")].rstrip()
 WARPS, STAGES = 'Knob("num_warps", (1, 2, 4, 8, 16))', 'Knob("num_stages", (1,))'
@@ -549,7 +550,7 @@ class TestCommand:
 @pytest.mark.parametrize("space", recorded.names())
 def test_the_recorded_problems_of_ops_that_ship_pass(space: str) -> None:
     found = recorded.load(space)
-    quick = replace(QUICK, configs=1)
+    quick = replace(QUICK, knobs=CheckKnobsSettings(configs=1, choices_s=0))
     report = check_kernel(found.problem.op, found.problem.values, found.device.id, settings=quick)
     assert report.error is None, report.error
 

@@ -56,7 +56,8 @@ class Case:
             for name, value in inputs.items()
             if self.kind.operands[name].role == "in"
         }
-        return self.kind.compute(given, lambda value: value.to(intermediate).to(wide))
+        found: Values = self.kind.compute(given, lambda value: value.to(intermediate).to(wide))
+        return found
 
     def found(self, outputs: Values) -> dict[str, Difference]:
         """Return the differences of these outputs."""

@@ -31,6 +31,7 @@ from tuner.search import SAMPLERS, Budget
 from tuner.search.space import feasible
 from tuner.suites.suite import Entry
 from tuner.tuning.check_kernel import CheckKernelSettings, check_kernel
+from tuner.tuning.check_knobs import CheckKnobsSettings
 from tuner.tuning.effort import Effort
 from tuner.tuning.run import run_search, stored_answer
 from tuner.tuning.target import Target
@@ -66,7 +67,11 @@ def test_the_texts_leave_out_a_default_of_none() -> None:
 
 
 def test_it_passes_the_check() -> None:
-    report = check_kernel(FILE, PROBLEM.values, settings=CheckKernelSettings(configs=0, small_sizes=(129,)))
+    report = check_kernel(
+        FILE,
+        PROBLEM.values,
+        settings=CheckKernelSettings(knobs=CheckKnobsSettings(configs=0, choices_s=0), small_sizes=(129,)),
+    )
     assert report.error is None, report.error
 
 

@@ -9,7 +9,8 @@ from tuner.cli.grid import Output, print_lines
 from tuner.cli.ops import json_option
 from tuner.cli.text import print_json, say
 from tuner.errors import UsageError
-from tuner.tuning.check_kernel import DEVICE, KernelReport, check_kernel
+from tuner.tuning.check_kernel import DEVICE, check_kernel
+from tuner.tuning.check_report import KernelReport
 
 
 def _check(reference: str, values: tuple[str, ...], device_id: str, as_json: bool) -> int:

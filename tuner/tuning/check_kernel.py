@@ -7,22 +7,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from time import monotonic
-from typing import Any, Literal
 
 from tuner import catalog, recorded
 from tuner.errors import NoDevice, TunerError, UnknownName, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem, Signature
-from tuner.measure.compile_pool import CompilePool
-from tuner.measure.messages import Compile, Compiled, Interpret, Interpreted
+from tuner.measure.messages import Interpret, Interpreted
 from tuner.measure.processes import Child
-from tuner.records import Device, Outcome
+from tuner.records import Device
 from tuner.search.refusals import none_feasible, refusal
 from tuner.search.space import FeasibleSpace
+from tuner.tuning.check_knobs import SETTINGS as KNOBS_SETTINGS
+from tuner.tuning.check_knobs import CheckKnobsSettings, compile_steps, unused_steps
+from tuner.tuning.check_report import KernelReport, Step
 
 DEVICE = "nvidia-h200"
 """Id of the card for which a kernel is checked if none is named."""
-
-StepOutcome = Literal["ok", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class CheckKernelSettings:
 
     size: int = 1024
     """Size of a dim that is not given and has no default."""
-    configs: int = 3
-    """Number of configs that are compiled besides the default."""
+    knobs: CheckKnobsSettings = KNOBS_SETTINGS
+    """Extent of the check of knobs."""
     small_sizes: tuple[int, ...] = (1, 3, 127, 129)
     """Sizes of the interpreted problems, which no tile divides."""
     largest_given: int = 256
@@ -48,39 +47,6 @@ _INTERPRETED = ("fp16", "fp32")
 """Dtypes of interpreted problems."""
 _WRONG_IN_INTERPRETER = ("bf16", "fp8e4m3", "fp8e5m2")
 """Dtypes of operands that Triton's interpreter rounds wrongly."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One thing that was checked."""
-
-    name: Literal["load", "space", "default", "compile", "interpret"]
-    subject: str
-    outcome: StepOutcome
-    text: str = ""
-    """The error, with file and line if they are known; or a remark."""
-
-
-@dataclass(frozen=True)
-class KernelReport:
-    """Outcome of a check, up to the first error."""
-
-    reference: str
-    device: str
-    steps: tuple[Step, ...]
-
-    @property
-    def error(self) -> Step | None:
-        """The first failed step; None if the kernel passes."""
-        return next((step for step in self.steps if step.outcome == "failed"), None)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document of `tuner check --json`."""
-        rows = [
-            {"step": step.name, "subject": step.subject, "outcome": step.outcome, "text": step.text}
-            for step in self.steps
-        ]
-        return {"kernel": self.reference, "device": self.device, "ok": self.error is None, "steps": rows}
 
 
 def check_kernel(
@@ -138,44 +104,14 @@ def _steps(reference: str, values: Mapping[str, object], card: Device, settings:
         text = f"{getattr(kernel.default, 'place', kernel.op)}: the default {default.text} is {why}; change one of them"
         yield Step("default", default.text, "failed", text)
         return
-    at = space.index(default)
-    others = Random(0).sample(range(len(space) - 1), min(settings.configs, len(space) - 1))
-    chosen = [space[place + (place >= at)] for place in others]
-    yield from _compile(reference, problem, card, [default, *chosen])
+    yield from compile_steps(reference, kernel, problem, card, space, default, settings.knobs)
+    yield from unused_steps(kernel, problem, card.limits, space, default, settings.knobs)
     yield from _interpret(reference, kernel, values, card, settings)
 
 
 def _problem(signature: Signature, values: Mapping[str, object], settings: CheckKernelSettings) -> Problem:
     sizes = {dim.name: settings.size for dim in signature.dims if dim.default is None}
     return signature.problem({**sizes, **values})
-
-
-def _compile(reference: str, problem: Problem, card: Device, configs: Sequence[Config]) -> Iterator[Step]:
-    """Compile configs for the card, the default first. An infeasible config other than the default is no error."""
-    compilers = CompilePool()
-    child = compilers.take(reference, problem, card.limits)
-    try:
-        for config in configs:
-            child.send(Compile(problem, config))
-        found: dict[Config, Compiled] = {}
-        while len(found) < len(configs):
-            result = child.receive()
-            found[result.config] = result
-        for index, config in enumerate(configs):
-            yield _compile_step(found[config], is_default=index == 0)
-    except EOFError:
-        yield Step("compile", problem.text, "failed", f"the compile pool died: {child.exit_text()}")
-    finally:
-        compilers.give_back(idle=False)
-        compilers.close()
-
-
-def _compile_step(result: Compiled, *, is_default: bool) -> Step:
-    if result.outcome is Outcome.OK:
-        return Step("compile", result.config.text, "ok", f"{result.shared_bytes or 0:,} bytes of shared memory")
-    text = f"{result.place}: {result.error}" if result.place else result.error
-    tolerated = result.outcome in (Outcome.INFEASIBLE, Outcome.TIMEOUT) and not is_default
-    return Step("compile", result.config.text, "skipped" if tolerated else "failed", text)
 
 
 def _interpret(
