@@ -22,7 +22,6 @@ from pathlib import Path
 import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
-from sklearn.ensemble import RandomForestClassifier
 
 from tuner import recorded
 from tuner.kernels.spec import Config
@@ -55,6 +54,8 @@ class ForestSampler(RandomSampler):
         return super().choose(study, trial) if config is None or config not in self.feasible.unseen else config
 
     def _likeliest(self, finished: Sequence[FrozenTrial]) -> list[Config]:
+        from sklearn.ensemble import RandomForestClassifier
+
         values = np.array([inf if trial.value is None else trial.value for trial in finished])
         fast = values.argsort().argsort() < max(1, len(values) // 10)
         known = [self._index[Config(trial.params, "")] for trial in finished]

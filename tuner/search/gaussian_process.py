@@ -29,7 +29,7 @@ class GaussianProcessSettings:
     min_results: int = 2
     """Number of results before the model proposes; until then configs are taken far apart."""
     spread_sample: int = 4096
-    """Number of random configs among which the farthest is taken."""
+    """Number of random configs among which the farthest is taken; at most half of the free ones, as seeds differ."""
     exploration: float = 1.5
     """Number of standard deviations that are subtracted from a candidate's mean latency."""
     close_look_every: int = 3
@@ -237,7 +237,7 @@ class GaussianProcess:
     def _far_config(self) -> int:
         """Return, among some random free configs, the one farthest from all taken ones."""
         free, taken = np.flatnonzero(self._free), np.flatnonzero(~self._free)
-        drawn = self._random.choice(free, min(self._settings.spread_sample, len(free)), replace=False)
+        drawn = self._random.choice(free, min(self._settings.spread_sample, -(-len(free) // 2)), replace=False)
         if not len(taken):
             return int(drawn[0])
         return int(drawn[np.argmin(covariances(self._points.of(drawn), self._points.of(taken)).max(1))])
