@@ -11,7 +11,7 @@ from tuner.api.reply import Reply
 from tuner.db.store import Store, Tip
 from tuner.errors import StoreError
 from tuner.kernels.spec import Signature
-from tuner.lookup.offered import not_offered
+from tuner.lookup.offered import not_offered_now
 from tuner.lookup.service import LookupService
 from tuner.lookup.table import Table
 from tuner.records import Device, StoredAnswer, Transfer
@@ -48,11 +48,7 @@ class View:
     @cached_property
     def lookup(self) -> LookupService:
         """The lookup over these tables."""
-        return LookupService(self, device=self.own_device, refused=self._refused)
-
-    def _refused(self, stored: StoredAnswer) -> str:
-        signature = self.in_use.get((stored.answer.problem.op, stored.provenance.source))
-        return "" if signature is None else not_offered(signature, stored)
+        return LookupService(self, device=self.own_device, refused=not_offered_now(self.in_use))
 
     def devices(self) -> list[str]:
         """Return the ids of the devices with answers, sorted."""

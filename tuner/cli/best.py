@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import click
 
@@ -15,7 +16,7 @@ from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UnknownName, UsageError
 from tuner.kernels.spec import Kernel, Problem, Signature
 from tuner.lookup.neighbours import fits
-from tuner.lookup.offered import not_offered, not_offered_by
+from tuner.lookup.offered import not_offered_by, not_offered_now
 from tuner.lookup.service import LookupService, StoredTables
 from tuner.lookup.table import LookupResult
 from tuner.measure import device
@@ -66,18 +67,12 @@ def lookup_service(store: Store, reference: str, here: int | None) -> LookupServ
     If the kernel's code cannot be loaded, its stored signature tells which configs it has, and a neighbour's config is
     taken for valid.
     """
-
     kernel = kernel_of(reference)
-    in_use = store.signatures_by_source() if kernel is None else {}
+    in_use = not_offered_now(store.signatures_by_source() if kernel is None else {})
+    refused = in_use if kernel is None else partial(not_offered_by, kernel)
 
     def is_valid(problem: Problem, stored: StoredAnswer) -> bool:
         return kernel is None or fits(kernel, problem, stored)
-
-    def refused(stored: StoredAnswer) -> str:
-        if kernel is not None:
-            return not_offered_by(kernel, stored)
-        signature = in_use.get((stored.answer.problem.op, stored.provenance.source))
-        return "" if signature is None else not_offered(signature, stored)
 
     tables = StoredTables(store)
     if here is None:

@@ -85,7 +85,7 @@ def print_found(
     if found.stored is None:
         console.write(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
         console.write(f"  {escape(found.reason)}")
-        console.write(f"  to tune it:  [bold]{found.command}[/]")
+        console.write(f"  to tune it:  [bold]{escape(found.command)}[/]")
         if found.nearest:
             console.write(f"  nearest that are tuned: {'; '.join(found.nearest)}")
         return
@@ -95,7 +95,7 @@ def print_found(
     console.write(f"  [bold green]{escape(config_text(answer.config))}[/]")
     if found.neighbour is not None:
         console.write(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
-        console.write(f"  to tune it:  [bold]{found.command}[/]")
+        console.write(f"  to tune it:  [bold]{escape(found.command)}[/]")
         return
     if found.stale:
         console.write(f"  [yellow]stale: {escape('; '.join(found.stale))}[/]")

@@ -154,7 +154,7 @@ def _lines(report: Why) -> Iterator[str]:
     for request in report.missed:
         yield f"  missed {request['count']:,} times on {request['device']}, last {request['last_at'][:16]}"
     if found.match != "exact":
-        yield f"  to tune it:  [bold]{found.command}[/]"
+        yield f"  to tune it:  [bold]{escape(found.command)}[/]"
 
 
 def _conclusion(report: Why) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tuner.kernels.spec import Config, Kernel, Signature
 from tuner.records import IMPORTED, StoredAnswer
@@ -22,6 +22,16 @@ def not_offered(signature: Signature, stored: StoredAnswer) -> str:
     if len(config) > len(signature.knobs) and (others := config.keys() - {knob.name for knob in signature.knobs}):
         return f"config: the kernel has no {min(others)} now"
     return ""
+
+
+def not_offered_now(in_use: Mapping[tuple[str, str], Signature]) -> Callable[[StoredAnswer], str]:
+    """Return the test of an answer by `not_offered` with the signature in use of its op and source hash, if known."""
+
+    def refused(stored: StoredAnswer) -> str:
+        signature = in_use.get((stored.answer.problem.op, stored.provenance.source))
+        return "" if signature is None else not_offered(signature, stored)
+
+    return refused
 
 
 def not_offered_by(kernel: Kernel, stored: StoredAnswer) -> str:
