@@ -18,7 +18,7 @@ from invoked import Invoked
 
 from tuner.cli import cli
 from tuner.errors import TunerError
-from tuner.kernels.spec import Config
+from tuner.search.space import ListedSpace, Space
 from tuner.suites.suite import Entry
 
 LLAMA = {
@@ -219,12 +219,12 @@ def test_the_progress_of_a_dry_run_moves_as_each_problem_is_counted(
             yield entry
             seen.append("shown")
 
-    def feasible(*_: object) -> Iterator[Config]:
+    def feasible(*_: object) -> Space:
         seen.append("counted")
-        return iter(())
+        return ListedSpace([])
 
     monkeypatch.setattr("tuner.cli.search.counted", counted)
-    monkeypatch.setattr("tuner.tuning.plan.feasible", feasible)
+    monkeypatch.setattr("tuner.tuning.plan.FeasibleSpace.of", feasible)
     options = ["--N", "64,128", "--dry-run", "--device", "nvidia-h200", "--json", "--db", str(tmp_path / "tuner.db")]
     CliRunner().invoke(cli, ["search", toy("on_torch"), *options], standalone_mode=False)
     assert seen == ["counted", "shown"] * 2
