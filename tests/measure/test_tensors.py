@@ -42,6 +42,10 @@ def test_a_write_on_either_side_changes_a_guard(values: dict[str, torch.Tensor],
     out = values["out"]
     out.as_strided((1,), (1,), out.storage_offset() + place)[0] = 0.0
     assert tensors.written_beside(OPERANDS, values) == ["out"]
+    tensors.poison(OPERANDS, values, 1)
+    assert tensors.written_beside(OPERANDS, values) == ["out"]  # also by a repeated launch
+    tensors.poison(OPERANDS, values)
+    assert not tensors.written_beside(OPERANDS, values)
 
 
 def test_a_write_inside_an_output_changes_no_guard(values: dict[str, torch.Tensor]) -> None:

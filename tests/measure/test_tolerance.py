@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import toy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuner import catalog
 from tuner.errors import KernelFault
@@ -392,3 +393,25 @@ class TestVendorAndReference:
         made = Made(lambda x: {"out": x * nan}, {"x": Operand((8, 8), "fp32"), "out": Operand((8, 8), "fp32", "out")})
         with pytest.raises(KernelFault, match=r"reference has finite values, and none in out; correct it"):
             made.found({})
+
+
+class _Waits(TorchDispatchMode):  # type: ignore[misc]
+    """Counts the values that are read from the device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("blocks", [1, 8])
+def test_a_check_waits_for_the_device_once_a_block(blocks: int) -> None:
+    operands = {"x": Operand((64, 64), "fp16"), "out": Operand((64, 64), "fp16", "out")}
+    made = Made(lambda x: {"out": x}, operands)
+    assert not made.failed({"out": made.values["x"]})
+    settings = CheckSettings(block_elements=64 * 64 // blocks)
+    with _Waits() as waits:
+        found = check.differences(made.kernel, made.problem, made.values, {"out": made.values["out"]}, settings)
+        assert found["out"].passes
+    assert waits.count <= blocks + 2

@@ -62,8 +62,7 @@ class CorrectnessCheck:
             element = check.first_element(loaded.kernel, loaded.problem, values, output, worst, self._settings)
             text = f"deviates from the reference {worst.text}: {element.place} is {element.shown}{rounding_hint(worst)}"
             raise WrongResult(text, *worst.excess)
-        if beside := tensors.written_beside(loaded.operands, values):
-            raise WrongResult(f"writes beside {', '.join(beside)}", inf, worst.tolerance.allowed)
+        self._check_guards(values, worst.tolerance)
         return worst, outputs
 
     def recheck(self, config: Config, seed: int) -> Evidence:
@@ -108,6 +107,7 @@ class CorrectnessCheck:
             self._check_repeated(tensors.written(operands, values), first)
             if restore is not None:
                 restore()
+        self._check_guards(values, worst.tolerance)
         self._check_inputs_unchanged(values, before, worst.tolerance)
         return worst
 
@@ -118,6 +118,11 @@ class CorrectnessCheck:
             element = check.first_repeated(outputs[worst.name], first[worst.name], worst, self._settings)
             text = f"a repeated launch gives another result, {worst.text}: {element.place} is {element.shown}"
             raise WrongResult(text, *worst.excess)
+
+    def _check_guards(self, values: Values, limit: Tolerance) -> None:
+        """Raise WrongResult if bytes beside the operands have changed."""
+        if beside := tensors.written_beside(self._loaded.operands, values):
+            raise WrongResult(f"writes beside {', '.join(beside)}", inf, limit.allowed)
 
     def _check_inputs_unchanged(self, values: Values, before: Mapping[str, int], limit: Tolerance) -> None:
         """Raise WrongResult if a tensor that is only read has changed."""

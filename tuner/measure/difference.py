@@ -28,8 +28,8 @@ class Block:
     rows: slice
     deviations: torch.Tensor
     values: torch.Tensor
-    squares: tuple[float, float]
-    """Root of the sum of the squares of all deviations, and of all values."""
+    norms: torch.Tensor
+    """Root of the sum of the squares of all deviations, and of all values, of those that are finite."""
     has_finite: bool
 
 
@@ -48,8 +48,8 @@ class Difference:
         values = torch.cat([block.values for block in self.blocks])
         if self.tolerance.is_absolute:
             return torch.ones_like(values)
-        least = self.tolerance.cancelled * float(values.amax())
-        return values.clamp(min=max(least, self.tolerance.smallest))
+        least = (self.tolerance.cancelled * values.amax()).clamp(min=self.tolerance.smallest)
+        return torch.maximum(values, least)
 
     @cached_property
     def deviations(self) -> torch.Tensor:
@@ -68,12 +68,12 @@ class Difference:
     @property
     def mean(self) -> float:
         """Root mean square of all deviations over that of all values; for integers, the part of all that are off."""
+        deviation, value = self._norms
+        count = max(1, prod(self.shape))
         if self.tolerance.is_absolute:
-            return sum(block.squares[0] ** 2 for block in self.blocks) / max(1, prod(self.shape))
-        deviation, value = (sum(block.squares[index] ** 2 for block in self.blocks) ** 0.5 for index in (0, 1))
-        scale = max(value, self.tolerance.smallest * prod(self.shape) ** 0.5)
-        mean = deviation / scale if deviation and scale else 0.0
-        return mean if isfinite(mean) else 0.0
+            return deviation**2 / count
+        scale = max(value, self.tolerance.smallest * count**0.5)
+        return deviation / scale if deviation and scale else 0.0
 
     @property
     def has_finite(self) -> bool:
@@ -126,8 +126,16 @@ class Difference:
         """Deviation that each row may have; if only the root mean square is too large, that."""
         if not self._rows_pass:
             return self.tolerance.allowed * self.scales
-        mean = sum(block.squares[0] ** 2 for block in self.blocks) ** 0.5 / prod(self.shape) ** 0.5
+        mean = self._norms[0] / prod(self.shape) ** 0.5
         return torch.full_like(self.scales, mean * (1 - 1e-6))
+
+    @cached_property
+    def _norms(self) -> tuple[float, float]:
+        if not self.blocks:
+            return 0.0, 0.0
+        norms = torch.stack([block.norms for block in self.blocks])
+        deviation, value = torch.linalg.vector_norm(norms, dim=0).tolist()
+        return deviation, value
 
     @property
     def _rows_pass(self) -> bool:
@@ -203,34 +211,44 @@ def block_of(rows: slice, got: torch.Tensor, want: torch.Tensor, limit: Toleranc
     Args:
         least: fewest elements that share a scale.
     """
-    deviation = _deviations(got, want, limit)
-    value = _comparable(want)
-    finite = value.isfinite()
-    value = value.to(deviation.dtype).abs().masked_fill_(~finite, 0)
-    norms = [float(torch.linalg.vector_norm(each, dtype=torch.float64)) for each in (_finite(deviation), value)]
-    return Block(
-        rows,
-        _largest_of_rows(deviation, least),
-        _largest_of_rows(value, least),
-        (norms[0], norms[1]),
-        bool(finite.any()),
-    )
+    deviation = _raw_deviations(got, want, limit)
+    value = _comparable(want).to(deviation.dtype).abs()
+    worst, largest = _largest_of_rows(deviation, least), _largest_of_rows(value, least)
+    has_finite = True
+    if not bool((worst + largest).isfinite().all()):  # rare, and several more passes over memory
+        deviation = _settled(deviation, got, want, limit)
+        finite = value.isfinite()
+        has_finite = bool(finite.any())
+        value = value.masked_fill(~finite, 0)
+        worst, largest = _largest_of_rows(deviation, least), _largest_of_rows(value, least)
+        deviation = deviation.masked_fill(~deviation.isfinite(), 0)
+    norms = [torch.linalg.vector_norm(each.flatten(), dtype=torch.float64) for each in (deviation, value)]
+    return Block(rows, worst, largest, torch.stack(norms), has_finite)
 
 
 def _deviations(got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> torch.Tensor:
     """Return the absolute deviation of each element; infinite for other bits of an exact kernel."""
+    return _settled(_raw_deviations(got, want, limit), got, want, limit)
+
+
+def _raw_deviations(got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> torch.Tensor:
+    """Return the absolute deviation of each element; NaN or infinite if either is not finite."""
     if limit.is_exact:
         return torch.where(bits(got) != bits(want.to(got.dtype)), inf, 0.0)
-    dtype, got, want = got.dtype, _comparable(got), _comparable(want)
+    got, want = _comparable(got), _comparable(want)
     if not (want.is_floating_point() and got.is_floating_point()):
         return (got.double() - want.double()).abs_().clamp_(min=1.0).masked_fill_(got == want, 0)
     common = torch.promote_types(got.dtype, want.dtype)
-    got, want = got.to(common), want.to(common)
-    deviation = (got - want).abs_().masked_fill_(_same(got, want), 0)
-    if not bool(deviation.isfinite().all()):  # infinite is right for what the dtype cannot hold
-        rounded = _comparable(want.to(dtype)).to(common)
-        deviation.masked_fill_(_same(got, rounded) & ~deviation.isfinite(), 0)
-    return deviation
+    return (got.to(common) - want.to(common)).abs_()
+
+
+def _settled(deviation: torch.Tensor, got: torch.Tensor, want: torch.Tensor, limit: Tolerance) -> torch.Tensor:
+    """Return deviations that are 0 if both elements are NaN, or as infinite as the dtype makes them."""
+    if limit.is_exact or not (got.is_floating_point() and want.is_floating_point()):
+        return deviation
+    rounded, got, want = _comparable(want.to(got.dtype)), _comparable(got), _comparable(want)
+    same = _same(got, want) | (_same(got, rounded) & ~deviation.isfinite())
+    return deviation.masked_fill(same, 0)
 
 
 def _same(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
@@ -242,10 +260,6 @@ def _comparable(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype == torch.bool:
         return tensor.view(torch.uint8)
     return tensor.float() if tensor.is_floating_point() and tensor.element_size() < 4 else tensor
-
-
-def _finite(deviation: torch.Tensor) -> torch.Tensor:
-    return deviation if bool(deviation.isfinite().all()) else deviation.nan_to_num(0.0, 0.0, 0.0)
 
 
 def _rows(output: torch.Tensor, least: int) -> tuple[int, int]:

@@ -77,11 +77,11 @@ def copy(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -
 
 def written_beside(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> list[str]:
     """Return the names of the operands beside which guard bytes have changed."""
-    return [
-        name
-        for name, operand in operands.items()
-        if any(bool((guard != _guard_of(operand)).any()) for guard in _guards(tensors[name]))
+    guards = [
+        (name, guard, _guard_of(operand)) for name, operand in operands.items() for guard in _guards(tensors[name])
     ]
+    found = torch.stack([(guard != byte).any() for _, guard, byte in guards]).tolist() if guards else []
+    return list(dict.fromkeys(name for (name, _, _), is_changed in zip(guards, found, strict=True) if is_changed))
 
 
 def checksums(
@@ -145,13 +145,13 @@ def _specials(dtype: torch.dtype) -> list[float]:
 
 
 def poison(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor], turn: int = 0) -> None:
-    """Fill outputs with one of three values, so that an unwritten or a read element shows, and reset the guards.
+    """Fill outputs with one of three values, so that an unwritten or a read element shows.
 
     Args:
-        turn: 0 is NaN or a fixed pattern, 1 the highest value, 2 the lowest, and so on.
+        turn: 0 is NaN or a fixed pattern, 1 the highest value, 2 the lowest, and so on. 0 also resets the guards.
     """
     for name, operand in operands.items():
-        for guard in _guards(tensors[name]):
+        for guard in _guards(tensors[name]) if turn == 0 else ():
             guard.fill_(_guard_of(operand))
         if operand.role == "out":
             _poison(tensors[name], turn)
