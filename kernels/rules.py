@@ -38,13 +38,13 @@ class Rules:
 
     def __call__(self, problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
         """Return whether a config is feasible."""
-        if config["num_warps"] * limits.warp_size > limits.threads_per_block:
+        if _threads(config, limits) > limits.threads_per_block:
             return False
         return all(_allows(rule(problem, config, limits)) for rule in self._rules)
 
     def refusal(self, problem: Problem, config: Mapping[str, Any], limits: Limits) -> str | None:
         """Return the first constraint that refuses a config, with file and line; None if the config is feasible."""
-        threads = config["num_warps"] * limits.warp_size
+        threads = _threads(config, limits)
         if threads > limits.threads_per_block:
             return f"the card: {threads:,} threads needed, a block has {limits.threads_per_block:,}"
         for rule in self._rules:
@@ -81,6 +81,11 @@ def _anything(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
 
 _ALL = Rules(_anything)
 """The rules of a kernel that states none."""
+
+
+def _threads(config: Mapping[str, Any], limits: Limits) -> int:
+    threads: int = config["num_warps"] * limits.warp_size
+    return threads
 
 
 def _allows(result: bool | str) -> bool:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import nan
 from multiprocessing.connection import Connection
 from time import monotonic, sleep
 from typing import Any
@@ -33,24 +33,9 @@ from tuner.measure.interleaved import ROUNDS_SETTINGS, RoundsSettings, interleav
 from tuner.measure.loaded_problem import LoadedProblem, run_of
 from tuner.measure.messages import Measure, MeasureRooflineLimits, Ready, Recheck, Rounds, Stage, Task, Unable
 from tuner.measure.processes import BUS_ID_VARIABLE, connect, die_with, parent
-from tuner.records import FEWEST_SAMPLES, SLOW_US, VENDOR, Comparison, Evidence, Measurement, Outcome, median
+from tuner.measure.samples import SAMPLING_SETTINGS, SamplingSettings, checked, samples_of
+from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome, median
 from tuner.records.measurement import are_latencies
-
-
-@dataclass(frozen=True)
-class SamplingSettings:
-    """Number of samples of a config, by how far it is behind the best."""
-
-    first_samples: int = 3
-    """Number of samples of the first look at a config. Source: chosen."""
-    much_slower: float = 2.0
-    """Latency over the best from which a config gets only the first samples. Source: chosen."""
-    slower: float = 1.25
-    """Latency over the best from which a config gets `FEWEST_SAMPLES`. Source: chosen."""
-    device_ms: float = 4.0
-    """Device time of the samples beyond `FEWEST_SAMPLES`, in ms, without flushes. Source: chosen."""
-    most_samples: int = 40
-    """Largest number of samples. Source: 10 give a 180 us GEMM within 1 %; a 6 us kernel needs 40 for 3 %."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +48,6 @@ class MemoryRetrySettings:
     """Pause before each, in s. Source: chosen."""
 
 
-SAMPLING_SETTINGS = SamplingSettings()
 MEMORY_RETRY_SETTINGS = MemoryRetrySettings()
 
 
@@ -123,7 +107,9 @@ class Worker:
             facts |= {"max_error": worst.error, "tolerance": worst.tolerance.allowed}
             stage = "time"
             self._enter(stage)
-            return Measurement(config, Outcome.OK, self._samples(config, request.best_us), **facts)
+            per_sample = loaded.clock.launches_per_sample
+            samples = samples_of(loaded.timer(config), per_sample, request.best_us, self._sampling)
+            return Measurement(config, Outcome.OK, samples, **facts)
         except Exception as error:  # noqa: BLE001  a config may fail in any way; its failure is the result
             return self._failure(config, stage, error, facts)
 
@@ -156,7 +142,7 @@ class Worker:
                 samples = timers[name](self.loaded.clock.samples_per_round)
                 if config is None and not are_latencies(samples):
                     return nan
-                return median(_checked(samples))
+                return median(checked(samples))
             except Exception as error:
                 if config is None:
                     raise
@@ -185,18 +171,6 @@ class Worker:
             "shared_bytes": max((code.metadata.shared for code in compiled), default=0),
         }
 
-    def _samples(self, config: Config, best_us: float | None) -> tuple[float, ...]:
-        """Time a config: the more samples, the closer it is to the best."""
-        settings = self._sampling
-        timer = self.loaded.timer(config)
-        first = _checked(timer(settings.first_samples))
-        behind = 1.0 if best_us is None else min(first) / best_us
-        if median(first) >= SLOW_US or behind > settings.much_slower:
-            return tuple(first)
-        sample_us = median(first) * self.loaded.clock.launches_per_sample
-        count = max(FEWEST_SAMPLES, min(settings.most_samples, int(settings.device_ms * 1000 / sample_us)))
-        return tuple(_checked(timer(FEWEST_SAMPLES if behind > settings.slower else count)))
-
     def _failure(self, config: Config, stage: str, error: Exception, facts: dict[str, Any]) -> Measurement:
         """Return the measurement of a config that raised `error`."""
         if isinstance(error, WrongResult):
@@ -220,14 +194,6 @@ class Worker:
         except RuntimeError:
             return False
         return True
-
-
-def _checked(samples: list[float]) -> list[float]:
-    """Return samples, in us. Raises ValueError if one is not finite and above 0."""
-    for sample in samples:
-        if not (isfinite(sample) and sample > 0):
-            raise ValueError(f"a latency is finite and above 0, not {sample:g} us")
-    return samples
 
 
 MakeWorker = Callable[[Task, Callable[[Any], None]], Worker]
