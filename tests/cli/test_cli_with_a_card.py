@@ -24,6 +24,7 @@ from tuner.measure.card import NoMonitor
 from tuner.measure.lock import GpuLock
 from tuner.measure.processes import Child
 from tuner.records import RooflineLimits
+from tuner.search.space import ListedSpace
 from tuner.tuning import Events, tune
 
 
@@ -54,7 +55,7 @@ def searched(machine: Machine, found: Path) -> Machine:
 def test_what_got_ready_early_is_gone_where_nothing_can_be_searched(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.tuning.target.feasible", lambda *asked: iter(()))
+    monkeypatch.setattr("tuner.tuning.target.FeasibleSpace.of", lambda *asked: ListedSpace([]))
     done = machine("search")
     assert "no config of" in str(done.exception)
     assert len(machine.children) == 2  # the worker that was to measure_roofline_limits the card, and the pool

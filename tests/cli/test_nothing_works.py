@@ -18,7 +18,7 @@ from tuner.errors import NothingFound
 from tuner.tuning import Events, tune
 
 FAILS = re.compile(
-    r"the first, BLOCK=\d+ FAULT=\S+ num_stages=1 num_warps=\d+, fails in compile: KeyError: "
+    r"the first, BLOCK=\d+ FAULT=(\S+|\"[^\"]+\") num_stages=1 num_warps=\d+, fails in compile: KeyError: "
     r"\S+broken\.py line \d+: launch raises KeyError: 'TILE'"
 )
 COUNT = re.compile(r"no config ran with correct results: \d+ error \(KeyError\)")

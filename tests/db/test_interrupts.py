@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from time import sleep
@@ -59,6 +60,14 @@ def slow():
 cli.get_command = lambda ctx, name: slow
 main()
 """
+
+
+@pytest.fixture(autouse=True)
+def heeded() -> Iterator[None]:
+    """A process that a script starts with `&` ignores the signal, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

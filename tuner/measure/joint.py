@@ -68,14 +68,18 @@ class JointMeasurer:
         settings: JointSettings = JOINT_SETTINGS,
     ) -> None:
         self._problems, self._join, self._on_measured, self._settings = problems, join, on_measured, settings
-        self._measured = [{measurement.config: measurement for measurement in each.known} for each in problems]
-        self._fastest_us = [min((m.latency_us for m in each.known), default=inf) for each in problems]
+        self._known = [{measurement.config: measurement for measurement in each.known} for each in problems]
+        self._measured: list[dict[Config, Measurement]] = [{} for _ in problems]
+        """Measurements of each problem, known ones from the visit on in which they are asked for."""
+        self._fastest_us = [inf for _ in problems]
         self._baselines: dict[int, tuple[Config, float]] = {}
         """Each problem's baseline and its latency in us, by the problem's index."""
         self._best = inf
         self._open: Measurer | None = None
         self._current = 0
         """Index of the problem whose measurer is open."""
+        self._turn = 0
+        """Index of the problem that the last batch visited last, whether something was measured there or not."""
         self._submitted: list[Config] = []
         self._batch: list[Config] = []
         self._to_visit: list[int] = []
@@ -109,7 +113,7 @@ class JointMeasurer:
         while not self._done and (self._to_visit or self._submitted):
             if not self._to_visit:
                 self._batch, self._submitted = self._submitted, []
-                self._to_visit = self._from_current()
+                self._to_visit = self._from(self._turn)
                 self._submit_batch()
             elif self._in_progress:
                 measurement = self._visit(self._current).next(max(0.0, until - monotonic()))
@@ -134,7 +138,7 @@ class JointMeasurer:
     def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
         """Compare on each problem, with its baseline and its own answer besides the contenders."""
         end, comparisons = monotonic() + seconds, dict[int, Comparison]()
-        for index in self._from_current():
+        for index in self._from(self._current):
             share = (end - monotonic()) / (len(self._problems) - len(comparisons))
             comparison = self._compare_on(index, configs, rounds, max(share, self._settings.least_comparison_s), seed)
             if isinstance(comparison, Measurement):
@@ -146,8 +150,10 @@ class JointMeasurer:
         """Check on all problems. The evidence is that of the largest error relative to its tolerance."""
         evidence: dict[Config, list[Evidence]] = {config: [] for config in configs}
         failed: dict[Config, Measurement] = {}
-        for index in self._from_current():
+        for index in self._from(self._current):
             left = [config for config in configs if config not in failed]
+            if not left:
+                break
             for config, answer in zip(left, self._visit(index).recheck(left, seed), strict=True):
                 if isinstance(answer, Measurement):
                     self._keep(answer)
@@ -168,9 +174,9 @@ class JointMeasurer:
             self._open, self._current = self._problems[index].measurer(), index
         return self._open
 
-    def _from_current(self) -> list[int]:
-        """Return the indices of all problems, the current one first, since changing the problem takes time."""
-        return [*range(self._current, len(self._problems)), *range(self._current)]
+    def _from(self, first: int) -> list[int]:
+        """Return the indices of all problems, that of the last visit first, since changing the problem takes time."""
+        return [*range(first, len(self._problems)), *range(first)]
 
     def _submit_batch(self) -> None:
         """Report the configs of the batch that have ended; submit the others to the next problem, with its default."""
@@ -180,10 +186,14 @@ class JointMeasurer:
         if not self._batch:
             self._to_visit.clear()
             return
-        index = self._to_visit[0]
+        self._turn = index = self._to_visit[0]
         default = self._problems[index].default
         for config in dict.fromkeys(self._batch if default is None else [default, *self._batch]):
-            if config not in self._measured[index]:
+            if config in self._measured[index]:
+                continue
+            if known := self._known[index].get(config):
+                self._add(index, known)
+            else:
                 self._visit(index).submit(config)
                 self._in_progress.add(config)
 
@@ -196,12 +206,15 @@ class JointMeasurer:
 
     def _keep(self, measurement: Measurement) -> None:
         """Keep a measurement of the current problem. A baseline that failed is one no more."""
-        self._measured[self._current][measurement.config] = measurement
-        self._fastest_us[self._current] = min(self._fastest_us[self._current], measurement.latency_us)
+        self._add(self._current, measurement)
         self._in_progress.discard(measurement.config)
         if not measurement.ok and self._baselines.get(self._current, (None,))[0] == measurement.config:
             del self._baselines[self._current]
         self._on_measured(self._current, measurement)
+
+    def _add(self, index: int, measurement: Measurement) -> None:
+        self._measured[index][measurement.config] = measurement
+        self._fastest_us[index] = min(self._fastest_us[index], measurement.latency_us)
 
     def _choose_baseline(self, index: int) -> None:
         """Take the problem's default, or its fastest config so far if the default fails. Keep none if all fail."""
@@ -226,9 +239,10 @@ class JointMeasurer:
         fastest latency on each problem that is not measured.
         """
         measured = [each.get(config) for each in self._measured]
-        for index, measurement in enumerate(measured):
-            if measurement is not None and not measurement.ok:
-                return self._failed(index, measurement)
+        known = [each.get(config) for each in self._known]
+        for index, (measurement, earlier) in enumerate(zip(measured, known, strict=True)):
+            if failed := next((each for each in (measurement, earlier) if each is not None and not each.ok), None):
+                return self._failed(index, failed)
         if len(self._baselines) < len(self._problems):
             return None
         at_best_us = [
@@ -267,7 +281,7 @@ class JointMeasurer:
             text = self._problems[index].problem.text
             raise MeasureError(f"a joint search needs a config that runs on {text}, and each one failed")
         own = self._problems[index].own_answer
-        measured = None if own is None else self._measured[index].get(own)
+        measured = None if own is None else self._measured[index].get(own) or self._known[index].get(own)
         return [self._baselines[index][0], *([own] if own is not None and (measured is None or measured.ok) else [])]
 
     def _joined_comparison(self, configs: Sequence[Config], comparisons: dict[int, Comparison]) -> JointComparison:

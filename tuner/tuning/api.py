@@ -12,6 +12,7 @@ from typing import TypedDict, Unpack, overload
 from tuner import catalog, recorded
 from tuner.db.store import Store, database_at, default_database
 from tuner.errors import Interrupted, TunerError, UsageError
+from tuner.kernels.parts import plain
 from tuner.kernels.spec import Kernel, Problem, Signature
 from tuner.records import Answer
 from tuner.report.text import short
@@ -207,7 +208,8 @@ def kernel_reference(kernel: str | Path | Kernel) -> str:
         return str(kernel)
     if kernel.op in catalog.names() and catalog.load(kernel.op) == kernel:
         return kernel.op
-    for module in list(sys.modules.values()):
+    home = sys.modules.get(plain(kernel.launch).__module__)  # before others, which may have imported the kernel
+    for module in (home, *list(sys.modules.values())):
         names = getattr(module, "__dict__", {})  # a lazy module would import what it is asked for
         if names.get("KERNEL") is kernel and (file := names.get("__file__")):
             return str(file)
