@@ -108,7 +108,8 @@ def test_kernels_whose_cached_files_are_damaged_are_compiled_again(folder: Path)
         (path,) = place.glob(pattern)
         spoil(path)
     again = precompile(device=H200.id)
-    assert (again.compiled, again.cached, again.failed) == (len(DAMAGES), 2, ())
+    from_another = again.compiled - len(DAMAGES)  # Triton 3.9 compiles again if any file of a kernel is missing
+    assert (from_another, again.cached, again.failed) in ((0, 2, ()), (1, 1, ()))
     binaries = list((folder / "cache").rglob("*.cubin"))
     assert len(binaries) == len(DAMAGES) + 2
     assert all(is_whole(binary.read_bytes()) for binary in binaries)
