@@ -5,6 +5,8 @@ terminal show one that can move its cursor, whatever the tests are started from.
 """
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,3 +17,16 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TERM"] = "xterm"
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
+
+
+@pytest.fixture
+def nothing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave no source but an empty database path, with a fresh default client."""
+    from fresh_client import forget
+
+    for name in ("TUNER_SNAPSHOT", "TUNER_URL", "TUNER_DISABLE", "TUNER_REFRESH_S"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TUNER_DB", str(tmp_path / "none.db"))
+    forget()
+    yield
+    forget()

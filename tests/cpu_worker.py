@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
+from tuner.kernels.spec import Config
 from tuner.measure.card import CardMonitor
 from tuner.measure.clock import Clock, Run, Timer
 from tuner.measure.interleaved import ROUNDS_SETTINGS, RoundsSettings
-from tuner.measure.messages import Task
+from tuner.measure.messages import Measure, Recheck, Rounds, Task
 from tuner.measure.processes import connect, die_with, parent
 from tuner.measure.worker import Worker, serve
+from tuner.records import Comparison, Evidence, Measurement
 
 
 class HostClock(Clock):
@@ -50,6 +53,41 @@ def on_cpu(
 ) -> Worker:
     """Return a worker on the CPU."""
     return Worker(task, tell, monitor=monitor, device="cpu", clock=HostClock(), rounds=rounds)
+
+
+class InProcess:
+    """A measurer of the real worker in this process, for many small searches."""
+
+    def __init__(self, worker: Worker, seed: int = 0) -> None:
+        self._worker, self._seed = worker, seed
+        self._waiting: deque[Config] = deque()
+
+    @property
+    def capacity(self) -> int:
+        return 4
+
+    @property
+    def waits_for_device(self) -> bool:
+        return False
+
+    def submit(self, config: Config) -> None:
+        self._waiting.append(config)
+
+    def next(self, timeout_s: float) -> Measurement | None:
+        self._seed += 1
+        return self._worker.measure(Measure(self._waiting.popleft(), None, self._seed)) if self._waiting else None
+
+    def settle(self, timeout_s: float) -> Sequence[Measurement]:
+        return ()
+
+    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
+        return [self._worker.recheck(Recheck(config, seed)) for config in configs]
+
+    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
+        return self._worker.compare(Rounds(tuple(configs), rounds, seconds, seed))
+
+    def close(self) -> None:
+        pass
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
 
 
 class Page(HTMLParser):
-    """What a page loads, what it links to, and what it does itself."""
+    """Assets and links of a page, and its own scripts."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

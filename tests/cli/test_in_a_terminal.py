@@ -1,4 +1,4 @@
-"""What commands print, on terminals of several widths and without one."""
+"""Output of the commands, on terminals of several widths and without one."""
 
 from __future__ import annotations
 

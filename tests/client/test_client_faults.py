@@ -1,18 +1,17 @@
-"""What is misspelt or cannot be read costs a warning: never the client, and never another answer."""
+"""Misspelt variables and unreadable data give a warning; the client and its other answers stay."""
 
 from __future__ import annotations
 
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import faults
 import pytest
-from fresh_client import forget
 from served import serving
 
 from tuner.api.app import create_app
@@ -26,14 +25,7 @@ from tuner.lookup import bundle
 HURT_DEVICE, SOUND_DEVICE = faults.HURT_AT.device.id, faults.SOUND_AT.device.id
 
 
-@pytest.fixture(autouse=True)
-def nothing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("TUNER_SNAPSHOT", "TUNER_URL", "TUNER_DISABLE", "TUNER_REFRESH_S"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TUNER_DB", str(tmp_path / "none.db"))
-    forget()
-    yield
-    forget()
+pytestmark = pytest.mark.usefixtures("nothing_named")
 
 
 @pytest.fixture(scope="module")

@@ -42,15 +42,7 @@ from tuner.records import Environment
 DEVICE = H200.id
 
 
-@pytest.fixture(autouse=True)
-def nothing_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave no source but an empty database path, with a fresh default client."""
-    for name in ("TUNER_SNAPSHOT", "TUNER_URL", "TUNER_DISABLE", "TUNER_REFRESH_S"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TUNER_DB", str(tmp_path / "none.db"))
-    forget()
-    yield
-    forget()
+pytestmark = pytest.mark.usefixtures("nothing_named")
 
 
 @pytest.fixture

@@ -250,7 +250,7 @@ def test_it_is_exported_again_as_it_was_but_for_two_names(store: Store, tmp_path
 
 
 class TestSchema0004:
-    """What was stored without a definition hash is not compared on it."""
+    """Rows without a definition hash are not compared on it."""
 
     def test_a_measured_answer_is_exact_for_each_definition(self, without_definitions: Store) -> None:
         answers = without_definitions.answers()

@@ -1,4 +1,4 @@
-"""Where tensors lie: outputs that overlap inputs, negative and conjugate views, and values that are no dense tensors.
+"""Memory of tensors: outputs that overlap inputs, negative and conjugate views, and values that are no dense tensors.
 
 Real ops on the CPU: `cpu_launches` computes in the memory at the addresses that a launch is given.
 """

@@ -1,4 +1,4 @@
-"""Where tensors lie, on a real card: overlaps, negative views, copies that Inductor removes, a damaged cache."""
+"""Memory of tensors, on a real card: overlaps, negative views, copies that Inductor removes, a damaged cache."""
 
 from __future__ import annotations
 

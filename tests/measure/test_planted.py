@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from cpu_worker import HostClock
+from cpu_worker import HostClock, InProcess
 from helpers import H200, toy
 
 from tuner import catalog
 from tuner.errors import KernelFault
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Problem
 from tuner.measure.clock import Run, Timer
-from tuner.measure.messages import Measure, Recheck, Rounds, Task
+from tuner.measure.messages import Task
 from tuner.measure.worker import Worker
-from tuner.records import Comparison, Evidence, Measurement
 from tuner.search import search
 from tuner.search.space import feasible
 
@@ -47,41 +45,9 @@ def problem(seed: int, **given: object) -> Problem:
     return KERNEL.signature.problem(sizes | given)
 
 
-class InProcess:
-    """A measurer of the real worker in this process."""
-
-    def __init__(self, asked: Problem, seed: int) -> None:
-        task = Task(toy("planted"), asked, H200.limits)
-        self._worker = Worker(task, lambda message: None, device="cpu", clock=StatedClock(seed))
-        self._waiting: deque[Config] = deque()
-        self._seed = seed
-
-    @property
-    def capacity(self) -> int:
-        return 4
-
-    @property
-    def waits_for_device(self) -> bool:
-        return False
-
-    def submit(self, config: Config) -> None:
-        self._waiting.append(config)
-
-    def next(self, timeout_s: float) -> Measurement | None:
-        self._seed += 1
-        return self._worker.measure(Measure(self._waiting.popleft(), None, self._seed)) if self._waiting else None
-
-    def settle(self, timeout_s: float) -> Sequence[Measurement]:
-        return ()
-
-    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
-        return [self._worker.recheck(Recheck(config, seed)) for config in configs]
-
-    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
-        return self._worker.compare(Rounds(tuple(configs), rounds, seconds, seed))
-
-    def close(self) -> None:
-        pass
+def in_process(asked: Problem, seed: int) -> InProcess:
+    task = Task(toy("planted"), asked, H200.limits)
+    return InProcess(Worker(task, lambda message: None, device="cpu", clock=StatedClock(seed)), seed)
 
 
 @pytest.fixture
@@ -102,7 +68,7 @@ def test_a_wrong_config_is_never_an_answer(block: int, without_vendor: Callable[
         given = {"vendor": "coarse", "dtype": "bf16"} if kind == "coarse" else {}
         asked = problem(seed, **given)
         space = list(feasible(KERNEL, asked, H200.limits))
-        result = search(space, DEFAULT, InProcess(asked, seed), seed=seed, sampler="random")
+        result = search(space, DEFAULT, in_process(asked, seed), seed=seed, sampler="random")
         assert len(result.measurements) == len(space)
         assert result.verdict is not None
         answers = [result.verdict.config, *(tie.config for tie in result.verdict.ties)]
@@ -118,7 +84,7 @@ def test_a_wrong_config_is_never_an_answer(block: int, without_vendor: Callable[
 def test_no_search_begins_beside_a_wrong_vendor_or_reference(wrong: str, how: str, dtype: str) -> None:
     for seed in range(20):
         with pytest.raises(KernelFault) as refused:
-            InProcess(problem(seed, dtype=dtype, **{wrong: how}), seed)
+            in_process(problem(seed, dtype=dtype, **{wrong: how}), seed)
         text = str(refused.value)
         place = {"row": "out[", "element": "total[", "factor": "out[", "output": "top[4]", "zeros": "out[0, 0]"}[how]
         assert f"vendor and reference agree up to rounding, and {place}" in text
@@ -128,4 +94,4 @@ def test_no_search_begins_beside_a_wrong_vendor_or_reference(wrong: str, how: st
 
 def test_a_vendor_that_writes_nothing_is_refused() -> None:
     with pytest.raises(KernelFault, match=r"out\[0, 0\] is nan by vendor and .*; let vendor write to its operands"):
-        InProcess(problem(0, vendor="nothing"), 0)
+        in_process(problem(0, vendor="nothing"), 0)

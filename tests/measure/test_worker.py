@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf, nan
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from contracts import SearchContract, Subject
-from cpu_worker import HostClock, on_cpu
+from cpu_worker import HostClock, InProcess, on_cpu
 from helpers import H200, toy
 
 from tuner import catalog
@@ -251,51 +250,14 @@ def test_the_memory_of_the_task_before_is_free(monkeypatch: pytest.MonkeyPatch) 
     assert alive_when_made == [0, 0, 0]
 
 
-class InProcess:
-    """A measurer of the real worker in this process, for many small searches."""
-
-    def __init__(self) -> None:
-        self._worker = on_cpu(
-            Task(toy("on_torch"), KERNEL.signature.problem({"N": 64}), H200.limits), lambda message: None
-        )
-        self._waiting: deque[Config] = deque()
-        self._seed = 0
-
-    @property
-    def capacity(self) -> int:
-        return 4
-
-    @property
-    def waits_for_device(self) -> bool:
-        return False
-
-    def submit(self, config: Config) -> None:
-        self._waiting.append(config)
-
-    def next(self, timeout_s: float) -> Measurement | None:
-        self._seed += 1
-        return self._worker.measure(Measure(self._waiting.popleft(), None, self._seed)) if self._waiting else None
-
-    def settle(self, timeout_s: float) -> Sequence[Measurement]:
-        return ()
-
-    def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
-        return [self._worker.recheck(Recheck(config, seed)) for config in configs]
-
-    def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
-        return self._worker.compare(Rounds(tuple(configs), rounds, seconds, seed))
-
-    def close(self) -> None:
-        pass
-
-
 def test_a_racy_config_is_never_the_answer_of_a_hundred_searches() -> None:
     """Half of the space is wrong in one launch of five, and as fast as the rest."""
     random.seed(9)
+    task = Task(toy("on_torch"), KERNEL.signature.problem({"N": 64}), H200.limits)
     space = [config(fault, block) for fault in ("none", "racy") for block in (64, 128, 256, 512)]
     racy_finalists = 0
     for seed in range(100):
-        result = search(space, config(), InProcess(), seed=seed, sampler="random")
+        result = search(space, config(), InProcess(on_cpu(task, lambda message: None)), seed=seed, sampler="random")
         assert result.verdict is not None
         answers = [result.verdict.config, *(tie.config for tie in result.verdict.ties)]
         assert {answer["FAULT"] for answer in answers} == {"none"}
