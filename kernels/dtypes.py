@@ -13,6 +13,8 @@ _ITEMSIZES = {
     "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8e4m3": 1, "fp8e5m2": 1,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
+ALL_DTYPES = tuple(_TORCH_NAMES)
+"""Short names of all dtypes."""
 _DTYPES = {alias: name for name, torch in _TORCH_NAMES.items() for alias in (name, torch)} | {
     "float": "fp32",
     "double": "fp64",

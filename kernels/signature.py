@@ -25,6 +25,9 @@ from tuner.kernels.sizes import MAX_SIZE as MAX_SIZE
 from tuner.kernels.sizes import SizeLimit
 from tuner.kernels.values import UNSET, Unset, Value, as_choice, canonical_text, is_value, spells
 
+_LONGEST_OPEN = 200
+"""Characters of the value of an open attribute."""
+
 
 @dataclass(frozen=True)
 class Dim:
@@ -46,10 +49,13 @@ class Dim:
 
 @dataclass(frozen=True)
 class Attribute:
-    """A property of the problem other than a size. `dtypes`: dtypes that it applies to; () is all."""
+    """A property of the problem other than a size. `dtypes`: dtypes that it applies to; () is all.
+
+    If choices are None it is open: it takes any text, and numbers as text.
+    """
 
     name: str
-    choices: tuple[Value, ...]
+    choices: tuple[Value, ...] | None
     default: Value
     help: str = ""
     dtypes: tuple[str, ...] = ()
@@ -59,8 +65,11 @@ class Attribute:
         owner = f"Attribute {self.name}"
         check_name("attribute", self.name, reserved=True)
         check_text(owner, "help", self.help)
-        check_choices(owner, self.choices)
-        check_default(owner, self.default, self.choices)
+        if self.choices is None:
+            check_text(owner, "default of an open attribute", self.default)
+        else:
+            check_choices(owner, self.choices)
+            check_default(owner, self.default, self.choices)
         check_tuple(owner, "dtypes", self.dtypes, str, "names of dtypes")
         for dtype in self.dtypes:
             check_dtype(owner, dtype)
@@ -298,11 +307,23 @@ class Signature:
         return as_choice(knob.choices, value) if knob.has_floats or type(value) is float else value
 
     def _choice(self, attribute: Attribute, given: object) -> Value:
+        if attribute.choices is None:
+            return self._open_text(attribute, given)
         for choice in attribute.choices:
             if spells(given, choice):
                 return choice
         choices = ", ".join(map(str, attribute.choices))
         raise UsageError(f"{self.op}: {attribute.name} is one of {choices}, not {shown(given)}")
+
+    def _open_text(self, attribute: Attribute, given: object) -> str:
+        """Return the value of an open attribute as text."""
+        text = str(given)
+        if len(text) > _LONGEST_OPEN or not text.isprintable():
+            raise UsageError(
+                f"{self.op}: {attribute.name} is a text of up to {_LONGEST_OPEN} printable characters, "
+                f"not {shown(given)}"
+            )
+        return text
 
 
 def _knob_as_json(knob: Knob) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""The signature and the problem of a captured call: names and values that a stored answer is found by.
+
+As in Triton's autotuner, a problem is the arguments in the key and the dtypes of the tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+
+from tuner.captured.call import Argument, CapturedCall, DescriptorArgument, TensorArgument
+from tuner.captured.widened import choices
+from tuner.kernels.dtypes import ALL_DTYPES
+from tuner.kernels.fields import RESERVED
+from tuner.kernels.spec import MAX_SIZE, Attribute, Dim, Knob, Signature, Value
+
+_LONGEST_OP = 64
+_DIGEST = 6
+"""Hex digits that tell cut names apart."""
+NO_DIM = Dim("size", 1, "1: no argument in the key is a size")
+"""Dim of a kernel without a size in its key."""
+
+
+def op_name(module: str, name: str) -> str:
+    """Return the op of a function: its module and its name in lower case, cut to 64 characters."""
+    text = f"{module}.{name}"
+    op = re.sub(r"_+", "_", re.sub(r"[^a-z0-9]", "_", text.lower())).strip("_")
+    op = re.sub(r"^[0-9_]+", "", op) or "kernel"
+    if len(op) <= _LONGEST_OP:
+        return op
+    digest = sha256(text.encode()).hexdigest()[:_DIGEST]
+    return f"{op[-(_LONGEST_OP - _DIGEST - 1) :].lstrip('_0123456789')}_{digest}"
+
+
+def parameter_name(argument: str) -> str:
+    """Return the name that an argument has as a dim or attribute: without leading underscores, and none of ours."""
+    name = argument.lstrip("_") or "argument"
+    return f"{name}_" if name in RESERVED else name
+
+
+def is_size(value: Value) -> bool:
+    """Return whether a value in the key is a dim: a whole number from 1 to the largest size."""
+    return type(value) is int and 1 <= value <= MAX_SIZE
+
+
+def signature_of(
+    op: str, key: Mapping[str, Value], tensors: Iterable[str], configs: Iterable[Mapping[str, Value]]
+) -> Signature:
+    """Return the signature of calls with such a key.
+
+    Args:
+        tensors: names of the tensor arguments, in their order.
+        configs: the function's configs, pruned or not.
+    """
+    dims = tuple(Dim(parameter_name(name)) for name, value in key.items() if is_size(value))
+    others = [parameter_name(name) for name, value in key.items() if not is_size(value)]
+    dtypes = [f"{parameter_name(name)}_dtype" for name in list(tensors)[1:]]
+    values: dict[str, list[Value]] = {}
+    for config in configs:
+        for name, value in config.items():
+            values.setdefault(name, []).append(value)
+    return Signature(
+        op=op,
+        dims=dims or (NO_DIM,),
+        dtypes=ALL_DTYPES,
+        knobs=tuple(Knob(name, choices(name, given)) for name, given in values.items()),
+        attributes=tuple(Attribute(name, None, "") for name in (*others, *dtypes)),
+    )
+
+
+def problem_values(key: Mapping[str, Value], dtypes: Mapping[str, str]) -> dict[str, object]:
+    """Return the values that `Signature.problem` takes.
+
+    Args:
+        dtypes: dtype of each tensor argument, in their order.
+    """
+    sizes: dict[str, object] = {
+        parameter_name(name): value if is_size(value) else str(value) for name, value in key.items()
+    }
+    if not dtypes:
+        return sizes
+    (_, dtype), *others = dtypes.items()
+    differing = {f"{parameter_name(name)}_dtype": other for name, other in others if other != dtype}
+    return {**sizes, "dtype": dtype, **differing}
+
+
+def dtypes_of(arguments: Mapping[str, Argument]) -> dict[str, str]:
+    """Return the dtype of each tensor argument, in their order."""
+    found = {}
+    for name, argument in arguments.items():
+        if isinstance(argument, TensorArgument):
+            found[name] = argument.dtype
+        elif isinstance(argument, DescriptorArgument):
+            found[name] = argument.base.dtype
+    return found
+
+
+def signature_of_call(call: CapturedCall) -> Signature:
+    """Return the signature of a captured call."""
+    return signature_of(call.op, call.key, dtypes_of(call.arguments), call.configs)

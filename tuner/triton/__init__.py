@@ -1,0 +1,1 @@
+"""Tuned configs for kernels under `@triton.autotune`, without rewriting them."""
