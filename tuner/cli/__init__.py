@@ -26,6 +26,7 @@ _COMMANDS = {
     "forget": "Retire stored answers by hand.",
     "serve": "Serve the stored answers over HTTP.",
     "export": "Write the stored answers to one file, for other machines.",
+    "run": "Run a Python script with its autotuned kernels served.",
     "work": "Take jobs and tune them, one at a time on each GPU.",
     "jobs": "List the jobs and their status.",
     "warm": "Compile the answers of a card before a server needs them.",
@@ -101,7 +102,8 @@ def main() -> None:
     """Run the command line; an error becomes one line on stderr and an exit code."""
     # The sampler's matrices are small, and compilers keep the cores busy: threads of numpy's then wait for each other.
     # 200 proposals took 21 s with 16 threads beside six busy processes on two cores, and 3.5 s with one.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if sys.argv[1:2] != ["run"]:  # a script gets the environment as it is
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     before, sys.unraisablehook = sys.unraisablehook, _send_interrupt_again
     try:
         code = cli.main(prog_name="tuner", standalone_mode=False)

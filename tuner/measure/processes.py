@@ -36,7 +36,8 @@ class Child:
         self.pipe, theirs = Pipe()
         self._log = TemporaryFile()
         # An interpreted kernel cannot be tuned, so a caller's TRITON_INTERPRET does not apply here.
-        inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        left_out = ("TRITON_INTERPRET", "TUNER_RUN")  # kernels here are launched as they are, under `tuner run` too
+        inherited = {name: value for name, value in os.environ.items() if name not in left_out}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
             pass_fds=[theirs.fileno()],

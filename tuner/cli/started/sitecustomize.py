@@ -1,0 +1,96 @@
+"""Prepares each Python process of `tuner run`: once it has imported Triton, autotuned kernels are served by the tuner.
+
+Python imports it at its start, since its folder is first on PYTHONPATH, which child processes inherit. It removes that
+folder from `sys.path`, and runs the `sitecustomize` that Python would have found without it. Standard library only:
+the tuner is imported after Triton.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class _AfterTriton:
+    """A finder that finds no module, and installs the tuner after Triton is imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return Triton's own spec with a loader that installs the tuner; None for all other modules."""
+        if name != "triton":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            sys.meta_path.insert(0, self)
+            return spec
+        loader = spec.loader
+        execute = loader.exec_module
+
+        def execute_and_install(module: ModuleType) -> None:
+            loader.exec_module = execute  # type: ignore[method-assign]
+            execute(module)
+            _install()
+
+        loader.exec_module = execute_and_install  # type: ignore[method-assign]
+        return spec
+
+
+def _install() -> None:
+    try:
+        from tuner.triton import install
+
+        install()
+    except Exception as error:  # noqa: BLE001  a script must run without us too
+        _say(f"autotuned kernels are left as they are: {type(error).__name__}: {str(error)[:200]}")
+
+
+def _report() -> None:
+    """Print what was served, at the end of the process that `tuner run` became."""
+    file = os.environ.get("TUNER_RUN_REPORT", "")
+    if os.environ.get("TUNER_RUN") != str(os.getpid()) or not os.path.exists(file):
+        return
+    try:
+        with open(file) as opened:
+            is_empty = len(opened.readlines()) < 2
+        if is_empty:
+            _say("no autotuned kernel was called")
+        else:
+            from tuner.cli.run_summary import summary
+
+            _say(summary(file))
+        os.remove(file)
+    except Exception as error:  # noqa: BLE001  the script's own end must not change
+        _say(f"no summary: {type(error).__name__}: {str(error)[:200]}")
+
+
+def _say(line: str) -> None:
+    try:
+        sys.stderr.write("tuner: " + line + "\n")
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        pass  # stderr is closed
+
+
+def _run_next() -> None:
+    """Run the `sitecustomize` that this one hides."""
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
+if os.environ.get("TUNER_RUN"):
+    sys.meta_path.insert(0, _AfterTriton())
+    if os.environ["TUNER_RUN"] == str(os.getpid()):
+        atexit.register(_report)
+_run_next()
