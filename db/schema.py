@@ -182,6 +182,7 @@ class AnswerRow(Base):
     latency_us: Mapped[float]
     """Infinite if it was never timed."""
     marks: Mapped[list[Any]] = mapped_column(server_default="[]")
+    basis: Mapped[str] = mapped_column(server_default="reference")
     created_at: Mapped[str]
 
 
@@ -227,6 +228,23 @@ class RequestRow(Base):
     op: Mapped[str]
     problem: Mapped[str]
     device: Mapped[str]
+    count: Mapped[int]
+    first_at: Mapped[str]
+    last_at: Mapped[str]
+
+
+class CapturedRow(Base):
+    """A captured call of an autotuned kernel: the first of its problem and device, with the number of such calls."""
+
+    __tablename__ = "captured"
+    __table_args__ = (UniqueConstraint("problem", "device_id"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    op: Mapped[str] = mapped_column(index=True)
+    problem: Mapped[str]
+    """Canonical text."""
+    device_id: Mapped[int] = mapped_column(ForeignKey("devices.id"))
+    call: Mapped[dict[str, Any]]
+    """Document of the call, by `tuner.captured.document`."""
     count: Mapped[int]
     first_at: Mapped[str]
     last_at: Mapped[str]

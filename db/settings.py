@@ -33,6 +33,8 @@ class StoreSettings:
     """Tries of a job that fails, or whose workers die."""
     counted_requests: int = 100_000
     """Distinct missed problems that are counted."""
+    captured_calls: int = 2000
+    """Captured calls, each of up to a megabyte."""
     import_batch: int = 500
     """Imported answers in one write, which takes a fraction of a second."""
     counted_unreadable: int = 100_000

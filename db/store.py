@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tuner.db import requests, schema, upkeep
+from tuner.db.captured import CapturedCalls
 from tuner.db.database import Database
 from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.import_writes import write_imported
@@ -171,6 +172,11 @@ class Store:
     def queue(self) -> Queue:
         """The queue of jobs."""
         return Queue(self._read, self._write, self._database.now, self.unreadable)
+
+    @property
+    def captured(self) -> CapturedCalls:
+        """The captured calls of autotuned kernels."""
+        return CapturedCalls(self._read, self._write, self.unreadable)
 
     @property
     def snapshot(self) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from helpers import A100
 from stored import COMPARISON, HERE, SCALE, SECONDS, SETTINGS, answer, config, measured
 
+from tuner.captured.call import CapturedCall, Function, TensorArgument
 from tuner.db import schema
 from tuner.db.store import Store
 from tuner.records import CardState, Comparison, RooflineLimits
@@ -22,6 +23,14 @@ SOUND_AT = HERE
 HURT_ID, SOUND_ID = 1, 2
 """Ids, in each table."""
 
+CAPTURED = CapturedCall(
+    Function("library.kernels", "/library/kernels.py", "scale"),
+    op="scale",
+    key={"M": 64},
+    arguments={"x": TensorArgument((64, 3), (3, 1), "bf16"), "M": 64},
+    configs=({"BLOCK": 64, "num_warps": 4, "num_stages": 3},),
+)
+"""A captured call, of both ops."""
 _LIMITS = RooflineLimits(4000.0, {"bf16": 800.0}, {"cold-events-1": 2.0})
 _STATES = tuple(CardState(1980, 3201, 40, 500.0) for _ in COMPARISON.rounds)
 
@@ -102,6 +111,7 @@ def fill(store: Store) -> None:
         store.add_transfers(run, [(number, 0.0, 1.01)])
         store.count_requests({(signature.op, problem.text, place.device.id): 3})
         job, _ = store.queue.add(problem, place.device.id)
+        assert store.captured.add(replace(CAPTURED, op=signature.op), place.device)
         assert (run, number, job.id) in ((HURT_ID,) * 3, (SOUND_ID,) * 3)
 
 

@@ -132,7 +132,11 @@ def older(database: Database, revision: str) -> None:
         columns, indexes = _columns(scratch), _indexes(scratch)
     with outside(database).connect() as connection:
         statements = [f"DROP INDEX {name}" for name in _indexes(connection) - indexes]
+        known = {table for table, _ in columns}
+        statements += [f"DROP TABLE {table}" for table in {table for table, _ in _columns(connection)} - known]
         for table, name in _columns(connection) - columns:
+            if table not in known:
+                continue
             before = RENAMED_COLUMNS.get((table, name))
             undone = f"RENAME COLUMN {name} TO {before}" if (table, before) in columns else f"DROP COLUMN {name}"
             statements.append(f"ALTER TABLE {table} {undone}")

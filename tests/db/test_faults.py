@@ -64,6 +64,8 @@ def read_all(store: Store) -> None:
     assert [row["id"] for row in store.missed(SOUND_PROBLEM)] == [SOUND_ID]
     store.missed(HURT_PROBLEM)
     assert SOUND_ID in [job.id for job in store.queue.jobs(10)]
+    assert SOUND_ID in [stored.id for stored in store.captured.all()]
+    assert len(store.captured.all(device=HURT_AT.device.id)) <= 1
     store.prune(timedelta(0), dry_run=True)
     assert SOUND_AT.device.id in Store.info(store._database).devices
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner.kernels.spec import Value
-
-REFERENCE, AGREEMENT = "reference", "agreement"
-"""What configs were checked against: a reference, or each other."""
+from tuner.records.answer import AGREEMENT as AGREEMENT
+from tuner.records.answer import REFERENCE as REFERENCE
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Contents:
-    """What is known of a tensor's elements, so that inputs like them are drawn."""
+    """Facts about a tensor's elements, so that inputs like them are drawn."""
 
     values: tuple[int, ...] | None = None
     """Elements of a small tensor of integers or bools, in the order of its indices; None if they were not kept."""
@@ -100,7 +99,7 @@ class Grids:
 
 @dataclass(frozen=True)
 class Examined:
-    """What an examination on a card found: which tensors are written, and which configs agree."""
+    """Result of an examination on a card: which tensors are written, and which configs agree."""
 
     roles: Mapping[str, Role]
     """Role of each tensor by argument."""

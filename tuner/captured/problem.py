@@ -13,7 +13,7 @@ from tuner.captured.call import Argument, CapturedCall, DescriptorArgument, Tens
 from tuner.captured.widened import choices
 from tuner.kernels.dtypes import ALL_DTYPES
 from tuner.kernels.fields import RESERVED
-from tuner.kernels.spec import MAX_SIZE, Attribute, Dim, Knob, Signature, Value
+from tuner.kernels.spec import MAX_SIZE, Attribute, Dim, Knob, Problem, Signature, Value
 
 _LONGEST_OP = 64
 _DIGEST = 6
@@ -99,3 +99,12 @@ def dtypes_of(arguments: Mapping[str, Argument]) -> dict[str, str]:
 def signature_of_call(call: CapturedCall) -> Signature:
     """Return the signature of a captured call."""
     return signature_of(call.op, call.key, dtypes_of(call.arguments), call.configs)
+
+
+def problem_of_call(call: CapturedCall) -> Problem:
+    """Return the problem of a captured call.
+
+    Raises:
+        UsageError: A value in its key is no text of up to 200 printable characters.
+    """
+    return signature_of_call(call).problem(problem_values(call.key, dtypes_of(call.arguments)))

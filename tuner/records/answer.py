@@ -19,6 +19,9 @@ IMPORTED = "imported"
 """Kind of an answer taken from a file of another tool: not checked here, and perhaps never timed."""
 FORGOTTEN = "forgotten"
 """Kind of the row that retires an answer. It is never read as an answer."""
+REFERENCE, AGREEMENT = "reference", "agreement"
+"""Bases of an answer: its outputs were compared with a reference, or with those of the kernel's other configs."""
+BASES = (REFERENCE, AGREEMENT)
 KINDS = ("tuned", "default", "rollback", IMPORTED)
 """Kinds of answers."""
 
@@ -96,6 +99,13 @@ class Answer:
         metadata=stated(
             "`launch_bound`: the latency is below twice that of an empty kernel; `contended`: other processes used the "
             "card; `throttled`: its clocks were lowered."
+        ),
+    )
+    basis: str = field(
+        default=REFERENCE,
+        metadata=stated(
+            "`reference` if outputs were compared with a reference; `agreement` if they were compared with those of "
+            "the kernel's other configs alone: agreeing, not verified."
         ),
     )
     flops: int = field(default=0, metadata=stated("Operations that the problem needs.", served=False))

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
 from tuner.errors import UsageError
 from tuner.kernels.spec import Problem, Signature
-from tuner.records.answer import IMPORTED, KINDS, Answer, Evidence, Provenance, StoredAnswer, Tie, Transfer
+from tuner.records.answer import (
+    BASES,
+    IMPORTED,
+    KINDS,
+    REFERENCE,
+    Answer,
+    Evidence,
+    Provenance,
+    StoredAnswer,
+    Tie,
+    Transfer,
+)
 from tuner.records.device import Device, Environment
 from tuner.records.measurement import Interval, Measurement, Outcome
 from tuner.records.signatures import checked_config, imported_config
@@ -115,6 +126,8 @@ def answer_of(given: JsonObject, signature: Signature) -> Answer:
         raise UsageError(f"an answer is {', '.join(KINDS)}, not {kind[:40]!r}")
     if kind != IMPORTED and given.data.get("latency_us") is None:
         raise UsageError(f"an answer of kind {kind} has latency_us, and here it is missing")
+    if given.data.get("basis", REFERENCE) not in BASES:
+        raise UsageError(f"the basis of an answer is {' or '.join(BASES)}, not {str(given.data['basis'])[:40]!r}")
     config = imported_config if kind == IMPORTED else checked_config
     return _ANSWER.read(
         given,

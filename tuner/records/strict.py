@@ -52,26 +52,26 @@ class JsonObject:
     def text(self, name: str) -> str:
         value = self._value(name)
         if not is_text(value) or len(value) > _LONGEST_TEXT:
-            raise self._refusal(name, "a text")
+            raise self.refusal(name, "a text")
         return value
 
     def any_text(self, name: str) -> str:
         """Return a text of any length."""
         value = self._value(name)
         if not is_text(value):
-            raise self._refusal(name, "a text")
+            raise self.refusal(name, "a text")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
         values = self.items(name)
         if not all(is_text(value) and len(value) <= _LONGEST_TEXT for value in values):
-            raise self._refusal(name, "a list of texts")
+            raise self.refusal(name, "a list of texts")
         return tuple(values)
 
     def boolean(self, name: str) -> bool:
         value = self._value(name)
         if not isinstance(value, bool):
-            raise self._refusal(name, "true or false")
+            raise self.refusal(name, "true or false")
         return value
 
     def whole(self, name: str) -> int:
@@ -89,14 +89,14 @@ class JsonObject:
         """Return a number of at least 0, which may be infinite."""
         value = self._value(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            raise self._refusal(name, "a number of at least 0")
+            raise self.refusal(name, "a number of at least 0")
         return value
 
     def positive(self, name: str) -> float:
         """Return a number above 0."""
         value = self.number(name)
         if value <= 0:
-            raise self._refusal(name, "a positive number")
+            raise self.refusal(name, "a positive number")
         return value
 
     def interval(self, name: str) -> Interval:
@@ -108,21 +108,22 @@ class JsonObject:
         """Return a list, with `exactly` that number of items if given."""
         value = self._value(name)
         if not isinstance(value, list) or len(value) > _LONGEST_LIST or exactly not in (None, len(value)):
-            raise self._refusal(name, "a list" if exactly is None else f"a list of {exactly}")
+            raise self.refusal(name, "a list" if exactly is None else f"a list of {exactly}")
         return value
+
+    def refusal(self, name: str, kind: str) -> UsageError:
+        """Return the error of a field that is not of that kind."""
+        return UsageError(f"{self._title} has {kind} as {name}, not {str(self.data[name])[:40]!r}")
 
     def _number(self, name: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
-            raise self._refusal(name, "a number")
+            raise self.refusal(name, "a number")
         return value
 
     def _value(self, name: str) -> Any:
         if name not in self.data:
             raise UsageError(f"{self._title} has {name}, and here it is missing")
         return self.data[name]
-
-    def _refusal(self, name: str, kind: str) -> UsageError:
-        return UsageError(f"{self._title} has {kind} as {name}, not {str(self.data[name])[:40]!r}")
 
 
 def is_text(value: object) -> TypeGuard[str]:
