@@ -182,19 +182,23 @@ def test_infinite_and_huge_scales_give_what_fp32_gives(size: tuple[int, int, int
 
 @pytest.mark.parametrize("size", [(1, 512, 4096), (3, 129, 127), (16, 512, 1024), (300, 640, 1408), (1024, 2048, 512)])
 def test_infinite_and_huge_scales_of_blocks_give_what_fp32_gives(size: tuple[int, int, int]) -> None:
-    """Results are finite where those of fp32 are, and equal there."""
+    """Results are finite where those of fp32 are, and equal there up to the rounding of the terms."""
     M, N, K = size
     a, b = whole(M, K), whole(N, K).t()
     for by_a, by_b in EXTREME:
         scale_a, scale_b = torch.ones(-(-K // 128), M, device="cuda").t(), torch.ones_like(blocks(M, N, K)[1])
         scale_a[M // 2 :, 0], scale_b[0, -1] = by_a, by_b
         each = scale_b.repeat_interleave(128, 1)[:, :N]
-        reference = torch.zeros(M, N, device="cuda")
+        reference, terms = torch.zeros(M, N, device="cuda"), torch.zeros(M, N, device="cuda", dtype=torch.float64)
         for block in range(-(-K // 128)):
             k = slice(128 * block, 128 * block + 128)
-            sums = (a[:, k].double() @ b[k].double()).float()
-            reference += sums * (scale_a[:, block, None] * each[block])
+            scale = scale_a[:, block, None] * each[block]
+            reference += (a[:, k].double() @ b[k].double()).float() * scale
+            terms += (a[:, k].double().abs() @ b[k].double().abs()) * scale.abs()
         result, reference = ops.scaled_gemm(a, b, scale_a, scale_b), reference.bfloat16()
         # A config that sums parts of a block gives NaN if its parts are infinite with different signs.
-        assert torch.equal(result.isfinite(), reference.isfinite()), (by_a, by_b)
-        assert alike(result.where(result.isfinite(), 0), reference.where(reference.isfinite(), 0)), (by_a, by_b)
+        finite = reference.isfinite()
+        assert torch.equal(result.isfinite(), finite), (by_a, by_b)
+        off = (result.double() - reference.double()).abs()[finite]
+        # Parts of a block that cancel leave the rounding of a product, about 2^-24 of it.
+        assert (off <= 2**-7 * reference.double().abs()[finite] + 2**-21 * terms[finite]).all(), (by_a, by_b)
