@@ -34,12 +34,13 @@ _SIZE = "[0-9]{1,10}"
 
 
 @dataclass(frozen=True)
-class _Layer:
+class Layer:
     """Problems of one table, without M."""
 
     op: str
     sizes: Mapping[str, int]
     device: str
+    """Name of the card; empty if the parts state none."""
     dtype: str = "bf16"
     """Files without a dtype serve bf16 and fp16 alike."""
     attributes: Mapping[str, Value] = field(default_factory=dict)
@@ -59,7 +60,7 @@ def imported_configs(file: ImportFile) -> Iterator[ImportedConfig | Skipped] | N
     parts = _parts(stem.removesuffix("_down"))
     if parts is None or "device_name" not in parts:
         return None
-    return _configs(file, file.document, _layer(parts, down=stem.endswith("_down")))
+    return _configs(file, file.document, layer_of(parts, down=stem.endswith("_down")))
 
 
 def to_tables(answers: Iterable[StoredAnswer], style: str) -> tuple[dict[str, Any], list[Skipped]]:
@@ -85,6 +86,30 @@ def to_tables(answers: Iterable[StoredAnswer], style: str) -> tuple[dict[str, An
     return {path: dict(_document(by_m, style)) for path, by_m in tables.items()}, skipped
 
 
+def table_of(layer: Layer, answers: Iterable[StoredAnswer], triton: str = "") -> dict[int, dict[str, Value]]:
+    """Return the configs of one layer by M, with the knobs' names in the kernels of both projects.
+
+    If several answers have the same M, the one that serves it is taken. Replayed answers are left out.
+
+    Args:
+        answers: Answers of one op on one device.
+        triton: Version that they are compared with; empty: none.
+    """
+    by_m: dict[int, list[StoredAnswer]] = {}
+    for stored in answers:
+        problem = stored.answer.problem
+        if stored.provenance.recorded is None and "M" in dict(problem.dims) and _is_of(layer, problem):
+            by_m.setdefault(dict(problem.dims)["M"], []).append(stored)
+    return {m: _their_knobs(serving(several, triton or None)) for m, several in sorted(by_m.items())}
+
+
+def _is_of(layer: Layer, problem: Problem) -> bool:
+    """Return whether a problem is one of a layer. An attribute that is `none` or False counts as left out."""
+    attributes = {name: value for name, value in problem.attributes if value not in ("none", False)}
+    sizes = {name: size for name, size in problem.dims if name != "M"}
+    return (problem.op, sizes, problem.dtype, attributes) == (layer.op, layer.sizes, layer.dtype, layer.attributes)
+
+
 def _parts(stem: str) -> dict[str, str] | None:
     """Return the parts of `E=8,block_shape=[128, 128]` by name, or None if a file's name has another form."""
     found = re.findall(r"([A-Za-z_]+)=(\[[0-9, ]*\]|[^,=\[\]]*)(?:,|$)", stem)
@@ -92,8 +117,8 @@ def _parts(stem: str) -> dict[str, str] | None:
     return named if len(named) == len(found) and ",".join(map("=".join, found)) == stem else None
 
 
-def _layer(parts: Mapping[str, str], *, down: bool) -> _Layer:
-    """Return the layer that the parts of a file's name state.
+def layer_of(parts: Mapping[str, str], *, down: bool = False) -> Layer:
+    """Return the layer that the parts of a file's name state: `{"E": "8", "N": "7168", "dtype": "fp8_w8a8"}`.
 
     Raises:
         UsageError: Its sizes are not those of a known layer.
@@ -108,7 +133,8 @@ def _layer(parts: Mapping[str, str], *, down: bool) -> _Layer:
     if _is_dtype(others.get("dtype", "")):
         dtype = dtype_name(others.pop("dtype"))
     attributes = {"quant" if name == "dtype" else name: _attribute(value) for name, value in others.items()}
-    return _Layer(op, sizes, _device_name(parts["device_name"]), dtype, attributes | ({"down": True} if down else {}))
+    device = _device_name(parts.get("device_name", ""))
+    return Layer(op, sizes, device, dtype, attributes | ({"down": True} if down else {}))
 
 
 def _sum_reduce(file: ImportFile, device: str) -> Iterator[ImportedConfig | Skipped]:
@@ -119,10 +145,10 @@ def _sum_reduce(file: ImportFile, device: str) -> Iterator[ImportedConfig | Skip
             yield Skipped(file.shown, f"{UNKNOWN_FORMAT}: a key is TOPK-HIDDEN-DTYPE with a table, not {key[:40]!r}")
         else:
             sizes = {"topk": int(found[1]), "hidden": int(found[2])}
-            yield from _configs(file, table, _Layer("moe_sum_reduce", sizes, device, dtype_name(found[3])))
+            yield from _configs(file, table, Layer("moe_sum_reduce", sizes, device, dtype_name(found[3])))
 
 
-def _configs(file: ImportFile, table: Mapping[str, Any], layer: _Layer) -> Iterator[ImportedConfig | Skipped]:
+def _configs(file: ImportFile, table: Mapping[str, Any], layer: Layer) -> Iterator[ImportedConfig | Skipped]:
     folder = re.fullmatch(r"triton_([0-9]+(?:_[0-9]+)*)", file.path.parent.name)
     triton = str(table.get("triton_version", folder[1].replace("_", ".") if folder else ""))
     for key, config in table.items():
@@ -228,5 +254,9 @@ def _document(by_m: Mapping[int, StoredAnswer], style: str) -> Iterator[tuple[st
     if style == "vllm" and len(versions) == 1 and versions != {""}:
         yield "triton_version", versions.pop()
     for m, stored in sorted(by_m.items()):
-        knobs = _KNOBS if stored.answer.problem.op in _OPS.values() else {}
-        yield str(m), {knobs.get(name, name): value for name, value in stored.answer.config.items()}
+        yield str(m), _their_knobs(stored)
+
+
+def _their_knobs(stored: StoredAnswer) -> dict[str, Value]:
+    knobs = _KNOBS if stored.answer.problem.op in _OPS.values() else {}
+    return {knobs.get(name, name): value for name, value in stored.answer.config.items()}

@@ -10,9 +10,9 @@ from tuner.lookup.query import Query
 from tuner.records import IMPORTED, StoredAnswer
 
 
-def serving(several: Sequence[StoredAnswer]) -> StoredAnswer:
-    """Return the answer, of those to one problem on one device, that serves a query which compares no field."""
-    return max(several, key=lambda stored: preference(stored, Query(stored.answer.problem)))
+def serving(several: Sequence[StoredAnswer], triton: str | None = None) -> StoredAnswer:
+    """Return the answer, of those to one problem on one device, that serves a query which compares Triton at most."""
+    return max(several, key=lambda stored: preference(stored, Query(stored.answer.problem, triton=triton)))
 
 
 def differences(stored: StoredAnswer, query: Query) -> tuple[str, ...]:

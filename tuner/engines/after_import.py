@@ -1,0 +1,60 @@
+"""A function that runs after a module of an engine is imported, if it ever is."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+_log = logging.getLogger("tuner")
+
+Action = Callable[[ModuleType], object]
+
+
+def after_import(name: str, action: Action) -> None:
+    """Call `action` with a module once it is imported, at once if it is now. An error of it is logged in one line."""
+    if (module := sys.modules.get(name)) is not None:
+        _guarded(action, module)
+    else:
+        sys.meta_path.insert(0, _Once(name, action))
+
+
+class _Once(MetaPathFinder):
+    """A finder that leaves `sys.meta_path` when its module is imported."""
+
+    def __init__(self, name: str, action: Action) -> None:
+        self._name, self._action = name, action
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        loader: Any = None if spec is None else spec.loader
+        if loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def executed(module: ModuleType) -> None:
+            execute(module)
+            _guarded(self._action, module)
+
+        try:
+            loader.exec_module = executed
+        except AttributeError:
+            _log.warning("%s stays as it is, since its loader cannot be extended", fullname)
+        return spec
+
+
+def _guarded(action: Action, module: ModuleType) -> None:
+    try:
+        action(module)
+    except Exception as error:  # noqa: BLE001  no error may stop an engine
+        _log.warning("%s stays as it is: %s: %s", module.__name__, type(error).__name__, error)
