@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from tuner.kernels.spec import Config, Limits, Problem
 from tuner.measure.deadline import COMPILE_SETTINGS, CompileSettings
 from tuner.records import COLD, Outcome, Policy
+
+FILL = "fill "
+"""Begin of the name of a stage in which an examined config runs on other contents of a tensor; its name follows."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,39 @@ class Task:
     problem: Problem
     limits: Limits
     policy: Policy = COLD
+    examines: bool = False
+    """True if its configs are examined: all tensors may be written, and there is no reference yet."""
+
+
+@dataclass(frozen=True)
+class Examine:
+    """Request to the worker of a task that examines: run a config, and compare its outputs with those of others.
+
+    Answered by `Ran`, or by a failed `Measurement`.
+    """
+
+    config: Config
+    representatives: tuple[Config, ...] = ()
+    """Configs that were examined before, one of each group."""
+    seed: int = 0
+    """Seed of the inputs."""
+    reset: tuple[str, ...] = ()
+    """Tensors that are zeroed before each launch."""
+    read: tuple[str, ...] = ()
+    """Written tensors that are known to be read too: they are not filled with other contents."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Result of an examined config that ran."""
+
+    config: Config
+    roles: Mapping[str, Literal["in", "out", "inout"]]
+    """Role of each tensor."""
+    agrees: Config | None = None
+    """The first representative whose outputs are the same within tolerance; None if there is none."""
+    differs: tuple[str, ...] = ()
+    """The first element that differs, for each representative before that: `out[3, 17] is 1.5, not 2`."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +169,8 @@ class Stage:
     """Progress report of the worker: the stage that begins, and its config if the request has several."""
 
     name: str
-    """`launch`, `check`, `time` or `comparison`."""
+    """`launch`, `check`, `time` or `comparison`; `fill NAME` if an examined config runs on other contents of a tensor.
+    """
     config: Config | None = None
 
 

@@ -29,9 +29,21 @@ from tuner.measure.check import CHECK_SETTINGS, CheckSettings
 from tuner.measure.clock import Clock, Timer
 from tuner.measure.compile import describe_error, is_compile_error
 from tuner.measure.correctness import CorrectnessCheck, WrongResult
+from tuner.measure.examine import Examination
 from tuner.measure.interleaved import ROUNDS_SETTINGS, RoundsSettings, interleave
 from tuner.measure.loaded_problem import LoadedProblem, run_of
-from tuner.measure.messages import Measure, MeasureRooflineLimits, Ready, Recheck, Rounds, Stage, Task, Unable
+from tuner.measure.messages import (
+    Examine,
+    Measure,
+    MeasureRooflineLimits,
+    Ran,
+    Ready,
+    Recheck,
+    Rounds,
+    Stage,
+    Task,
+    Unable,
+)
 from tuner.measure.processes import BUS_ID_VARIABLE, connect, die_with, parent
 from tuner.measure.samples import SAMPLING_SETTINGS, SamplingSettings, checked, samples_of
 from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome, median
@@ -88,6 +100,9 @@ class Worker:
         """Operands and launches of the task's problem."""
         self._compiled_here = False
         triton.knobs.compilation.listener = self._on_compile
+        if task.examines:
+            self._examination = Examination(self.loaded, tell)
+            return
         self._correctness = CorrectnessCheck(self.loaded, lambda: self._enter("check"), checks)
         self.loaded.copy_sets()
 
@@ -112,6 +127,13 @@ class Worker:
             return Measurement(config, Outcome.OK, samples, **facts)
         except Exception as error:  # noqa: BLE001  a config may fail in any way; its failure is the result
             return self._failure(config, stage, error, facts)
+
+    def examine(self, request: Examine) -> Ran | Measurement:
+        """Examine one config, of a task that examines. Any exception becomes its outcome."""
+        try:
+            return self._examination.examine(request)
+        except Exception as error:  # noqa: BLE001  as in `measure`
+            return self._failure(request.config, self._examination.stage, error, {})
 
     def recheck(self, request: Recheck) -> Evidence | Measurement:
         """Check one config repeatedly on inputs of several kinds. Return the evidence, or its failed measurement."""
@@ -204,7 +226,7 @@ def serve(pipe: Connection[Any, Any], make: MakeWorker, memory: MemoryRetrySetti
     """Answer requests until the pipe closes or the context is lost. A new task replaces the one before."""
     worker: Worker | None = None
     while True:
-        request: MeasureRooflineLimits | Task | Measure | Recheck | Rounds = pipe.recv()
+        request: MeasureRooflineLimits | Task | Examine | Measure | Recheck | Rounds = pipe.recv()
         if isinstance(request, MeasureRooflineLimits | Task):
             worker = None
             _free_memory()
@@ -252,9 +274,11 @@ def _begin(
     return worker
 
 
-def _handle(worker: Worker, request: Measure | Recheck | Rounds) -> Measurement | Evidence | Comparison:
+def _handle(worker: Worker, request: Examine | Measure | Recheck | Rounds) -> Ran | Measurement | Evidence | Comparison:
     if isinstance(request, Measure):
         return worker.measure(request)
+    if isinstance(request, Examine):
+        return worker.examine(request)
     return worker.recheck(request) if isinstance(request, Recheck) else worker.compare(request)
 
 

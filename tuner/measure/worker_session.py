@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.errors import KernelFault, MeasureError
 from tuner.kernels.spec import Config
-from tuner.measure.messages import Measure, Ready, Recheck, Rounds, Stage, Task, Unable
+from tuner.measure.messages import Examine, Measure, Ready, Recheck, Rounds, Stage, Task, Unable
 from tuner.measure.processes import Child
 from tuner.records import Measurement, Outcome
 
@@ -76,7 +76,7 @@ class WorkerSession:
         """End of the present stage, as a time of `monotonic()`; None if the worker is idle."""
         return None if self.idle else self._end
 
-    def request(self, request: Measure | Recheck | Rounds) -> None:
+    def request(self, request: Examine | Measure | Recheck | Rounds) -> None:
         """Send a request to the idle worker."""
         self.process.send(request)
         self._enter(Stage("launch"))
