@@ -12,6 +12,9 @@ from tuner.kernels.dtypes import itemsize, shown
 from tuner.kernels.fields import check_dtype, check_function, check_mapping, check_tuple, check_whole, overlaps
 from tuner.kernels.parts import KernelPart, plain
 
+ALIGNMENT = 16
+"""Alignment of addresses, in bytes, that Triton's compiled code depends on."""
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -19,7 +22,8 @@ class Operand:
 
     `role`: "in" is read, "out" is written in full, "inout" is read and written, and restored before each launch.
     `strides` counts elements; None is contiguous. `fill(tensor, generator)` fills a tensor that does not take random
-    numbers, such as indices; without it floats are normal and integers uniform.
+    numbers, such as indices; without it floats are normal and integers uniform. `offset` is the number of bytes from
+    the last multiple of 16 to its address.
     """
 
     shape: tuple[int, ...]
@@ -27,6 +31,7 @@ class Operand:
     role: Literal["in", "out", "inout"] = "in"
     strides: tuple[int, ...] | None = None
     fill: Callable[[Any, Any], object] | None = None
+    offset: int = 0
 
     def __post_init__(self) -> None:
         check_dtype("Operand", self.dtype)
@@ -47,6 +52,12 @@ class Operand:
                 raise KernelFault(
                     f"Operand: written elements share no memory, and do by strides {self.strides}; correct them"
                 )
+        check_whole("Operand", "offset", self.offset, 0, ALIGNMENT - 1)
+        if self.offset % itemsize(self.dtype):
+            raise KernelFault(
+                f"Operand: offset is a multiple of the {itemsize(self.dtype)} bytes of an element, not {self.offset}; "
+                "correct it"
+            )
         if self.fill is not None:
             check_function("Operand", "fill", self.fill)
             object.__setattr__(self, "fill", KernelPart("fill", plain(self.fill)))
@@ -60,6 +71,14 @@ class Operand:
     def bytes(self) -> int:
         """Bytes of its elements."""
         return prod(self.shape) * itemsize(self.dtype)
+
+
+def distinct(tensor: Any) -> Any:
+    """Return a view of an expanded tensor that has each of its elements once; any other tensor as it is."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ from tuner.kernels.fields import (
     check_tuple,
 )
 from tuner.kernels.launch import Launch, Operand
+from tuner.kernels.parameters import Attribute, Dim, Knob
 from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, plain
 from tuner.kernels.problem import Config, Problem
 from tuner.kernels.rules import RulesField
-from tuner.kernels.signature import Attribute, Dim, Knob, Signature
+from tuner.kernels.signature import Signature
 from tuner.kernels.sizes import MAX_SIZE, SizeLimit
 from tuner.kernels.source import source_hash
 from tuner.kernels.values import Value
@@ -209,7 +210,7 @@ def _check_tensors(field: str) -> Callable[[Any], None]:
     def check(result: Any) -> None:
         check_dict(field)(result)
         for name, operand in result.items():
-            check_name("operand", name)
+            check_name("operand", name.lstrip("_") if isinstance(name, str) else name)
             if not isinstance(operand, Operand):
                 raise KernelFault(f"{field} returns Operand values, and {name} is {shown(operand)}; write Operand(...)")
         if field == "operands" and all(operand.role == "in" for operand in result.values()):

@@ -90,8 +90,8 @@ class StandIn:
         return 0
 
     def data_ptr(self) -> int:
-        """Return 0, which is aligned as a new tensor is."""
-        return 0
+        """Return the operand's offset: without one, it is aligned as a new tensor is."""
+        return self._operand.offset
 
     def zero_(self) -> StandIn:
         """Return itself, since a hook may zero an output before each launch."""
@@ -124,4 +124,7 @@ def _on_torch(operand: Operand) -> torch.Tensor:
     from tuner.measure.stand_in_tensor import StandInTensor
 
     dtype = getattr(torch, torch_dtype(operand.dtype))
-    return StandInTensor(torch.empty_strided(operand.shape, operand.element_strides, dtype=dtype, device="meta"))
+    meta = torch.empty_strided(operand.shape, operand.element_strides, dtype=dtype, device="meta")
+    if operand.offset:
+        meta = meta.as_strided(operand.shape, operand.element_strides, operand.offset // itemsize(operand.dtype))
+    return StandInTensor(meta)

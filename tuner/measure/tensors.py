@@ -7,6 +7,7 @@ from math import inf, nan
 
 import torch
 
+from tuner.kernels.launch import distinct
 from tuner.kernels.spec import Operand, torch_dtype
 
 _POISON = 0x5A5A5A5A5A5A5A5A
@@ -56,7 +57,10 @@ def blank(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tenso
 def relocate(
     operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor], alignment: int
 ) -> dict[str, torch.Tensor]:
-    """Return the tensors with those that are written moved to addresses aligned to `alignment` bytes, and no more."""
+    """Return the tensors with those that are written moved to addresses aligned to `alignment` bytes, and no more.
+
+    An operand's own offset is added.
+    """
     moved = {
         name: _allocated(operand, str(tensors[name].device), _GUARD_BYTES + alignment)
         for name, operand in operands.items()
@@ -71,7 +75,7 @@ def copy(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -
     """Return newly allocated tensors with the same contents."""
     copies = allocate(operands, str(next(iter(tensors.values())).device))
     for name, copy in copies.items():
-        copy.copy_(tensors[name])
+        distinct(copy).copy_(distinct(tensors[name]))
     return copies
 
 
@@ -112,7 +116,7 @@ def draw(
     for index, (name, operand) in enumerate(operands.items()):
         if operand.role == "out":
             continue
-        tensor = tensors[name]
+        tensor = distinct(tensors[name])
         generator = torch.Generator(tensor.device).manual_seed(seed * 1009 + index)
         if operand.fill is not None:
             operand.fill(tensor, generator)
@@ -202,8 +206,9 @@ def _sum(integers: torch.Tensor) -> int:
 
 
 def _allocated(operand: Operand, device: str, offset: int) -> torch.Tensor:
-    """Return one operand's tensor, `offset` bytes into a buffer of guard bytes."""
+    """Return one operand's tensor, `offset` bytes and its own offset into a buffer of guard bytes."""
     dtype, strides = dtype_of(operand.dtype), operand.element_strides
+    offset += operand.offset
     buffer = torch.full(
         (offset + _span(operand.shape, strides) * dtype.itemsize + _GUARD_BYTES,),
         _guard_of(operand),
