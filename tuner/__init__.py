@@ -8,6 +8,7 @@ import typing
 
 from tuner.client.best import Best
 from tuner.client.client import Client, best_config, refresh
+from tuner.client.ranks import sync_ranks
 from tuner.kernels.spec import (
     Attribute,
     Config,
@@ -49,6 +50,7 @@ __all__ = [
     "best_config",
     "precompile",
     "refresh",
+    "sync_ranks",
     "tune",
 ]
 

@@ -109,16 +109,17 @@ class Client:
             TunerError: the answers cannot be read or compiled; then the old ones stay.
         """
         with self._refreshing:
-            new = self._tables.renewed()
-            if new is self._tables or (in_background and not len(new)):
-                return
-            for prepare, _ in self._listeners:
-                prepare(new, in_background)
-            with self._changing:
-                self._tables = new
-                self._answered.clear()
-            for _, done in self._listeners:
-                done()
+            self._renew(None, in_background)
+
+    def read_from(self, source: AnswerSource) -> None:
+        """Answer from another source from now on, as `refresh` does with newer answers.
+
+        Raises:
+            TunerError: its answers cannot be read or compiled; then the source stays as it is.
+        """
+        with self._refreshing:
+            self._renew(source, False)
+            self._source = source
 
     def on_refresh(self, prepare: Prepare, done: Callable[[], object]) -> None:
         """Call `prepare` before newer answers are handed out, and `done` after."""
@@ -151,6 +152,18 @@ class Client:
     def is_refreshing(self) -> bool:
         """True if a thread refreshes the answers at an interval."""
         return self._refresher is not None and not self._closed.is_set()
+
+    def _renew(self, source: AnswerSource | None, in_background: bool) -> None:
+        new = self._tables.renewed(source)
+        if new is self._tables or (in_background and not len(new)):
+            return
+        for prepare, _ in self._listeners:
+            prepare(new, in_background)
+        with self._changing:
+            self._tables = new
+            self._answered.clear()
+        for _, done in self._listeners:
+            done()
 
     def _no_tables(self) -> TableCache:
         return TableCache(self._source, kernels=self._kernels, warn=self._warn, settings=self._settings)

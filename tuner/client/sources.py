@@ -83,6 +83,14 @@ class AnswerSource(Protocol):
         """
         ...
 
+    def ops(self) -> set[str]:
+        """Return the ops of the source, with answers or without.
+
+        Raises:
+            TunerError: they cannot be read.
+        """
+        ...
+
     def reopened(self) -> AnswerSource:
         """Return the same source without what it keeps in memory, such as that a service did not answer."""
         ...
@@ -101,13 +109,22 @@ def local_cards() -> list[Device]:
     return [cards.describe(index) for index in range(cards.count())]
 
 
-class BundleSource:
-    """A bundle on disk, read once."""
+class HeldSource:
+    """A bundle in memory, whose answers stay the same.
+
+    Args:
+        origin: name of the source in a log.
+    """
 
     waits = False
 
-    def __init__(self, path: Path) -> None:
-        self.origin, self._path = str(path), path
+    def __init__(self, held: Bundle, origin: str) -> None:
+        self.origin, self._held = origin, held
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the content."""
+        return self._held.sha256
 
     def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
         """Return the answers of an op on a device; `known` itself if it is up to date."""
@@ -118,13 +135,47 @@ class BundleSource:
         """Return the ids of the devices with answers."""
         return set(BundleReader(self._held).devices())
 
+    def ops(self) -> set[str]:
+        """Return the ops of the bundle."""
+        return set(self._held.signatures)
+
+    def reopened(self) -> HeldSource:
+        """Return this source."""
+        return self
+
+
+class BundleSource:
+    """A bundle on disk, read once."""
+
+    waits = False
+
+    def __init__(self, path: Path) -> None:
+        self.origin, self._path = str(path), path
+
+    @cached_property
+    def held(self) -> HeldSource:
+        """The content of the file.
+
+        Raises:
+            BadBundle: it cannot be read.
+        """
+        return HeldSource(bundle.read(self._path), self.origin)
+
+    def load(self, op: str, device: str, known: Loaded | None = None) -> Loaded:
+        """Return the answers of an op on a device; `known` itself if it is up to date."""
+        return self.held.load(op, device, known)
+
+    def devices(self) -> set[str]:
+        """Return the ids of the devices with answers."""
+        return self.held.devices()
+
+    def ops(self) -> set[str]:
+        """Return the ops of the bundle."""
+        return self.held.ops()
+
     def reopened(self) -> BundleSource:
         """Return the source of the same path, which reads it again."""
         return BundleSource(self._path)
-
-    @cached_property
-    def _held(self) -> Bundle:
-        return bundle.read(self._path)
 
 
 class ServiceSource:
@@ -150,7 +201,11 @@ class ServiceSource:
 
     def devices(self) -> set[str]:
         """Return the ids of all devices of the service."""
-        return self._get(f"/devices?limit={self._settings.max_devices}", {}, self._ids)
+        return self._get(f"/devices?limit={self._settings.max_listed}", {}, lambda got: self._named(got, "slug"))
+
+    def ops(self) -> set[str]:
+        """Return the ops of the service."""
+        return self._get(f"/kernels?limit={self._settings.max_listed}", {}, lambda got: self._named(got, "op"))
 
     def reopened(self) -> ServiceSource:
         """Return a new source of the same URL, which sends requests again."""
@@ -168,11 +223,12 @@ class ServiceSource:
             self._error = error
             raise
 
-    def _ids(self, received: Received) -> set[str]:
+    def _named(self, received: Received, column: str) -> set[str]:
         try:
-            return {str(row["slug"]) for row in json.loads(received.body)["items"]}
+            return {str(row[column]) for row in json.loads(received.body)["items"]}
         except (ValueError, RecursionError, KeyError, TypeError) as error:
-            raise StoreError(f"{self.origin} does not list its devices: {reason(error)}") from error
+            listed = "devices" if column == "slug" else "ops"
+            raise StoreError(f"{self.origin} does not list its {listed}: {reason(error)}") from error
 
     def _read(self, received: Received, op: str, device: str, known: Loaded | None) -> Loaded:
         if received.status == 304 and known is not None:
@@ -211,6 +267,11 @@ class DatabaseSource:
         """Return the ids of all devices in the database."""
         with _opened() as store:
             return set() if store is None else {card.id for card in store.cards()}
+
+    def ops(self) -> set[str]:
+        """Return the ops in the database."""
+        with _opened() as store:
+            return set() if store is None else set(store.signatures())
 
     def reopened(self) -> DatabaseSource:
         """Return this source, which opens the database for each read."""

@@ -95,15 +95,18 @@ class TableCache:
         """
         return list(self.table(op, _device_id(device)))
 
-    def renewed(self) -> TableCache:
+    def renewed(self, source: AnswerSource | None = None) -> TableCache:
         """Return a cache of the same tables as the source has them now, or this cache if none has changed.
 
-        Without a given source, it is the one that the environment names now.
+        Args:
+            source: another source, in place of the one of this cache. Without either, it is the one that the
+                environment names now.
 
         Raises:
             TunerError: a table cannot be read.
         """
-        source = None if self._given is None else self._given.reopened()
+        if source is None and self._given is not None:
+            source = self._given.reopened()
         new = TableCache(source, kernels=self._kernels, warn=self._warn, settings=self._settings)
         for (op, device_id), before in list(self._tables.items()):
             known = before if isinstance(before, Loaded) else None
