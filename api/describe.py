@@ -12,7 +12,8 @@ from starlette.routing import BaseRoute, Route
 from tuner.api import schemas
 from tuner.api.examples import examples
 from tuner.api.settings import SETTINGS
-from tuner.kernels.spec import Signature
+from tuner.kernels.parameters import LONGEST_OPEN
+from tuner.kernels.spec import Attribute, Signature
 
 _DESCRIPTION = f"""
 The fastest known launch configuration of a Triton kernel, with its evidence.
@@ -108,16 +109,31 @@ def _problem(known: Mapping[str, Signature]) -> list[dict[str, Any]]:
     """Return the parameters that describe a problem of any op."""
     whole = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
     ops = {"type": "string", "enum": sorted(known)} if known else {"type": "string"}
-    parameters = {"op": _parameter("op", ops, "The kernel.", required=True)}
+    schemas: dict[str, list[dict[str, Any]]] = {}
+    helps: dict[str, str] = {}
     for signature in known.values():
         for dim in signature.dims:
-            parameters.setdefault(dim.name, _parameter(dim.name, whole, f"{signature.op}: {dim.help}", example=4096))
+            schemas.setdefault(dim.name, []).append(whole)
+            helps.setdefault(dim.name, f"{signature.op}: {dim.help}")
         for attribute in signature.attributes:
-            choices = {"type": "string", "enum": [str(choice) for choice in attribute.choices]}
-            help = f"{signature.op}: {attribute.help}"
-            parameters.setdefault(attribute.name, _parameter(attribute.name, choices, help))
+            schemas.setdefault(attribute.name, []).append(_attribute(attribute))
+            helps.setdefault(attribute.name, f"{signature.op}: {attribute.help}")
+    parameters = [_parameter("op", ops, "The kernel.", required=True)]
+    for name, kinds in schemas.items():
+        distinct = [kind for number, kind in enumerate(kinds) if kind not in kinds[:number]]
+        more = {"example": 4096} if distinct == [whole] else {}
+        parameters.append(
+            _parameter(name, distinct[0] if len(distinct) == 1 else {"anyOf": distinct}, helps[name], **more)
+        )
     dtypes = "Type of the inputs: bf16, fp16, fp32 ..., or torch's name; each op has a default."
-    return [*parameters.values(), _parameter("dtype", {"type": "string"}, dtypes, example="bf16")]
+    return [*parameters, _parameter("dtype", {"type": "string"}, dtypes, example="bf16")]
+
+
+def _attribute(attribute: Attribute) -> dict[str, Any]:
+    """Return the schema of an attribute's values."""
+    if attribute.choices is None:
+        return {"type": "string", "maxLength": LONGEST_OPEN}
+    return {"type": "string", "enum": [str(choice) for choice in attribute.choices]}
 
 
 def _query() -> list[dict[str, Any]]:

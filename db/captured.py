@@ -70,10 +70,12 @@ class CapturedCalls:
         row = schema.CapturedRow
         with self._write() as connection:
             now, device_number = utc_now(), device_id(connection, device)
-            known = select(row.id, row.call, row.count).filter_by(problem=problem.text, device_id=device_number)
+            known = select(row.id, row.call, row.count.label("times")).filter_by(
+                problem=problem.text, device_id=device_number
+            )
             found = connection.execute(known).one_or_none()
             if found is not None:
-                changed: dict[str, Any] = {"count": found.count + 1, "last_at": now}
+                changed: dict[str, Any] = {"count": found.times + 1, "last_at": now}
                 before = self._unreadable.read("captured", [found], lambda row: document.from_json(row.call))
                 if not before or not _same_function(before[0], call):
                     changed["call"] = given
@@ -93,7 +95,7 @@ class CapturedCalls:
         if device is not None:
             query = query.where(schema.DeviceRow.slug == device)
         with self._read() as connection:
-            rows = connection.execute(query.order_by(schema.CapturedRow.id))
+            rows: Iterable[Row[Any]] = connection.execute(query.order_by(schema.CapturedRow.id))
             return self._unreadable.read("captured", rows, _stored)
 
     def examined(self, id: int, examined: Examined) -> None:

@@ -175,7 +175,7 @@ class OpCall:
     def _check_choice(self, name: str, value: str) -> None:
         attributes = self.kernel.signature.attributes
         choices = next(attribute.choices for attribute in attributes if attribute.name == name)
-        if value not in choices:
+        if choices is not None and value not in choices:
             raise UsageError(f"{self.op}'s {name} is one of {', '.join(map(str, choices))}, not {value!r}")
 
 

@@ -50,29 +50,43 @@ def definition_hash(kernel: Any) -> str:
     Raises:
         UsageError: The source of a function is not in a file.
     """
-    reached = _Reached()
+    reached = Reached()
     reached.add("check", str(CHECK_VERSION))
     for each in fields(kernel):
         value = plain(getattr(kernel, each.name))
         if each.name not in LEFT_OUT and (each.default is MISSING or value != each.default):
             reached.add(each.name, reached.text(value))
-    digest = hashlib.sha256()
-    for name, piece in sorted(reached.pieces):
-        digest.update(f"{name}\0{piece}\0".encode())
-    return digest.hexdigest()[:16]
+    return reached.digest()
 
 
-class _Reached:
-    """The functions, classes and values that code reaches, as names with texts."""
+class Reached:
+    """The functions, classes and values that code reaches, as names with texts.
 
-    def __init__(self) -> None:
+    Args:
+        exact: leave out globals that only share their name with an attribute in a function's code.
+    """
+
+    def __init__(self, *, exact: bool = False) -> None:
+        self._exact = exact
         self.pieces: set[tuple[str, str]] = set()
         self._seen: dict[object, object] = {}
         """By id; the objects are kept, so that no id is given again."""
         self._trees: dict[str, tuple[str, ast.Module]] = {}
 
     def add(self, name: str, text: str) -> None:
+        """Add a text under a name."""
         self.pieces.add((name, text))
+
+    def digest(self) -> str:
+        """Return the first 16 hex digits of the sha256 over all that was added."""
+        digest = hashlib.sha256()
+        for name, piece in sorted(self.pieces):
+            digest.update(f"{name}\0{piece}\0".encode())
+        return digest.hexdigest()[:16]
+
+    def source(self, function: FunctionType) -> str:
+        """Return a function's source. Raises OSError if it is in no file."""
+        return textwrap.dedent(inspect.getsource(function.__code__))
 
     def text(self, value: Any) -> str:
         """Return a value as a text that is the same in each process; functions that it holds are reached."""
@@ -134,15 +148,15 @@ class _Reached:
             return
         name = function.__qualname__
         try:
-            source = inspect.getsource(function.__code__)
+            source = self.source(function)
         except OSError as error:
             raise UsageError(
                 f"a kernel's definition is read from its file, and {name} has no file; define it in one"
             ) from error
-        self.add(name, " ".join(tokens(textwrap.dedent(source))))
+        self.add(name, " ".join(tokens(source)))
         if defaults := [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]:
             self.add(f"defaults of {name}", self.text(defaults))
-        for used, value, namespace in named(function):
+        for used, value, namespace in named(function, exact=self._exact):
             if value is not None and not isinstance(value, ModuleType):
                 self._global(used, value, namespace)
 

@@ -10,106 +10,12 @@ from typing import Any
 
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels.dtypes import dtype_name, shown
-from tuner.kernels.fields import (
-    check_choices,
-    check_default,
-    check_distinct,
-    check_dtype,
-    check_name,
-    check_text,
-    check_tuple,
-    check_whole,
-)
+from tuner.kernels.fields import check_distinct, check_dtype, check_text, check_tuple
+from tuner.kernels.parameters import Attribute, Dim, Knob
 from tuner.kernels.problem import Config, Problem
 from tuner.kernels.sizes import MAX_SIZE as MAX_SIZE
 from tuner.kernels.sizes import SizeLimit
-from tuner.kernels.values import UNSET, Unset, Value, as_choice, canonical_text, is_value, spells
-
-_LONGEST_OPEN = 200
-"""Characters of the value of an open attribute."""
-
-
-@dataclass(frozen=True)
-class Dim:
-    """A size of the problem. If it is not given, it is `default`: a number, or the value of another dim."""
-
-    name: str
-    default: int | str | None = None
-    help: str = ""
-
-    def check(self) -> None:
-        """Raise KernelFault if a kernel file cannot have it."""
-        check_name("dim", self.name, reserved=True)
-        check_text(f"Dim {self.name}", "help", self.help)
-        if isinstance(self.default, str):
-            check_name("dim", self.default)
-        elif self.default is not None:
-            check_whole(f"Dim {self.name}", "default", self.default, 1, MAX_SIZE)
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """A property of the problem other than a size. `dtypes`: dtypes that it applies to; () is all.
-
-    If choices are None it is open: it takes any text, and numbers as text.
-    """
-
-    name: str
-    choices: tuple[Value, ...] | None
-    default: Value
-    help: str = ""
-    dtypes: tuple[str, ...] = ()
-
-    def check(self) -> None:
-        """Raise KernelFault if a kernel file cannot have it."""
-        owner = f"Attribute {self.name}"
-        check_name("attribute", self.name, reserved=True)
-        check_text(owner, "help", self.help)
-        if self.choices is None:
-            check_text(owner, "default of an open attribute", self.default)
-        else:
-            check_choices(owner, self.choices)
-            check_default(owner, self.default, self.choices)
-        check_tuple(owner, "dtypes", self.dtypes, str, "names of dtypes")
-        for dtype in self.dtypes:
-            check_dtype(owner, dtype)
-
-
-@dataclass(frozen=True)
-class Knob:
-    """A choice of a config. With a `default`, a knob can be added later: configs stored without it stay valid.
-
-    None may be a choice, for an option that is then left to the compiler. `default=None` is a default only if it is.
-    """
-
-    name: str
-    choices: tuple[Value, ...]
-    help: str = ""
-    default: Value | Unset = UNSET
-
-    def __post_init__(self) -> None:
-        if self.default is None and not (isinstance(self.choices, tuple) and None in self.choices):
-            object.__setattr__(self, "default", UNSET)
-
-    @cached_property
-    def has_floats(self) -> bool:
-        """True if a choice is a float."""
-        return any(type(choice) is float for choice in self.choices)
-
-    def check(self) -> None:
-        """Raise KernelFault if a kernel file cannot have it."""
-        owner = f"Knob {self.name}"
-        check_name("knob", self.name)
-        check_text(owner, "help", self.help)
-        check_choices(owner, self.choices, none=True)
-        if self.default is not UNSET:
-            check_default(owner, self.default, self.choices)
-        if self.name in ("num_warps", "num_stages"):
-            choice: Any
-            for choice in self.choices:
-                check_whole(owner, "each choice", choice, int(self.name == "num_warps"))
-                if self.name == "num_warps" and choice & (choice - 1):
-                    raise KernelFault(f"{owner}: each choice is a power of two, not {choice}; replace it")
+from tuner.kernels.values import UNSET, Unset, Value, as_choice, canonical_text, is_value
 
 
 @dataclass(frozen=True)
@@ -196,7 +102,7 @@ class Signature:
                         f"{self.op}: {attribute.name} applies to dtype {', '.join(attribute.dtypes)}, not to {dtype}"
                     )
             else:
-                attributes[attribute.name] = attribute.default if given is None else self._choice(attribute, given)
+                attributes[attribute.name] = attribute.default if given is None else attribute.value(self.op, given)
         for limit in self.size_limits:
             limit.refuse_larger(self.op, sizes, attributes)
         return self._problem(sizes, dtype, attributes)
@@ -305,25 +211,6 @@ class Signature:
         if value is UNSET or (value is None and knob.choices and None not in knob.choices):
             return knob.default
         return as_choice(knob.choices, value) if knob.has_floats or type(value) is float else value
-
-    def _choice(self, attribute: Attribute, given: object) -> Value:
-        if attribute.choices is None:
-            return self._open_text(attribute, given)
-        for choice in attribute.choices:
-            if spells(given, choice):
-                return choice
-        choices = ", ".join(map(str, attribute.choices))
-        raise UsageError(f"{self.op}: {attribute.name} is one of {choices}, not {shown(given)}")
-
-    def _open_text(self, attribute: Attribute, given: object) -> str:
-        """Return the value of an open attribute as text."""
-        text = str(given)
-        if len(text) > _LONGEST_OPEN or not text.isprintable():
-            raise UsageError(
-                f"{self.op}: {attribute.name} is a text of up to {_LONGEST_OPEN} printable characters, "
-                f"not {shown(given)}"
-            )
-        return text
 
 
 def _knob_as_json(knob: Knob) -> dict[str, Any]:

@@ -26,8 +26,8 @@ class SizeLimit:
     attribute: str = ""
     choices: tuple[Value, ...] = ()
 
-    def check(self, op: str, dims: Collection[str], attributes: Mapping[str, tuple[Value, ...]]) -> None:
-        """Raise KernelFault if a kernel file cannot have it. `attributes`: choices of each."""
+    def check(self, op: str, dims: Collection[str], attributes: Mapping[str, tuple[Value, ...] | None]) -> None:
+        """Raise KernelFault if a kernel file cannot have it. `attributes`: choices of each; None for an open one."""
         if self.dim not in dims:
             raise KernelFault(f"{op}: a SizeLimit names a dim ({', '.join(dims)}), not {shown(self.dim)}; correct it")
         check_whole(f"SizeLimit of {self.dim}", "most", self.most, 1, MAX_SIZE)
@@ -35,8 +35,9 @@ class SizeLimit:
         if self.attribute and self.attribute not in attributes:
             known = ", ".join(attributes) or "none here"
             raise KernelFault(f"SizeLimit of {self.dim}: attribute is one of {known}, not {shown(self.attribute)}")
+        known_choices = attributes.get(self.attribute, ())
         for choice in self.choices:
-            if choice not in attributes.get(self.attribute, ()):
+            if choice not in known_choices if known_choices is not None else not isinstance(choice, str):
                 raise KernelFault(
                     f"SizeLimit of {self.dim}: choices are those of its attribute, not {shown(choice)}; correct it"
                 )

@@ -8,6 +8,7 @@ comments and line numbers, and `ast.dump` differs between Python versions.)
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import inspect
 import io
@@ -23,6 +24,8 @@ from tuner.errors import UsageError
 _OTHERS_CODE = sys.stdlib_module_names | {"torch", "triton", "numpy"}
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER}
 _MARKS = {tokenize.NEWLINE: "\n", tokenize.INDENT: "{", tokenize.DEDENT: "}"}
+_READS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
+"""Instructions that read a name of the module."""
 _FSTRING_START = getattr(tokenize, "FSTRING_START", None)
 _FSTRING_END = getattr(tokenize, "FSTRING_END", None)
 
@@ -100,16 +103,19 @@ def is_others(module: str) -> bool:
     return module.partition(".")[0] in _OTHERS_CODE
 
 
-def named(function: FunctionType) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+def named(function: FunctionType, *, exact: bool = False) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
     """Yield the names in a function's code with their values: globals, closed-over values, attributes of modules.
 
     Each comes with the namespace that it is found in.
+
+    Args:
+        exact: leave out globals that only share their name with an attribute in the code.
     """
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     closed_over = {name: cell.cell_contents for name, cell in cells}
     scope: Mapping[str, Any] = {**function.__globals__, **closed_over}
     names = sorted({*closed_over, *_names(function.__code__)})
-    for name in names:
+    for name in sorted({*closed_over, *global_names(function.__code__)}) if exact else names:
         value = scope.get(name)
         yield name, value, closed_over if name in closed_over else function.__globals__
         if isinstance(value, ModuleType) and not is_others(value.__name__):
@@ -120,6 +126,13 @@ def _names(code: CodeType) -> set[str]:
     """Return the global names in a function's code and in the functions inside it, whose free variables are its own."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*map(_names, inner))
+
+
+def global_names(code: CodeType) -> set[str]:
+    """Return the names that code reads from its module, and those of the functions inside it."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    own = {step.argval for step in dis.get_instructions(code) if step.opname in _READS}
+    return own.union(*map(global_names, inner))
 
 
 def plain_function(value: Any) -> Any:

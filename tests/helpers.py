@@ -99,7 +99,8 @@ def problems(op: str, *, dtypes: tuple[str, ...] | None = None) -> Iterator[Prob
         attributes: list[dict[str, object]] = [{}]
         for attribute in signature.attributes:
             if not attribute.dtypes or dtype in attribute.dtypes:
-                attributes = [{**given, attribute.name: choice} for given in attributes for choice in attribute.choices]
+                choices = attribute.choices or (attribute.default,)
+                attributes = [{**given, attribute.name: choice} for given in attributes for choice in choices]
         pairs = [(size, attributes[0]) for size in sizes]
         pairs += [(sizes[index % len(sizes)], given) for index, given in enumerate(attributes[1:])]
         for size, given in pairs:

@@ -182,7 +182,8 @@ def _problem_options(signature: Signature) -> list[click.Parameter]:
     shown = "|".join(signature.dtypes)
     options.append(click.Option(["--dtype"], metavar="DTYPE", help=f"{shown}  [default: {signature.dtypes[0]}]"))
     for attribute in signature.attributes:
-        choices = "|".join(map(str, attribute.choices))
-        help = f"{choices}: {attribute.help}  [default: {attribute.default}]"
-        options.append(click.Option([f"--{attribute.name}", attribute.name], metavar="CHOICE", help=help))
+        values = "any text" if attribute.choices is None else "|".join(map(str, attribute.choices))
+        metavar = "TEXT" if attribute.choices is None else "CHOICE"
+        help = f"{values}{f': {attribute.help}' if attribute.help else ''}  [default: {attribute.default}]"
+        options.append(click.Option([f"--{attribute.name}", attribute.name], metavar=metavar, help=help))
     return options

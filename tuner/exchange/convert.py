@@ -125,13 +125,20 @@ def _signatures(op: str, configs: Sequence[ImportedConfig], known: Signature | N
 
 
 def _attributes(configs: Sequence[ImportedConfig], known: Sequence[Attribute]) -> tuple[Attribute, ...]:
-    """Return the known attributes with the choices of these configs; the default of a new one is `none` or False."""
-    choices: dict[str, dict[Value, None]] = {attribute.name: dict.fromkeys(attribute.choices) for attribute in known}
+    """Return the known attributes with the choices of these configs; the default of a new one is `none` or False.
+
+    Open attributes stay open.
+    """
+    opened = [attribute for attribute in known if attribute.choices is None]
+    choices: dict[str, dict[Value, None]] = {
+        attribute.name: dict.fromkeys(attribute.choices) for attribute in known if attribute.choices is not None
+    }
     for config in configs:
         for name, value in config.attributes.items():
             default = False if isinstance(value, bool) else "none"
-            choices.setdefault(name, {default: None})[value] = None
-    return tuple(Attribute(name, tuple(values), next(iter(values))) for name, values in choices.items())
+            if name not in [attribute.name for attribute in opened]:
+                choices.setdefault(name, {default: None})[value] = None
+    return (*opened, *(Attribute(name, tuple(values), next(iter(values))) for name, values in choices.items()))
 
 
 def _answer(

@@ -100,6 +100,11 @@ def _check_item(item: JsonObject, kind: str) -> None:
         if default is not None and not (isinstance(default, str) or whole_number(default, "a dim's default") >= 1):
             raise UsageError("a dim's default is a size or another dim's name")
         return
+    if kind == "attributes" and item.data.get("choices", ()) is None:
+        item.texts("dtypes")
+        if not is_value(default) or not isinstance(default, str):
+            raise UsageError(f"{item.text('name')}: the default of an open attribute is a text")
+        return
     choices = item.items("choices")
     if not all(map(is_value, choices)) or (kind == "attributes" and (not choices or None in choices)):
         raise _no_choices(item.text("name"))
