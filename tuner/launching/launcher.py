@@ -30,6 +30,8 @@ MOST_STREAMS = 64
 """Number of streams whose workspaces are kept for one problem; then the oldest is dropped."""
 KNOWN_RELEASES = (3, 6), (3, 9)
 """First and last release of Triton whose launcher in C is called from here, by the arguments that it takes there."""
+ONE_BY_ONE = TRITON == (3, 6)
+"""True for the launcher that is compiled for each signature and takes a kernel's arguments one by one."""
 
 
 def prepare_launch(
@@ -112,7 +114,7 @@ def _step(launch: Launch, tensors: Sequence[torch.Tensor]) -> _Step:
     arguments = arranged(launch, tensors)
     as_triton = _as_triton(compiled, grid, arguments)
     launcher = compiled.run  # loads the kernel onto the card
-    if not _known(launcher):
+    if not is_known(launcher):
         return as_triton
     in_c = launcher.launch
     if any(isinstance(value, DESCRIPTORS) for value in (*launch.args, *launch.kwargs.values())):
@@ -144,7 +146,7 @@ def _as_triton(compiled: Any, grid: tuple[int, ...], arguments: Arguments) -> _S
     return step
 
 
-def _known(launcher: Any) -> bool:
+def is_known(launcher: Any) -> bool:
     """Return whether a launcher is of a known release, and needs neither scratch memory nor instrumentation."""
     return (
         KNOWN_RELEASES[0] <= TRITON <= KNOWN_RELEASES[1]
@@ -155,17 +157,25 @@ def _known(launcher: Any) -> bool:
 
 
 def _layout(compiled: Any, arguments: Arguments) -> tuple[tuple[Any, ...], Arguments]:
-    """Return the arguments of the launcher in C after grid and stream: the fixed ones, and those made of addresses.
+    """Return the arguments of the launcher in C after grid and stream: the fixed ones, and those made of addresses."""
+    after = fixed_arguments(compiled)
+    if ONE_BY_ONE:
+        return after, arguments
+    return after, lambda pointers: (arguments(pointers),)
 
-    Three of the Nones are launch metadata and hooks, two are scratch memory.
+
+def fixed_arguments(compiled: Any) -> tuple[Any, ...]:
+    """Return what a known launcher in C takes between the stream and the kernel's arguments.
+
+    Three of the Nones are launch metadata and hooks, two are scratch memory. The kernel's arguments follow as a tuple,
+    or one by one if `ONE_BY_ONE`.
     """
     launcher = compiled.run
     head = compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl
-    if TRITON == (3, 6):  # compiled for each signature: takes the arguments one by one
-        return (*head, None, None, compiled.packed_metadata, None, None, None), arguments
+    if ONE_BY_ONE:
+        return *head, None, None, compiled.packed_metadata, None, None, None
     how_to_read = launcher.arg_annotations, launcher.kernel_signature
-    after = (*head, compiled.packed_metadata, None, None, None, None, None, *how_to_read)
-    return after, lambda pointers: (arguments(pointers),)
+    return *head, compiled.packed_metadata, None, None, None, None, None, *how_to_read
 
 
 def _wrapped(launch: Any) -> Any:

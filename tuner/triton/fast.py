@@ -1,0 +1,403 @@
+"""Repeated calls of an autotuned function, at little cost for the host.
+
+`kernel[grid](...)` binds, specializes and hashes all arguments at each call, and the autotuner makes a key of its own
+before. Here the first call of a kind goes that way, and what it launched is kept under a key of what Triton specializes
+on. Later calls look the key up and call Triton's launcher in C. Whatever is unusual goes the ordinary way each time:
+hooks, descriptors, tuples, scratch memory, a debugger, launchers of other releases or devices.
+
+The key is at least as fine as Triton's, so that a call launches what Triton would. Numbers are passed through and keyed
+by their class, so those that change at each call, such as the length of a sequence, make no new entries.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from threading import RLock
+from typing import Any
+from weakref import WeakSet
+
+import torch
+import triton
+import triton.language as tl
+from triton import knobs
+from triton.compiler import CompiledKernel
+from triton.runtime.autotuner import Autotuner, Config, Heuristics
+from triton.runtime.jit import JITFunction
+
+from tuner.kernels.parts import exception_text
+from tuner.launching.arguments import make_room
+from tuner.launching.launcher import ONE_BY_ONE, fixed_arguments, is_known
+from tuner.triton.fast_source import Form, Given, Kind, Layout, missing, source
+
+_log = logging.getLogger("tuner")
+
+_PLAIN = {bool, int, float, str, torch.dtype}
+"""Types of values that are keyed by themselves."""
+_FIXED = 9 if ONE_BY_ONE else 11
+"""Number of arguments that `fixed_arguments` returns."""
+_Ordinary = Callable[..., Any]
+"""The autotuner's own `run`: `ordinary(*args, grid=grid, warmup=False, **kwargs)`."""
+
+
+@dataclass(frozen=True)
+class FastSettings:
+    """Limits of what is kept for one autotuned function."""
+
+    most_forms: int = 16
+    """Number of forms: ways to write a call, with the types of its arguments. Calls of others go the ordinary way."""
+    most_launches: int = 1024
+    """Number of launches that are kept for one form; then the oldest is dropped."""
+    most_unusual: int = 256
+    """Number of kinds of calls that are known to go the ordinary way."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A form with its generated functions."""
+
+    names: dict[str, Any]
+    """What its functions read."""
+    kept: dict[object, tuple[Any, ...]]
+    """Launches by key; with heuristics, the config's values and launches by the heuristics' values."""
+    layout: Layout
+
+
+class WatchedCache(dict[Any, Any]):
+    """The configs that an autotuner has chosen, by key. A change of one that is in use drops the kept launches."""
+
+    def __init__(self, values: Mapping[Any, Any], changed: Callable[[], object]) -> None:
+        super().__init__(values)
+        self._changed = changed
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        other = key in self and self[key] is not value
+        super().__setitem__(key, value)
+        if other:
+            self._changed()
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(key)
+        self._changed()
+
+    def __ior__(self, values: Any) -> Any:  # type: ignore[misc]
+        self.update(values)
+        return self
+
+    def clear(self) -> None:
+        """Drop all."""
+        super().clear()
+        self._changed()
+
+    def pop(self, *args: Any) -> Any:
+        """Drop one, as a dictionary does."""
+        try:
+            return super().pop(*args)
+        finally:
+            self._changed()
+
+    def popitem(self) -> tuple[Any, Any]:
+        """Drop the newest."""
+        try:
+            return super().popitem()
+        finally:
+            self._changed()
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Set several."""
+        super().update(*args, **kwargs)
+        self._changed()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+class FastCalls:
+    """Calls of one autotuned function.
+
+    `call(grid, *args, **kwargs)` launches, as `tuner[grid](*args, **kwargs)` does. A call is kept if the autotuner's
+    `cache` has a config for it afterwards, under Triton's key, or if there is only one config.
+
+    Args:
+        tuner: the autotuned function. Its `cache` is replaced by one that is watched.
+        ordinary: its `run`, which finds a config and launches it.
+        settings: limits of what is kept.
+        runs_on: type of the devices whose memory the kernel can use.
+    """
+
+    def __init__(
+        self,
+        tuner: Autotuner,
+        ordinary: _Ordinary,
+        settings: FastSettings = FastSettings(),
+        runs_on: str = "cuda",
+    ) -> None:
+        self.tuner, self._ordinary, self._settings, self._runs_on = tuner, ordinary, settings, runs_on
+        self._forms: dict[Form, _Known] = {}
+        self._unusual: set[object] = set()
+        self._changes = 0
+        self._lock = RLock()
+        self._fn, self._heuristics = _jit_function(tuner)
+        self.cache = tuner.cache = WatchedCache(tuner.cache, self.forget)
+        self._configs, self._number = tuner.configs, len(tuner.configs)
+        self.call: Callable[..., Any] = self._first
+        if self._fn is None:
+            self.call = lambda grid, /, *args, **kwargs: ordinary(*args, grid=grid, warmup=False, **kwargs)
+        _all.add(self)
+
+    def at(self, grid: Any) -> Callable[..., Any]:
+        """Return `call` with this grid."""
+        return partial(self.call if self._forms else self._later, grid)
+
+    def _later(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call what `call` is by now, for a caller that asked before the first call."""
+        return self.call(grid, *args, **kwargs)
+
+    def _restart(self) -> None:
+        """Drop all forms, which were generated for another list of configs."""
+        self._configs, self._number = self.tuner.configs, len(self.tuner.configs)
+        self._forms.clear()
+        self.call = self._first
+
+    def forget(self) -> None:
+        """Drop all launches; later calls ask the autotuner again."""
+        with self._lock:
+            self._changes += 1
+            for known in self._forms.values():
+                known.kept.clear()
+            self._unusual.clear()
+
+    @property
+    def kept(self) -> int:
+        """Number of launches that are kept."""
+        return sum(len(known.kept) for known in self._forms.values())
+
+    def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Launch the ordinary way, and keep what was launched."""
+        changes = self._changes
+        compiled = self._ordinary(*args, grid=grid, warmup=False, **kwargs)
+        if type(compiled) is CompiledKernel and _nothing_is_set(self._fn):
+            kind = (len(args), *kwargs, *map(type, args), *map(type, kwargs.values()))
+            if kind not in self._unusual:
+                try:
+                    self._keep(kind, changes, compiled, grid, args, kwargs)
+                except Exception as error:  # noqa: BLE001  nothing of ours may stop a model
+                    self._unusual.add(kind)
+                    name = self.tuner.base_fn.__name__
+                    _log.warning("calls of %s go through Triton: %s", name, exception_text(error))
+        return compiled
+
+    def _keep(
+        self, kind: object, changes: int, compiled: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        form = self._form_of(args, kwargs)
+        with self._lock:
+            if form is None or (form not in self._forms and len(self._forms) >= self._settings.most_forms):
+                if len(self._unusual) < self._settings.most_unusual:
+                    self._unusual.add(kind)
+                return
+            config = self._config(args, kwargs)
+            if config is None or changes != self._changes:
+                return
+            if self._configs is not self.tuner.configs or self._number != len(self._configs):
+                self._restart()
+            known = self._forms.get(form) or self._new(form)
+            key = known.names["key_of"](args, kwargs)
+            values = {**dict(zip(self.tuner.arg_names, args, strict=False)), **kwargs}
+            launch = self._launch(form, known, config, compiled, values)
+            if launch is None:
+                return
+            if not self._heuristics:
+                make_room(known.kept, self._settings.most_launches)
+                known.kept[key] = launch
+                return
+            settled = config.all_kwargs()
+            if key not in known.kept:
+                make_room(known.kept, self._settings.most_launches)
+                known.kept[key] = settled, {}
+            variants = known.kept[key][1]
+            found = _computed(self._heuristics, {**values, "grid": grid, "warmup": False, **settled})
+            make_room(variants, self._settings.most_launches)
+            variants[found] = launch
+
+    def _form_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Form | None:
+        """Return the form of a call, or None if it has an unusual argument."""
+        assert self._fn is not None
+        constant = {param.name: param.is_constexpr for param in self._fn.params}
+        given = []
+        for name, value in (*zip(self.tuner.arg_names, args, strict=False), *kwargs.items()):
+            is_option = name not in constant
+            by_value = is_option or constant[name] or name in self.tuner.keys
+            kind = _kind(value, by_value, not is_option and constant[name])
+            if kind is None:
+                return None
+            given.append(Given(name, kind, torch.Tensor if kind == "tensor" else type(value), is_option))
+        return Form(tuple(given[: len(args)]), tuple(given[len(args) :]))
+
+    def _config(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Config | None:
+        """Return the config that the autotuner has for a call, or None if it has none."""
+        if len(self.tuner.configs) == 1:
+            return self.tuner.configs[0]
+        if self.tuner.cache is not self.cache:
+            return None
+        names = self.tuner.arg_names
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        own = {name: value for name, value in given.items() if name in names}
+        key = [own[name] for name in self.tuner.keys if name in own]
+        key += [str(value.dtype) for value in own.values() if hasattr(value, "dtype")]
+        return self.cache.get(tuple(key))
+
+    def _launch(
+        self, form: Form, known: _Known, config: Config, compiled: Any, values: Mapping[str, Any]
+    ) -> tuple[Any, ...] | None:
+        """Return what the generated `call` needs, with None as the launcher for a call that goes the ordinary way.
+
+        None if the config is not what was launched.
+        """
+        fn = self._fn
+        assert fn is not None
+        device = known.names["current_device"]()
+        absent = missing(form, known.layout)
+        tensors = [values[each.name] for each in form.given if each.kind == "tensor"]
+        usual = (
+            config.pre_hook is None
+            and all(tensor.device.type == self._runs_on for tensor in tensors)
+            and is_known(compiled.run)
+        )
+        if not usual:
+            return None, None, config, compiled, (), *(None,) * (_FIXED + len(absent))
+        constants = []
+        for name in absent:
+            place = fn.arg_names.index(name)
+            compiled_for = compiled.src.constants.get((place,))
+            if name in known.layout.heuristics:
+                constants.append(compiled_for)
+                continue
+            constants.append(config.kwargs[name] if name in config.kwargs else fn.params[place].default)
+            if fn.params[place].is_constexpr and constants[-1] is not compiled_for and constants[-1] != compiled_for:
+                return None
+        objects = [values[each.name] for each in form.given if each.kind == "object"]  # or their ids could recur
+        held = fn.device_caches[device]
+        return compiled.run.launch, held, config, compiled, objects, *fixed_arguments(compiled), *constants
+
+    def _new(self, form: Form) -> _Known:
+        """Generate the functions of a form, and try it after all others."""
+        fn, active = self._fn, triton.runtime.driver.active
+        assert fn is not None
+        layout = Layout(
+            parameters=tuple(fn.arg_names),
+            heuristics=tuple(self._heuristics),
+            runs_on=self._runs_on,
+            one_by_one=ONE_BY_ONE,
+            fixed=_FIXED,
+            reads_globals=bool(fn.used_global_vals),
+            configs=self._number,
+        )
+        own_device = active.get_current_device is torch.cuda.current_device  # which asks first whether torch is ready
+        kept: dict[object, tuple[Any, ...]] = {}
+        names: dict[str, Any] = {
+            "tuner": self.tuner, "state": self.tuner.__dict__, "cache": self.cache, "configs": self.tuner.configs,
+            "fn": fn, "device_caches": fn.device_caches, "kept": kept, "widths": _widths, "changed": _changed,
+            "runtime": knobs.runtime, "compilation": knobs.compilation,
+            "enter": knobs.runtime.launch_enter_hook, "leave": knobs.runtime.launch_exit_hook,
+            "current_device": torch._C._cuda_getDevice if own_device else active.get_current_device,
+            "stream_of": active.get_current_stream,
+            "Tensor": torch.Tensor, "Parameter": torch.nn.Parameter,
+            "otherwise": self._first, "ordinary": self._ordinary,
+            **{f"t{place}": each.type for place, each in enumerate(form.given)},
+            **{f"heuristic{number}": each for number, each in enumerate(self._heuristics.values())},
+        }  # fmt: skip
+        exec(compile(source(form, layout), f"<calls of {fn.__name__}>", "exec"), names)
+        known = _Known(names, kept, layout)
+        if self._forms:
+            list(self._forms.values())[-1].names["otherwise"] = names["call"]
+        else:
+            self.call = names["call"]
+        self._forms[form] = known
+        return known
+
+
+_all: WeakSet[FastCalls] = WeakSet()
+
+
+def _forget_all() -> None:
+    for calls in list(_all):
+        calls._lock = RLock()  # another thread of the parent may have held it
+        calls.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)  # a child does not share its parent's card
+
+
+def _jit_function(tuner: Autotuner) -> tuple[JITFunction[Any] | None, dict[str, Callable[[Any], Any]]]:
+    """Return the function under the decorators and what its heuristics compute, or None if others are among them."""
+    heuristics: dict[str, Callable[[Any], Any]] = {}
+    fn = tuner.fn
+    while type(fn) is Heuristics:
+        heuristics |= fn.values
+        fn = fn.fn
+    if not isinstance(fn, JITFunction) or "run" in vars(fn):
+        return None, {}
+    its_run = type(fn).run
+    if (its_run.__module__, its_run.__qualname__) != ("triton.runtime.jit", "JITFunction.run"):  # as profilers patch it
+        return None, {}
+    simple = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    if any(param.kind not in simple for param in fn.signature.parameters.values()):
+        return None, {}
+    constant = {param.name for param in fn.params if param.is_constexpr}
+    return (fn, heuristics) if constant.issuperset(heuristics) else (None, {})
+
+
+def _kind(value: Any, by_value: bool, is_constant: bool) -> Kind | None:
+    """Return how an argument is keyed, or None if it is unusual."""
+    if value is None:
+        return "none"
+    if by_value:
+        if type(value) in _PLAIN:
+            return "value"
+        return "object" if is_constant and isinstance(value, tl.dtype | JITFunction) else None
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
+        return "tensor"
+    if type(value) is int:
+        return "number"
+    return "passed" if type(value) in (float, bool) else None
+
+
+def _nothing_is_set(fn: Any) -> bool:
+    """Return whether no hook and no instrumentation is in use, and the hooks are chains as Triton's are."""
+    hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    return (
+        all(isinstance(hook, knobs.HookChain) and not hook.calls for hook in hooks)
+        and not fn.pre_run_hooks
+        and not knobs.runtime.debug
+        and not knobs.compilation.instrumentation_mode
+        and knobs.runtime.add_stages_inspection_hook is None
+    )
+
+
+def _computed(heuristics: Mapping[str, Callable[[Any], Any]], named: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the types and values that heuristics compute, each with those before it."""
+    found: list[Any] = []
+    for name, heuristic in heuristics.items():
+        named[name] = heuristic(named)
+        found += [type(named[name]), named[name]]
+    return tuple(found)
+
+
+def _widths(*numbers: int) -> tuple[int, ...]:
+    """Return the class of each number: of 32 bits, of 64, of 64 without a sign, or larger."""
+    return tuple(
+        0 if -(2**31) <= n < 2**31 else 1 if -(2**63) <= n < 2**63 else 2 if 0 <= n < 2**64 else 3 for n in numbers
+    )
+
+
+def _changed(fn: Any) -> bool:
+    """Return whether a global variable differs from when the function was compiled. Triton then raises."""
+    return any(
+        name not in its_globals or its_globals[name] != value
+        for (name, _), (value, its_globals) in fn.used_global_vals.items()
+    )
