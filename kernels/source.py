@@ -131,8 +131,12 @@ def _names(code: CodeType) -> set[str]:
 def global_names(code: CodeType) -> set[str]:
     """Return the names that code reads from its module, and those of the functions inside it."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    own = {step.argval for step in dis.get_instructions(code) if step.opname in _READS}
-    return own.union(*map(global_names, inner))
+    return own_global_names(code).union(*map(global_names, inner))
+
+
+def own_global_names(code: CodeType) -> set[str]:
+    """Return the names that code reads from its module, without those of the functions inside it."""
+    return {step.argval for step in dis.get_instructions(code) if step.opname in _READS}
 
 
 def plain_function(value: Any) -> Any:

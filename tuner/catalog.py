@@ -1,4 +1,4 @@
-"""Kernels, found by name, by entry point or by file. A kernel's code is imported on first use."""
+"""Kernels, found by name, by entry point, by file or by a captured call. A kernel's code is imported on first use."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from traceback import extract_tb
 from types import ModuleType
 
 import tuner.kernels
+from tuner.captured import document
+from tuner.captured.kernel import CapturedKernel, kernel_of
+from tuner.captured.problem import signature_of_call
 from tuner.errors import KernelFault, NoDevice, TunerError, UnknownName, UsageError
 from tuner.kernels.parts import exception_text, plain
 from tuner.kernels.spec import Kernel, Signature
@@ -54,11 +57,16 @@ def load(op: str) -> Kernel:
 
 
 def resolve(reference: str) -> Kernel:
-    """Return the kernel of a reference from the command line: a name, or a file that ends in .py.
+    """Return the kernel of a reference from the command line: a name, a file that ends in .py, or a captured call's.
 
     Raises:
-        as `load`; UnknownName too if there is no such file.
+        as `load`; UnknownName too if there is no such file, UsageError if it holds no captured call.
     """
+    if reference.endswith(document.SUFFIX):
+        path = Path(reference).resolve()
+        call, widen = document.read(path)
+        with _import_errors(reference):
+            return kernel_of(call, widen=widen, document=str(path))
     if not reference.endswith(".py"):
         return load(reference)
     with _import_errors(reference):
@@ -69,22 +77,32 @@ def resolve(reference: str) -> Kernel:
 
 def reference_of(kernel: Kernel) -> str:
     """Return the name or the file by which a command finds a kernel; its op if it is in neither."""
+    if isinstance(kernel, CapturedKernel):
+        return _short(Path(kernel.document)) if kernel.document else kernel.op
     if kernel.op in _modules() and load(kernel.op) == kernel:
         return kernel.op
     own = sys.modules.get(getattr(plain(kernel.launch), "__module__", ""))  # others may have imported the kernel
     for module in (own, *list(sys.modules.values())):
         if isinstance(module, ModuleType) and vars(module).get("KERNEL") is kernel and vars(module).get("__file__"):
-            file = Path(vars(module)["__file__"]).resolve()
-            return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
+            return _short(Path(vars(module)["__file__"]).resolve())
     return kernel.op
+
+
+def _short(file: Path) -> str:
+    """Return a path from the current folder on, if the file is in it."""
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
 
 
 def signature(reference: str, elsewhere: Callable[[], Mapping[str, Signature]]) -> Signature:
     """Return the signature of a kernel, or the one that `elsewhere` has for it if its code cannot be imported.
 
+    That of a captured call needs no code.
+
     Raises:
         UnknownName: neither has that name.
     """
+    if reference.endswith(document.SUFFIX):
+        return signature_of_call(document.read(Path(reference))[0])
     try:
         return resolve(reference).signature
     except (NoDevice, UnknownName):

@@ -119,7 +119,7 @@ def draw(
         tensor = distinct(tensors[name])
         generator = torch.Generator(tensor.device).manual_seed(seed * 1009 + index)
         if operand.fill is not None:
-            operand.fill(tensor, generator)
+            operand.fill(tensors[name], generator)
         elif tensor.dtype == torch.bool:
             tensor.random_(0, 2, generator=generator)
         elif not tensor.is_floating_point():

@@ -1,0 +1,191 @@
+"""The statements of a module that one of its names needs, found without running any.
+
+Scripts run benchmarks at their top level, so a function is loaded by these statements alone. What code reads is taken
+from its compiled form, which has the scopes that Python has.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+
+from tuner.kernels.source import global_names, own_global_names
+
+_MUTATORS = frozenset(
+    {
+        *("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "appendleft"),
+        *("update", "setdefault", "popitem", "add", "discard", "intersection_update", "difference_update"),
+    }
+)
+"""Methods of lists, dicts and sets that change them."""
+_EAGER = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""Names of code inside a statement that runs with it, beside the bodies of classes."""
+
+
+@dataclass
+class _Statement:
+    """A statement at the top level of a module."""
+
+    node: ast.stmt
+    binds: set[str] = field(default_factory=set)
+    """Names that it assigns."""
+    changes: set[str] = field(default_factory=set)
+    """Names whose objects it changes."""
+    reads: set[str] = field(default_factory=set)
+    """Names that it reads when it is run."""
+    later: set[str] = field(default_factory=set)
+    """Names that its functions read when they are called."""
+    imported: bool = False
+    has_star: bool = False
+
+
+def needed(tree: ast.Module, name: str) -> list[ast.stmt]:
+    """Return the statements that the value of a name rests on, in their order; [] if no statement assigns it.
+
+    Blocks under `if __name__ == "__main__"` are left out, and so are calls whose result is not kept.
+    """
+    statements = [_examined(node, _future(tree)) for node in tree.body if not _is_main_block(node)]
+    _add_globals(statements)
+    imported = {each for one in statements if one.imported for each in one.binds}
+    if not any(name in each.binds or each.has_star for each in statements):
+        return []
+    end = len(statements)
+    kept: set[int] = set()
+    waiting: list[tuple[str, int]] = [(name, end)]
+    seen: dict[str, int] = {}
+    while waiting:
+        wanted, before = waiting.pop()
+        if seen.get(wanted, -1) >= before:
+            continue
+        seen[wanted] = before
+        for place in _sources(statements[:before], wanted, wanted in imported):
+            if place not in kept:
+                kept.add(place)
+                waiting += [(each, place) for each in statements[place].reads]
+                waiting += [(each, end) for each in statements[place].later]
+    return [each.node for place, each in enumerate(statements) if place in kept or _is_future(each.node)]
+
+
+def imports(statements: Sequence[ast.stmt]) -> Iterator[tuple[int, str]]:
+    """Yield the level and the name of each module that statements import when they are run."""
+    for statement in statements:
+        for node in _run_with(statement):
+            if isinstance(node, ast.Import):
+                yield from ((0, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield node.level, node.module or ""
+
+
+def _sources(statements: Sequence[_Statement], name: str, is_import: bool) -> list[int]:
+    """Return the places of the statements that assign a name or change its object.
+
+    If none assigns it, those are imports of all names of a module. What is set on an imported module is left out.
+    """
+    assigned = [place for place, each in enumerate(statements) if name in each.binds]
+    if not assigned:
+        unknown = not hasattr(builtins, name)
+        return [place for place, each in enumerate(statements) if each.has_star and unknown]
+    if is_import:
+        return assigned
+    return assigned + [place for place, each in enumerate(statements) if name in each.changes]
+
+
+def _examined(node: ast.stmt, future: list[ast.stmt]) -> _Statement:
+    """Return what a statement assigns, changes and reads."""
+    module = ast.Module([*future, node], type_ignores=[])
+    code = compile(module, "<statement>", "exec", dont_inherit=True)
+    found = _Statement(node)
+    future_names = {alias.name for statement in future for alias in getattr(statement, "names", [])}
+    for step in dis.get_instructions(code):
+        if step.opname in ("STORE_NAME", "STORE_GLOBAL") and (step.argval not in future_names or _is_future(node)):
+            found.binds.add(step.argval)
+    found.reads, found.later = _reads(code)
+    found.imported = isinstance(node, ast.Import | ast.ImportFrom)
+    for inner in _run_with(node):
+        found.has_star |= isinstance(inner, ast.ImportFrom) and inner.names[0].name == "*"
+        if (changed := _changed(inner)) is not None:
+            found.changes.add(changed)
+    return found
+
+
+def _reads(code: CodeType) -> tuple[set[str], set[str]]:
+    """Return the names that code reads when it is run, and those that functions inside it read."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    now, later = own_global_names(code), set[str]()
+    for each in inner:
+        if each.co_name in _EAGER or not each.co_flags & _OPTIMIZED:
+            more, then = _reads(each)
+            now |= more
+            later |= then
+        else:
+            later |= global_names(each)
+    return now, later
+
+
+_OPTIMIZED = 0x1
+"""Flag of the code of a function: it has fast locals, unlike the body of a class."""
+
+
+def _changed(node: ast.AST) -> str | None:
+    """Return the name whose object an expression or a statement changes."""
+    target: ast.AST | None = None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATORS:
+        target = node.func.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr" and node.args:
+        target = node.args[0]
+    elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+        target = node.value
+    while isinstance(target, ast.Attribute | ast.Subscript):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def _run_with(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a statement and what is inside it, without the bodies of functions."""
+    yield node
+    if isinstance(node, ast.Lambda):
+        return
+    inside: Sequence[ast.AST] = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        inside = [*node.decorator_list, node.args]
+    for child in inside:
+        yield from _run_with(child)
+
+
+def _add_globals(statements: Sequence[_Statement]) -> None:
+    """Add the globals that functions assign to the statements that call them."""
+    assigned: dict[str, set[str]] = {}
+    for each in statements:
+        if isinstance(each.node, ast.FunctionDef):
+            names = {name for inner in ast.walk(each.node) if isinstance(inner, ast.Global) for name in inner.names}
+            if names:
+                assigned[each.node.name] = names
+    for each in statements:
+        for inner in _run_with(each.node):
+            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in assigned:
+                each.binds |= assigned[inner.func.id]
+
+
+def _is_main_block(node: ast.stmt) -> bool:
+    """Return whether a statement is `if __name__ == "__main__"`, with further conditions or without."""
+    if not isinstance(node, ast.If) or node.orelse:
+        return False
+    tests = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
+    return any(
+        isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.Eq)
+        and {ast.unparse(test.left), ast.unparse(test.comparators[0])} == {"__name__", "'__main__'"}
+        for test in tests
+    )
+
+
+def _future(tree: ast.Module) -> list[ast.stmt]:
+    return [node for node in tree.body if _is_future(node)]
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
