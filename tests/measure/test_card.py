@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -58,7 +59,7 @@ class Nvml:
 
 
 def card(nvml: Nvml) -> NvmlMonitor:
-    return NvmlMonitor(nvml, "handle", now=lambda: 1000.0)
+    return NvmlMonitor(nvml, "handle", now=lambda: 1000.0, relatives=frozenset())
 
 
 def test_a_quiet_card() -> None:
@@ -73,6 +74,13 @@ def test_throttle_reasons_are_named() -> None:
     assert state.marks == ("throttled",)
     nvml.reasons = 0x04 | 0x01
     assert card(nvml).state().marks == ()
+
+
+def test_the_process_that_tunes_and_its_ancestors_are_not_foreign() -> None:
+    """A training process holds a context on the card; some cards list whoever has one as computing."""
+    nvml = Nvml()
+    nvml.processes, nvml.utilization = [os.getpid(), os.getppid(), 2**30], None
+    assert NvmlMonitor(nvml, "handle").state().foreign == (2**30,)
 
 
 def test_a_computing_process_of_others_is_foreign() -> None:

@@ -22,6 +22,7 @@ _COMMANDS = {
     "check": "Check a kernel file without a GPU.",
     "bench": "Compare answers with the default and the vendor, for one problem or a suite.",
     "list": "List the stored answers.",
+    "captured": "List the captured calls of autotuned kernels.",
     "show": "Show one search, or list the newest.",
     "forget": "Retire stored answers by hand.",
     "serve": "Serve the stored answers over HTTP.",

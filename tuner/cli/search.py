@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,19 +23,22 @@ from tuner.cli.problem_rows import print_tuned
 from tuner.cli.problems import PROBLEMS
 from tuner.cli.suites import selected_suite, suite_options
 from tuner.cli.text import counted, give, print_json, print_partial, say
+from tuner.db.captured import StoredCall
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
-from tuner.errors import UsageError
+from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Signature
+from tuner.measure import device
 from tuner.measure.joint_comparison import OBJECTIVES
 from tuner.report.text import configs_text, not_run_text
 from tuner.search import Result
 from tuner.suites.selection import select_problems
 from tuner.suites.suite import Suite
+from tuner.tuning.captured import CallTuning, no_gpu, suite_of
 from tuner.tuning.effort import Effort
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.joint import check_joint, tune_jointly
-from tuner.tuning.lanes import chosen_gpus, open_lanes
+from tuner.tuning.lanes import chosen_gpus, on_cards, open_lanes
 from tuner.tuning.plan import plan_search
 from tuner.tuning.several import tune_one, tune_several
 from tuner.tuning.tuned import Tuned, nothing_ran
@@ -139,10 +143,34 @@ def _several(suite: Suite, effort: Effort, store: Store, options: MeasureOptions
         open_lanes(suite, store, options, progress) as (measured, lanes),
     ):
         results = tune_several(measured, lanes, effort, store, progress, interrupt.token)
-    interrupted = len(results) < len(measured.entries)
+    return _ended(measured, results, monotonic() - started, store, as_json)
+
+
+def _captured(
+    calls: Sequence[StoredCall], wanted: Mapping[str, str], effort: Effort, tuning: CallTuning, as_json: bool
+) -> int:
+    """Tune captured calls as several problems."""
+    suite = suite_of(calls, "captured calls").only(wanted)
+    by_problem = {stored.problem: stored for stored in calls}
+    store, options = tuning.store, tuning.options
+    started = monotonic()
+    with (
+        TerminalProgress(bars=False) as progress,
+        Interrupt() as interrupt,
+        on_cards(chosen_gpus(options.gpu), suite.name, store, options, progress) as lanes,
+    ):
+        tuning = replace(tuning, events=progress, stop=interrupt.token)
+        taking = [tuning.lane(lane, by_problem) for lane in lanes]
+        results = tune_several(suite, taking, effort, store, progress, interrupt.token)
+    return _ended(suite, results, monotonic() - started, store, as_json)
+
+
+def _ended(suite: Suite, results: list[Tuned], seconds: float, store: Store, as_json: bool) -> int:
+    """Print the outcomes. Return the exit code."""
+    interrupted = len(results) < len(suite.entries)
     if interrupted:
-        say(f"Interrupted after {len(results)} of {len(measured.entries)}; the same command goes on from there.")
-    _print_results(suite.name, results, monotonic() - started, store, as_json)
+        say(f"Interrupted after {len(results)} of {len(suite.entries)}; the same command goes on from there.")
+    _print_results(suite.name, results, seconds, store, as_json)
     return INTERRUPTED if interrupted else 0 if all(tuned.answer for tuned in results) else 1
 
 
@@ -186,13 +214,82 @@ def _search_op(
     return _search(select_problems(reference, signature, values, shapes=shapes, model=model, tp=tp), **options)
 
 
+def _search_captured(
+    only: tuple[str, ...],
+    widen: bool,
+    *,
+    joint: str | None,
+    dry_run: bool,
+    device_id: str | None,
+    db: Database | None,
+    as_json: bool,
+    gpu: str,
+    replay: str | None,
+    policy: str,
+    shared: bool,
+    **how_hard: Any,
+) -> int:
+    effort = asked_effort(**how_hard)
+    others = {"--joint": joint, "--dry-run": dry_run, "--device": device_id, "--replay": replay}
+    if given := [name for name, value in others.items() if value]:
+        raise UsageError(
+            f"--captured searches each call on a GPU here, and takes no {given[0]}; leave it out, or list the calls "
+            "with tuner captured"
+        )
+    gpus = chosen_gpus(gpu)
+    if not gpus:
+        raise no_gpu()
+    store, card = Store.open(db or default_database()), device.describe(gpus[0]).id
+    calls = store.captured.all(device=card)
+    if not calls:
+        raise NothingFound(f"no call is captured on {card}; run the program once with tuner run --mode capture")
+    tuning = CallTuning(store, MeasureOptions(gpu, None, policy, shared), widen=widen)
+    return _captured(calls, dict(word.split("=", 1) for word in only), effort, tuning, as_json)
+
+
 def _search_suite(
-    ctx: click.Context, suite: str | None, dtype: str | None, only: tuple[str, ...], list_: bool, **options: Any
+    ctx: click.Context,
+    suite: str | None,
+    dtype: str | None,
+    only: tuple[str, ...],
+    list_: bool,
+    captured: bool,
+    widen: bool,
+    **options: Any,
 ) -> int | None:
+    if captured and ctx.invoked_subcommand is None:
+        for name, given in {"--suite": suite, "--dtype": dtype, "--list": list_}.items():
+            if given:
+                raise UsageError(f"--captured takes the calls that were captured, and no {name}; leave one of them out")
+        return _search_captured(only, widen, **options)
     chosen = selected_suite(ctx, suite, dtype, only, list_, options["db"])
     return None if chosen is None else _search(chosen, **options)
 
 
+class _SearchCommands(OpCommands):
+    """As other commands of ops; with --captured, an op stands for its captured calls."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--captured" in args:
+            op, others, _ = self._split(args)
+            return super().parse_args(ctx, others if op is None else [*others, "--only", f"op={op}"])
+        if "--widen" in args:
+            raise UsageError("--widen adds neighbours of the configs of captured calls; give --captured with it")
+        return super().parse_args(ctx, args)
+
+
+_CAPTURED: list[click.Parameter] = [
+    click.Option(
+        ["--captured"],
+        is_flag=True,
+        help="Search the captured calls of autotuned kernels on this card, or those of OP; tuner captured lists them.",
+    ),
+    click.Option(
+        ["--widen"],
+        is_flag=True,
+        help="With --captured: search the neighbours and all combinations of the configs that a kernel lists.",
+    ),
+]
 _OPTIONS: list[click.Parameter] = [
     *HOW_HARD,
     click.Option(
@@ -215,7 +312,7 @@ _OPTIONS: list[click.Parameter] = [
     json_option,
 ]
 
-command = OpCommands(
+command = _SearchCommands(
     _search_op,
     [*PROBLEMS, *_OPTIONS],
     asked=lambda signature, values: values,
@@ -224,5 +321,5 @@ command = OpCommands(
     "A list stands for several problems: --M 16,64,4096 for three, and with --dtype bf16,fp16 for six.",
     invoke_without_command=True,
     callback=click.pass_context(_search_suite),
-    params=[*suite_options("Search"), *_OPTIONS],
+    params=[*suite_options("Search"), *_CAPTURED, *_OPTIONS],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich.markup import escape
 
@@ -21,6 +22,7 @@ from tuner.measure import device
 from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
 from tuner.report.text import evidence_text, interval_text, speed_text, us_text
 from tuner.suites.suite import Entry
+from tuner.tuning.captured import captured_reference
 from tuner.tuning.gpu import AUTO, MeasureOptions
 from tuner.tuning.other_gpus import gpu_here
 from tuner.tuning.target import gpu_target
@@ -43,7 +45,8 @@ def _verify(
     if index is None:
         raise NoDevice(f"verifying measures on a GPU, and there is no {gpu_here()}; run it on a machine with the card")
     store = open_to_read(db)
-    found = find(store, reference, problem, here=index, device_id=None)
+    op, reference = reference, captured_reference(reference, problem, store, device.describe(index).id)
+    found = replace(find(store, reference, problem, here=index, device_id=None), reference=op)
     if found.stored is None:
         give(found, store, as_json)
         return 1

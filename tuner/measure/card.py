@@ -6,9 +6,11 @@ the construction of the monitor, before this process has a CUDA context, and `re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import time
 from typing import Any, Protocol
 
@@ -63,6 +65,8 @@ class NvmlMonitor:
         nvml: the module `pynvml`.
         handle: NVML's handle of the card.
         now: clock, in seconds since 1970.
+        relatives: this process and its ancestors, which are idle meanwhile: a training process that tunes holds a
+            context on the card.
     """
 
     def __init__(
@@ -71,8 +75,10 @@ class NvmlMonitor:
         handle: Any,
         now: Callable[[], float] = time,
         settings: CardMonitorSettings = CARD_MONITOR_SETTINGS,
+        relatives: frozenset[int] | None = None,
     ) -> None:
         self._nvml, self._handle, self._now, self._settings = nvml, handle, now, settings
+        self._relatives = own_relatives() if relatives is None else relatives
         self._foreign_at_start = self._processes()
         self._own: set[int] = set()
 
@@ -89,7 +95,7 @@ class NvmlMonitor:
             temperature_c=self._query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             power_w=None if power is None else power / 1000,
             throttled=tuple(sorted({name for bit, name in _THROTTLE_REASONS.items() if reasons & bit})),
-            foreign=tuple(sorted(self._busy() - self._own)),
+            foreign=tuple(sorted(self._busy() - self._own - self._relatives)),
         )
 
     def _query(self, query: Callable[[], Any]) -> Any:
@@ -117,6 +123,15 @@ class NvmlMonitor:
         least = self._settings.busy_percent
         busy = {sample.pid for sample in samples if sample.smUtil >= least and sample.timeStamp > since}
         return busy & self._processes()  # samples of ended processes stay listed for a while
+
+
+def own_relatives() -> frozenset[int]:
+    """Return the ids of this process and its ancestors."""
+    found = [os.getpid()]
+    with suppress(OSError, ValueError, IndexError):  # no /proc, or an ancestor has ended
+        while found[-1] > 0:
+            found.append(int(Path(f"/proc/{found[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
+    return frozenset(found)
 
 
 def open_monitor(bus_id: str) -> CardMonitor:

@@ -152,16 +152,16 @@ class Examination:
                 return True
         return False
 
-    def _compared(self, request: Examine, outputs: Values) -> tuple[Config | None, tuple[str, ...]]:
+    def _compared(self, request: Examine, outputs: Values) -> tuple[Config | None, dict[Config, str]]:
         """Return the first representative that has the same outputs, and the differences from those before."""
-        differs: list[str] = []
+        differs: dict[Config, str] = {}
         for config in request.representatives:
             first = self._outputs_of(config)
             self._enter("check")
             if not (text := self._first_difference(outputs, first)):
-                return config, tuple(differs)
-            differs.append(text)
-        return None, tuple(differs)
+                return config, differs
+            differs[config] = text
+        return None, differs
 
     def _outputs_of(self, config: Config) -> Values:
         """Return the outputs of a representative; run it if they are not kept."""

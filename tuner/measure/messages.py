@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner.kernels.spec import Config, Limits, Problem
@@ -124,8 +124,8 @@ class Ran:
     """Role of each tensor."""
     agrees: Config | None = None
     """The first representative whose outputs are the same within tolerance; None if there is none."""
-    differs: tuple[str, ...] = ()
-    """The first element that differs, for each representative before that: `out[3, 17] is 1.5, not 2`."""
+    differs: Mapping[Config, str] = field(default_factory=dict)
+    """The first element that differs from each representative before that: `out[3, 17] is 1.5, not 2`."""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,12 @@ class Effort:
             "min_improvement_probability": self.budget.min_improvement_probability,
         }
 
+    def exhausting(self) -> Effort:
+        """Return the effort that measures all configs; the same if the user states a number of trials."""
+        if self.budget.min_improvement_probability is None:
+            return self
+        return replace(self, budget=Budget(seconds=self.budget.seconds))
+
     def accepts(self, found: LookupResult, space: Collection[Config] | None) -> bool:
         """Return whether a stored answer is exact, and its run searched the same space at least as thoroughly.
 

@@ -32,6 +32,8 @@ class Lane:
     """Id of the card; empty if each recorded space has its own."""
     target: Callable[[Entry, bool], Target]
     """Return the target of a problem; the flag is whether to keep a spare worker ready, as for `GpuMeasurer`."""
+    card: HeldGpu | None = None
+    """The card; None for recorded spaces."""
 
 
 def chosen_gpus(chosen: str) -> list[int]:
@@ -90,7 +92,7 @@ def _on_card(card: HeldGpu, store: Store, options: MeasureOptions, events: Event
     def target(entry: Entry, spare: bool) -> Target:
         return gpu_target(entry, store, card, options=options, events=events, spare=spare)
 
-    return Lane(device.describe(card.index).id, target)
+    return Lane(device.describe(card.index).id, target, card)
 
 
 def _on_recorded(suite: Suite, options: MeasureOptions, events: Events) -> tuple[Suite, Lane]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tuner import catalog, recorded
+from tuner.captured.problem import signature_of_call
 from tuner.db.queue import Job, JobFilter
 from tuner.db.store import Store
 from tuner.errors import UsageError
@@ -15,6 +16,7 @@ from tuner.kernels.spec import Signature
 from tuner.kernels.values import parsed
 from tuner.measure import device
 from tuner.suites.suite import Entry
+from tuner.tuning.captured import CallTuning
 from tuner.tuning.events import Events
 from tuner.tuning.gpu import AUTO, MeasureOptions
 from tuner.tuning.lanes import Lane, on_cards
@@ -38,27 +40,38 @@ class Place:
 def on_gpus(
     store: Store, kernels: tuple[str, ...], gpus: Sequence[int], options: MeasureOptions, events: Events
 ) -> Place:
-    """Return cards of one model as a place, for the kernels of these names and files; without any, for all with a name.
+    """Return cards of one model as a place, for the kernels of these names and files.
+
+    Without any, for all with a name, and for the problems of captured calls.
 
     Raises:
         TunerError: a kernel cannot be loaded.
     """
     references = {catalog.resolve(reference).signature.op: reference for reference in kernels or catalog.names()}
+    card = device.describe(gpus[0]).id
+    captured = {} if kernels else {each.problem: each for each in store.captured.all(device=card)}
+    calls = {problem: each for problem, each in captured.items() if each.call.op not in references}
+    tuning = CallTuning(store, options, events)
 
     @contextmanager
     def lanes() -> Iterator[Sequence[Targets]]:
         with on_cards(gpus, "jobs", store, options, events) as cards:
-            yield [partial(_on_lane, lane) for lane in cards]
+            yield [partial(_on_lane, lane, tuning.lane(lane, calls), frozenset(calls)) for lane in cards]
 
     def entry(job: Job) -> Entry:
+        if job.problem in calls:
+            return _entry(job, job.op, signature_of_call(calls[job.problem].call))
         reference = references[job.op]
         return _entry(job, reference, catalog.resolve(reference).signature)
 
-    return Place((JobFilter(device.describe(gpus[0]).id, frozenset(references)),), entry, lanes)
+    able = [JobFilter(card, frozenset(references))]
+    if calls:
+        able.append(JobFilter(card, frozenset(each.call.op for each in calls.values()), frozenset(calls)))
+    return Place(tuple(able), entry, lanes)
 
 
-def _on_lane(lane: Lane, entry: Entry, card: str) -> Target:
-    return lane.target(entry, True)
+def _on_lane(lane: Lane, captured: Lane, calls: frozenset[str], entry: Entry, card: str) -> Target:
+    return (captured if entry.problem.text in calls else lane).target(entry, True)
 
 
 def on_recorded(name: str, policy: str) -> Place:

@@ -220,6 +220,7 @@ def _answer(problem: Problem, target: Target, result: Result) -> Answer:
         unresolved=verdict.unresolved,
         evidence=result.evidence[verdict.config],
         marks=target.marks(verdict.latency_us, result.comparison),
+        basis=target.basis,
         flops=target.flops,
         bytes=target.bytes,
     )

@@ -8,7 +8,8 @@ from functools import partial
 from time import monotonic
 
 from tuner.db.store import Store
-from tuner.errors import KernelFault, MeasureError, NothingFound
+from tuner.errors import Interrupted, KernelFault, MeasureError, NothingFound
+from tuner.records.answer import REFERENCE
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.effort import Effort, require_search
 from tuner.tuning.events import Events, StopToken
@@ -44,7 +45,10 @@ def tune_target(entry: Entry, target: Target, effort: Effort, store: Store, even
     Raises:
         TunerError: as `tune`, but that a search without an answer is returned.
     """
+    effort = effort.exhausting() if target.is_exhausted else effort
     found = stored_answer(store, target, entry)
+    if target.basis == REFERENCE and found.stored is not None and found.stored.answer.basis != REFERENCE:
+        effort = replace(effort, force=True)  # what only agreed is measured again with the reference
     if effort.accepts(found, target.space):
         return Tuned.of(store, found)
     result = run_search(target, store, entry, effort, events=events, stop=stop)
@@ -84,6 +88,8 @@ def _tune_on(lane: Lane, effort: Effort, store: Store, events: Events, stop: Sto
         tuned = tune_target(entry, target, effort, store, events, stop)
         if tuned.result is not None and tuned.answer is None and not tuned.interrupted:
             raise nothing_ran(tuned.result)
+    except Interrupted:
+        return None
     except (NothingFound, MeasureError, KernelFault) as error:
         return Tuned(entry.problem, error=str(error))
     return None if tuned.interrupted else tuned

@@ -16,6 +16,7 @@ from tuner.measure.deadline import ADAPTIVE_DEADLINE
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.measurer import Measurer
 from tuner.records import POLICIES, Comparison, Device, Policy, Provenance, RooflineLimits
+from tuner.records.answer import AGREEMENT, REFERENCE
 from tuner.report.vendor import VENDOR_NAME
 from tuner.search.refusals import none_feasible, refusal
 from tuner.search.space import FeasibleSpace, ListedSpace, Space
@@ -37,6 +38,8 @@ class TargetSettings:
 
 
 SETTINGS = TargetSettings()
+WIDENED = "widened"
+"""Setting of a run that searched more than the configs that a captured call lists."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,21 @@ class Target:
     """The default with the constraint that refuses it; empty if it is feasible."""
     vendor_name: str = VENDOR_NAME
     """Name under which the vendor's speed is reported."""
+    basis: str = REFERENCE
+    """Basis of the answers, as in `Answer`."""
+    is_exhausted: bool = False
+    """True if all configs are measured, unless the effort states a number of trials."""
+    is_widened: bool = False
+    """True if there are more configs than a captured call lists."""
     close: Callable[[], None] = lambda: None
     """Release the card of a target that holds one of its own, whether its measurer was started and closed or not."""
 
     @property
-    def settings(self) -> Mapping[str, str]:
+    def settings(self) -> Mapping[str, str | bool]:
         """Settings of a run besides the effort: the vendor's name, and the constraint that refuses the default."""
         vendor = {"vendor": self.vendor_name} if self.vendor_name != VENDOR_NAME else {}
-        return {**vendor, **({"default_refused": self.refused} if self.refused else {})}
+        widened = {WIDENED: True} if self.is_widened else {}
+        return {**vendor, **({"default_refused": self.refused} if self.refused else {}), **widened}
 
     def query(self, problem: Problem) -> Query:
         """Return the query to which an answer of this target is exact, but for being recorded."""
@@ -191,6 +201,7 @@ def gpu_target(
         bytes=bytes,
         measurer=measurer,
         roofline_limits=limits,
+        basis=REFERENCE if kernel.definition else AGREEMENT,
         close=(lambda: None) if held is gpu else held.close,
     )
 

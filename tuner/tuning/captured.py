@@ -1,0 +1,318 @@
+"""Captured calls: examined on a card, then searched as any problem.
+
+Worker processes load the kernel of a call from its document, which is written to a folder of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from time import time
+
+import platformdirs
+
+from tuner import catalog
+from tuner.captured import document
+from tuner.captured.call import AGREEMENT, REFERENCE, CapturedCall, Examined, Role
+from tuner.captured.problem import problem_of_call, signature_of_call
+from tuner.db.captured import StoredCall
+from tuner.db.store import Store
+from tuner.errors import Interrupted, KernelFault, NoDevice, NothingFound, UsageError
+from tuner.kernels.spec import Config, Kernel, Limits, Problem
+from tuner.measure import device
+from tuner.measure.examiner import Examiner, Groups
+from tuner.measure.messages import Ran
+from tuner.records import Measurement
+from tuner.report.text import failures_text, first_line
+from tuner.search.refusals import none_feasible
+from tuner.suites.suite import Entry, Suite
+from tuner.tuning.effort import Effort, require_search
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.gpu import HeldGpu, MeasureOptions
+from tuner.tuning.lanes import Lane
+from tuner.tuning.other_gpus import gpu_here
+from tuner.tuning.several import tune_target
+from tuner.tuning.target import WIDENED, Target, gpu_target
+from tuner.tuning.tuned import Tuned
+
+
+@dataclass(frozen=True)
+class CapturedSettings:
+    """Extent of an examination, and of a search of the configs that a function lists."""
+
+    examined: int = 64
+    """Largest number of listed configs that are examined."""
+    exhausted: int = 200
+    """Largest number of listed configs that are all measured, whatever the effort."""
+    kept_s: float = 7 * 86_400
+    """Age at which an unused document is removed, in seconds."""
+
+
+SETTINGS = CapturedSettings()
+
+
+def folder() -> Path:
+    """Return the folder of the documents that worker processes read."""
+    return platformdirs.user_cache_path("triton-tuner") / "calls"
+
+
+def written(call: CapturedCall, *, widen: bool = False) -> str:
+    """Write the document of a call, and return the path by which the catalog finds its kernel.
+
+    The path names the document's contents, so a process that has loaded another state of the call reads no old one.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    contents = json.dumps([document.to_json(call), widen], allow_nan=False)
+    path = folder() / f"{call.op}-{sha256(contents.encode()).hexdigest()[:16]}{document.SUFFIX}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_old(path.parent)
+        if path.exists():
+            os.utime(path)
+        else:
+            document.write(call, path, widen)
+    except OSError as error:
+        raise UsageError(f"captured calls are written to {path.parent}, and it cannot be: {error.strerror}") from error
+    return str(path)
+
+
+def _remove_old(where: Path) -> None:
+    for path in where.glob(f"*{document.SUFFIX}"):
+        with suppress(FileNotFoundError):  # another process removes them too
+            if time() - path.stat().st_mtime > SETTINGS.kept_s:
+                path.unlink()
+
+
+def entry_of(call: CapturedCall, *, widen: bool = False) -> Entry:
+    """Return the problem of a call, whose kernel is found by its document."""
+    return Entry(written(call, widen=widen), signature_of_call(call), problem_of_call(call))
+
+
+def suite_of(calls: Sequence[StoredCall], name: str) -> Suite:
+    """Return the problems of captured calls, the most frequent first. Their kernels are not loaded."""
+    ordered = sorted(calls, key=lambda stored: (-stored.count, stored.id))
+    entries = (Entry(each.call.op, signature_of_call(each.call), problem_of_call(each.call)) for each in ordered)
+    return Suite(name, tuple(entries))
+
+
+def tune_call(
+    call: CapturedCall,
+    store: Store,
+    *,
+    effort: Effort,
+    options: MeasureOptions,
+    events: Events,
+    stop: StopToken,
+    widen: bool = False,
+    stored_id: int | None = None,
+) -> Tuned:
+    """Return the stored answer of a captured call if the effort accepts it; else examine it if needed, and search.
+
+    Args:
+        widen: search the neighbours of the listed configs too.
+        stored_id: id of the call in the store; None stores it, or finds it there.
+
+    Raises:
+        TunerError: as `tune`, but that a search without an answer is returned.
+    """
+    require_search()
+    index = device.choose(options.gpu)
+    if index is None:
+        raise no_gpu()
+    if stored_id is None:
+        store.captured.add(call, device.describe(index))
+        call, stored_id = _in_store(call, store, device.describe(index).id)
+    held = HeldGpu(index, problem_of_call(call).text, options.shared, note=events.note)
+    try:
+        tuning = CallTuning(store, options, events, stop, widen)
+        entry, target = tuning.target(call, stored_id, held, spare=True)
+        return tune_target(entry, target, effort, store, events, stop)
+    finally:
+        held.close()
+
+
+def _in_store(call: CapturedCall, store: Store, card: str) -> tuple[CapturedCall, int | None]:
+    """Return a call with the examination that is stored for it, and its id; None if the store has it not."""
+    problem = problem_of_call(call).text
+    for stored in store.captured.all(call.op, card):
+        if stored.problem == problem:
+            return replace(call, examined=stored.call.examined), stored.id
+    return call, None
+
+
+def captured_reference(reference: str, problem: Problem, store: Store, card: str) -> str:
+    """Return the reference by which the catalog finds a kernel: for an op without code of its own, a captured call's.
+
+    Args:
+        reference: name of an op, or a file.
+        card: device id.
+
+    Raises:
+        NothingFound: the calls of the op were captured, and this problem was not, or it was not examined.
+    """
+    if is_known(reference):
+        return reference
+    calls = store.captured.all(reference, card)
+    if not calls:
+        return reference
+    call = next((stored.call for stored in calls if stored.problem == problem.text), None)
+    if call is None or call.examined is None:
+        what = "is not among the captured calls" if call is None else "is captured, and was not examined"
+        way_out = "run it again with tuner run --mode capture, then " if call is None else ""
+        raise NothingFound(f"{problem.text} {what} on {card}; {way_out}tuner search {reference} --captured")
+    return entry_of(call, widen=True).reference
+
+
+def is_known(reference: str) -> bool:
+    """Return whether a reference names code that the catalog finds without captured calls."""
+    return reference in catalog.names() or Path(reference).suffix in (".py", ".json")
+
+
+def no_gpu() -> NoDevice:
+    """Return the error of a machine without a GPU."""
+    return NoDevice(f"captured calls are examined and tuned on a GPU, and there is no {gpu_here()}")
+
+
+@dataclass(frozen=True)
+class CallTuning:
+    """How captured calls become targets."""
+
+    store: Store
+    options: MeasureOptions
+    events: Events = field(default_factory=Events)
+    stop: StopToken = field(default_factory=StopToken)
+    widen: bool = False
+
+    def lane(self, lane: Lane, calls: Mapping[str, StoredCall]) -> Lane:
+        """Return a lane that takes the problems of these calls, by the texts of the problems.
+
+        What is wrong with a call is the outcome of this call alone.
+        """
+
+        def target(entry: Entry, spare: bool) -> Target:
+            assert lane.card is not None
+            stored = calls[entry.problem.text]
+            with _own_outcome():
+                return self.target(stored.call, stored.id, lane.card, spare=spare)[1]
+
+        return replace(lane, target=target)
+
+    def target(self, call: CapturedCall, stored_id: int | None, held: HeldGpu, *, spare: bool) -> tuple[Entry, Target]:
+        """Return the problem and the target of a call, examined before if that is needed.
+
+        Raises:
+            NothingFound: no config is feasible or runs, or as many configs agree on one result as on another.
+            UsageError: the function cannot be loaded.
+            Interrupted: the token was set while it was examined.
+        """
+        widen = self.widen or self._was_widened(problem_of_call(call), device.describe(held.index).id)
+        entry = entry_of(self.examined(call, stored_id, held), widen=widen)
+        target = gpu_target(entry, self.store, held, options=self.options, events=self.events, spare=spare)
+        few = not widen and len(target.space) <= SETTINGS.exhausted
+        return entry, replace(target, is_exhausted=few, is_widened=widen)
+
+    def _was_widened(self, problem: Problem, card: str) -> bool:
+        """Return whether the newest answer is of a wider search, which one of the listed configs would undo."""
+        stored = [each for each in self.store.answers(op=problem.op, device=card) if each.answer.problem == problem]
+        return bool(stored) and bool(stored[-1].settings.get(WIDENED))
+
+    def examined(self, call: CapturedCall, stored_id: int | None, held: HeldGpu) -> CapturedCall:
+        """Return a call with its examination, which is stored: that of before if function and Triton are the same."""
+        unknown = replace(call, examined=None)
+        entry = entry_of(unknown)
+        kernel, triton = catalog.resolve(entry.reference), device.environment(held.index).triton
+        before, basis = call.examined, REFERENCE if kernel.definition else AGREEMENT
+        if before is not None and (before.source, before.triton, before.basis) == (kernel.source, triton, basis):
+            return call
+        card = device.describe(held.index)
+        configs = listed(kernel, call, card.limits)
+        if not configs:
+            raise NothingFound(none_feasible(kernel, entry.problem, card.name, card.limits))
+        held.hold()
+        self.events.note(f"Examining {len(configs):,} configs of {entry.problem.text}.")
+        examiner = Examiner(
+            entry.reference,
+            entry.problem,
+            card.limits,
+            reset=call.reset,
+            compilers=held.compilers,
+            workers=held.workers,
+            stop=self.stop,
+        )
+        found = examiner.examine(configs)
+        if self.stop():
+            raise Interrupted(
+                f"{entry.problem.text}: stopped while it was examined; the same command goes on from there"
+            )
+        examined = judged(found, kernel, basis, triton)
+        if stored_id is not None:
+            self.store.captured.examined(stored_id, examined)
+        return replace(call, examined=examined)
+
+
+@contextmanager
+def _own_outcome() -> Iterator[None]:
+    """Raise NothingFound for an error of loading one call."""
+    try:
+        yield
+    except KernelFault:
+        raise
+    except (UsageError, NoDevice) as error:
+        raise NothingFound(str(error)) from error
+
+
+def listed(kernel: Kernel, call: CapturedCall, limits: Limits) -> list[Config]:
+    """Return the feasible configs among those that a call lists, in their order, up to the number that is examined."""
+    problem = problem_of_call(call)
+    configs = dict.fromkeys(map(kernel.signature.config, call.configs))
+    return [config for config in configs if kernel.valid(problem, config, limits)][: SETTINGS.examined]
+
+
+def judged(found: Groups, kernel: Kernel, basis: str, triton: str) -> Examined:
+    """Return the result of an examination: the largest group of configs that agree is right.
+
+    Raises:
+        NothingFound: no config ran, or another group is as large.
+    """
+    if not found.groups:
+        raise NothingFound(f"no config of {kernel.op} ran when it was examined: {_failures(found.failed)}")
+    group, *others = found.largest
+    if others and basis == AGREEMENT:
+        raise NothingFound(_tie(kernel.op, group[0], others[0][0]))
+    return Examined(
+        roles={name: _merged([ran.roles[name] for ran in group]) for name in group[0].roles},
+        basis=basis,
+        agreed=dict(group[0].config) if basis == AGREEMENT else None,
+        agreeing=len(group),
+        differing=sum(map(len, found.groups)) - len(group),
+        source=kernel.source,
+        triton=triton,
+    )
+
+
+def _merged(roles: Sequence[Role]) -> Role:
+    """Return the role of a tensor by those that each config found: `inout` if they differ."""
+    return roles[0] if len(set(roles)) == 1 else "inout"
+
+
+def _tie(op: str, one: Ran, other: Ran) -> str:
+    where = other.differs.get(one.config, "their outputs differ")
+    return (
+        f"the result that most configs of {op} agree on is right, and as many agree with {one.config.text} as with "
+        f"{other.config.text}: {where}; state the right one with autotune(reference=...)"
+    )
+
+
+def _failures(failed: Sequence[Measurement]) -> str:
+    counts: dict[str, int] = {}
+    for each in failed:
+        counts[each.outcome] = counts.get(each.outcome, 0) + 1
+    first = failed[0]
+    return f"{failures_text(counts)}; {first.config.text}: {first_line(first.error)}"
