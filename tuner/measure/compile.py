@@ -25,14 +25,14 @@ from time import monotonic
 from typing import Any
 
 from tuner import catalog
-from tuner.errors import KernelFault
+from tuner.errors import KernelFault, TunerError
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Problem
 from tuner.measure.binaries import checked_cache
 from tuner.measure.deadline import Deadline
 from tuner.measure.messages import Compile, Compiled, Drop, Pool
 from tuner.measure.place import place_of
 from tuner.measure.processes import connect, die_with
-from tuner.measure.stand_ins import stand_in
+from tuner.measure.stand_ins import DEVICE, stand_in
 from tuner.records import Outcome
 
 
@@ -76,14 +76,28 @@ def _launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) 
 
 
 def set_target(limits: Limits) -> None:
-    """Make Triton compile for such a card in this process. The process cannot launch afterwards."""
+    """Make Triton compile for such a card in this process. The process cannot launch afterwards.
+
+    The driver also answers what modules ask it when they are imported, such as how much shared memory a block has.
+    """
     import triton
     from triton.backends.compiler import GPUTarget
 
     major, minor = limits.capability
     target = GPUTarget("cuda", 10 * major + minor, limits.warp_size)
 
+    class CardUtils:
+        def get_device_properties(self, device: int) -> dict[str, int]:
+            return {
+                "max_shared_mem": limits.shared_bytes,
+                "max_num_regs": limits.registers_per_sm,
+                "multiprocessor_count": limits.sm_count,
+                "warpSize": limits.warp_size,
+            }
+
     class TargetDriver:
+        utils = CardUtils()
+
         def get_current_device(self) -> int:
             return 0
 
@@ -92,6 +106,11 @@ def set_target(limits: Limits) -> None:
 
         def get_current_target(self) -> Any:
             return target
+
+        def get_active_torch_device(self) -> Any:
+            import torch
+
+            return torch.device(DEVICE)
 
     triton.runtime.driver.set_active(TargetDriver())
 
@@ -151,7 +170,7 @@ class _Server:
 
     def __init__(self, pool: Pool, parent: Connection[Any, Any]) -> None:
         self._pool, self._parent = pool, parent
-        self._kernel = catalog.resolve(pool.kernel)
+        self._kernel = _resolved(pool)
         self._deadline = Deadline(pool.settings.deadline_s, pool.settings.adaptive)
         _do_once()
         self._waiting: deque[Compile] = deque()
@@ -193,6 +212,10 @@ class _Server:
 
     def _start(self, request: Compile) -> None:
         """Fork, compile in the child, and write its result to a pipe."""
+        if isinstance(self._kernel, TunerError):
+            text, place = describe_error(self._kernel), getattr(self._kernel, "place", "")
+            self._parent.send(Compiled(request.config, Outcome.ERROR, text, 0.0, problem=request.problem, place=place))
+            return
         ours, theirs = os.pipe()
         log = TemporaryFile()
         parent = os.getpid()
@@ -250,6 +273,15 @@ class _Server:
 
     def _until_next_deadline(self) -> float | None:
         return max(0.0, min(map(self._left, self._running.values()))) if self._running else None
+
+
+def _resolved(pool: Pool) -> Kernel | TunerError:
+    """Return the kernel, or why it cannot be loaded here: each config fails with that then."""
+    set_target(pool.limits)
+    try:
+        return catalog.resolve(pool.kernel)
+    except TunerError as error:
+        return error
 
 
 def _answered(job: _Job) -> bool:

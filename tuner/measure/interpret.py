@@ -17,7 +17,7 @@ from tuner.errors import KernelFault, TunerError
 from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem
 from tuner.measure import check, tensors
 from tuner.measure.bounds import OutOfBounds, within
-from tuner.measure.compile import describe_error
+from tuner.measure.compile import describe_error, set_target
 from tuner.measure.correctness import BelowRounding, calibrated, rounding_hint
 from tuner.measure.messages import Interpret, Interpreted
 from tuner.measure.place import place_of
@@ -106,6 +106,7 @@ def main() -> None:
     with suppress(EOFError):
         while True:
             request: Interpret = pipe.recv()
+            set_target(request.limits)  # for modules that ask for the card when they are imported
             kernel = catalog.resolve(request.kernel)
             for config in request.configs:
                 pipe.send(interpret(kernel, request.problem, config, request.limits))

@@ -24,6 +24,7 @@ from triton.runtime.errors import OutOfResources
 from tuner.errors import KernelFault, TunerError
 from tuner.kernels.spec import Config, Launch
 from tuner.measure import roofline_limits
+from tuner.measure.allocator import provide_memory
 from tuner.measure.card import CardMonitor, NoMonitor, open_monitor
 from tuner.measure.check import CHECK_SETTINGS, CheckSettings
 from tuner.measure.clock import Clock, Timer
@@ -301,6 +302,7 @@ def main() -> None:
     if torch.cuda.is_available():
         torch.ones(2, device="cuda:0").normal_().sum().item()
     triton_key()  # hashes Triton's own files, 0.5 s
+    provide_memory()
     monitor.register_own_processes()  # before other processes appear
     with suppress(EOFError):
         serve(connect(), lambda task, tell: Worker(task, tell, monitor=monitor))
