@@ -70,9 +70,8 @@ class CapturedCalls:
         row = schema.CapturedRow
         with self._write() as connection:
             now, device_number = utc_now(), device_id(connection, device)
-            known = select(row.id, row.call, row.count.label("times")).filter_by(
-                problem=problem.text, device_id=device_number
-            )
+            same = (row.problem == problem.text) & (row.device_id == device_number)
+            known = select(row.id, row.call, row.count.label("times")).where(same)
             found = connection.execute(known).one_or_none()
             if found is not None:
                 changed: dict[str, Any] = {"count": found.times + 1, "last_at": now}
@@ -107,7 +106,7 @@ class CapturedCalls:
         """
         row = schema.CapturedRow
         with self._write() as connection:
-            given = connection.execute(select(row.call).filter_by(id=id)).one_or_none()
+            given = connection.execute(select(row.call).where(row.id == id)).one_or_none()
             if given is None:
                 raise UnknownName(f"there is no captured call {id}; it was removed meanwhile")
             call = replace(document.from_json(given.call), examined=examined)
