@@ -23,7 +23,8 @@ from triton.runtime.autotuner import Autotuner, Config, Heuristics
 from triton.runtime.jit import JITFunction
 
 from tuner.launching.arguments import TRITON
-from tuner.triton.fast import FastCalls, FastSettings, WatchedCache
+from tuner.triton.fast import FastCalls, FastSettings
+from tuner.triton.watched import WatchedCache
 
 pytestmark = pytest.mark.skipif(TRITON < (3, 7), reason="before 3.7, a launcher in C is compiled for each signature")
 
@@ -221,6 +222,15 @@ def test_a_change_from_outside_is_seen(what: str, card: StandInCard) -> None:
     tuner[(1,)](X, OUT, 32, 2.0)
     assert tuner.ordinary == 2
     assert card.launches[-1][2][-1] == block
+
+
+def test_another_mode_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuner, counts = Tuner(JITFunction(scale)), []
+    for mode in ("", "", "capture", "capture", "serve"):
+        monkeypatch.setenv("TUNER_AUTOTUNE", mode)
+        tuner[(1,)](X, OUT, 32, 2.0)
+        counts.append(tuner.ordinary)
+    assert counts == [1, 1, 2, 2, 3]
 
 
 def test_a_new_key_of_the_cache_drops_nothing() -> None:

@@ -33,6 +33,8 @@ from tuner.kernels.parts import exception_text
 from tuner.launching.arguments import make_room
 from tuner.launching.launcher import ONE_BY_ONE, fixed_arguments, is_known
 from tuner.triton.fast_source import Form, Given, Kind, Layout, missing, source
+from tuner.triton.mode import VARIABLE
+from tuner.triton.watched import WatchedCache
 
 _log = logging.getLogger("tuner")
 
@@ -40,6 +42,9 @@ _PLAIN = {bool, int, float, str, torch.dtype}
 """Types of values that are keyed by themselves."""
 _FIXED = 9 if ONE_BY_ONE else 11
 """Number of arguments that `fixed_arguments` returns."""
+_ENVIRONMENT: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
+"""The environment as it is stored, which is read in a tenth of the time of `os.environ`."""
+_MODE = VARIABLE.encode()
 _Ordinary = Callable[..., Any]
 """The autotuner's own `run`: `ordinary(*args, grid=grid, warmup=False, **kwargs)`."""
 
@@ -61,72 +66,25 @@ class _Known:
     """A form with its generated functions."""
 
     names: dict[str, Any]
-    """What its functions read."""
+    """Global names of its functions."""
     kept: dict[object, tuple[Any, ...]]
     """Launches by key; with heuristics, the config's values and launches by the heuristics' values."""
     layout: Layout
 
 
-class WatchedCache(dict[Any, Any]):
-    """The configs that an autotuner has chosen, by key. A change of one that is in use drops the kept launches."""
-
-    def __init__(self, values: Mapping[Any, Any], changed: Callable[[], object]) -> None:
-        super().__init__(values)
-        self._changed = changed
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        other = key in self and self[key] is not value
-        super().__setitem__(key, value)
-        if other:
-            self._changed()
-
-    def __delitem__(self, key: Any) -> None:
-        super().__delitem__(key)
-        self._changed()
-
-    def __ior__(self, values: Any) -> Any:  # type: ignore[misc]
-        self.update(values)
-        return self
-
-    def clear(self) -> None:
-        """Drop all."""
-        super().clear()
-        self._changed()
-
-    def pop(self, *args: Any) -> Any:
-        """Drop one, as a dictionary does."""
-        try:
-            return super().pop(*args)
-        finally:
-            self._changed()
-
-    def popitem(self) -> tuple[Any, Any]:
-        """Drop the newest."""
-        try:
-            return super().popitem()
-        finally:
-            self._changed()
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        """Set several."""
-        super().update(*args, **kwargs)
-        self._changed()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
-
-
 class FastCalls:
     """Calls of one autotuned function.
 
-    `call(grid, *args, **kwargs)` launches, as `tuner[grid](*args, **kwargs)` does. A call is kept if the autotuner's
-    `cache` has a config for it afterwards, under Triton's key, or if there is only one config.
+    `call(grid, *args, **kwargs)` launches, as `tuner[grid](*args, **kwargs)` does. A call is kept if a config is known
+    for it afterwards: in the autotuner's `cache` under Triton's key, or as its only one.
 
     Args:
         tuner: the autotuned function. Its `cache` is replaced by one that is watched.
         ordinary: its `run`, which finds a config and launches it.
         settings: limits of what is kept.
         runs_on: type of the devices whose memory the kernel can use.
+        chosen: returns the config of a call that was launched, or None if the call is not to be kept; None looks in
+            the autotuner's `cache`.
     """
 
     def __init__(
@@ -135,15 +93,17 @@ class FastCalls:
         ordinary: _Ordinary,
         settings: FastSettings = FastSettings(),
         runs_on: str = "cuda",
+        chosen: Callable[[tuple[Any, ...], Mapping[str, Any]], Config | None] | None = None,
     ) -> None:
         self.tuner, self._ordinary, self._settings, self._runs_on = tuner, ordinary, settings, runs_on
+        self._config = self._in_cache if chosen is None else chosen
         self._forms: dict[Form, _Known] = {}
         self._unusual: set[object] = set()
         self._changes = 0
         self._lock = RLock()
         self._fn, self._heuristics = _jit_function(tuner)
         self.cache = tuner.cache = WatchedCache(tuner.cache, self.forget)
-        self._configs, self._number = tuner.configs, len(tuner.configs)
+        self._basis = self._basis_now()
         self.call: Callable[..., Any] = self._first
         if self._fn is None:
             self.call = lambda grid, /, *args, **kwargs: ordinary(*args, grid=grid, warmup=False, **kwargs)
@@ -158,10 +118,14 @@ class FastCalls:
         return self.call(grid, *args, **kwargs)
 
     def _restart(self) -> None:
-        """Drop all forms, which were generated for another list of configs."""
-        self._configs, self._number = self.tuner.configs, len(self.tuner.configs)
+        """Drop all forms, which were generated for another list of configs or another mode."""
+        self._basis = self._basis_now()
         self._forms.clear()
         self.call = self._first
+
+    def _basis_now(self) -> tuple[int, int, bytes | None]:
+        """Return what all forms depend on: the list of configs, its length, and the mode in the environment."""
+        return id(self.tuner.configs), len(self.tuner.configs), _ENVIRONMENT.get(_MODE)
 
     def forget(self) -> None:
         """Drop all launches; later calls ask the autotuner again."""
@@ -203,7 +167,7 @@ class FastCalls:
             config = self._config(args, kwargs)
             if config is None or changes != self._changes:
                 return
-            if self._configs is not self.tuner.configs or self._number != len(self._configs):
+            if self._basis != self._basis_now():
                 self._restart()
             known = self._forms.get(form) or self._new(form)
             key = known.names["key_of"](args, kwargs)
@@ -238,7 +202,7 @@ class FastCalls:
             given.append(Given(name, kind, torch.Tensor if kind == "tensor" else type(value), is_option))
         return Form(tuple(given[: len(args)]), tuple(given[len(args) :]))
 
-    def _config(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Config | None:
+    def _in_cache(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Config | None:
         """Return the config that the autotuner has for a call, or None if it has none."""
         if len(self.tuner.configs) == 1:
             return self.tuner.configs[0]
@@ -269,7 +233,7 @@ class FastCalls:
             and is_known(compiled.run)
         )
         if not usual:
-            return None, None, config, compiled, (), *(None,) * (_FIXED + len(absent))
+            return None, None, config, None, compiled, (), *(None,) * (_FIXED + len(absent))
         constants = []
         for name in absent:
             place = fn.arg_names.index(name)
@@ -281,8 +245,8 @@ class FastCalls:
             if fn.params[place].is_constexpr and constants[-1] is not compiled_for and constants[-1] != compiled_for:
                 return None
         objects = [values[each.name] for each in form.given if each.kind == "object"]  # or their ids could recur
-        held = fn.device_caches[device]
-        return compiled.run.launch, held, config, compiled, objects, *fixed_arguments(compiled), *constants
+        launch, held, only = compiled.run.launch, fn.device_caches[device], self.tuner.configs[0]
+        return launch, held, config, only, compiled, objects, *fixed_arguments(compiled), *constants
 
     def _new(self, form: Form) -> _Known:
         """Generate the functions of a form, and try it after all others."""
@@ -295,13 +259,14 @@ class FastCalls:
             one_by_one=ONE_BY_ONE,
             fixed=_FIXED,
             reads_globals=bool(fn.used_global_vals),
-            configs=self._number,
+            configs=len(self.tuner.configs),
         )
         own_device = active.get_current_device is torch.cuda.current_device  # which asks first whether torch is ready
         kept: dict[object, tuple[Any, ...]] = {}
         names: dict[str, Any] = {
             "tuner": self.tuner, "state": self.tuner.__dict__, "cache": self.cache, "configs": self.tuner.configs,
             "fn": fn, "device_caches": fn.device_caches, "kept": kept, "widths": _widths, "changed": _changed,
+            "environment": _ENVIRONMENT, "variable": _MODE, "setting": _ENVIRONMENT.get(_MODE),
             "runtime": knobs.runtime, "compilation": knobs.compilation,
             "enter": knobs.runtime.launch_enter_hook, "leave": knobs.runtime.launch_exit_hook,
             "current_device": torch._C._cuda_getDevice if own_device else active.get_current_device,

@@ -1,6 +1,6 @@
 """Source of the functions that repeat calls of an autotuned function, as Triton generates that of its binder.
 
-A form is what calls have in common: how many arguments are positional, which are named, and the kind of each. The
+A form is what calls have in common: the number of positional arguments, the named ones, and the kind of each. The
 source made for a form compares types, makes a key of what Triton specializes on and of the autotuner's key, and calls
 the launcher in C. It names arguments by their places, so that nothing of the caller's is part of the code but the
 names of parameters, as texts.
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["tensor", "number", "passed", "value", "object", "none"]
-"""How an argument is keyed: a tensor by dtype and alignment; a number by its class, as it is passed through; a float or
-bool by its type alone; a value by itself; an object by its identity; None by being None."""
+"""Kind of an argument's key: a tensor by dtype and alignment; a number by its class, as it is passed through; a float
+or bool by its type alone; a value by itself; an object by its identity; None by being None."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Form:
-    """What calls of one kind have in common."""
+    """Properties that calls of one kind have in common."""
 
     positional: tuple[Given, ...]
     named: tuple[Given, ...]
@@ -43,7 +43,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the source depends on beside the form."""
+    """Properties of the function that the source depends on, beside the form."""
 
     parameters: tuple[str, ...]
     """Parameters of the jit function, in their order."""
@@ -56,7 +56,7 @@ class Layout:
     fixed: int = 0
     """Number of arguments of the launcher between the stream and those of the kernel."""
     configs: int = 2
-    """Number of configs of the autotuner; with one, it does not look in its cache."""
+    """Number of configs of the autotuner; with one, Triton does not look in the cache."""
     reads_globals: bool = False
     """True if the jit function reads global variables, whose values Triton compares at each launch."""
 
@@ -108,7 +108,7 @@ def _same_shape(form: Form, layout: Layout) -> str:
             "runtime.launch_enter_hook is enter and not enter.calls",
             "runtime.launch_exit_hook is leave and not leave.calls",
             "not fn.pre_run_hooks and not runtime.debug and not compilation.instrumentation_mode",
-            "runtime.add_stages_inspection_hook is None",
+            "runtime.add_stages_inspection_hook is None and environment.get(variable) == setting",
         )
     )
 
@@ -201,12 +201,12 @@ def _launch(form: Form, layout: Layout) -> str:
     arguments = ", ".join(passed) if layout.one_by_one else f"({', '.join(passed)},)"
     unchanged = "device_caches.get(device) is held"
     if layout.configs == 1:
-        unchanged += " and configs[0] is config"
+        unchanged += " and configs[0] is only"
     if layout.reads_globals:
         unchanged += " and not changed(fn)"
     return "\n".join(
         (
-            f"{', '.join(['launch', 'held', 'config', 'compiled', '_', *fixed, *own])} = found",
+            f"{', '.join(['launch', 'held', 'config', 'only', 'compiled', '_', *fixed, *own])} = found",
             "if launch is None:",
             "    return ordinary(*args, grid=grid, warmup=False, **kwargs)",
             f"if {unchanged}:",
