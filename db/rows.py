@@ -182,6 +182,7 @@ def answer_from(row: Row[Any], signature: Signature, provenance: Provenance) -> 
         trials=given.whole("trials") + _known(settings),
         settings=settings,
         forgotten_at=given.optional("forgotten_at", given.text),
+        signature=signature,
     )
 
 

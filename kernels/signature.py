@@ -34,6 +34,8 @@ class Signature:
     attributes: tuple[Attribute, ...] = ()
     summary: str = ""
     size_limits: tuple[SizeLimit, ...] = ()
+    captured: bool = False
+    """True if it describes a captured call. Other calls of the function may have other dims, attributes and choices."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.op, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.op):
@@ -139,6 +141,8 @@ class Signature:
         known = {**asdict(self), "knobs": [_knob_as_json(knob) for knob in self.knobs]}
         if not self.size_limits:
             del known["size_limits"]  # as it was written before there were any
+        if not self.captured:
+            del known["captured"]
         return known
 
     @staticmethod
@@ -160,6 +164,7 @@ class Signature:
             attributes=each(Attribute, data["attributes"]),
             summary=data["summary"],
             size_limits=each(SizeLimit, data.get("size_limits", [])),
+            captured=data.get("captured", False),
         )
 
     def _check_dtypes(self) -> None:

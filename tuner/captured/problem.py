@@ -66,6 +66,7 @@ def signature_of(
         dtypes=ALL_DTYPES,
         knobs=tuple(Knob(name, choices(name, given)) for name, given in values.items()),
         attributes=tuple(Attribute(name, None, "") for name in (*others, *dtypes)),
+        captured=True,
     )
 
 

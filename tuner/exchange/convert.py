@@ -75,7 +75,7 @@ def answers_of_bundle(bundle: Bundle, file: str) -> tuple[list[ImportedAnswer], 
     answers, skipped = list[ImportedAnswer](), list[Skipped]()
     for stored in bundle.answers:
         answer = stored.answer
-        signature = bundle.signatures[answer.problem.op]
+        signature = stored.signature or bundle.signatures[answer.problem.op]
         if answer.kind == IMPORTED:
             if fault := knobs_fault(None, answer.config):
                 skipped.append(Skipped(file, fault, f"answer {stored.id}"))

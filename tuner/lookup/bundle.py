@@ -49,7 +49,7 @@ class Bundle:
     snapshot: str
     """Name of the store's state that it was made from."""
     signatures: Mapping[str, Signature]
-    """By op."""
+    """The last one of each op. Each answer has the one that read it."""
     answers: tuple[StoredAnswer, ...]
     transfers: tuple[Transfer, ...]
     """Transfer losses between the answers."""
@@ -66,14 +66,28 @@ def packed(
     transfers: Iterable[Transfer] = (),
     **more: str,
 ) -> bytes:
-    """Return the document of these answers, whose ops are among `signatures`; readers ignore the fields of `more`."""
+    """Return the document of these answers; readers ignore the fields of `more`.
+
+    Args:
+        signatures: One of each op, by which its answers are read. Those of captured calls are read by their own.
+    """
     places: dict[Device, int] = {}
-    records = [answer_to_json(stored, places.setdefault(stored.provenance.device, len(places))) for stored in answers]
+    readers = {signature: number for number, signature in enumerate(dict.fromkeys(signatures))}
+
+    def reader(stored: StoredAnswer) -> int | None:
+        signature = stored.signature
+        captured = signature is not None and signature.captured
+        return readers.setdefault(signature, len(readers)) if signature is not None and captured else None
+
+    records = [
+        answer_to_json(stored, places.setdefault(stored.provenance.device, len(places)), reader(stored))
+        for stored in answers
+    ]
     content = {
         "format": FORMAT,
         **more,
         "snapshot": snapshot,
-        "signatures": [signature.as_json() for signature in signatures],
+        "signatures": [signature.as_json() for signature in readers],
         "devices": [device_to_json(device) for device in places],
         "answers": records,
         "transfers": [transfer.as_json() for transfer in transfers],
@@ -183,13 +197,13 @@ def _bundle(document: Mapping[str, Any]) -> Bundle:
     def each(name: str, read: Callable[[object], T]) -> list[T | None]:
         return [_read_or_skip(data, read, skipped) for data in document.get(name, [])]
 
-    signatures = {signature.op: signature for signature in each("signatures", signature_from_json) if signature}
+    signatures = each("signatures", signature_from_json)
     devices = each("devices", device_from_json)
     answers = each("answers", lambda data: answer_from_json(data, signatures, devices))
     transfers = each("transfers", transfer_from_json)
     return Bundle(
         document["snapshot"],
-        signatures,
+        {signature.op: signature for signature in signatures if signature is not None},
         tuple(answer for answer in answers if answer is not None),
         tuple(transfer for transfer in transfers if transfer is not None),
         tuple(skipped),

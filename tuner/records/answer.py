@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Config, Problem, Signature
 from tuner.records.device import Device, Environment
 from tuner.records.measurement import Interval
 
@@ -22,6 +22,8 @@ FORGOTTEN = "forgotten"
 REFERENCE, AGREEMENT = "reference", "agreement"
 """Bases of an answer: its outputs were compared with a reference, or with those of the kernel's other configs."""
 BASES = (REFERENCE, AGREEMENT)
+UNVERIFIED = "agreeing, not verified"
+"""Label of answers whose basis is agreement."""
 KINDS = ("tuned", "default", "rollback", IMPORTED)
 """Kinds of answers."""
 
@@ -167,6 +169,8 @@ class StoredAnswer:
     """Settings of its run."""
     forgotten_at: str | None = None
     """Time at which it was retired by hand, UTC in ISO 8601; None: it is in service."""
+    signature: Signature | None = field(default=None, compare=False, repr=False)
+    """The signature that it was read by; None if it was not read."""
 
     @property
     def imported_from(self) -> str | None:

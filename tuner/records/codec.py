@@ -62,8 +62,13 @@ def _field_names(record: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(record))
 
 
-def answer_to_json(stored: StoredAnswer, device: int) -> dict[str, Any]:
-    """Return an answer in full; `device` is the index of its device in the list that goes with it."""
+def answer_to_json(stored: StoredAnswer, device: int, signature: int | None = None) -> dict[str, Any]:
+    """Return an answer in full.
+
+    Args:
+        device: Index of its device in the list that goes with it.
+        signature: Index of the signature that reads it; None if that is the only one of its op.
+    """
     return {
         "id": stored.id,
         "op": stored.answer.problem.op,
@@ -75,21 +80,25 @@ def answer_to_json(stored: StoredAnswer, device: int) -> dict[str, Any]:
         "run": stored.run_id,
         "trials": stored.trials,
         "settings": stored.settings,
+        **({} if signature is None else {"signature": signature}),
     }
 
 
 def answer_from_json(
-    data: object, signatures: Mapping[str, Signature], devices: Sequence[Device | None]
+    data: object, signatures: Sequence[Signature | None], devices: Sequence[Device | None]
 ) -> StoredAnswer:
     """Return the answer that `answer_to_json` wrote. Fields that an older version did not write have their defaults.
+
+    Args:
+        signatures: The signatures that go with it; None for one that cannot be read. An answer that names none of them
+            is read by the last one of its op that is not of a captured call.
 
     Raises:
         UsageError: A field is missing, has another type, or does not fit the signature of the op.
     """
     given = JsonObject(data, "an answer")
     op, device = given.text("op"), given.whole("device")
-    if op not in signatures:
-        raise UsageError(f"an answer comes with the signature of its op, and there is none of {op[:80]!r}")
+    signature = _signature(given, op, signatures)
     if device >= len(devices):
         raise UsageError(f"an answer's device is one of the {len(devices)} in the list, not number {device}")
     at = devices[device]
@@ -98,7 +107,7 @@ def answer_from_json(
     tuned_with = given.object("tuned_with")
     return StoredAnswer(
         id=given.whole("id"),
-        answer=answer_of(given, signatures[op]),
+        answer=answer_of(given, signature),
         provenance=Provenance(
             device=at,
             environment=Environment(**{each.name: tuned_with.text(each.name) for each in fields(Environment)}),
@@ -112,7 +121,20 @@ def answer_from_json(
         run_id=given.whole("run"),
         trials=given.whole("trials"),
         settings=given.mapping("settings"),
+        signature=signature,
     )
+
+
+def _signature(given: JsonObject, op: str, signatures: Sequence[Signature | None]) -> Signature:
+    """Return the signature that reads an answer."""
+    named = signatures
+    if "signature" in given.data:
+        number = given.whole("signature")
+        named = signatures[number : number + 1]
+    readers = [signature for signature in named if signature is not None and signature.op == op]
+    if not readers:
+        raise UsageError(f"an answer comes with the signature of its op, and there is none of {op[:80]!r}")
+    return next((signature for signature in reversed(readers) if not signature.captured), readers[-1])
 
 
 def answer_of(given: JsonObject, signature: Signature) -> Answer:

@@ -72,6 +72,8 @@ def signature_from_json(data: object) -> Signature:
     if "size_limits" in given.data:
         for item in given.items("size_limits"):
             _check_size_limit(JsonObject(item, "one of size_limits"))
+    if "captured" in given.data:
+        given.boolean("captured")
     signature = Signature.from_json(given.data)
     choices = {attribute.name: attribute.choices for attribute in signature.attributes}
     for limit in signature.size_limits:
