@@ -1,0 +1,79 @@
+"""Storing the calls that have no config, so that `tuner search --captured` finds one."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from tuner.captured.call import CapturedCall
+from tuner.captured.problem import problem_of_call
+from tuner.client import run_report
+from tuner.db.store import Store, default_database
+from tuner.errors import TunerError
+from tuner.measure import device as cards
+from tuner.triton.describe import complete
+from tuner.triton.mode import keeps_values
+from tuner.triton.refusal import CannotCapture
+
+if TYPE_CHECKING:
+    from tuner.triton.served import Choice, Given, Served
+
+_log = logging.getLogger("tuner")
+
+
+def store_call(served: Served, choice: Choice, given: Given) -> None:
+    """Store a call in the database. Never raises: a failure is one line in the log.
+
+    Args:
+        choice: the config of the call, with its description.
+    """
+    door = served.door
+    if choice.call is None:
+        door.warn(f"{served.name} is not captured: {choice.refusal}")
+        return
+    if door.is_full:
+        return
+    try:
+        call = completed(served, choice.call, given)
+        card = cards.describe(given.card)
+        if not _added(served, call, card):
+            return
+    except CannotCapture as error:
+        door.warn(f"{served.name} is not captured: {error}")
+    except TunerError as error:
+        door.is_full = True
+        door.warn(f"no more calls are captured, since {error}")
+    except Exception as error:  # noqa: BLE001  no error of ours may stop a model
+        _log.debug("capturing %s failed", served.name, exc_info=True)
+        door.warn(f"{served.name} is not captured: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    else:
+        run_report.note(run_report.CAPTURED, call.op, problem_of_call(call).text)
+
+
+def completed(served: Served, call: CapturedCall, given: Given) -> CapturedCall:
+    """Return a described call with grids and contents.
+
+    Raises:
+        CannotCapture: as `complete`.
+    """
+    door = served.door
+    values = keeps_values(door.warn) if served.stated.values is None else served.stated.values
+    grid = given.kwargs.get("grid")
+    return complete(call, served.autotuner, given.args, given.kwargs, grid, values=values, settings=door.settings)
+
+
+def _added(served: Served, call: CapturedCall, card: cards.Device) -> bool:
+    door = served.door
+    with door.counting:
+        if door.captured >= door.settings.max_captured:
+            door.is_full = True
+            door.warn(f"a process captures up to {door.settings.max_captured:,} calls; no more are captured")
+            return False
+        door.captured += 1
+    with closing(Store.open(default_database())) as store:
+        if store.captured.add(call, card):
+            return True
+    door.is_full = True
+    door.warn("the database has as many captured calls as it takes; run tuner search --captured, then drop some")
+    return False

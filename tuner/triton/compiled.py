@@ -1,0 +1,91 @@
+"""Stored configs under `torch.compile`, which does not call an autotuner's `run` but traces what prunes its configs.
+
+Dynamo traces `early_config_prune` with symbolic arguments and hands the configs that it returns to Inductor, which
+times them unless there is one. So that function returns the stored config if there is one. Without one, and for a
+size that is symbolic, the configs are those that the caller's own pruning leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner
+
+NAME = "early_config_prune"
+_WRAPPED = "_tuner_prune"
+"""Attribute of an autotuner that has the function with the one that it stands for."""
+
+
+class EarlyPrune:
+    """The attribute `early_config_prune` of an autotuner, which also finds stored configs while torch compiles.
+
+    Dynamo makes autotuners of its own, without a key, of those that it traces. They have no stored configs.
+    """
+
+    def __get__(self, autotuner: Any, owner: Any = None) -> Any:
+        if autotuner is None:
+            return self
+        own = autotuner.__dict__.get(NAME)
+        if not autotuner.keys and type(autotuner) is Autotuner:
+            return own
+        kept = autotuner.__dict__.get(_WRAPPED)
+        if kept is None or kept[0] is not own:  # guards of compiled code compare it
+            kept = autotuner.__dict__[_WRAPPED] = own, _finding(autotuner, own)
+        return kept[1]
+
+    def __set__(self, autotuner: Any, value: Any) -> None:
+        autotuner.__dict__[NAME] = value
+
+
+def _finding(autotuner: Autotuner, own: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return the function that prunes as `own` does, and finds a stored config while torch compiles.
+
+    It is traced, so what it calls is what dynamo knows, and a config is reached by an attribute that can be guarded.
+    """
+    names, keys = tuple(autotuner.arg_names), tuple(autotuner.keys)
+    stored = SimpleNamespace()
+    times = _times(autotuner)
+
+    def find(key: tuple[tuple[str, Any], ...], dtypes: tuple[tuple[str, str], ...]) -> str:
+        from tuner.triton.served import served_of
+
+        config = served_of(autotuner).stored_config(dict(key), dict(dtypes))
+        if config is None:
+            return ""
+        name = f"config{len(vars(stored))}"
+        for known, other in vars(stored).items():
+            name = known if other == config else name
+        setattr(stored, name, config)
+        return name
+
+    find._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called while tracing, with the values
+
+    def early_config_prune(configs: Any, named_args: Mapping[str, Any], **kwargs: Any) -> Any:
+        import torch
+
+        if torch.compiler.is_dynamo_compiling():
+            from torch.fx.experimental.symbolic_shapes import has_static_value
+
+            given = {**named_args, **kwargs}
+            key = tuple((name, given[name]) for name in keys if name in given)
+            if all(
+                value is None or isinstance(value, str) or (isinstance(value, int | float) and has_static_value(value))
+                for _, value in key
+            ):
+                tensors = [(name, given[name]) for name in names if isinstance(given.get(name), torch.Tensor)]
+                found = find(key, tuple((name, str(tensor.dtype)) for name, tensor in tensors))
+                if found:
+                    return [getattr(stored, found)] * times
+        return configs if own is None else own(configs, named_args, **kwargs)
+
+    return early_config_prune
+
+
+def _times(autotuner: Autotuner) -> int:
+    """Return how often a config is returned, so that `top_k`, which dynamo takes of what is left, leaves it once."""
+    top_k = autotuner.configs_top_k
+    if autotuner.perf_model is None or not isinstance(top_k, float) or not 0 < top_k < 1:
+        return 1
+    return int(1 / top_k) + 1

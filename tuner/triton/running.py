@@ -1,0 +1,59 @@
+"""One call of an autotuned function: find its config, launch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner, Config
+
+from tuner.launching.calls import is_refusal
+from tuner.triton.mode import OFF
+from tuner.triton.served import Choice, Served
+
+AsTriton = Callable[..., Any]
+"""Triton's own `run`, bound to the autotuner."""
+
+
+def run(served: Served, as_triton: AsTriton, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Launch a call with its config. Return what Triton returns.
+
+    Args:
+        as_triton: called for a function that is interpreted, in mode `off`, or that is tuned in this process.
+    """
+    mode = served.mode
+    if mode == OFF or served.is_interpreted:
+        served.forget()  # Triton's autotuner would take over configs that it has not found
+        return as_triton(*args, **kwargs)
+    choice = served.choice(args, kwargs, mode)
+    if choice is None:
+        result = as_triton(*args, **kwargs)
+        served.tuned_as_triton(args, kwargs)
+        return result
+    if choice.has_run:
+        return _launch(served.autotuner, choice.config, args, kwargs)
+    return _launch_first(served, choice, args, kwargs)
+
+
+def _launch_first(served: Served, choice: Choice, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Launch a config for the first time. If a stored one is refused, launch the first config instead."""
+    try:
+        result = _launch(served.autotuner, choice.config, args, kwargs)
+    except Exception as error:
+        if choice.config is choice.first or not is_refusal(error):
+            raise
+        return _launch(served.autotuner, served.replaced(choice, error), args, kwargs)
+    choice.has_run = True
+    return result
+
+
+def _launch(autotuner: Autotuner, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Launch a config as Triton's autotuner does one that it has found."""
+    autotuner.best_config = config
+    autotuner.nargs = named = dict(zip(autotuner.arg_names, args, strict=False))
+    settings = config.all_kwargs()
+    if config.pre_hook is not None:
+        config.pre_hook({**named, **kwargs, **settings})
+    result = autotuner.fn.run(*args, **kwargs, **settings)
+    autotuner.nargs = None
+    return result

@@ -1,0 +1,337 @@
+"""The configs of one autotuned function: found for each key on first use, then kept."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from typing import Any
+
+from triton import knobs
+from triton.runtime.autotuner import Autotuner, Config, Heuristics
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+
+from tuner.captured.call import CapturedCall, Function, TensorArgument
+from tuner.captured.kernel import kernel_of
+from tuner.captured.problem import dtypes_of, problem_of_call, problem_values
+from tuner.client import run_report
+from tuner.client.best import Best
+from tuner.kernels.dtypes import dtype_name
+from tuner.kernels.spec import Value
+from tuner.triton.capture import store_call
+from tuner.triton.configs import config_of, plain_value, values_of
+from tuner.triton.describe import describe, pruned_configs
+from tuner.triton.door import DOOR, Door
+from tuner.triton.mode import CAPTURE, OFF, SERVE, TUNE, Mode, from_environment
+from tuner.triton.place import function_of, op_of
+from tuner.triton.refusal import CannotCapture
+from tuner.triton.search_now import search_now
+from tuner.triton.whole_process import installed_mode
+
+_log = logging.getLogger("tuner")
+
+STATE = "_tuner"
+"""Attribute of an autotuner that has its `Served`."""
+_FINAL = ("exact", "stale", "disabled", "given", "tuned")
+"""Matches of configs that no search would replace."""
+
+
+@dataclass
+class Choice:
+    """The config of one key on one card."""
+
+    config: Config
+    first: Config
+    """The first config after pruning, which is launched if `config` is refused."""
+    match: str = "none"
+    """Match of the answer; `given` if the caller put it into `cache`, `tuned` if it was tuned in this process."""
+    call: CapturedCall | None = None
+    """The call that it was looked up for; None if it cannot be described."""
+    refusal: str = ""
+    """Reason why the call cannot be described."""
+    tried: set[str] = field(default_factory=set)
+    """Modes in which the call was captured or tuned, or refused."""
+    has_run: bool = False
+    """True if the config was launched once."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A call, with the card and the key that its config is kept under."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    named: Mapping[str, Any]
+    """Positional arguments by name."""
+    card: int
+    """Index of the GPU."""
+    key: tuple[Any, ...]
+    """Key of the autotuner's `cache`."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Keywords of `autotune` beside Triton's."""
+
+    mode: Mode | None = None
+    """None is that of `TUNER_AUTOTUNE`."""
+    op: str | None = None
+    """None is made of the names of module and function."""
+    widen: bool = False
+    """Search the neighbours of the configs too; a function with one config is looked up and tuned too."""
+    values: bool | None = None
+    """Capture the elements of small integer tensors; None is that of `TUNER_CAPTURE_VALUES`."""
+
+
+PLAIN = Stated()
+"""What a decorator states that states nothing."""
+
+
+class Served:
+    """The configs of one autotuned function.
+
+    Args:
+        autotuner: the function.
+        stated: what its decorator states.
+        door: the shared part.
+    """
+
+    def __init__(self, autotuner: Autotuner, stated: Stated, door: Door = DOOR) -> None:
+        self.stated, self.door = stated, door
+        self.lock, self.tuning = RLock(), RLock()
+        self.is_interpreted = isinstance(_innermost(autotuner), InterpretedFunction)
+        self.autotuner = autotuner
+        self._names = frozenset(autotuner.arg_names)
+        self._choices: dict[tuple[int, tuple[Any, ...]], Choice] = {}
+        self._ours: set[tuple[Any, ...]] = set()
+        """Keys of the autotuner's `cache` whose configs were put there from here."""
+        self._function: Function | CannotCapture | None = None
+        door.enter(self)
+
+    @property
+    def mode(self) -> Mode:
+        """The mode now: of the decorator, else of `install`, else of the environment."""
+        return self.stated.mode or installed_mode() or from_environment(self.door.warn)
+
+    @property
+    def name(self) -> str:
+        """Name of the function in messages."""
+        return str(self.autotuner.base_fn.__name__)
+
+    def choice(self, args: Sequence[Any], kwargs: Mapping[str, Any], mode: Mode) -> Choice | None:
+        """Return the config of a call, or None if it is to be tuned as Triton does, in this process.
+
+        Raises:
+            ValueError: the call states a parameter that the configs state.
+            AutotunerError: no config is left after pruning.
+        """
+        autotuner = self.autotuner
+        if len(autotuner.configs) == 1 and not self.stated.widen:
+            return Choice(autotuner.configs[0], autotuner.configs[0], "given", has_run=True)
+        given = self._given(args, kwargs)
+        found = self._choices.get((given.card, given.key))
+        if found is None:
+            found = self._first(given)
+        if mode == SERVE or mode in found.tried or found.match in _FINAL:
+            return found
+        return self._more(found, given, mode)
+
+    def key(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the key of a call as Triton's autotuner makes it."""
+        given = {name: value for name, value in {**named, **kwargs}.items() if name in self._names}
+        key = [given[name] for name in self.autotuner.keys if name in given]
+        key += [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
+        return tuple(key)
+
+    def stored_config(self, key: Mapping[str, Value], dtypes: Mapping[str, str]) -> Config | None:
+        """Return the stored config of a problem, or None without one. Never raises.
+
+        Args:
+            key: arguments in the key.
+            dtypes: dtype of each tensor argument, in their order.
+        """
+        autotuner = self.autotuner
+        if self.mode == OFF or (len(autotuner.configs) == 1 and not self.stated.widen):
+            return None
+        try:
+            arguments = {name: TensorArgument((), (), dtype_name(dtype)) for name, dtype in dtypes.items()}
+            given = {name: plain_value(value, name) for name, value in key.items()}
+            call = self._named(CapturedCall(self._place(), "", given, arguments, values_of(autotuner.configs)))
+            best = self._best(call, self.door.card())
+            if best.config is None or best.match in ("none", "disabled"):
+                return None
+            config = config_of(best.config, autotuner)
+        except CannotCapture:
+            return None
+        except Exception as error:  # noqa: BLE001  no error of ours may stop a model
+            self._failed(error)
+            return None
+        is_listed = any(config is each for each in autotuner.configs)
+        return config if is_listed or not isinstance(autotuner.fn, Heuristics) else None
+
+    def tuned_as_triton(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Take over the config that Triton's autotuner has found in this process."""
+        given = self._given(args, kwargs)
+        config = self.autotuner.cache.get(given.key)
+        if config is not None:
+            self._keep(given, Choice(config, config, "tuned", has_run=True))
+
+    def replaced(self, refused: Choice, error: Exception) -> Config:
+        """Return the config that is launched in place of one that the card or the compiler refuses."""
+        reason = " ".join(str(error).split())[:200]
+        self.door.warn(
+            f"{self.name}: the stored config {refused.config} cannot be launched ({type(error).__name__}: {reason}); "
+            "the first config is launched"
+        )
+        refused.config, refused.match = refused.first, "none"
+        for (_, key), choice in list(self._choices.items()):
+            if choice is refused:
+                self.autotuner.cache[key] = refused.config
+        return refused.config
+
+    def forget(self) -> None:
+        """Look up each config again."""
+        with self.lock:
+            self._choices.clear()
+            for key in self._ours:
+                self.autotuner.cache.pop(key, None)
+            self._ours.clear()
+
+    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Given:
+        named = dict(zip(self.autotuner.arg_names, args, strict=False))
+        return Given(args, kwargs, named, self.door.card(), self.key(named, kwargs))
+
+    def _first(self, given: Given) -> Choice:
+        """Look up the config of a key, and keep it."""
+        autotuner, generation = self.autotuner, self.door.generation
+        set_by_caller = autotuner.cache.get(given.key)
+        if set_by_caller is not None and given.key not in self._ours:
+            return self._keep(given, Choice(set_by_caller, set_by_caller, "given", has_run=True))
+        with self.lock:
+            pruned = pruned_configs(autotuner, given.named, given.kwargs)
+        _refuse_conflicts(pruned, given.kwargs)
+        found = self._looked_up(pruned, given)
+        if found.match == "none" and self.door.is_recording():
+            return found  # the table may not be read yet, and the next call asks again
+        if generation != self.door.generation:  # refreshed meanwhile
+            return found
+        if found.match in ("exact", "stale", "neighbour"):
+            _notify(autotuner, given.key, found.config)
+        return self._keep(given, found)
+
+    def _looked_up(self, pruned: Sequence[Config], given: Given) -> Choice:
+        """Return the stored config of a call, else the first one. Never raises on our account."""
+        first = pruned[0]
+        try:
+            call = self._described(pruned, given)
+            best = self._best(call, given.card)
+        except CannotCapture as error:
+            return Choice(first, first, refusal=str(error))
+        except Exception as error:  # noqa: BLE001  no error of ours may stop a model
+            return Choice(first, first, refusal=self._failed(error))
+        if os.environ.get(run_report.VARIABLE):
+            run_report.note(best.match, call.op, problem_of_call(call).text)
+        if best.config is None or best.match in ("none", "disabled"):
+            return Choice(first, first, best.match, call)
+        try:
+            return Choice(config_of(best.config, self.autotuner), first, best.match, call)
+        except CannotCapture as error:
+            return Choice(first, first, refusal=str(error))
+
+    def _described(self, pruned: Sequence[Config], given: Given) -> CapturedCall:
+        return self._named(describe(self.autotuner, given.args, given.kwargs, pruned=pruned, function=self._place()))
+
+    def _place(self) -> Function:
+        """Return the place of the function. Raises CannotCapture if it has none."""
+        if self._function is None:
+            try:
+                self._function = function_of(self.autotuner)
+            except CannotCapture as error:
+                self._function = error
+        if isinstance(self._function, CannotCapture):
+            raise self._function.with_traceback(None)
+        return self._function
+
+    def _named(self, call: CapturedCall) -> CapturedCall:
+        return replace(call, op=self.stated.op or op_of(call.function))
+
+    def _failed(self, error: Exception) -> str:
+        """Log an error of ours once. Return it on one line."""
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        _log.debug("looking up %s failed", self.name, exc_info=True)
+        self.door.warn(f"{self.name}: the first config is launched, since {text}")
+        return text
+
+    def _best(self, call: CapturedCall, card: int) -> Best:
+        kernel = kernel_of(call, widen=True, function=self.autotuner)
+        return self.door.client.best_config(kernel, device=card, **problem_values(call.key, dtypes_of(call.arguments)))
+
+    def _more(self, found: Choice, given: Given, mode: Mode) -> Choice | None:
+        """Capture or tune a call without a stored config of its own."""
+        if self.door.is_recording():
+            return found  # which forbids reading the device; a later call does it
+        if mode == CAPTURE:
+            found.tried.add(CAPTURE)
+            store_call(self, found, given)
+            return found
+        with self.tuning:
+            if TUNE in found.tried:
+                return self._choices.get((given.card, given.key), found)
+            found.tried.add(TUNE)
+            searched = search_now(self, found, given)
+            if searched.config is not None:
+                return self._keep(given, Choice(searched.config, found.first, "tuned", found.call))
+            if searched.as_triton:
+                self.autotuner.cache.pop(given.key, None)
+                return None
+            return found
+
+    def _keep(self, given: Given, choice: Choice) -> Choice:
+        """Keep a config, for its card here and in the autotuner's `cache` as Triton does."""
+        at, cache = (given.card, given.key), self.autotuner.cache
+        with self.lock:
+            if at not in self._choices and len(self._choices) >= self.door.settings.max_choices:
+                self._choices.pop(next(iter(self._choices)))
+            self._choices[at] = choice
+            if choice.match != "given":
+                self._ours.add(given.key)
+            if cache.get(given.key) is not choice.config:
+                cache[given.key] = choice.config
+        return choice
+
+
+def served_of(autotuner: Autotuner, stated: Stated = PLAIN) -> Served:
+    """Return what is kept for an autotuner; the first call makes it."""
+    served = autotuner.__dict__.get(STATE)
+    if served is None:
+        served = autotuner.__dict__.setdefault(STATE, Served(autotuner, stated))
+    return served  # type: ignore[no-any-return]
+
+
+def _innermost(autotuner: Autotuner) -> Any:
+    inner = autotuner.fn
+    while not isinstance(inner, JITFunction | InterpretedFunction) and hasattr(inner, "fn"):
+        inner = inner.fn
+    return inner
+
+
+def _refuse_conflicts(pruned: Sequence[Config], kwargs: Mapping[str, Any]) -> None:
+    """Raise Triton's error if a call states what a config states."""
+    for config in pruned:
+        if conflicts := kwargs.keys() & config.kwargs.keys():
+            raise ValueError(
+                f"Conflicting meta-parameters: {', '.join(conflicts)}."
+                " Make sure that you don't re-define auto-tuned symbols."
+            )
+
+
+def _notify(autotuner: Autotuner, key: tuple[Any, ...], config: Config) -> None:
+    """Tell Triton's listener of a config that was found stored, in the versions that have one."""
+    listener = getattr(knobs.autotuning, "listener", None)
+    if listener is not None:
+        listener(
+            fn=_innermost(autotuner), key=key, best_config=config, configs_timings={}, duration=None, cache_hit=True
+        )

@@ -1,0 +1,96 @@
+"""`install`: every autotuned function of the process launches stored configs, of any library, imported before or after.
+
+It replaces Triton's `Autotuner.run`, and what `torch.compile` reads in its place. Nothing else of the tuner patches
+anything. Importing this module loads Triton; torch is loaded once a function is called, as Triton may be imported while
+torch is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+from threading import RLock
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner
+
+from tuner.triton.compiled import NAME, EarlyPrune
+from tuner.triton.mode import Mode, checked
+
+
+@dataclass
+class _State:
+    """What `install` has done."""
+
+    original: Callable[..., Any] | None = None
+    """`Autotuner.run` as it was; None if it was never replaced, or is as it was."""
+    replacement: Callable[..., Any] | None = None
+    is_on: bool = False
+    mode: Mode | None = None
+
+
+_state = _State()
+_lock = RLock()
+
+
+def install(mode: str | None = None) -> None:
+    """Launch stored configs from every autotuned function of this process.
+
+    Functions under `tuner.triton.autotune` keep the mode that they state. A second call changes the mode.
+
+    Args:
+        mode: as in `autotune`; None is that of `TUNER_AUTOTUNE`.
+
+    Raises:
+        UsageError: there is no such mode.
+    """
+    stated = checked(mode)
+    with _lock:
+        _state.mode = stated
+        if _state.original is None:
+            _state.original = Autotuner.run
+            _state.replacement = Autotuner.run = _replacement(Autotuner.run)
+        if not _state.is_on:
+            setattr(Autotuner, NAME, EarlyPrune())
+        _state.is_on = True
+
+
+def uninstall() -> None:
+    """Undo `install`. Configs that were served are forgotten, so that Triton tunes at the next call."""
+    with _lock:
+        if not _state.is_on:
+            return
+        _state.is_on, _state.mode = False, None
+        delattr(Autotuner, NAME)
+        if Autotuner.run is _state.replacement:  # else another library has wrapped it, and it passes calls on
+            assert _state.original is not None
+            Autotuner.run = _state.original
+            _state.original = _state.replacement = None
+        from tuner.triton.door import DOOR
+
+        DOOR.forget()
+
+
+def installed_mode() -> Mode | None:
+    """Return the mode that `install` states; None without one."""
+    return _state.mode
+
+
+def run_of_triton(autotuner: Autotuner) -> Callable[..., Any]:
+    """Return Triton's own `run` of an autotuner, whether or not it is replaced."""
+    return partial(_state.original or Autotuner.run, autotuner)
+
+
+def _replacement(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that stands for Triton's `run`."""
+
+    def run(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
+        if not _state.is_on:
+            return original(self, *args, **kwargs)
+        from tuner.triton.running import run as run_served
+        from tuner.triton.served import served_of
+
+        return run_served(served_of(self), partial(original, self), args, kwargs)
+
+    return update_wrapper(run, original)
