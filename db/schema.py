@@ -250,6 +250,20 @@ class CapturedRow(Base):
     last_at: Mapped[str]
 
 
+class EngineFileRow(Base):
+    """A file that another system keeps of its own tuning."""
+
+    __tablename__ = "engine_files"
+    __table_args__ = (UniqueConstraint("engine", "key"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    engine: Mapped[str]
+    """`triton`, `helion` or `inductor`."""
+    key: Mapped[str]
+    """The engine's own key, which names all that the content depends on."""
+    content: Mapped[str]
+    written_at: Mapped[str]
+
+
 class JobRow(Base):
     """A problem to be tuned, and the worker that has it.
 

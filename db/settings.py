@@ -35,6 +35,10 @@ class StoreSettings:
     """Distinct missed problems that are counted."""
     captured_calls: int = 2000
     """Captured calls, each of up to a megabyte."""
+    engine_files: int = 20_000
+    """Files of other systems; then the oldest go."""
+    engine_file_characters: int = 1_000_000
+    """Length of one such file."""
     import_batch: int = 500
     """Imported answers in one write, which takes a fraction of a second."""
     counted_unreadable: int = 100_000

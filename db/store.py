@@ -19,6 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from tuner.db import requests, schema, upkeep
 from tuner.db.captured import CapturedCalls
 from tuner.db.database import Database
+from tuner.db.engines import EngineFiles
 from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.import_writes import write_imported
 from tuner.db.interrupts import kept_interrupts
@@ -177,6 +178,11 @@ class Store:
     def captured(self) -> CapturedCalls:
         """The captured calls of autotuned kernels."""
         return CapturedCalls(self._read, self._write, self.unreadable)
+
+    @property
+    def engine_files(self) -> EngineFiles:
+        """The files that other systems keep of their own tuning."""
+        return EngineFiles(self._read, self._write, self.unreadable)
 
     @property
     def snapshot(self) -> str:

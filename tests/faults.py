@@ -112,6 +112,7 @@ def fill(store: Store) -> None:
         store.count_requests({(signature.op, problem.text, place.device.id): 3})
         job, _ = store.queue.add(problem, place.device.id)
         assert store.captured.add(replace(CAPTURED, op=signature.op), place.device)
+        store.engine_files.put("triton", problem.text, "{}")
         assert (run, number, job.id) in ((HURT_ID,) * 3, (SOUND_ID,) * 3)
 
 

@@ -66,6 +66,8 @@ def read_all(store: Store) -> None:
     assert SOUND_ID in [job.id for job in store.queue.jobs(10)]
     assert SOUND_ID in [stored.id for stored in store.captured.all()]
     assert len(store.captured.all(device=HURT_AT.device.id)) <= 1
+    assert store.engine_files.get("triton", SOUND_PROBLEM.text) == "{}"
+    assert "{}" in store.engine_files.newest("triton", 10)
     store.prune(timedelta(0), dry_run=True)
     assert SOUND_AT.device.id in Store.info(store._database).devices
 
