@@ -14,6 +14,7 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -64,7 +65,7 @@ def _loaded(function: Function, file: Path) -> Any:
     statements = needed(tree, function.name)
     if not statements:
         raise UnknownName(f"a captured call names a function at the top level of {file}, and it has no {function.name}")
-    package = _package(function, file)
+    package = _package(function, file, statements)
     if function.module != SCRIPT and _import_package(statements, package):
         return _imported(function, file)
     return _executed(function, file, statements, package)
@@ -81,16 +82,22 @@ def _parsed(file: Path) -> ast.Module:
         ) from error
 
 
-def _package(function: Function, file: Path) -> str:
-    """Return the package of a function's module; empty for a script and for a module outside packages."""
+def _package(function: Function, file: Path, statements: Sequence[ast.stmt]) -> str:
+    """Return the package of a function's module; empty for a script and for a module outside packages.
+
+    A script that imports relatively was run as `python -m package.module`.
+    """
     if function.module != SCRIPT:
         return function.module if file.name == "__init__.py" else function.module.rpartition(".")[0]
-    names: list[str] = []
-    folder = file.resolve().parent
-    while (folder / "__init__.py").is_file():  # it was run as python -m package.module
-        names.insert(0, folder.name)
-        folder = folder.parent
-    return ".".join(names)
+    inside = (node for statement in statements for node in ast.walk(statement))
+    if not any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in inside):
+        return ""
+    return ".".join(reversed([folder.name for folder in _packages(file)]))
+
+
+def _packages(file: Path) -> list[Path]:
+    """Return the folders of the packages that a file is in, the innermost first."""
+    return list(takewhile(lambda folder: (folder / "__init__.py").is_file(), file.resolve().parents))
 
 
 def _import_package(statements: Sequence[ast.stmt], package: str) -> bool:
@@ -101,7 +108,7 @@ def _import_package(statements: Sequence[ast.stmt], package: str) -> bool:
 
 def _imported(function: Function, file: Path) -> Any:
     """Return the object of a module that is imported as others import it."""
-    with _searching(file, function.module.count(".") + (file.name == "__init__.py")):
+    with _searching(_root(file)):
         module = importlib.import_module(function.module)
     if not _is_file(module, file):
         raise UsageError(
@@ -125,7 +132,7 @@ def _executed(function: Function, file: Path, statements: list[ast.stmt], packag
     sys.modules[f"tuner_captured_{file.stem}_{digest}"] = module
     linecache.checkcache(str(file))
     code = compile(ast.Module(statements, type_ignores=[]), str(file), "exec", dont_inherit=True)
-    with _searching(file, package.count(".") + 1 if package else 0), _faults(file):
+    with _searching(*(() if package else (file.resolve().parent,)), _root(file)), _faults(file):
         exec(code, vars(module))
     try:
         return vars(module)[function.name]
@@ -136,22 +143,21 @@ def _executed(function: Function, file: Path, statements: list[ast.stmt], packag
 
 
 @contextmanager
-def _searching(file: Path, levels: int) -> Iterator[None]:
-    """Let imports find what a script finds beside itself, or the package that a module is in.
-
-    Args:
-        levels: number of packages around the file.
-    """
-    folder = str(file.resolve().parents[levels])
-    if folder in sys.path:
-        yield
-        return
-    sys.path.insert(0, folder)
+def _searching(*folders: Path) -> Iterator[None]:
+    """Let imports look in these folders first, as in the process that captured the call."""
+    added = [folder for folder in dict.fromkeys(map(str, folders)) if folder not in sys.path]
+    sys.path[:0] = added
     try:
         yield
     finally:
-        sys.path.remove(folder)
-        sys.path.append(folder)  # functions may import later; what this process needs itself comes first
+        sys.path[:] = [folder for folder in sys.path if folder not in added]
+        sys.path += added  # functions may import later; what this process needs itself comes first
+
+
+def _root(file: Path) -> Path:
+    """Return the folder in which the package of a file lies, or the file itself if it is in none."""
+    packages = _packages(file)
+    return packages[-1].parent if packages else file.resolve().parent
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Hashes of an autotuned function: of the code that runs, and of the author's reference.
 
-They are equal in the process that captured a call and in one that loads the function alone. Configs do not count, nor do
-globals that code does not read, and a lambda is its own expression without the lines around it.
+They are equal in the process that captured a call and in one that loads the function alone. Configs do not count, nor
+do globals that code does not read. A lambda is its own expression, without the lines around it.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def fill_of(tensor: TensorArgument) -> Callable[[Any, Any], object] | None:
     if contents.values is not None:
         return partial(_by_value, contents.values)
     is_float = tensor.dtype.startswith(("fp", "bf"))
-    if contents.low is None or contents.high is None:
+    if contents.low is None or contents.high is None or not isfinite(contents.low) or not isfinite(contents.high):
         is_index = tensor.dtype.startswith("int") and tensor.dtype != "int8"
         return _zero if is_index else None  # an index that is drawn reaches beyond its tensor
     if contents.low == contents.high:
