@@ -145,9 +145,11 @@ def _describe(app: FastAPI, watcher: Watcher) -> None:
 
     def openapi() -> dict[str, Any]:
         nonlocal page, of
-        known = watcher.view.signatures
-        if of is not known:
-            page, of = described(app.routes, __version__, known), known
+        view = watcher.view
+        if of is not view.signatures:
+            of = view.signatures
+            captured = [signature for several in view.patterns.values() for signature in several]
+            page = described(app.routes, __version__, [*of.values(), *captured])
         return page
 
     app.openapi = openapi  # type: ignore[method-assign]

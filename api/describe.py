@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any
 
 from fastapi.openapi.utils import get_openapi
@@ -51,7 +51,7 @@ def _table() -> None:
     """
 
 
-def described(routes: list[BaseRoute], version: str, signatures: Mapping[str, Signature]) -> dict[str, Any]:
+def described(routes: list[BaseRoute], version: str, signatures: Collection[Signature]) -> dict[str, Any]:
     """Return the page, with the parameters of these signatures."""
     either = schemas.MissDocument | schemas.ErrorDocument
     miss: _Responses = {404: {"model": either, "description": "No answer, or no such op or device."}}
@@ -105,13 +105,13 @@ def _parameter(name: str, schema: dict[str, Any], description: str, **more: Any)
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description, **more}
 
 
-def _problem(known: Mapping[str, Signature]) -> list[dict[str, Any]]:
+def _problem(known: Collection[Signature]) -> list[dict[str, Any]]:
     """Return the parameters that describe a problem of any op."""
     whole = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
-    ops = {"type": "string", "enum": sorted(known)} if known else {"type": "string"}
+    ops = {"type": "string", "enum": sorted({signature.op for signature in known})} if known else {"type": "string"}
     schemas: dict[str, list[dict[str, Any]]] = {}
     helps: dict[str, str] = {}
-    for signature in known.values():
+    for signature in known:
         for dim in signature.dims:
             schemas.setdefault(dim.name, []).append(whole)
             helps.setdefault(dim.name, f"{signature.op}: {dim.help}")

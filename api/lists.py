@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from tuner.api import schemas
 from tuner.api.lookups import Lookups
-from tuner.api.query import parse_object, parse_problem, parse_signature, parse_values
+from tuner.api.query import parse_object, parse_problem, parse_signatures, parse_values
 from tuner.api.reply import to_json
 from tuner.db import schema
 from tuner.db.store import Store
@@ -186,12 +186,11 @@ def lists(store: Store, lookups: Lookups) -> APIRouter:
             device = view.lookup.resolve_device()
         elif not isinstance(device, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", device):
             raise UsageError("device is the id of a card, like nvidia-h200")  # a card without answers, too
-        signature = parse_signature(given, view)
+        signature, problem = parse_problem(given, parse_signatures(given, view))
         if lacks_choices(signature):
             raise UsageError(
                 f"{signature.op} has imported answers and no kernel here, so it cannot be tuned; /best-config has them"
             )
-        problem = parse_problem(given, signature)
         job, new = await in_thread(store.queue.add, problem, device, priority)
         return _json(asdict(job), 201 if new else 200)
 

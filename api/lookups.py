@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
-from tuner.api.query import parse_device, parse_object, parse_query, parse_signature, parse_values
+from tuner.api.query import parse_device, parse_object, parse_query, parse_signatures, parse_values
 from tuner.api.reply import Reply, has_already, to_json
 from tuner.api.settings import SETTINGS, ServiceSettings
 from tuner.api.view import View, Watcher
@@ -54,7 +54,9 @@ class Lookups:
 
     def find(self, given: Mapping[str, object], view: View) -> LookupResult:
         """Return the result for a request's names and values."""
-        return view.lookup.find(parse_query(given, view), parse_device(given))
+        query, signature = parse_query(given, view)
+        found = view.lookup.find(query, parse_device(given))
+        return replace(found, captured=True) if signature.captured else found
 
     def count(self, found: LookupResult) -> None:
         """Count a result, and as missed if tuning the problem would improve it."""
@@ -135,13 +137,13 @@ class TableRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         view, given = self._lookups.view, parse_values(scope["query_string"])
-        signature = parse_signature(given, view)
+        signatures = parse_signatures(given, view)
         device = view.lookup.resolve_device(given.pop("device", None))
         others = {name: value for name, value in given.items() if name != "op"}
         accepted = dict(scope["headers"]).get(b"accept-encoding", b"")
         zipped = any(_takes_gzip(coding) for coding in accepted.split(b","))
         etag = f'"{view.snapshot}:{view.tip.kernel}:{view.tip.transfer}{"-gzip" if zipped else ""}"'
-        rest = _rest_of(signature, others) if others else None
+        signature, rest = _rest_of(signatures, others) if others else (signatures[0], None)
 
         def pack() -> bytes:
             if rest is not None:
@@ -170,12 +172,22 @@ def _whole(view: View, signature: Signature, device: str) -> bytes:
     return bundle.packed(view.snapshot, [signature], table, table.transfers, op=signature.op, device=device)
 
 
-def _rest_of(signature: Signature, given: Mapping[str, str]) -> Problem:
-    """Return a problem that stands for all values of the first dim.
+def _rest_of(signatures: Sequence[Signature], given: Mapping[str, str]) -> tuple[Signature, Problem]:
+    """Return the signature that the values fit, and a problem that stands for all values of its first dim.
 
     Raises:
         UsageError: the first dim is given, or another one is missing.
     """
+    refused = list[UsageError]()
+    for signature in signatures:
+        try:
+            return signature, _rest(signature, given)
+        except UsageError as error:
+            refused.append(error)
+    raise refused[0]
+
+
+def _rest(signature: Signature, given: Mapping[str, str]) -> Problem:
     first, *others = (dim.name for dim in signature.dims)
     missing = [name for name in others if name not in given]
     if first in given or missing:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from tuner.api.view import View
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem, Signature
+from tuner.lookup.patterns import described
 from tuner.lookup.query import COMPARED, Query
 
 V = TypeVar("V")
@@ -62,8 +63,8 @@ def parse_object(body: bytes, names: tuple[str, ...] | None = None) -> dict[str,
     return given
 
 
-def parse_signature(given: Mapping[str, object], view: View) -> Signature:
-    """Return the signature of the request's op.
+def parse_signatures(given: Mapping[str, object], view: View) -> Sequence[Signature]:
+    """Return the signatures of the request's op, the newest first: one, unless its captured calls have several.
 
     Raises:
         UsageError: op is missing or no text.
@@ -76,7 +77,7 @@ def parse_signature(given: Mapping[str, object], view: View) -> Signature:
         raise UsageError(f"op is text, not {type(op).__name__}")
     if op not in view.signatures:
         raise UnknownName(f"no op is called {op[:80]!r}; known are {known}")
-    return view.signatures[op]
+    return view.patterns.get(op) or (view.signatures[op],)
 
 
 def parse_device(given: Mapping[str, object]) -> str | None:
@@ -84,25 +85,25 @@ def parse_device(given: Mapping[str, object]) -> str | None:
     return _text(given, "device")
 
 
-def parse_problem(given: Mapping[str, object], signature: Signature) -> Problem:
-    """Return the problem that the request describes by all names that are not reserved."""
-    return signature.problem({name: value for name, value in given.items() if name not in _RESERVED})
+def parse_problem(given: Mapping[str, object], signatures: Sequence[Signature]) -> tuple[Signature, Problem]:
+    """Return the problem that the request describes by all names that are not reserved, and its signature."""
+    return described(signatures, {name: value for name, value in given.items() if name not in _RESERVED})
 
 
-def parse_query(given: Mapping[str, object], view: View) -> Query:
-    """Return the query of a request.
+def parse_query(given: Mapping[str, object], view: View) -> tuple[Query, Signature]:
+    """Return the query of a request, and the signature of its problem.
 
     Raises:
         UsageError: a value is missing or not understood; the message names the field.
         UnknownName: no op has the name.
     """
-    problem = parse_problem(given, parse_signature(given, view))
+    signature, problem = parse_problem(given, parse_signatures(given, view))
     strict = _STRICT.get(str(given.get("strict", "0")))
     if strict is None:
         raise UsageError(f"strict is 0 or 1, not {str(given['strict'])[:40]!r}")
     if strict and "triton" not in given:
         raise UsageError("strict=1 compares versions, so it needs triton")
-    return Query(problem, strict=strict, **{name: _text(given, name) for name in COMPARED})
+    return Query(problem, strict=strict, **{name: _text(given, name) for name in COMPARED}), signature
 
 
 def _text(given: Mapping[str, object], name: str) -> str | None:

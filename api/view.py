@@ -31,6 +31,8 @@ class View:
     """Number of answers."""
     in_use: Mapping[tuple[str, str], Signature] = field(default_factory=dict)
     """Signatures in use, by op and source hash. An answer whose config they do not have does not serve."""
+    patterns: Mapping[str, Sequence[Signature]] = field(default_factory=dict)
+    """Signatures of the ops whose captured calls have several, the newest first."""
     known_cards: Sequence[Device] = ()
     """Descriptions of the store's devices, with answers or without."""
     own_device: str | None = None
@@ -113,16 +115,16 @@ class Watcher:
         old = self.view
         if tip.uuid != old.tip.uuid or tip.answer < old.tip.answer:
             old = self._empty(tip.uuid)
-        signatures = old.signatures
+        signatures, patterns = old.signatures, old.patterns
         if tip.kernel != old.tip.kernel:
-            signatures = {**self._known, **self._store.signatures()}
+            signatures, patterns = {**self._known, **self._store.signatures()}, self._store.patterns()
         answers = self._store.answers_between(old.tip.answer, tip.answer)
         transfers = self._store.transfers(after=old.tip.transfer, upto=tip.transfer)
         tables = _without(old.tables, self._store.forgotten_between(old.tip.answer, tip.answer))
         tables = _extended(tables, answers, transfers)
         count = sum(map(len, tables.values()))
         in_use = self._store.signatures_by_source()
-        return View(tip, signatures, tables, count, in_use, self._store.cards(), self._device)
+        return View(tip, signatures, tables, count, in_use, patterns, self._store.cards(), self._device)
 
 
 def _without(tables: Tables, ids: Collection[int]) -> Tables:

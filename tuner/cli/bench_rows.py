@@ -49,7 +49,7 @@ def _table(rows: Sequence[Row]) -> Table:
     if marked:
         table.add_column("")
     for row in rows:
-        table.add_row(short(row.problem), *[row.device] * apart, *_cells(row), *[", ".join(row.marks)] * marked)
+        table.add_row(escape(short(row.problem)), *[row.device] * apart, *_cells(row), *[", ".join(row.marks)] * marked)
     return table
 
 
@@ -90,7 +90,7 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
                 yield f"geometric mean   {mean}{f' on {device}' if len(means) > 1 else ''}"
     if totals.rows > 1 and totals.worst is not None and totals.worst.vendor is not None:
         speed = speed_text(totals.worst.vendor.speedup, totals.worst.vendor_name)
-        yield f"worst            {speed}, {short(totals.worst.problem)}"
+        yield f"worst            {speed}, {escape(short(totals.worst.problem))}"
         counted = ", ".join(f"{count} below {bar:g}" for bar, count in totals.below.items())
         yield f"beside {vendor_of(rows):9} of {totals.rows - totals.failed}: {counted}"
     if totals.untuned:
@@ -98,10 +98,10 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         if not row.ok:
             first, *more = error_lines(row.error)
-            yield f"[red]failed[/]           {short(row.problem)}: {escape(first)}"
+            yield f"[red]failed[/]           {escape(short(row.problem))}: {escape(first)}"
             yield from (f"  {escape(line)}" for line in more)
         elif row.default_failure:
-            yield f"[yellow]default[/]          {short(row.problem)}: {escape(row.default_failure)}"
+            yield f"[yellow]default[/]          {escape(short(row.problem))}: {escape(row.default_failure)}"
     if recorded := {row.recorded: row.device for row in rows if row.recorded is not None}:
         devices = ", ".join(sorted(set(recorded.values())))
         yield f"[yellow]replayed: measured on {devices}, not here[/]"

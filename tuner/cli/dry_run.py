@@ -32,7 +32,7 @@ def print_plan(plan: Plan) -> None:
 
 def _cells(plan: ProblemPlan) -> tuple[str, ...]:
     return (
-        short(plan.problem),
+        escape(short(plan.problem)),
         f"{plan.combinations:,}",
         _size_text(plan.feasible),
         f"{plan.stored}, {plan.known:,} tried" if plan.known else plan.stored,

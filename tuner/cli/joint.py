@@ -58,7 +58,7 @@ def _table(shares: Sequence[Share]) -> Table:
         ratios = ["" if rival is None else f"{rival.speedup:.3f}" for rival in (share.row.vendor, share.row.default)]
         own = ("", "") if share.own is None else (f"{share.own.latency_us:,.2f}", f"{100 * loss(share.own):.1f} %")
         table.add_row(
-            *(short(share.row.problem), f"{share.row.latency_us:,.2f}", *ratios),
+            *(escape(short(share.row.problem)), f"{share.row.latency_us:,.2f}", *ratios),
             *own * known,
             *[", ".join(share.row.marks)] * marked,
         )

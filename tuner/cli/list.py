@@ -16,7 +16,7 @@ from tuner.lookup.service import LookupService, StoredTables
 from tuner.lookup.table import Table
 from tuner.recorded import signatures
 from tuner.records import StoredAnswer
-from tuner.report.text import config_text, latency_text, problem_text, speed_text
+from tuner.report.text import basis_text, config_text, latency_text, problem_text, speed_text
 
 
 def _list(op: str | None, device: str | None, db: Database | None, as_json: bool) -> int:
@@ -47,13 +47,17 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
         faster = "" if answer.speedup is None else f", {speed_text(answer.speedup, 'default')}"
         if answer.kind == "default":
             faster = ", the kernel's default"
-        console.write(f"[bold]{problem_text(answer.problem)}[/]  on {device_id}{' (replayed)' if recorded else ''}")
-        console.write(f"  [green]{config_text(answer.config)}[/]")
+        if basis := basis_text(answer):
+            faster += f", {basis}"
+        console.write(
+            f"[bold]{escape(problem_text(answer.problem))}[/]  on {device_id}{' (replayed)' if recorded else ''}"
+        )
+        console.write(f"  [green]{escape(config_text(answer.config))}[/]")
         if (origin := stored.imported_from) is not None:
             faster += f", imported from {escape(origin)}"
         console.write(f"  {latency_text(answer)}{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
     for stored in retired:
-        console.write(f"[bold]{problem_text(stored.answer.problem)}[/]  on {stored.provenance.device.id}")
+        console.write(f"[bold]{escape(problem_text(stored.answer.problem))}[/]  on {stored.provenance.device.id}")
         console.write(f"  forgotten {(stored.forgotten_at or '')[:16].replace('T', ' ')} UTC; a search finds another")
     return 0
 

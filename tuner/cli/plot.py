@@ -13,7 +13,7 @@ from tuner.kernels.spec import Config, Value
 from tuner.kernels.values import ordering
 from tuner.records import Measurement, RooflineLimits
 from tuner.report.explanation import Contender, Explanation
-from tuner.report.text import config_text, first_line, latency_text, problem_text, speed_text
+from tuner.report.text import basis_text, config_text, first_line, latency_text, problem_text, speed_text
 from tuner.report.vendor import role_text
 
 _ROLES = {"answer": BLUE, "default": ORANGE, "vendor": GREEN}
@@ -201,6 +201,8 @@ def _lead(report: Explanation) -> str:
         f"<code>{escape(config_text(answer.config))}</code>",
         f"{kind}, {latency_text(answer)}{faster}",
     ]
+    if basis := basis_text(answer):
+        lines.append(f"{basis}: the outputs are equal to those of other configs; there is no reference")
     if recorded is not None:
         lines.append(escape(f"replayed from {recorded}: measured on {report.run.provenance.device.name}, not here"))
     return "\n".join(f"<p>{line}</p>" for line in lines)

@@ -28,11 +28,11 @@ def print_tuned(title: str, rows: Sequence[Tuned], seconds: float) -> None:
     for row in rows:
         if row.answer is None:
             first, *more = error_lines(row.error)
-            console.write(f"[red]failed[/]  {short(row.problem)}: {escape(first)}")
+            console.write(f"[red]failed[/]  {escape(short(row.problem))}: {escape(first)}")
             for line in more:
                 console.write(f"  {escape(line)}")
         elif row.default_failure:
-            console.write(f"[yellow]default[/]  {short(row.problem)}: {escape(row.default_failure)}")
+            console.write(f"[yellow]default[/]  {escape(short(row.problem))}: {escape(row.default_failure)}")
     searched = sum(row.result is not None for row in rows)
     stored = sum(row.answer is not None for row in rows) - searched
     console.write(f"{searched} searched, {stored} as stored; {seconds:,.1f} s")
@@ -54,7 +54,7 @@ def _table(rows: Sequence[Tuned]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         device = "" if row.found is None else row.found.device
-        table.add_row(short(row.problem), *[device] * apart, *_cells(row))
+        table.add_row(escape(short(row.problem)), *[device] * apart, *_cells(row))
     return table
 
 

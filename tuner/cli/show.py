@@ -116,7 +116,7 @@ def _best(measurements: Sequence[Measurement]) -> list[Measurement]:
 def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupResult | None) -> Iterator[str]:
     provenance = run.provenance
     card = escape(provenance.device.name)
-    yield f"[bold]Run {run.id}[/]  {problem_text(run.problem)}  on {card}"
+    yield f"[bold]Run {run.id}[/]  {escape(problem_text(run.problem))}  on {card}"
     if provenance.recorded is not None:
         yield f"  [yellow]replayed from {provenance.recorded}: measured on {card}, not here[/]"
     yield f"  settings: {escape(_settings(run))}"
@@ -141,13 +141,13 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     if best:
         yield "\n[bold]Fastest[/]  [dim]of single measurements; the interleaved comparison may prefer another[/]"
     for measurement in best:
-        yield f"{measurement.latency_us:10,.2f} us  {config_text(measurement.config)}"
+        yield f"{measurement.latency_us:10,.2f} us  {escape(config_text(measurement.config))}"
     yield "\n[bold]Answer[/]"
     if answer is None or answer.stored is None:
         yield "  none"
         return
     best_answer = answer.stored.answer
-    yield f"  [bold green]{config_text(best_answer.config)}[/]"
+    yield f"  [bold green]{escape(config_text(best_answer.config))}[/]"
     yield f"  {best_answer.kind}, {latency_text(best_answer)}; tuner explain shows why"
     if (forgotten_at := answer.stored.forgotten_at) is not None:
         yield f"  [yellow]forgotten {_minute(forgotten_at)} UTC: it serves no more[/]"

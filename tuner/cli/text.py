@@ -20,6 +20,7 @@ from tuner.records import IMPORTED, Answer, Measurement, StoredAnswer
 from tuner.report.default import default_failure, outcome_of
 from tuner.report.explanation import Failure
 from tuner.report.text import (
+    basis_text,
     config_text,
     evidence_text,
     first_line,
@@ -83,20 +84,22 @@ def print_found(
     """
     console = console or Output()
     if found.stored is None:
-        console.write(f"[bold]{problem_text(found.problem)}[/]  on {found.device}")
+        console.write(f"[bold]{escape(problem_text(found.problem))}[/]  on {found.device}")
         console.write(f"  {escape(found.reason)}")
         console.write(f"  to tune it:  [bold]{escape(found.command)}[/]")
         if found.nearest:
-            console.write(f"  nearest that are tuned: {'; '.join(found.nearest)}")
+            console.write(f"  nearest that are tuned: {escape('; '.join(found.nearest))}")
         return
     answer = found.stored.answer
     device_name = escape(found.stored.provenance.device.name)
-    console.write(f"[bold]{problem_text(found.problem)}[/]  on {device_name}")
+    console.write(f"[bold]{escape(problem_text(found.problem))}[/]  on {device_name}")
     console.write(f"  [bold green]{escape(config_text(answer.config))}[/]")
     if found.neighbour is not None:
         console.write(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
         console.write(f"  to tune it:  [bold]{escape(found.command)}[/]")
         return
+    if basis := basis_text(answer):
+        console.write(f"  [yellow]{basis}: the outputs are equal to those of other configs; there is no reference[/]")
     if found.stale:
         console.write(f"  [yellow]stale: {escape('; '.join(found.stale))}[/]")
     if found.alias is not None:

@@ -84,7 +84,8 @@ def _policy(stored: StoredAnswer) -> str:
 def _lines(found: LookupResult, check: Check) -> Iterator[str]:
     assert found.stored is not None
     colour = {"holds": "green", "changed": "yellow", "wrong": "red"}[check.outcome]
-    yield f"[bold {colour}]{check.outcome}[/]  {found.problem.text}  on {found.device}, run {found.stored.run_id}"
+    problem = escape(found.problem.text)
+    yield f"[bold {colour}]{check.outcome}[/]  {problem}  on {found.device}, run {found.stored.run_id}"
     for difference in found.differences:
         yield f"  [yellow]stale: {escape(difference)}[/]"
     if check.wrong is not None:

@@ -43,7 +43,7 @@ def _lines(done: Precompiled) -> Iterator[str]:
         yield "  nothing is tuned for it yet; tuner search OP tunes a problem"
     for result in done.failed:
         assert result.problem is not None
-        yield f"  [yellow]{problem_text(result.problem)}[/]  {escape(config_text(result.config))}"
+        yield f"  [yellow]{escape(problem_text(result.problem))}[/]  {escape(config_text(result.config))}"
         yield f"    {result.outcome}: {escape(first_line(result.error))}"
 
 

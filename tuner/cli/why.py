@@ -141,7 +141,7 @@ def _apart(tuned: Problem, problem: Problem) -> tuple[str, ...]:
 
 def _lines(report: Why) -> Iterator[str]:
     found, query = report.found, report.query
-    yield f"[bold]{problem_text(found.problem)}[/]  on {found.device}"
+    yield f"[bold]{escape(problem_text(found.problem))}[/]  on {found.device}"
     versions = {name: getattr(query, name) for name in COMPARED}
     compared = ", ".join(f"{name} {escape(value)}" for name, value in versions.items() if value is not None)
     yield f"  compared with {compared or 'no version: an answer of any version serves'}"
@@ -150,7 +150,7 @@ def _lines(report: Why) -> Iterator[str]:
         of = f"answer {stored.id}, {stored.provenance.device.id}, {stored.created_at[:16].replace('T', ' ')} UTC"
         yield f"  {of}: {escape('; '.join(differs)) or 'no difference'}"
     for problem, differs in report.near:
-        yield f"  near: {problem.text}: {'; '.join(differs)}"
+        yield f"  near: {escape(problem.text)}: {escape('; '.join(differs))}"
     for request in report.missed:
         yield f"  missed {request['count']:,} times on {request['device']}, last {request['last_at'][:16]}"
     if found.match != "exact":

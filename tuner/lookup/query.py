@@ -40,14 +40,15 @@ class Query:
 
         Args:
             source: source hash of the kernel; None is not compared.
-            definition: definition hash of the kernel; None is not compared.
+            definition: definition hash of the kernel; None is not compared, nor is the empty one of a kernel that has
+                no reference.
             policy: measuring policy; None takes an answer of any policy, as a launch does.
         """
         return Query(
             problem,
             triton=environment.triton or None,
             source=source,
-            definition=definition,
+            definition=definition or None,
             driver=environment.driver or None,
             ptxas=environment.ptxas or None,
             policy=policy,

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.lookup.query import Query
 from tuner.records import IMPORTED, StoredAnswer
+from tuner.records.answer import AGREEMENT, UNVERIFIED
 
 
 def serving(several: Sequence[StoredAnswer], triton: str | None = None) -> StoredAnswer:
@@ -43,9 +44,19 @@ def replayed_from(space: str) -> str:
     return f"recorded: replayed from {space}, not measured here"
 
 
+def unverified() -> str:
+    """Return the reason for which a strict query refuses an answer whose basis is agreement."""
+    return f"basis: {UNVERIFIED}: its outputs were compared with those of other configs, not with a reference"
+
+
 def is_exact(stored: StoredAnswer, query: Query) -> bool:
     """Return whether the answer was measured on a card and agrees with the query in every compared field."""
     return not differences(stored, query) and stored.provenance.recorded is None
+
+
+def is_verified(stored: StoredAnswer) -> bool:
+    """Return whether the outputs were compared with a reference, not with those of other configs alone."""
+    return stored.answer.basis != AGREEMENT
 
 
 def same_policy(stored: StoredAnswer, query: Query) -> bool:
@@ -56,13 +67,14 @@ def same_policy(stored: StoredAnswer, query: Query) -> bool:
 def preference(stored: StoredAnswer, query: Query) -> tuple[Any, ...]:
     """Return the sort key of an answer; the largest serves.
 
-    In order: exact; measured before recorded before imported; same source; same definition; nearest Triton not newer
-    than the query's; newest.
+    In order: exact; with a reference, if the query is strict; measured before recorded before imported; same source;
+    same definition; nearest Triton not newer than the query's; newest.
     """
     provenance = stored.provenance
     return (
         same_policy(stored, query),
         is_exact(stored, query),
+        is_verified(stored) or not query.strict,
         stored.answer.kind != IMPORTED,
         provenance.recorded is None,
         query.source in (None, provenance.source),

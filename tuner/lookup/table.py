@@ -16,7 +16,15 @@ from tuner.kernels.spec import Problem
 from tuner.lookup.grid import ProblemGrid
 from tuner.lookup.neighbours import Neighbour, TransferLosses, distance, in_reach
 from tuner.lookup.query import Query
-from tuner.lookup.ranking import differences, is_exact, preference, replayed_from, same_policy
+from tuner.lookup.ranking import (
+    differences,
+    is_exact,
+    is_verified,
+    preference,
+    replayed_from,
+    same_policy,
+    unverified,
+)
 from tuner.records import StoredAnswer, Transfer
 from tuner.records.document import answer_document, unmeasured
 
@@ -45,6 +53,8 @@ class LookupResult:
     """Name of the kernel on the command line, such as the path of its file; empty: its op."""
     alias: str | None = None
     """Name of the device in the query, if its answers are stored under another name of the same card."""
+    captured: bool = False
+    """True if the problem is that of captured calls."""
 
     @property
     def stale(self) -> tuple[str, ...]:
@@ -56,6 +66,8 @@ class LookupResult:
     @property
     def command(self) -> str:
         """The command that tunes the problem."""
+        if self.captured:
+            return f"tuner search --captured {quote(self.problem.op)}"
         options = " ".join(f"--{name} {quote(str(value))}" for name, value in self.problem.stated.items())
         return f"tuner search {quote(self.reference or self.problem.op)} {options}"
 
@@ -105,6 +117,7 @@ class Table:
     def __init__(self, device: str, answers: Iterable[StoredAnswer], transfers: Collection[Transfer] = ()) -> None:
         self._device, self._losses, self._grid = device, TransferLosses(), ProblemGrid()
         self._answers: dict[str, tuple[StoredAnswer, ...]] = {}
+        self._captured = False
         self._add(answers, transfers)
 
     @property
@@ -122,6 +135,7 @@ class Table:
         """Return this table with further answers and transfer losses. This table does not change."""
         table = Table(self._device, ())
         table._answers, table._grid, table._losses = self._answers.copy(), self._grid, self._losses
+        table._captured = self._captured
         table._add(answers, transfers)
         return table
 
@@ -134,6 +148,7 @@ class Table:
         added: dict[str, list[StoredAnswer]] = {}
         for stored in answers:
             added.setdefault(stored.answer.problem.text, []).append(stored)
+            self._captured = self._captured or (stored.signature is not None and stored.signature.captured)
         new = [several[-1].answer.problem for text, several in added.items() if text not in self._answers]
         for text, several in added.items():
             self._answers[text] = (*self._answers.get(text, ()), *several)
@@ -152,6 +167,12 @@ class Table:
             fits: returns whether the config of another problem's answer is valid for the query's problem.
             refused: returns the reason for which an answer may not serve at all, or an empty text.
         """
+        found = self._find(query, fits, refused)
+        return replace(found, captured=True) if self._captured else found
+
+    def _find(
+        self, query: Query, fits: Callable[[StoredAnswer], bool], refused: Callable[[StoredAnswer], str] | None
+    ) -> LookupResult:
         stored: Sequence[StoredAnswer] = self._answers.get(query.problem.text, ())
         if stored and refused is not None and any(refusals := [refused(one) for one in stored]):
             stored = [one for one, refusal in zip(stored, refusals, strict=True) if not refusal]
@@ -162,6 +183,8 @@ class Table:
             return self._missed(query, fits)
         best = stored[0] if len(stored) == 1 else max(stored, key=lambda one: preference(one, query))
         reasons, recorded, exact = differences(best, query), best.provenance.recorded, is_exact(best, query)
+        if query.strict and not is_verified(best):
+            reasons, exact = (*reasons, unverified()), False
         if not same_policy(best, query) or (query.strict and not exact):
             nearest = self.nearest(query.problem)
             return LookupResult(query.problem, self._device, "none", None, reasons, recorded, nearest)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Config, Problem, Value
+from tuner.kernels.values import value_text
 from tuner.records import Answer, Evidence, Interval, Outcome
+from tuner.records.answer import AGREEMENT, UNVERIFIED
 
 _UNNAMED = 3
 """Number of sizes that are shown without their names."""
@@ -14,7 +16,7 @@ _UNNAMED = 3
 
 def problem_text(problem: Problem) -> str:
     """Return `gemm  M=4096 N=4096 K=4096 dtype=bf16`; attributes at their default are left out."""
-    return f"{problem.op}  {' '.join(f'{name}={value}' for name, value in problem.stated.items())}"
+    return f"{problem.op}  {' '.join(f'{name}={_quoted(value)}' for name, value in problem.stated.items())}"
 
 
 def short(problem: Problem) -> str:
@@ -26,8 +28,13 @@ def short(problem: Problem) -> str:
     if len(problem.sizes) > _UNNAMED:
         sizes = " ".join(f"{name}={size}" for name, size in problem.dims)
     known = {*dict(problem.dims), "dtype"}
-    attributes = [f"{name}={value}" for name, value in problem.stated.items() if name not in known]
+    attributes = [f"{name}={_quoted(value)}" for name, value in problem.stated.items() if name not in known]
     return " ".join([problem.op, sizes, problem.dtype, *attributes])
+
+
+def _quoted(value: Value) -> Value:
+    """Return a value as a canonical text has it; the text `None` stands without quotes."""
+    return value if value == "None" else value_text(value)
 
 
 def times(other: str) -> str:
@@ -101,6 +108,11 @@ def latency_text(answer: Answer) -> str:
     """Return the latency of an answer with its interval: `179.20 us (178.80 - 179.90)`."""
     interval = "" if answer.interval_us is None else f" ({interval_text(answer.interval_us, 2)})"
     return f"{us_text(answer.latency_us)}{interval}"
+
+
+def basis_text(answer: Answer) -> str:
+    """Return `agreeing, not verified`, or an empty text for an answer whose outputs were compared with a reference."""
+    return UNVERIFIED if answer.basis == AGREEMENT else ""
 
 
 def evidence_text(evidence: Evidence) -> str:

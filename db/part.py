@@ -1,0 +1,16 @@
+"""The transactions that the parts of a store share."""
+
+from __future__ import annotations
+
+from tuner.db.opening import OpenDatabase
+from tuner.db.unreadable import UnreadableRows
+
+
+class Part:
+    """A part of a store: what it reads and writes by."""
+
+    def __init__(self, opened: OpenDatabase) -> None:
+        self._opened, self._database, self._engine = opened, opened.database, opened.engine
+        self._read, self._write = opened.read, opened.write
+        self.unreadable = UnreadableRows(str(opened.database))
+        """Rows that were left out of a result, since they cannot be read."""
