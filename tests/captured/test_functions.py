@@ -14,7 +14,7 @@ from helpers import H200, TOYS
 
 from tuner import catalog
 from tuner.captured import document
-from tuner.captured.call import Function
+from tuner.captured.call import Argument, Function
 from tuner.captured.functions import load
 from tuner.captured.problem import problem_of_call, signature_of_call
 from tuner.errors import KernelFault, NoDevice, UnknownName, UsageError
@@ -111,9 +111,8 @@ class TestStatements:
         assert (function.configs[0].kwargs, function.fn.fn.__globals__["SCALE"]) == ({"BLOCK": 16}, 2)
 
     def test_what_changes_it_later_is_run(self, tmp_path: Path) -> None:
-        function = script(
-            tmp_path, f"{HEAD}BLOCK = 16\n{JIT}\nSCALE = 2\nkernel.reference = print\nkernel.configs.pop()"
-        )
+        after = "SCALE = 2\nkernel.reference = print\nkernel.configs.pop()"
+        function = script(tmp_path, f"{HEAD}BLOCK = 16\n{JIT}\n{after}")
         assert (function.configs, function.reference, function.fn.fn.__globals__["SCALE"]) == ([], print, 2)
 
     def test_a_name_that_is_only_an_attribute_is_not_needed(self, tmp_path: Path) -> None:
@@ -204,9 +203,9 @@ class TestModules:
             load(Function("h2_package.relative", other, "kernel"))
 
 
-def written(file: str, folder: Path, name: str = "kernel", arguments: dict[str, Any] | None = None) -> str:
+def written(file: str, folder: Path, name: str = "kernel", arguments: dict[str, Argument] | None = None) -> str:
     """Write a call of a function and return the path of its document."""
-    given = {"x": tensor(64), "n": 64} if arguments is None else arguments
+    given: dict[str, Argument] = {"x": tensor(64), "n": 64} if arguments is None else arguments
     call = call_of(name, given, configs(BLOCK=(16, 32)), blocks(64), file=file)
     path = folder / f"{name}.call.json"
     document.write(call, path)
@@ -231,14 +230,19 @@ def compiled(reference: str) -> list[Compiled]:
 
 class TestCompilePool:
     def test_it_compiles_a_function_of_a_script(self, tmp_path: Path) -> None:
-        arguments = {"x_ptr": tensor(64), "y_ptr": tensor(64, offset=4), "out_ptr": tensor(64), "n": 64}
+        arguments: dict[str, Argument] = {
+            "x_ptr": tensor(64),
+            "y_ptr": tensor(64, offset=4),
+            "out_ptr": tensor(64),
+            "n": 64,
+        }
         done = compiled(written(SCRIPT, tmp_path, "add", arguments))
         assert [each.outcome for each in done] == [Outcome.OK] * 2, done
 
     def test_it_answers_what_a_script_asks_the_driver(self, tmp_path: Path) -> None:
         file = str(TOYS / "autotuned_asks.py")
         listed = configs(ROWS=(16,), COLUMNS=(64,))
-        arguments = {"x": tensor(64, 64), "out": tensor(64, 64), "M": 64, "N": 64}
+        arguments: dict[str, Argument] = {"x": tensor(64, 64), "out": tensor(64, 64), "M": 64, "N": 64}
         call = call_of(
             "copied", arguments, listed, lambda meta: (4, 1), key=("M", "N"), knobs=("ROWS", "COLUMNS"), file=file
         )

@@ -15,11 +15,11 @@ from helpers import H200, TOYS
 
 from tuner import catalog
 from tuner.captured import document
-from tuner.captured.call import CapturedCall, Contents, DescriptorArgument, DtypeArgument, Grids
+from tuner.captured.call import Argument, CapturedCall, Contents, DescriptorArgument, DtypeArgument, Grids
 from tuner.captured.functions import load
 from tuner.captured.kernel import CapturedKernel, kernel_of
 from tuner.errors import KernelFault, UsageError
-from tuner.kernels.spec import Limits
+from tuner.kernels.spec import Kernel, Limits
 from tuner.measure.messages import Recheck, Task
 from tuner.measure.tolerance import tolerances
 from tuner.records import Evidence, Measurement, Outcome
@@ -30,7 +30,7 @@ BLOCKS = configs(BLOCK=(32, 64), num_warps=(1, 4))
 
 
 def biased(n: int = N, **bias: Any) -> CapturedCall:
-    arguments = {"x": tensor(n), "bias": None, "out": tensor(n), "n": n} | bias
+    arguments: dict[str, Argument] = {"x": tensor(n), "bias": None, "out": tensor(n), "n": n} | bias
     return call_of("biased", arguments, BLOCKS, blocks(n))
 
 
@@ -75,7 +75,12 @@ class TestLaunch:
     @pytest.mark.parametrize(("acc", "dtype"), [("float32", torch.float32), ("float16", torch.float16)])
     def test_dtypes_are_those_of_the_language(self, acc: str, dtype: torch.dtype) -> None:
         listed = configs(BLOCK=(64,), ACC=("float32", "float16"))
-        arguments = {"x": tensor(N), "out": tensor(N, dtype="fp16"), "n": N, "OUT": DtypeArgument("float16")}
+        arguments: dict[str, Argument] = {
+            "x": tensor(N),
+            "out": tensor(N, dtype="fp16"),
+            "n": N,
+            "OUT": DtypeArgument("float16"),
+        }
         kernel = kernel_of(call_of("converted", arguments, listed, blocks(N), key=("n", "OUT")))
         assert "OUT=float16" in kernel.problem.text
         before, after = run(kernel, next(each for each in listed if each["ACC"] == acc))
@@ -196,13 +201,14 @@ class TestConfigs:
 
     def test_without_a_grid_a_config_is_not_feasible(self) -> None:
         call = plain_call()
-        kernel = kernel_of(replace(call, grids=Grids(("BLOCK",), {(32,): (4,)})), widen=True)
-        assert {each["BLOCK"] for each in space(kernel)} == {32}
-        refusal = kernel.valid.refusal(kernel.problem, BLOCKS[1] | {"BLOCK": 64}, H200.limits)
+        kernel: Kernel = kernel_of(replace(call, grids=Grids(("BLOCK",), {(32,): (4,)})), widen=True)
+        problem = kernel.signature.problem({"n": N, "dtype": "fp32"})
+        assert {each["BLOCK"] for each in FeasibleSpace.of(kernel, problem, H200.limits)} == {32}
+        refusal = kernel.valid.refusal(problem, BLOCKS[1] | {"BLOCK": 64}, H200.limits)
         assert refusal is not None
         assert "a config has a grid that was captured, and none with BLOCK=64 was; capture the call again" in refusal
         with pytest.raises(KernelFault, match="none with BLOCK=64"):
-            run(kernel, BLOCKS[1] | {"BLOCK": 64})
+            kernel.launch(problem, BLOCKS[1] | {"BLOCK": 64}, {"x": None, "out": None})
 
     def test_while_no_grid_is_known_none_is_refused(self) -> None:
         assert space(kernel_of(replace(plain_call(), grids=Grids((), {})))) == BLOCKS

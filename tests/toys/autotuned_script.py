@@ -42,5 +42,4 @@ configs = []
 for size in (1024, 4096):
     configs.append(size)
 x = torch.rand(1024, device=DEVICE)
-print("benchmark", call(x, x).sum())
-sys.exit("this script ran as a whole")
+sys.exit(f"this script ran as a whole: {call(x, x).sum()}")

@@ -16,10 +16,7 @@ SEEN: list[dict] = []
 @triton.jit
 def biased(x, bias, out, n, EVEN: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    if EVEN:
-        value = tl.load(x + at)
-    else:
-        value = tl.load(x + at, mask=at < n)
+    value = tl.load(x + at) if EVEN else tl.load(x + at, mask=at < n)
     if HAS_BIAS:
         value += tl.load(bias + at, mask=at < n)
     tl.store(out + at, value, mask=at < n)
