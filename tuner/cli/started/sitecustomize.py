@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
@@ -44,9 +45,11 @@ class _AfterTriton:
 
 def _install() -> None:
     try:
+        from tuner.engines.after_import import after_import
         from tuner.triton import install
 
         install()
+        after_import("flag_gems.utils.libentry", lambda module: import_module("tuner.engines.flaggems").install())
     except Exception as error:  # noqa: BLE001  a script must run without us too
         _say(f"autotuned kernels are left as they are: {type(error).__name__}: {str(error)[:200]}")
 
