@@ -55,7 +55,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class _Rank:
-    """What ranks compare. A field is empty if it is not known."""
+    """Facts of a rank that are compared. A field is empty if it is not known."""
 
     host: str = ""
     snapshot: str = ""

@@ -32,7 +32,7 @@ _MODULE = "flag_gems.utils.libentry"
 
 @dataclass
 class _State:
-    """What `install` has done."""
+    """State of `install`."""
 
     is_asked: bool = False
     """True if `LibTuner.run` is replaced, or will be once FlagGems is imported."""
