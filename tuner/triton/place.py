@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import KernelInterface
 
 from tuner.captured.call import Function
 from tuner.captured.problem import op_name
@@ -24,18 +27,19 @@ def function_of(autotuner: Autotuner) -> Function:
         CannotCapture: it is defined inside another function, or its module has no file.
     """
     plain = autotuner.base_fn
-    shown = plain.__qualname__
-    module = sys.modules.get(plain.__module__)
-    file = None if module is None else _file(module, plain)
-    if module is None or file is None:
-        raise CannotCapture(f"a captured function is defined in a file, and {shown} is not; move it into one")
-    name = _name(vars(module), autotuner, plain.__name__)
-    if name is None:
+    own = sys.modules.get(plain.__module__)
+    for module, name in _names(autotuner, own):
+        file = _file(module, plain)
+        if file is not None:
+            return Function(_importable(module), file, name)
+    if own is None or _file(own, plain) is None:
         raise CannotCapture(
-            f"a captured function is defined at the top level of its module, and {shown} of {plain.__module__} is not; "
-            "move it there, so that a worker process can load it"
+            f"a captured function is defined in a file, and {plain.__qualname__} is not; move it into one"
         )
-    return Function(_importable(module), file, name)
+    raise CannotCapture(
+        f"a captured function is defined at the top level of its module, and {plain.__qualname__} of "
+        f"{plain.__module__} is not; move it there, so that a worker process can load it"
+    )
 
 
 def op_of(function: Function) -> str:
@@ -55,21 +59,29 @@ def reaches(outer: Any, autotuner: Autotuner) -> bool:
     return False
 
 
-def _name(names: dict[str, Any], autotuner: Autotuner, usual: str) -> str | None:
-    """Return the name of a function in its module, None if it has none there."""
-    if reaches(names.get(usual), autotuner):
-        return usual
-    return next((name for name, value in list(names.items()) if reaches(value, autotuner)), None)
+def _names(autotuner: Autotuner, own: ModuleType | None) -> Iterator[tuple[ModuleType, str]]:
+    """Yield the names of a function at the top level of modules: of its own, then of those that tune it."""
+    if own is not None:
+        usual = autotuner.base_fn.__name__
+        names = vars(own)
+        if reaches(names.get(usual), autotuner):
+            yield own, usual
+        yield from ((own, name) for name, value in list(names.items()) if reaches(value, autotuner))
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType):
+            for name, value in list(vars(module).items()):
+                if issubclass(type(value), KernelInterface) and reaches(value, autotuner):
+                    yield module, name
 
 
-def _file(module: Any, plain: Any) -> str | None:
+def _file(module: ModuleType, plain: Any) -> str | None:
     file = getattr(module, "__file__", None) or (
         inspect.getsourcefile(plain) if module.__name__ == "__main__" else None
     )
     return str(Path(file).resolve()) if file and Path(file).is_file() else None
 
 
-def _importable(module: Any) -> str:
+def _importable(module: ModuleType) -> str:
     """Return the name by which another process imports a module: that of `python -m`, if it was started so."""
     spec = getattr(module, "__spec__", None)
     if module.__name__ != "__main__" or spec is None or spec.name.rpartition(".")[2] == "__main__":

@@ -303,11 +303,11 @@ class Served:
         return choice
 
 
-def served_of(autotuner: Autotuner, stated: Stated = PLAIN) -> Served:
+def served_of(autotuner: Autotuner, stated: Stated = PLAIN, door: Door = DOOR) -> Served:
     """Return what is kept for an autotuner; the first call makes it."""
     served = autotuner.__dict__.get(STATE)
     if served is None:
-        served = autotuner.__dict__.setdefault(STATE, Served(autotuner, stated))
+        served = autotuner.__dict__.setdefault(STATE, Served(autotuner, stated, door))
     return served  # type: ignore[no-any-return]
 
 
