@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from tuner.errors import TunerError
+
 _log = logging.getLogger("tuner")
 
 Action = Callable[[ModuleType], object]
@@ -56,5 +58,7 @@ class _Once(MetaPathFinder):
 def _guarded(action: Action, module: ModuleType) -> None:
     try:
         action(module)
+    except TunerError as error:
+        _log.warning("%s stays as it is: %s", module.__name__, error)
     except Exception as error:  # noqa: BLE001  no error may stop an engine
         _log.warning("%s stays as it is: %s: %s", module.__name__, type(error).__name__, error)

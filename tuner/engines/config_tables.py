@@ -45,9 +45,9 @@ class Knobs:
         """Return the reason why the kernel cannot be launched with a config, or an empty text."""
         missing = [name for name in self.needed if name not in config]
         unknown = [name for name in config if name not in (*self.needed, *self.others)]
-        if missing or unknown:
-            return f"the engine's kernel takes {', '.join(self.needed)}, not {', '.join(config)}"
-        return knobs_fault(None, config)
+        if missing:
+            return f"the engine's kernel needs {', '.join(missing)} beside {', '.join(config)}"
+        return f"the engine's kernel takes no {', '.join(unknown)}" if unknown else knobs_fault(None, config)
 
 
 KNOBS: Mapping[str, Knobs] = {

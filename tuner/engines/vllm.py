@@ -13,6 +13,7 @@ from types import ModuleType
 
 from tuner.engines.after_import import after_import
 from tuner.engines.config_tables import ConfigTables, Parts, around, is_asked_for
+from tuner.errors import UsageError
 
 _MOE = "vllm.model_executor.layers.fused_moe.fused_moe"
 _BLOCK = "vllm.model_executor.layers.quantization.utils.fp8_utils"
@@ -60,9 +61,11 @@ def _serve(tables: ConfigTables, name: str, parts: Parts, module: ModuleType) ->
     """Put a function of a module in place of vLLM's own, which it calls.
 
     Raises:
-        AttributeError: this version of vLLM has no such function.
+        UsageError: this version of vLLM has no such function.
     """
-    original = getattr(module, name)
+    original = getattr(module, name, None)
+    if original is None:
+        raise UsageError(f"this version has no {name}")
     call = around(tables, parts)
 
     @wraps(original)
