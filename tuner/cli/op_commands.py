@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from tuner import catalog, recorded
-from tuner.cli.ops import known_signatures
+from tuner.cli.ops import known_patterns, known_signatures
 from tuner.db.database import Database
 from tuner.db.store import database_at
 from tuner.errors import NoDevice, UsageError
 from tuner.kernels.spec import Signature
+from tuner.lookup.patterns import described
 
 OP_HELP = "OP is one of the ops below, or a kernel file such as mine.py. Options may stand before or after it."
 """Paragraph of the help of every command that takes an op."""
@@ -64,15 +65,19 @@ class OpCommands(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command:
         signature = catalog.signature(name, lambda: known_signatures(ctx.obj))
+        signatures = known_patterns(signature, ctx.obj)
 
         def run(**values: Any) -> Any:
-            given = {name: values.pop(name) for name in signature.parameters}
-            asked = self._asked(signature, {name: value for name, value in given.items() if value is not None})
-            return self._action(name, signature, asked, **values)
+            given = {each: values.pop(each) for each in parameters}
+            stated = {each: value for each, value in given.items() if value is not None}
+            meant, asked = described(signatures, stated, self._asked)
+            return self._action(name, meant, asked, **values)
+
+        parameters = dict.fromkeys(each for one in signatures for each in one.parameters)
 
         return click.Command(
             name,
-            params=[*_problem_options(signature), *self._of(signature.op)],
+            params=[*_problem_options(signatures), *self._of(signature.op)],
             callback=run,
             help=f"{self.help}\n\n{signature.op}: {signature.summary}",
             short_help=signature.summary,
@@ -173,7 +178,13 @@ def _db_among(args: list[str]) -> Database | None:
     return None
 
 
-def _problem_options(signature: Signature) -> list[click.Parameter]:
+def _problem_options(signatures: Sequence[Signature]) -> list[click.Parameter]:
+    """Return the options of a problem of any of these signatures of one op."""
+    options = {option.name: option for signature in reversed(signatures) for option in _options_of(signature)}
+    return [*options.values()]
+
+
+def _options_of(signature: Signature) -> list[click.Parameter]:
     """Return the options of a problem. Values stay text: the signature checks them, and words the refusal."""
     options: list[click.Parameter] = []
     for dim in signature.dims:

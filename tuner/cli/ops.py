@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,12 @@ def known_signatures(db: Database | None = None) -> Mapping[str, Signature]:
         return recorded.signatures() | store.signatures()
     finally:
         store.close()
+
+
+def known_patterns(signature: Signature, db: Database | None = None) -> Sequence[Signature]:
+    """Return the signatures of an op, the newest first: the one given, unless its captured calls have several."""
+    store = open_if_there(db) if signature.captured else None
+    if store is None:
+        return (signature,)
+    with closing(store):
+        return store.patterns().get(signature.op, (signature,))

@@ -42,6 +42,7 @@ class GpuMeasurer:
             it can serve again.
         spare: whether a second worker starts while the first measures, to replace it after a crash. Its start disturbs
             what is measured meanwhile.
+        compile_as: reference by which the compile pool finds the kernel; None is `kernel`.
         on_close: called after `close`.
         worker: module of the worker process, without `workers`.
         settings: deadlines of the worker process.
@@ -60,6 +61,7 @@ class GpuMeasurer:
         compilers: CompilePool | None = None,
         workers: WorkerPool | None = None,
         spare: bool = True,
+        compile_as: str | None = None,
         on_close: Callable[[], None] | None = None,
         worker: str = WORKER,
         compile_settings: CompileSettings = COMPILE_SETTINGS,
@@ -80,7 +82,7 @@ class GpuMeasurer:
         self._done: deque[Measurement] = deque()
         self._measuring: Compiled | None = None
         self._dropping = False
-        self._pool = self._compilers.take(kernel, problem, limits)
+        self._pool = self._compilers.take(compile_as or kernel, problem, limits)
         self._may_compile = True
         self._compiling = 0
         self._session: WorkerSession | None = None

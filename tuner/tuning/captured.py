@@ -164,9 +164,14 @@ def captured_reference(reference: str, problem: Problem, store: Store, card: str
         return reference
     call = next((stored.call for stored in calls if stored.problem == problem.text), None)
     if call is None or call.examined is None:
-        what = "is not among the captured calls" if call is None else "is captured, and was not examined"
-        way_out = "run it again with tuner run --mode capture, then " if call is None else ""
-        raise NothingFound(f"{problem.text} {what} on {card}; {way_out}tuner search {reference} --captured")
+        search = f"tuner search {reference} --captured"
+        if call is not None:
+            raise NothingFound(f"{problem.text} is captured, and was not examined on {card}; {search}")
+        known = max(calls, key=lambda stored: stored.count).problem
+        raise NothingFound(
+            f"{problem.text} is not among the captured calls on {card}, such as {known}; "
+            f"run it again with tuner run --mode capture, then {search}"
+        )
     return entry_of(call, widen=True).reference
 
 
@@ -182,7 +187,7 @@ def no_gpu() -> NoDevice:
 
 @dataclass(frozen=True)
 class CallTuning:
-    """How captured calls become targets."""
+    """Options under which captured calls become targets."""
 
     store: Store
     options: MeasureOptions
@@ -214,7 +219,13 @@ class CallTuning:
         """
         widen = self.widen or self._was_widened(problem_of_call(call), device.describe(held.index).id)
         entry = entry_of(self.examined(call, stored_id, held), widen=widen)
-        target = gpu_target(entry, self.store, held, options=self.options, events=self.events, spare=spare)
+        target = gpu_target(
+            *(entry, self.store, held),
+            options=self.options,
+            events=self.events,
+            spare=spare,
+            compile_as=written(replace(call, examined=None)),  # as for the examination, whose compile pool goes on
+        )
         few = not widen and len(target.space) <= SETTINGS.exhausted
         return entry, replace(target, is_exhausted=few, is_widened=widen)
 

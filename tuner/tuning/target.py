@@ -146,6 +146,7 @@ def gpu_target(
     events: Events,
     stop_beaten: bool = True,
     spare: bool = True,
+    compile_as: str | None = None,
 ) -> Target:
     """Return a problem on a GPU of this machine as a target. Roofline limits are measured if none are stored.
 
@@ -154,6 +155,7 @@ def gpu_target(
             measurement until then.
         stop_beaten: as for `GpuMeasurer`; without it a slow compile is waited for too.
         spare: as for `GpuMeasurer`.
+        compile_as: as for `GpuMeasurer`.
 
     Raises:
         NothingFound: no config is feasible.
@@ -184,6 +186,7 @@ def gpu_target(
             compilers=held.compilers,
             workers=held.workers,
             spare=spare,
+            compile_as=compile_as,
             on_close=None if held is gpu else held.close,
         )
 

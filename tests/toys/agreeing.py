@@ -1,0 +1,62 @@
+"""A user's autotuned kernel without a reference, computed by torch: scales x into out, sums its rows, counts on."""
+
+import inspect
+import os
+from types import SimpleNamespace
+
+import torch
+import triton
+
+
+class Jit:
+    """Stand-in for the result of `triton.jit`, with the attributes that are read."""
+
+    def __init__(self, fn):
+        self.fn = fn
+        self.arg_names = list(inspect.signature(fn).parameters)
+
+    def warmup(self, *args, grid, **kwargs):
+        return self._code()
+
+    def __getitem__(self, grid):
+        def run(*args, num_warps, num_stages, **kwargs):
+            self.fn(*args, **kwargs)
+            return self._code()
+
+        return run
+
+    def _code(self):
+        return SimpleNamespace(n_regs=32, n_spills=0, metadata=SimpleNamespace(shared=1024))
+
+
+class Tuned:
+    """Stand-in for the result of `triton.autotune`."""
+
+    def __init__(self, fn, configs):
+        self.fn, self.configs, self.values = fn, configs, None
+
+
+def config(BLOCK, FAULT):
+    return triton.Config({"BLOCK": BLOCK, "FAULT": FAULT}, num_warps=4, num_stages=1)
+
+
+def scale(x, out, total, count, N, BLOCK, FAULT):
+    if FAULT == "raises":
+        raise ZeroDivisionError("a bug in the kernel")
+    if FAULT == "aborts":
+        os.abort()
+    made = 2 * x
+    if FAULT == "twice":
+        made = 2 * made
+    elif FAULT == "half":
+        made[-1] = out[-1]
+    elif FAULT == "reads outputs":
+        made = made.fmax(out)
+    elif FAULT == "zeros":
+        made = torch.zeros_like(made)
+    out.copy_(made)
+    total.copy_(x.sum(1))
+    count += 1
+
+
+SCALE = Tuned(Jit(scale), [config(64, "twice"), config(64, "none"), config(128, "none")])

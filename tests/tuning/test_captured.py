@@ -1,0 +1,90 @@
+"""What an examination finds, judged: the largest group is right, if there is one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from helpers import toy
+
+from tuner import catalog
+from tuner.captured.call import AGREEMENT, REFERENCE
+from tuner.errors import NothingFound
+from tuner.kernels.spec import Config
+from tuner.measure.examiner import Groups
+from tuner.measure.messages import Ran
+from tuner.records import Measurement, Outcome
+from tuner.tuning.captured import judged
+
+KERNEL = catalog.resolve(toy("examined"))
+Role = Literal["in", "out", "inout"]
+
+
+def config(fault: str = "none", block: int = 64) -> Config:
+    return KERNEL.signature.config({"BLOCK": block, "FAULT": fault, "num_warps": 4, "num_stages": 1})
+
+
+def ran(of: Config, agrees: Config | None = None, out: Role = "out", differs: str = "") -> Ran:
+    return Ran(of, {"x": "in", "out": out}, agrees, {config("twice"): differs} if differs else {})
+
+
+def found(*given: Ran) -> Groups:
+    groups = Groups()
+    for each in given:
+        groups.add(each)
+    return groups
+
+
+TIED = found(ran(config("twice")), ran(config(), differs="out[0, 0] is 1, not 2"))
+
+
+def test_the_largest_group_is_right_whichever_config_came_first() -> None:
+    groups = found(
+        ran(config("twice")), ran(config()), ran(config("rounds"), config()), ran(config(block=128), config())
+    )
+    examined = judged(groups, KERNEL, AGREEMENT, "3.7.1")
+    assert examined.agreed == dict(config())
+    assert (examined.agreeing, examined.differing) == (3, 1)
+    assert examined.roles == {"x": "in", "out": "out"}
+    assert (examined.source, examined.triton) == (KERNEL.source, "3.7.1")
+
+
+def test_a_tensor_that_one_config_reads_is_read() -> None:
+    examined = judged(found(ran(config()), ran(config("rounds"), config(), "inout")), KERNEL, AGREEMENT, "3.7.1")
+    assert examined.roles["out"] == "inout"
+
+
+def test_a_lone_config_is_right() -> None:
+    groups = found(ran(config()))
+    groups.failed.append(Measurement(config("raises"), Outcome.ERROR, stage="launch", error="no"))
+    assert judged(groups, KERNEL, AGREEMENT, "3.7.1").agreeing == 1
+
+
+def test_a_tie_is_refused() -> None:
+    with pytest.raises(NothingFound) as refused:
+        judged(TIED, KERNEL, AGREEMENT, "3.7.1")
+    assert str(refused.value) == (
+        "the result that most configs of examined agree on is right, and as many agree with "
+        f"{config('twice').text} as with {config().text}: out[0, 0] is 1, not 2; "
+        "state the right one with autotune(reference=...)"
+    )
+
+
+def test_a_reference_decides_a_tie() -> None:
+    examined = judged(TIED, KERNEL, REFERENCE, "3.7.1")
+    assert (examined.basis, examined.agreed) == (REFERENCE, None)
+    assert examined.roles["out"] == "out"
+
+
+def test_configs_that_all_fail_are_counted_with_the_first_error() -> None:
+    failed = [Measurement(config(fault), Outcome.ERROR, stage="launch", error=f"{fault}\nmore") for fault in ("a", "b")]
+    with pytest.raises(NothingFound) as refused:
+        judged(Groups(failed=failed), KERNEL, AGREEMENT, "3.7.1")
+    assert str(refused.value) == (f"no config of examined ran when it was examined: 2 error; {config('a').text}: a")
+
+
+def test_a_group_that_loses_its_first_config_goes_on_with_the_next() -> None:
+    groups = found(ran(config()), ran(config("rounds"), config()), ran(config("twice")))
+    groups.drop(Measurement(config(), Outcome.CRASHED))
+    assert groups.representatives == (config("rounds"), config("twice"))
+    assert [each.config for each in groups.failed] == [config()]
