@@ -215,11 +215,11 @@ def prepare(call: OpCall, key: object, tensors: Tensors, gradient: bool, **attri
     return _installed[0](call, key, tensors, gradient, attributes)
 
 
-def refuse_gradient(gradient: bool) -> None:
+def refuse_gradient(gradient: bool, caller: str = "tuner.ops") -> None:
     """Raise UsageError if autograd would record the call."""
     if gradient:
         raise UsageError(
-            "tuner.ops has no backward pass, and a tensor requires a gradient; "
+            f"{caller} has no backward pass, and a tensor requires a gradient; "
             "call it under torch.no_grad(), or detach() the tensor"
         )
 

@@ -26,6 +26,7 @@ from tuner.launching.warm import Precompiled, precompile
 from tuner.version import __version__
 
 if typing.TYPE_CHECKING:
+    from tuner.launching.launch import launch
     from tuner.tuning import Events, JointAnswer, Tuned, tune
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Tuned",
     "__version__",
     "best_config",
+    "launch",
     "precompile",
     "refresh",
     "sync_ranks",
@@ -55,12 +57,19 @@ __all__ = [
 ]
 
 
-_LAZY = ("Events", "JointAnswer", "Tuned", "tune")
-"""Names of `tuner.tuning`, which needs Optuna."""
+_LAZY = {
+    "Events": "tuner.tuning",
+    "JointAnswer": "tuner.tuning",
+    "Tuned": "tuner.tuning",
+    "launch": "tuner.launching.launch",
+    "tune": "tuner.tuning",
+}
+"""Modules of names that need Optuna, torch or Triton."""
 
 
 def __getattr__(name: str) -> typing.Any:
-    """Import a name of `tuner.tuning` on its first use."""
+    """Import a name on its first use, and keep it."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("tuner.tuning"), name)
+    found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return found

@@ -56,7 +56,7 @@ def limited(x, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
 CONFIGS = [Config({"BLOCK": 128}, num_warps=4), Config({"BLOCK": 256}, num_warps=8)]
 
 
-class Tuner(Autotuner):
+class Tuner(Autotuner):  # type: ignore[misc]
     """An autotuner that repeats its calls, and counts those that go the ordinary way."""
 
     calls: FastCalls

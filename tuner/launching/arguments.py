@@ -26,13 +26,17 @@ MOST_DESCRIBED = 1024
 """Number of sets of addresses whose encoded descriptors are kept for one launch; then the oldest is dropped."""
 
 
+class CannotPrepare(UsageError):
+    """A launch cannot be prepared: it needs its tensors at each call, and not their addresses alone."""
+
+
 def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
     """Return the function from addresses, in the order of `tensors`, to a launch's arguments.
 
     A tensor is passed as its address, so that Triton does not ask for it.
 
     Raises:
-        UsageError: the launch has a tensor that is not among these, or several in a tuple.
+        CannotPrepare: the launch has a tensor that is not among these, or several in a tuple.
     """
     order: list[int] = []
     constants: list[Any] = []
@@ -42,7 +46,7 @@ def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
             order.append(_which(value, tensors))
             continue
         if isinstance(value, tuple | list) and any(hasattr(item, "data_ptr") for item in value):
-            raise UsageError("a prepared kernel takes its tensors one by one, not in a tuple; name each")
+            raise CannotPrepare("a prepared kernel takes its tensors one by one, not in a tuple; name each")
         if isinstance(value, DESCRIPTORS):
             described[place] = value, _which(value.base, tensors)
         order.append(len(tensors) + len(constants))
@@ -93,7 +97,7 @@ def _which(value: Any, tensors: Sequence[Any]) -> int:
     same = [place for place, tensor in enumerate(tensors) if value is tensor]
     same += [place for place, tensor in enumerate(tensors) if value.data_ptr() == tensor.data_ptr()]
     if not same:
-        raise UsageError(
+        raise CannotPrepare(
             "a prepared kernel is launched with its operands and its workspace, from their first element on, "
             f"not with another tensor of shape {tuple(value.shape)}; name it in `workspace`"
         )

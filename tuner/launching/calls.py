@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 
@@ -42,6 +43,8 @@ class CallSettings:
     refresh_compiles: int = 2
     """Number of configs that a refresh in the background compiles at once."""
 
+
+_Launch = TypeVar("_Launch")
 
 LaunchOf = Callable[[Client, OpCall, Problem, Tensors], PreparedLaunch]
 
@@ -92,14 +95,8 @@ class PreparedLaunches:
         return found
 
     def compile_first(self, tables: TableCache, in_background: bool) -> None:
-        """Compile what newer answers would launch.
-
-        In the background nothing is loaded onto the card, since other threads may be capturing a graph; the call that
-        needs it loads it.
-        """
-        jobs = self.settings.refresh_compiles if in_background else None
-        for op, index in sorted(self.launched):
-            compile_ahead(tables, [op], index, jobs, load=not in_background)
+        """Compile what newer answers would launch."""
+        compile_launched(self.launched, tables, in_background, self.settings)
 
     def prepare_again(self) -> None:
         """Let each call prepare its launch again, with newer answers."""
@@ -115,6 +112,19 @@ class PreparedLaunches:
 
 PREPARED = PreparedLaunches(default_client(), prepared=calling.prepared)
 """The launches that `tuner.ops` runs."""
+
+
+def compile_launched(
+    launched: Collection[tuple[str, int]], tables: TableCache, in_background: bool, settings: CallSettings
+) -> None:
+    """Compile what newer answers would launch of ops on devices.
+
+    In the background nothing is loaded onto the card, since other threads may be capturing a graph; the call that needs
+    it loads it.
+    """
+    jobs = settings.refresh_compiles if in_background else None
+    for op, index in sorted(launched):
+        compile_ahead(tables, [op], index, jobs, load=not in_background)
 
 
 def install() -> None:
@@ -152,18 +162,14 @@ def check_memory(call: OpCall, tensors: Tensors, runs_on: str = "cuda") -> None:
         UsageError: they are not on a GPU, or `out` shares memory with itself or with an input.
     """
     op, out = call.op, tensors["out"]
-    if out.device.type != runs_on:
-        raise UsageError(
-            f"{op} runs on a GPU, and its tensors are on {out.device}; move them with .cuda(), or call torch instead"
-        )
+    check_device(op, out.device, runs_on)
     if overlaps(tuple(out.shape), out.stride()):
         raise UsageError(
             f"{op} writes each element of out to a place of its own, and out has strides {out.stride()}; "
             "omit out, and it is allocated"
         )
+    check_has_memory(op, tensors)
     for name, tensor in tensors.items():
-        if tensor.data_ptr() == 0 and tensor.numel():
-            raise UsageError(f"{op} reads and writes memory, and {name} has none; call it on the tensors inside")
         if tensor.is_neg() and not _can_negate(tensor.dtype):
             raise UsageError(
                 f"torch negates no {tensor.dtype}, and {name} is a negative view of such elements; convert it first"
@@ -172,6 +178,21 @@ def check_memory(call: OpCall, tensors: Tensors, runs_on: str = "cuda") -> None:
         raise UsageError(
             f"{op} cannot write over what it reads, and out shares memory with {read}; omit out, and it is allocated"
         )
+
+
+def check_device(op: str, device: torch.device, runs_on: str = "cuda") -> None:
+    """Raise UsageError unless tensors are on a device whose memory a kernel can use."""
+    if device.type != runs_on:
+        raise UsageError(
+            f"{op} runs on a GPU, and its tensors are on {device}; move them with .cuda(), or call torch instead"
+        )
+
+
+def check_has_memory(op: str, tensors: Tensors) -> None:
+    """Raise UsageError if a tensor has elements, and no memory of its own."""
+    for name, tensor in tensors.items():
+        if tensor.data_ptr() == 0 and tensor.numel():
+            raise UsageError(f"{op} reads and writes memory, and {name} has none; call it on the tensors inside")
 
 
 def _taken(call: OpCall, name: str, tensor: torch.Tensor) -> bool:
@@ -228,8 +249,8 @@ def tuned_launch(client: Client, call: OpCall, problem: Problem, operands: Tenso
 
 
 def launch_or_default(
-    kernel: Kernel, problem: Problem, limits: Limits, best: Best, prepared: Callable[[Config], PreparedLaunch]
-) -> PreparedLaunch:
+    kernel: Kernel, problem: Problem, limits: Limits, best: Best, prepared: Callable[[Config], _Launch]
+) -> _Launch:
     """Return what `prepared` makes of the best config, or of the default if that is not feasible or refused."""
     default = kernel.default_config(problem, limits)
     config = best.config or default

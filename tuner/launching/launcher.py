@@ -19,7 +19,15 @@ from triton.backends.nvidia.driver import CudaLauncher
 from tuner.errors import UsageError
 from tuner.kernels.calling import Pointers, PreparedLaunch
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
-from tuner.launching.arguments import DESCRIPTORS, TRITON, Arguments, arranged, expanded, make_room
+from tuner.launching.arguments import (
+    DESCRIPTORS,
+    TRITON,
+    Arguments,
+    CannotPrepare,
+    arranged,
+    expanded,
+    make_room,
+)
 from tuner.measure.binaries import checked_cache
 from tuner.measure.tensors import blank
 
@@ -43,6 +51,7 @@ def prepare_launch(
 
     Raises:
         UsageError: Triton is set to interpret kernels, not to compile them.
+        CannotPrepare: a launch needs its tensors, and not their addresses alone.
         Triton's own errors: the config cannot be compiled, or the card refuses it.
     """
     if knobs.runtime.interpret:
@@ -106,7 +115,7 @@ def _addresses(tensors: Mapping[str, torch.Tensor]) -> Pointers:
 
 def _step(launch: Launch, tensors: Sequence[torch.Tensor]) -> _Step:
     if launch.pre_hook is not None:
-        raise UsageError(
+        raise CannotPrepare(
             "a prepared launch is given addresses, and a pre_hook takes tensors; run what `launch` returns instead"
         )
     compiled = launch.warmup()

@@ -1,0 +1,180 @@
+"""The problem that tensors are: dims are read from their shapes by the kernel's own `operands`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tuner.errors import TunerError, UsageError
+from tuner.kernels.calling import Tensors, short_name
+from tuner.kernels.dtypes import torch_dtype
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
+from tuner.measure.stand_ins import stand_in
+
+_PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
+_SCALES = (128, 1, 1024)
+"""Factors of the sizes that are tried, since a kernel may refuse those that are no multiple of a block."""
+
+
+def problem_of(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> Problem:
+    """Return the problem that tensors are an instance of.
+
+    A dim that is not given is read from the shapes, and a dtype from the tensors' own. Strides may differ from those of
+    the operands; `check_strides` looks at them.
+
+    Args:
+        given: dims, `dtype` and attributes that the caller states.
+
+    Raises:
+        UsageError: a dim cannot be read from the shapes, or shapes or dtypes are not those of the operands.
+    """
+    misfits: list[tuple[int, UsageError]] = []
+    for dtype in _dtypes(kernel, tensors, given):
+        try:
+            values = {**given, "dtype": dtype}
+            problem = kernel.signature.problem({**values, **_sizes(kernel, tensors, values)})
+        except UsageError as error:
+            misfits.append((-1, error))
+            continue
+        operands = kernel.operands(problem)
+        misfit = _misfit(kernel.op, operands, tensors)
+        if misfit is None:
+            return problem
+        fitting = sum(
+            name in tensors and short_name(tensors[name].dtype) == each.dtype for name, each in operands.items()
+        )
+        misfits.append((fitting, misfit))
+    raise max(misfits, key=lambda each: each[0])[1]
+
+
+def check_strides(kernel: Kernel, problem: Problem, tensors: Tensors, limits: Limits) -> None:
+    """Check that the kernel can read and write tensors as they lie.
+
+    Strides are those of the operands, or others that `launch` passes on: a stride that changes no argument of it is one
+    that the kernel takes for granted.
+
+    Raises:
+        UsageError: they are not.
+    """
+    operands = kernel.operands(problem)
+    for name, tensor in tensors.items():
+        expected = operands[name].element_strides
+        pairs = zip(tensor.shape, tensor.stride(), expected, strict=True)
+        differing = [dim for dim, (size, own, stride) in enumerate(pairs) if size > 1 and own != stride]
+        if differing and not _passes_on(kernel, problem, limits, name, differing):
+            remedy = ".contiguous()" if operands[name].strides is None else " laid out so"
+            raise UsageError(
+                f"{kernel.op} takes {name} with strides {expected} here, not {tensor.stride()}; pass {name}{remedy}"
+            )
+
+
+def _dtypes(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> Iterator[object]:
+    """Yield the dtypes that the problem may have: those of the tensors, in their order, and the default."""
+    if given.get("dtype") is not None:
+        yield given["dtype"]
+        return
+    known = kernel.signature.dtypes
+    yield from dict.fromkeys([name for x in tensors.values() if (name := short_name(x.dtype)) in known] + [known[0]])
+
+
+def _sizes(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> dict[str, int]:
+    """Return the dims that are not given, as far as the shapes have them.
+
+    The kernel's operands are asked for with a prime number for each dim, so that a size is recognised by its value.
+
+    Raises:
+        UsageError: a dim that has no default is in no shape.
+    """
+    missing = [dim for dim in kernel.signature.dims if given.get(dim.name) is None]
+    if not missing:
+        return {}
+    found: dict[str, int] = {}
+    for operands, tried in _tried(kernel, given, [dim.name for dim in missing]):
+        for dim, size in tried.items():
+            for name, operand in operands.items():
+                if size in operand.shape and name in tensors and tensors[name].ndim == len(operand.shape):
+                    found.setdefault(dim, tensors[name].shape[operand.shape.index(size)])
+        break
+    for dim in missing:
+        if dim.name not in found and dim.default is None:
+            names = ", ".join(tensors)
+            raise UsageError(
+                f"{kernel.op}: {dim.name} is not a size of {names} with these dims; give {dim.name}=SIZE"
+                if names
+                else f"{kernel.op} needs {dim.name}; give its tensors, or {dim.name}=SIZE"
+            )
+    return found
+
+
+def _tried(
+    kernel: Kernel, given: Mapping[str, object], names: list[str]
+) -> Iterator[tuple[Mapping[str, Operand], dict[str, int]]]:
+    """Yield the operands of problems with recognisable sizes, and these sizes. A kernel may refuse them all."""
+    for scale in _SCALES:
+        sizes = {name: scale * prime for name, prime in zip(names, _PRIMES, strict=False)}
+        try:
+            yield kernel.operands(kernel.signature.problem({**given, **sizes})), sizes
+        except TunerError:
+            continue
+
+
+def _misfit(op: str, operands: Mapping[str, Operand], tensors: Tensors) -> UsageError | None:
+    """Return the error of the first tensor that is not as an operand is described, or None."""
+    for name in tensors:
+        if name not in operands:
+            return UsageError(f"{op} takes {', '.join(operands)} here, not {name}; leave it out")
+    for name, operand in operands.items():
+        if name not in tensors:
+            return UsageError(
+                f"{op} also takes {name}, {_described(operand)} here; pass {name}=torch.empty(...) or the like"
+                if operand.role == "out"
+                else f"{op} also takes {name}, {_described(operand)} here; pass {name}="
+            )
+        tensor = tensors[name]
+        if tuple(tensor.shape) != operand.shape:
+            return UsageError(
+                f"{op} takes {name} of shape {operand.shape} here, not {tuple(tensor.shape)}; "
+                "correct it, or the tensors and dims that its shape follows from"
+            )
+        if short_name(tensor.dtype) != operand.dtype:
+            return UsageError(
+                f"{op} takes {name} of dtype {torch_dtype(operand.dtype)} here, not {str(tensor.dtype)[6:]}; "
+                "convert it with .to()"
+            )
+    return None
+
+
+def _described(operand: Operand) -> str:
+    return f"a tensor of shape {operand.shape} and dtype {torch_dtype(operand.dtype)}"
+
+
+def _passes_on(kernel: Kernel, problem: Problem, limits: Limits, name: str, dims: list[int]) -> bool:
+    """Return whether each of these strides of an operand is among the arguments that `launch` gives its kernels."""
+    config = kernel.default_config(problem, limits)
+    operands = kernel.tensors(problem, config, limits)
+    try:
+        usual = _arguments(kernel, problem, config, operands)
+        for dim in dims:
+            strides = list(operands[name].element_strides)
+            strides[dim] = (
+                2 * sum(size * stride for size, stride in zip(operands[name].shape, strides, strict=True)) + 16
+            )
+            other = replace(operands[name], strides=tuple(strides))
+            if _arguments(kernel, problem, config, {**operands, name: other}) == usual:
+                return False
+    except (TunerError, RuntimeError, AssertionError):  # a view that such strides do not have
+        return False
+    return True
+
+
+def _arguments(kernel: Kernel, problem: Problem, config: Config, operands: Mapping[str, Operand]) -> list[Any]:
+    """Return the arguments of all launches, but for their tensors."""
+    stand_ins = {name: stand_in(operand) for name, operand in operands.items()}
+    return [_plain(launch) for launch in kernel.launch(problem, config, stand_ins)]
+
+
+def _plain(launch: Launch) -> list[Any]:
+    values = [*launch.args, *launch.kwargs.values()]
+    shown = [tuple(value.strides) if hasattr(value, "block_shape") else value for value in values]
+    return [launch.grid, *(value for value in shown if not hasattr(value, "data_ptr"))]

@@ -1,0 +1,352 @@
+"""`tuner.launch`: the tuned config of any kernel on tensors, prepared once and repeated at little cost for the host.
+
+The hot path is generated for each kernel and set of names: it makes a key of shapes, strides, dtypes, device, alignment
+and attributes, and runs the launch that is prepared for it. The cold path checks the tensors, infers the problem, looks
+up the config and compiles it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from tuner import catalog
+from tuner.client import Client, default_client
+from tuner.client.tables import TableCache
+from tuner.errors import UsageError
+from tuner.kernels.calling import (
+    NOT_STRIDED,
+    PreparedLaunch,
+    Tensors,
+    check_strided,
+    is_recording,
+    is_tracing,
+    kind_of,
+    refuse_gradient,
+    refuse_tangents,
+)
+from tuner.kernels.fields import overlaps
+from tuner.kernels.overlap import extent, shares_memory
+from tuner.kernels.spec import Config, Kernel, Problem
+from tuner.launching.arguments import CannotPrepare, make_room
+from tuner.launching.calls import CallSettings, check_device, check_has_memory, compile_launched, launch_or_default
+from tuner.launching.inferred import check_strides, problem_of
+from tuner.launching.launch_source import source
+from tuner.launching.launcher import prepare_launch
+from tuner.measure import device
+from tuner.measure.tensors import blank
+
+Named = str | os.PathLike[str] | Kernel
+"""A kernel: the name of an op, the path of a file, or the kernel itself."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A launch of one config."""
+
+    by_address: PreparedLaunch | None
+    """Launches, given the addresses of the tensors; None if the launch needs the tensors."""
+    by_tensor: Callable[[Tensors], object] | None = None
+    """Launches, given the tensors."""
+
+
+ReadyOf = Callable[[Client, Kernel, Problem, Tensors], Ready]
+
+
+@dataclass(frozen=True)
+class LaunchSettings(CallSettings):
+    """Limits of what `tuner.launch` keeps."""
+
+    most_kernels: int = 1024
+    """Number of kernels, and of sets of names that each is launched with."""
+
+
+@dataclass
+class _Form:
+    """A kernel with the names that it is launched with."""
+
+    kernel: Kernel
+    tensors: tuple[str, ...]
+    others: tuple[str, ...]
+    """Dims, dtype and attributes that are stated."""
+    names: dict[str, Any]
+    """Global names of the generated functions."""
+    kept: dict[object, tuple[Any, ...]] = field(default_factory=dict)
+    """Launches by key: by address, by tensor, then the extent of each tensor in bytes."""
+    replaced: dict[object, tuple[Any, ...]] = field(default_factory=dict)
+    """Launches from before the last refresh. They are on the card, so a graph can be captured with them."""
+    written: frozenset[str] = frozenset()
+    """Tensors that some problem of the kernel writes."""
+
+
+@dataclass
+class Launches:
+    """The prepared launches of this process.
+
+    Args:
+        client: client that looks up tuned configs.
+        settings: limits of what is kept.
+        ready_of: makes the launch of a problem on tensors; tests without a GPU have their own.
+        runs_on: type of the devices whose memory kernels can use.
+    """
+
+    client: Client
+    settings: LaunchSettings = LaunchSettings()
+    ready_of: ReadyOf = lambda client, kernel, problem, tensors: tuned(client, kernel, problem, tensors)
+    runs_on: str = "cuda"
+    calls: dict[object, Callable[[Mapping[str, Any]], None]] = field(default_factory=dict)
+    """The generated function of each kernel, by its name, its file or the id of the kernel itself."""
+    launched: set[tuple[str, int]] = field(default_factory=set)
+    """Named ops with the devices on which they were prepared."""
+
+    def __post_init__(self) -> None:
+        self._forms: dict[object, list[_Form]] = {}
+        self._lock = Lock()
+        self.client.on_refresh(self._compile_first, self._prepare_again)
+
+    def launch(self, kernel: Named, /, **given: Any) -> None:
+        """Launch a kernel's tuned config on tensors, or its default if there is none: `launch("f.py", x=x, out=out)`.
+
+        Dims that are not given are read from the shapes. It runs on the current stream, writes to the tensors that are
+        given, and returns nothing. The first call on tensors of a kind compiles, as any Triton kernel does; later ones
+        on tensors with the same shapes, strides, dtypes and alignment cost the host some microseconds. It never tunes
+        and never waits for another process. `torch.compile` breaks the graph around it.
+
+        Args:
+            kernel: name of an op, path of a kernel file, or the `Kernel` itself.
+            given: tensors by the names of the operands; dims, `dtype` and attributes by theirs.
+
+        Raises:
+            UsageError: tensors do not fit the kernel or each other, are not on a GPU, share memory that is written, or
+                a gradient is asked for.
+            as `best_config` finds kernels: UnknownName, NoDevice, KernelFault.
+        """
+        if is_tracing() and _can_leave_graph():
+            _outside(self, kernel, given)
+            return
+        call = self.calls.get(kernel if type(kernel) is str else id(kernel))
+        if call is None:
+            call = self._call_of(kernel)
+        call(given)
+
+    def clear(self) -> None:
+        """Drop all launches."""
+        with self._lock:
+            self.calls.clear()
+            self._forms.clear()
+
+    def after_fork(self) -> None:
+        """Drop all launches in a child process, which does not share its parent's card."""
+        self._lock = Lock()
+        self.clear()
+
+    @property
+    def kept(self) -> int:
+        """Number of launches that are kept."""
+        return sum(len(form.kept) for forms in self._forms.values() for form in forms)
+
+    def _call_of(self, named: Named) -> Callable[[Mapping[str, Any]], None]:
+        """Return the function of a kernel that has not been launched, or of one that is named by a `Path`."""
+        if not isinstance(named, str | os.PathLike | Kernel):
+            raise UsageError(
+                f"tuner.launch is given the name of an op, a kernel file or a Kernel, not {kind_of(named)}; "
+                "call a decorated function itself, as in f[grid](...)"
+            )
+        reference: object = id(named) if isinstance(named, Kernel) else os.fspath(named)
+        kernel = named if isinstance(named, Kernel) else catalog.resolve(os.fspath(named))
+        with self._lock:
+            if reference not in self.calls:
+                make_room(self.calls, self.settings.most_kernels)
+                self.calls[reference] = lambda given: self._first(reference, kernel, given)
+            return self.calls[reference]
+
+    def _first(self, reference: object, kernel: Kernel, given: Mapping[str, Any]) -> None:
+        """Launch on tensors of a new kind, and keep what was prepared."""
+        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+        others = {name: value for name, value in given.items() if name not in tensors and value is not None}
+        self._check(kernel, tensors, others)
+        problem = problem_of(kernel, tensors, others)
+        one = next(iter(tensors.values()))
+        operands = kernel.operands(problem)
+        written = frozenset(name for name, operand in operands.items() if operand.role != "in")
+        self._check_memory(kernel.op, tensors, written)
+        form = self._form(reference, kernel, given, tensors, written)
+        usual = all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors.values())
+        key = form.names["key_of"](given) if usual else None
+        found = form.kept.get(key)
+        if found is None and key in form.replaced and torch.cuda.is_current_stream_capturing():
+            found = form.replaced[key]
+        if found is None:
+            ready = self.ready_of(self.client, kernel, problem, tensors)
+            found = ready.by_address, ready.by_tensor, *map(extent, tensors.values())
+            if key is not None:
+                make_room(form.kept, self.settings.most_prepared)
+                form.kept[key] = found
+            if kernel.op in catalog.names():
+                self.launched.add((kernel.op, one.get_device()))
+        by_address, by_tensor = found[:2]
+        if by_address is None:
+            by_tensor(tensors)
+        else:
+            by_address(tuple(tensor.data_ptr() for tensor in tensors.values()))
+
+    def _check(self, kernel: Kernel, tensors: Tensors, others: Mapping[str, object]) -> None:
+        """Check that tensors can be given to a kernel at all.
+
+        Raises:
+            UsageError: they cannot.
+        """
+        op = kernel.op
+        for name, value in others.items():
+            if name not in kernel.signature.parameters:
+                check_strided(op, {name: value})
+        if not tensors:
+            raise UsageError(f"tuner.launch is given tensors by the names of operands, and {op} is given none; add x=x")
+        check_strided(op, tensors)
+        refuse_gradient(is_recording() and any(x.requires_grad for x in tensors.values()), "tuner.launch")
+        if forward_ad._current_level >= 0:
+            refuse_tangents(op, tensors)
+        (first, one), *rest = tensors.items()
+        for name, tensor in tensors.items():
+            if tensor.is_neg() or tensor.is_conj():
+                kind = "negative" if tensor.is_neg() else "conjugate"
+                raise UsageError(
+                    f"{op} reads the numbers in memory, and {name} is a {kind} view; pass {name}.resolve_neg()"
+                    f"{'.resolve_conj()' if tensor.is_conj() else ''}"
+                )
+        for name, tensor in rest:
+            if tensor.device != one.device:
+                raise UsageError(
+                    f"{op} takes tensors on one device, and {first} is on {one.device} but {name} is on "
+                    f"{tensor.device}; move one of them with .to()"
+                )
+        check_device(op, one.device, self.runs_on)
+
+    def _check_memory(self, op: str, tensors: Tensors, written: frozenset[str]) -> None:
+        """Check that no element that is written is another element, too.
+
+        Raises:
+            UsageError: it is.
+        """
+        check_has_memory(op, tensors)
+        for name in written:
+            out = tensors[name]
+            if overlaps(tuple(out.shape), out.stride()):
+                raise UsageError(
+                    f"{op} writes each element of {name} to a place of its own, and {name} has strides {out.stride()}; "
+                    "pass a contiguous one"
+                )
+            for other, tensor in tensors.items():
+                if other != name and shares_memory(tensor, out):
+                    raise UsageError(
+                        f"{op} cannot write over what it reads, and {name} shares memory with {other}; "
+                        f"pass {other}.clone()"
+                    )
+
+    def _form(
+        self, reference: object, kernel: Kernel, given: Mapping[str, Any], tensors: Tensors, written: frozenset[str]
+    ) -> _Form:
+        """Return the form of a call, with a generated function that is tried before the others."""
+        operands = tuple(tensors)
+        others = tuple(name for name in given if name not in tensors)
+        with self._lock:
+            forms = self._forms.setdefault(reference, [])
+            for form in forms:
+                if (form.tensors, form.others) == (operands, others) and form.written >= written:
+                    return form
+            before = [form for form in forms if (form.tensors, form.others) == (operands, others)]
+            written = written.union(*(form.written for form in before))
+            form = _Form(kernel, operands, others, {}, written=written)
+            forms[:] = [form, *(each for each in forms if each not in before)][: self.settings.most_kernels]
+            self._generate(reference, kernel, forms)
+            return form
+
+    def _generate(self, reference: object, kernel: Kernel, forms: list[_Form]) -> None:
+        """Generate the functions of all forms, each passing on to the next what it does not know."""
+        call: Callable[[Mapping[str, Any]], None] = lambda given: self._first(reference, kernel, given)  # noqa: E731
+        for form in reversed(forms):
+            form.names = {
+                "Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "MISFITS": (KeyError, *NOT_STRIDED),
+                "kept": form.kept, "otherwise": call, "is_recording": is_recording, "forward_ad": forward_ad,
+            }  # fmt: skip
+            exec(
+                compile(source(form.tensors, form.others, form.written), f"<calls of {kernel.op}>", "exec"), form.names
+            )
+            call = form.names["call"]
+        self.calls[reference] = call
+
+    def _compile_first(self, tables: TableCache, in_background: bool) -> None:
+        compile_launched(self.launched, tables, in_background, self.settings)
+
+    def _prepare_again(self) -> None:
+        """Let each call prepare its launch again, with newer answers."""
+        with self._lock:
+            for forms in self._forms.values():
+                for form in forms:
+                    form.replaced.clear()
+                    form.replaced.update(form.kept)
+                    form.kept.clear()
+
+
+def _outside(launches: Launches, kernel: Named, given: Mapping[str, Any]) -> None:
+    """Launch outside of a graph that torch compiles."""
+    launches.launch(kernel, **given)
+
+
+def _can_leave_graph() -> bool:
+    """Let torch break its graph at `_outside`, and return True. Torch calls it while it compiles, and not before.
+
+    What it needs is imported by then; importing it takes more than a second.
+    """
+    global _outside
+    if not hasattr(_outside, "_torchdynamo_disable"):
+        why = "tuner.launch runs outside of graphs; compile without fullgraph=True"
+        _outside = torch.compiler.disable(_outside, reason=why)
+    return True
+
+
+_can_leave_graph._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch calls it, and traces it not
+
+
+def tuned(client: Client, kernel: Kernel, problem: Problem, tensors: Tensors) -> Ready:
+    """Prepare the tuned config on the card of the tensors, or the default if there is none or it does not run there.
+
+    Raises:
+        UsageError: the strides are not those of the operands, and `launch` does not pass them on.
+        Triton's own errors: the default cannot be compiled, or the card refuses it.
+    """
+    torch.cuda.init()  # raises torch's error in a child of a process that uses the card
+    with torch.cuda.device(next(iter(tensors.values())).device):
+        index = torch.cuda.current_device()
+        limits = device.describe(index).limits
+        check_strides(kernel, problem, tensors, limits)
+        best = client.best_config(kernel, device=index, **problem.values)
+
+        def ready(config: Config) -> Ready:
+            try:
+                return Ready(prepare_launch(kernel, problem, config, tensors, limits))
+            except CannotPrepare:
+                work = kernel.workspace(problem, config, limits)
+                for launch in kernel.launch(problem, config, {**tensors, **blank(work, "cuda")}):
+                    launch.warmup()  # raises what makes the default run instead
+
+            def by_tensor(given: Tensors) -> None:
+                with torch.cuda.device(index):
+                    for launch in kernel.launch(problem, config, {**given, **blank(work, "cuda")}):
+                        launch()
+
+            return Ready(None, by_tensor)
+
+        return launch_or_default(kernel, problem, limits, best, ready)
+
+
+LAUNCHES = Launches(default_client())
+"""The launches that `tuner.launch` prepares."""
+launch = LAUNCHES.launch
+os.register_at_fork(after_in_child=LAUNCHES.after_fork)
