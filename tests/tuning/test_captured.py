@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import pytest
-from helpers import toy
+from calls import blocks, call_of, configs, tensor
+from cpu_worker import on_cpu
+from helpers import H200, toy
 
 from tuner import catalog
-from tuner.captured.call import AGREEMENT, REFERENCE
+from tuner.captured import document
+from tuner.captured.call import AGREEMENT, REFERENCE, CapturedCall, Contents
+from tuner.captured.problem import problem_of_call
 from tuner.errors import NothingFound
 from tuner.kernels.spec import Config
 from tuner.measure.examiner import Groups
-from tuner.measure.messages import Ran
+from tuner.measure.messages import Examine, Ran, Task
 from tuner.records import Measurement, Outcome
-from tuner.tuning.captured import judged
+from tuner.tuning.captured import judged, listed
 
 KERNEL = catalog.resolve(toy("examined"))
+N = 100
+BLOCKS = configs(BLOCK=(32, 64), num_warps=(1, 4))
 Role = Literal["in", "out", "inout"]
 
 
@@ -88,3 +96,60 @@ def test_a_group_that_loses_its_first_config_goes_on_with_the_next() -> None:
     groups.drop(Measurement(config(), Outcome.CRASHED))
     assert groups.representatives == (config("rounds"), config("twice"))
     assert [each.config for each in groups.failed] == [config()]
+
+
+@pytest.mark.parametrize(
+    ("call", "roles"),
+    [
+        (
+            call_of("biased", {"x": tensor(N), "bias": tensor(N), "out": tensor(N), "n": N}, BLOCKS, blocks(N)),
+            {"x": "in", "bias": "in", "out": "out"},
+        ),
+        (
+            call_of("biased", {"x": tensor(N), "bias": None, "out": tensor(N + 1), "n": N}, BLOCKS, blocks(N)),
+            {"x": "in", "out": "inout"},  # its last element is kept
+        ),
+        (
+            call_of("count", {"x": tensor(N), "total": tensor(1), "n": N}, BLOCKS, blocks(N), reset=("total",)),
+            {"x": "in", "total": "inout"},
+        ),
+        (
+            call_of(
+                "scale_in_place",
+                {"x": tensor(N), "y": replace(tensor(N), same_as="x"), "n": N, "factor": 3.0},
+                BLOCKS,
+                blocks(N),
+            ),
+            {"x": "inout"},
+        ),
+        (
+            call_of(
+                "gathered",
+                {
+                    "x": tensor(N),
+                    "index": tensor(N, dtype="int64", contents=Contents(low=0, high=N - 1)),
+                    "out": tensor(N),
+                    "n": N,
+                },
+                BLOCKS,
+                blocks(N),
+            ),
+            {"x": "in", "index": "in", "out": "out"},
+        ),
+    ],
+)
+def test_the_roles_of_kernels_in_the_interpreter(call: CapturedCall, roles: dict[str, str], tmp_path: Path) -> None:
+    """All configs agree, whatever their blocks."""
+    path = tmp_path / f"one{document.SUFFIX}"
+    document.write(call, path)
+    kernel = catalog.resolve(str(path))
+    problem = problem_of_call(call)
+    worker = on_cpu(Task(str(path), problem, H200.limits, examines=True), lambda message: None)
+    groups = Groups()
+    for each in listed(kernel, call, H200.limits):
+        result = worker.examine(Examine(each, groups.representatives, reset=call.reset))
+        assert isinstance(result, Ran), result
+        groups.add(result)
+    examined = judged(groups, kernel, AGREEMENT, "3.7.1")
+    assert examined.roles == roles
+    assert (examined.agreeing, examined.differing) == (len(BLOCKS), 0)
