@@ -161,8 +161,7 @@ class TableCache:
         found = replace(found, reference=known.reference)
         if found.stored is None:
             if kernel is not None and kernel.signature.captured and not found.stale:
-                self._warn(_not_tuned(problem.op))
-                return Best(self._kernels.default(kernel, problem, device), "none")
+                return Best(self._kernels.default(kernel, problem, device), "none")  # its function logs it once
             why = found.reason if found.stale else f"it is not tuned on {found.device}"
             return self._miss(kernel, problem, device, f"{why}; {found.command}")
         try:
@@ -263,14 +262,6 @@ class TableCache:
             pass  # kept, and logged by the next query
         finally:
             self._fetching.discard((op, device_id))
-
-
-def _not_tuned(op: str) -> str:
-    """Return the line for an autotuned function, which is logged once for all its problems."""
-    return (
-        f"{op}: the first config is launched for problems without an answer; TUNER_AUTOTUNE=capture stores their calls, "
-        "and tuner search --captured tunes them"
-    )
 
 
 def _are_equal(one: Table, other: Table) -> bool:

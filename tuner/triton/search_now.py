@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING
 
-from triton import knobs
 from triton.runtime.autotuner import Config
 
 from tuner.captured.call import CapturedCall
@@ -17,6 +17,7 @@ from tuner.db.store import Store, default_database
 from tuner.errors import Interrupted, TunerError
 from tuner.triton.capture import completed
 from tuner.triton.configs import config_of
+from tuner.triton.heard import tell_tuned
 
 if TYPE_CHECKING:
     from tuner.triton.served import Choice, Given, Served
@@ -78,6 +79,7 @@ def _tuned(served: Served, call: CapturedCall, given: Given) -> Config:
     from tuner.tuning.gpu import MeasureOptions
 
     autotuner, door = served.autotuner, served.door
+    started = monotonic()
     effort = Effort.named(door.settings.effort)
     options = MeasureOptions(gpu=str(given.card), shared=True)  # this process is a user of the card
     with closing(Store.open(default_database())) as store, Progress() as progress:
@@ -90,12 +92,8 @@ def _tuned(served: Served, call: CapturedCall, given: Given) -> Config:
             raise Interrupted(f"{served.name}: the search was stopped")
         raise TunerError(tuned.error or "no config ran with agreeing results")
     config = config_of(answer.config, autotuner)
-    autotuner.bench_time = tuned.seconds
+    autotuner.bench_time = monotonic() - started
     autotuner.configs_timings = {config: [answer.latency_us / 1000.0] * 3}
     run_report.note("tuned", call.op, tuned.problem.text)
-    if knobs.autotuning.print:
-        print(  # noqa: T201  as Triton does
-            f"Triton autotuning for function {served.name},\nwith key as {given.key},\n"
-            f"finished after {tuned.seconds:.2f}s,\nbest config selected: {config};"
-        )
+    tell_tuned(autotuner, given.key, config)
     return config

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any
 
-from triton import knobs
 from triton.runtime.autotuner import Autotuner, Config, Heuristics
 from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITFunction
 
 from tuner.captured.call import CapturedCall, Function, TensorArgument
 from tuner.captured.kernel import kernel_of
@@ -25,6 +23,7 @@ from tuner.triton.capture import store_call
 from tuner.triton.configs import config_of, plain_value, values_of
 from tuner.triton.describe import describe, pruned_configs
 from tuner.triton.door import DOOR, Door
+from tuner.triton.heard import innermost, tell_served
 from tuner.triton.mode import CAPTURE, OFF, SERVE, TUNE, Mode, from_environment
 from tuner.triton.place import function_of, op_of
 from tuner.triton.refusal import CannotCapture
@@ -102,7 +101,7 @@ class Served:
     def __init__(self, autotuner: Autotuner, stated: Stated, door: Door = DOOR) -> None:
         self.stated, self.door = stated, door
         self.lock, self.tuning = RLock(), RLock()
-        self.is_interpreted = isinstance(_innermost(autotuner), InterpretedFunction)
+        self.is_interpreted = isinstance(innermost(autotuner), InterpretedFunction)
         self.autotuner = autotuner
         self._names = frozenset(autotuner.arg_names)
         self._choices: dict[tuple[int, tuple[Any, ...]], Choice] = {}
@@ -135,6 +134,11 @@ class Served:
         found = self._choices.get((given.card, given.key))
         if found is None:
             found = self._first(given)
+            if mode == SERVE and found.match == "none" and found.call is not None:
+                self.door.warn(
+                    f"{found.call.op}: the first config is launched for problems without an answer; "
+                    "TUNER_AUTOTUNE=capture stores their calls, and tuner search --captured tunes them"
+                )
         if mode == SERVE or mode in found.tried or found.match in _FINAL:
             return found
         return self._more(found, given, mode)
@@ -219,7 +223,7 @@ class Served:
         if generation != self.door.generation:  # refreshed meanwhile
             return found
         if found.match in ("exact", "stale", "neighbour"):
-            _notify(autotuner, given.key, found.config)
+            tell_served(autotuner, given.key, found.config)
         return self._keep(given, found)
 
     def _looked_up(self, pruned: Sequence[Config], given: Given) -> Choice:
@@ -311,13 +315,6 @@ def served_of(autotuner: Autotuner, stated: Stated = PLAIN, door: Door = DOOR) -
     return served  # type: ignore[no-any-return]
 
 
-def _innermost(autotuner: Autotuner) -> Any:
-    inner = autotuner.fn
-    while not isinstance(inner, JITFunction | InterpretedFunction) and hasattr(inner, "fn"):
-        inner = inner.fn
-    return inner
-
-
 def _refuse_conflicts(pruned: Sequence[Config], kwargs: Mapping[str, Any]) -> None:
     """Raise Triton's error if a call states what a config states."""
     for config in pruned:
@@ -326,12 +323,3 @@ def _refuse_conflicts(pruned: Sequence[Config], kwargs: Mapping[str, Any]) -> No
                 f"Conflicting meta-parameters: {', '.join(conflicts)}."
                 " Make sure that you don't re-define auto-tuned symbols."
             )
-
-
-def _notify(autotuner: Autotuner, key: tuple[Any, ...], config: Config) -> None:
-    """Tell Triton's listener of a config that was found stored, in the versions that have one."""
-    listener = getattr(knobs.autotuning, "listener", None)
-    if listener is not None:
-        listener(
-            fn=_innermost(autotuner), key=key, best_config=config, configs_timings={}, duration=None, cache_hit=True
-        )
