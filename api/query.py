@@ -87,7 +87,8 @@ def parse_device(given: Mapping[str, object]) -> str | None:
 
 def parse_problem(given: Mapping[str, object], signatures: Sequence[Signature]) -> tuple[Signature, Problem]:
     """Return the problem that the request describes by all names that are not reserved, and its signature."""
-    return described(signatures, {name: value for name, value in given.items() if name not in _RESERVED})
+    values = {name: value for name, value in given.items() if name not in _RESERVED}
+    return described(signatures, values, Signature.problem)
 
 
 def parse_query(given: Mapping[str, object], view: View) -> tuple[Query, Signature]:

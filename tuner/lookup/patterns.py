@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from tuner.errors import UsageError
-from tuner.kernels.spec import Problem, Signature
+from tuner.kernels.spec import Signature
+
+T, V = TypeVar("T"), TypeVar("V")
 
 
-def described(signatures: Sequence[Signature], values: Mapping[str, object]) -> tuple[Signature, Problem]:
-    """Return the signature that accepts the values of a problem, and the problem.
+def described(
+    signatures: Sequence[Signature], values: Mapping[str, V], read: Callable[[Signature, Mapping[str, V]], T]
+) -> tuple[Signature, T]:
+    """Return the signature that accepts the values of a problem, and what `read` makes of both, such as the problem.
 
     An argument in the key is a dim if it is a size, and an open attribute otherwise. So of several signatures that
     accept the values, the one with the most of them as dims is meant, and of these the first.
 
     Args:
         signatures: At least one, the newest first.
+        read: Raises UsageError if the signature does not accept the values.
 
     Raises:
         UsageError: None accepts the values. The reason is that of the first one that knows all names, if there is one.
     """
     if len(signatures) == 1:
-        return signatures[0], signatures[0].problem(values)
-    accepted, refused = list[tuple[Signature, Problem]](), list[tuple[bool, UsageError]]()
+        return signatures[0], read(signatures[0], values)
+    accepted, refused = list[tuple[Signature, T]](), list[tuple[bool, UsageError]]()
     for signature in signatures:
         try:
-            accepted.append((signature, signature.problem(values)))
+            accepted.append((signature, read(signature, values)))
         except UsageError as error:
             refused.append((values.keys() <= {*signature.parameters}, error))
     if not accepted:
