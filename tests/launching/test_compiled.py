@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from cpu_launches import on_cpu
+from helpers import toy
 from torch import Tensor
 
-from tuner import ops
+from tuner import catalog, ops
+from tuner.client import Client
+from tuner.launching.launch import Launches, Ready
 
 F8 = torch.float8_e4m3fn
 
@@ -64,3 +67,23 @@ def test_an_op_in_place_of_its_input_is_computed_through_a_new_tensor() -> None:
     expected = x.t().contiguous()
     torch.ops.tuner.transpose(x, x)
     assert torch.equal(x, expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_graph_breaks_around_a_launch_of_a_kernel() -> None:
+    kernel = catalog.resolve(toy("double"))
+    by_tensor = Ready(None, lambda given: given["out"].copy_(2 * given["x"]))
+    launches = Launches(Client(), ready_of=lambda *_: by_tensor, runs_on="cpu")
+
+    def model(x: Tensor) -> Tensor:
+        x, out = x + 1, torch.empty_like(x)
+        launches.launch(kernel, x=x, out=out)
+        return out + 1
+
+    whole = torch.compile(model, backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match=r"tuner\.launch runs outside of graphs; compile without fullgraph=True"):
+        whole(torch.ones(8))
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager")
+    for value in (1.0, 3.0):
+        assert torch.equal(compiled(torch.full((8,), value)), torch.full((8,), 2 * (value + 1) + 1))

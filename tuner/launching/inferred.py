@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.errors import TunerError, UsageError
+from tuner.errors import KernelFault, TunerError, UsageError
 from tuner.kernels.calling import Tensors, short_name
 from tuner.kernels.dtypes import torch_dtype
 from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
@@ -90,33 +90,38 @@ def _sizes(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> dic
     if not missing:
         return {}
     found: dict[str, int] = {}
-    for operands, tried in _tried(kernel, given, [dim.name for dim in missing]):
-        for dim, size in tried.items():
-            for name, operand in operands.items():
-                if size in operand.shape and name in tensors and tensors[name].ndim == len(operand.shape):
-                    found.setdefault(dim, tensors[name].shape[operand.shape.index(size)])
-        break
-    for dim in missing:
-        if dim.name not in found and dim.default is None:
-            names = ", ".join(tensors)
+    operands, tried = _tried(kernel, given, [dim.name for dim in missing])
+    for dim, size in tried.items():
+        for name, operand in operands.items():
+            if size in operand.shape and name in tensors and tensors[name].ndim == len(operand.shape):
+                found.setdefault(dim, tensors[name].shape[operand.shape.index(size)])
+    for each in missing:
+        if each.name not in found and each.default is None:
             raise UsageError(
-                f"{kernel.op}: {dim.name} is not a size of {names} with these dims; give {dim.name}=SIZE"
-                if names
-                else f"{kernel.op} needs {dim.name}; give its tensors, or {dim.name}=SIZE"
+                f"{kernel.op}: {each.name} is not a size of {', '.join(tensors)} with these dims; give {each.name}=SIZE"
             )
     return found
 
 
 def _tried(
     kernel: Kernel, given: Mapping[str, object], names: list[str]
-) -> Iterator[tuple[Mapping[str, Operand], dict[str, int]]]:
-    """Yield the operands of problems with recognisable sizes, and these sizes. A kernel may refuse them all."""
+) -> tuple[Mapping[str, Operand], dict[str, int]]:
+    """Return the operands of a problem with recognisable sizes, and these sizes.
+
+    Raises:
+        UsageError: the signature or the kernel refuses all of them.
+    """
+    refusal: UsageError | None = None
     for scale in _SCALES:
         sizes = {name: scale * prime for name, prime in zip(names, _PRIMES, strict=False)}
         try:
-            yield kernel.operands(kernel.signature.problem({**given, **sizes})), sizes
-        except TunerError:
+            return kernel.operands(kernel.signature.problem({**given, **sizes})), sizes
+        except KernelFault:
             continue
+        except UsageError as error:
+            refusal = error
+    stated = ", ".join(f"{name}=SIZE" for name in names)
+    raise refusal or UsageError(f"{kernel.op} refuses the sizes that its shapes are read with; give {stated}")
 
 
 def _misfit(op: str, operands: Mapping[str, Operand], tensors: Tensors) -> UsageError | None:

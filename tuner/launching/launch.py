@@ -177,10 +177,11 @@ class Launches:
         written = frozenset(name for name, operand in operands.items() if operand.role != "in")
         self._check_memory(kernel.op, tensors, written)
         form = self._form(reference, kernel, given, tensors, written)
+        tensors = {name: tensors[name] for name in form.tensors}  # in the order of its addresses
         usual = all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors.values())
         key = form.names["key_of"](given) if usual else None
         found = form.kept.get(key)
-        if found is None and key in form.replaced and torch.cuda.is_current_stream_capturing():
+        if found is None and key in form.replaced and one.is_cuda and torch.cuda.is_current_stream_capturing():
             found = form.replaced[key]
         if found is None:
             ready = self.ready_of(self.client, kernel, problem, tensors)
@@ -253,16 +254,14 @@ class Launches:
         self, reference: object, kernel: Kernel, given: Mapping[str, Any], tensors: Tensors, written: frozenset[str]
     ) -> _Form:
         """Return the form of a call, with a generated function that is tried before the others."""
-        operands = tuple(tensors)
-        others = tuple(name for name in given if name not in tensors)
+        others = [name for name in given if name not in tensors]
         with self._lock:
             forms = self._forms.setdefault(reference, [])
-            for form in forms:
-                if (form.tensors, form.others) == (operands, others) and form.written >= written:
-                    return form
-            before = [form for form in forms if (form.tensors, form.others) == (operands, others)]
+            before = [form for form in forms if {*form.tensors} == {*tensors} and {*form.others} == {*others}]
+            if before and before[0].written >= written:
+                return before[0]
             written = written.union(*(form.written for form in before))
-            form = _Form(kernel, operands, others, {}, written=written)
+            form = _Form(kernel, tuple(tensors), tuple(others), {}, written=written)
             forms[:] = [form, *(each for each in forms if each not in before)][: self.settings.most_kernels]
             self._generate(reference, kernel, forms)
             return form
