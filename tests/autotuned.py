@@ -29,7 +29,7 @@ HERE = Environment("3.7.1", "12.8", "2.13.0", "580.1")
 CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((64, 2), (128, 4), (256, 8))]
 
 
-class Recorded(JITFunction[Any]):
+class Recorded(JITFunction[Any]):  # type: ignore[misc]
     """A jit function that notes its launches."""
 
     def __init__(self, fn: Any) -> None:

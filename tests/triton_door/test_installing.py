@@ -53,7 +53,7 @@ def test_the_signature_is_tritons_with_keywords_of_ours() -> None:
 
 def test_a_decorated_function_is_tritons_autotuner() -> None:
     @autotune(CONFIGS, ["n"], reset_to_zero=["out"], restore_value=["x"], reference=lambda x: x, mode="serve")
-    @triton.jit
+    @triton.jit  # type: ignore[untyped-decorator]
     def kernel(x, out, n, BLOCK) -> None:  # type: ignore[no-untyped-def]
         pass
 
@@ -147,7 +147,7 @@ def test_a_wrapper_that_another_library_puts_around_survives(card: Card) -> None
 
 
 def test_a_subclass_of_another_library_is_served_by_install(card: Card) -> None:
-    class Theirs(tritons.Autotuner):
+    class Theirs(tritons.Autotuner):  # type: ignore[misc]
         def run(self, *args: Any, **kwargs: Any) -> Any:
             kwargs.pop("extra", None)
             return super().run(*args, **kwargs)

@@ -200,7 +200,7 @@ def test_a_database_that_cannot_be_read_costs_one_line(card: Card, caplog: pytes
 
 
 def test_a_config_has_its_pre_hook(card: Card) -> None:
-    hooked = []
+    hooked: list[Any] = []
     configs = [triton.Config({"BLOCK": block}, pre_hook=hooked.append) for block in (64, 128)]
     tuner = card.tuner(configs=configs)
     card.keep(tuner, *tensors(), config={"BLOCK": 256, "num_warps": 4, "num_stages": 3})

@@ -20,7 +20,7 @@ from tuner.triton.served import PLAIN, STATE, Served, Stated
 from tuner.triton.whole_process import run_of_triton
 
 
-class Autotuner(triton_autotuner.Autotuner):
+class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]
     """An autotuned function whose configs come from the store. Made by `autotune`.
 
     Args:

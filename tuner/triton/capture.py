@@ -12,6 +12,7 @@ from tuner.client import run_report
 from tuner.db.store import Store, default_database
 from tuner.errors import TunerError
 from tuner.measure import device as cards
+from tuner.records import Device
 from tuner.triton.describe import complete
 from tuner.triton.mode import keeps_values
 from tuner.triton.refusal import CannotCapture
@@ -63,7 +64,7 @@ def completed(served: Served, call: CapturedCall, given: Given) -> CapturedCall:
     return complete(call, served.autotuner, given.args, given.kwargs, grid, values=values, settings=door.settings)
 
 
-def _added(served: Served, call: CapturedCall, card: cards.Device) -> bool:
+def _added(served: Served, call: CapturedCall, card: Device) -> bool:
     door = served.door
     with door.counting:
         if door.captured >= door.settings.max_captured:

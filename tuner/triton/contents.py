@@ -1,4 +1,4 @@
-"""What the tensors of a call hold: small ones of integers by value, others by a few numbers, read in one transfer."""
+"""Contents of the tensors of a call: small ones of integers by value, others by a few numbers, read in one transfer."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _is_tensor(argument: Argument) -> bool:
 
 def _tensor(value: Any) -> torch.Tensor:
     """Return the tensor that an argument is, or that a descriptor describes."""
-    return value.base if isinstance(value, TensorDescriptor) else value  # type: ignore[no-any-return]
+    return value.base if isinstance(value, TensorDescriptor) else value
 
 
 def _completed(

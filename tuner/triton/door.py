@@ -1,4 +1,4 @@
-"""What the autotuned functions of a process share: the client, the settings, and what is logged once."""
+"""The shared part of the autotuned functions of a process: the client, the settings, and what is logged once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def current_card() -> int:
 
 def is_recording() -> bool:
     """Return whether the current stream captures a CUDA graph."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
 
 
 class Door:

@@ -1,4 +1,4 @@
-"""What Triton tells of a config that was found: its listener, in the versions that have one, and its line on stdout."""
+"""Triton's news of a config that was found: its listener, in the versions that have one, and its line on stdout."""
 
 from __future__ import annotations
 

@@ -24,15 +24,17 @@ _SPELT: dict[str, Mode] = {
     "": SERVE, "serve": SERVE, "capture": CAPTURE, "tune": TUNE,
     "off": OFF, "0": OFF, "false": OFF, "no": OFF,
 }  # fmt: skip
+_BY_NAME: dict[str, Mode] = {"serve": SERVE, "capture": CAPTURE, "tune": TUNE, "off": OFF}
 
 
 def checked(mode: str | None) -> Mode | None:
     """Return a mode given as an argument. Raises UsageError if there is none of that name."""
     if mode is None:
         return None
-    if mode not in (SERVE, CAPTURE, TUNE, OFF):
+    known = _BY_NAME.get(mode)
+    if known is None:
         raise UsageError(f"a mode is serve, capture, tune or off, not {shown(mode)}; leave it out for TUNER_AUTOTUNE")
-    return mode
+    return known
 
 
 def from_environment(warn: WarnOnce) -> Mode:

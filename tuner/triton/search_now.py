@@ -87,7 +87,7 @@ def _tuned(served: Served, call: CapturedCall, given: Given) -> Config:
             call, store, effort=effort, options=options, events=progress, stop=StopToken(), widen=served.stated.widen
         )
     answer = tuned.answer
-    if answer is None:
+    if answer is None or answer.latency_us is None:
         if tuned.interrupted:
             raise Interrupted(f"{served.name}: the search was stopped")
         raise TunerError(tuned.error or "no config ran with agreeing results")

@@ -86,7 +86,7 @@ class Stated:
 
 
 PLAIN = Stated()
-"""What a decorator states that states nothing."""
+"""The keywords of a decorator that states none."""
 
 
 class Served:

@@ -21,7 +21,7 @@ from tuner.triton.mode import Mode, checked
 
 @dataclass
 class _State:
-    """What `install` has done."""
+    """State of `install`."""
 
     original: Callable[..., Any] | None = None
     """`Autotuner.run` as it was; None if it was never replaced, or is as it was."""
