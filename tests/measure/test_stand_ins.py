@@ -62,6 +62,12 @@ def test_it_says_that_it_is_on_a_gpu(made: Callable[[Operand], Any]) -> None:
     assert x[1:].data_ptr() == 128
 
 
+@pytest.mark.parametrize("made", [stand_in, StandIn])
+def test_it_has_the_address_of_its_operand(made: Callable[[Operand], Any]) -> None:
+    x = made(Operand((8, 48), "fp16", strides=(64, 1), offset=4))
+    assert (x.data_ptr(), x.stride(), x.T[1:].stride()) == (4, (64, 1), (1, 64))
+
+
 def test_it_is_a_tensor_if_torch_is_there() -> None:
     x = stand_in(OPERAND)
     assert isinstance(x, torch.Tensor)

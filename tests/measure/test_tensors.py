@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Literal
 
 import pytest
 import torch
@@ -155,3 +156,36 @@ def test_special_values_are_among_the_floats() -> None:
     assert bool(values["f"].float().isnan().any())
     tensors.draw(operands, values, seed=3)
     assert bool(values["x"].isfinite().all())
+
+
+@pytest.mark.parametrize("role", ["in", "inout", "out"])
+def test_an_offset_is_kept_by_allocation_copies_and_relocation(role: Literal["in", "out", "inout"]) -> None:
+    operands = {"x": Operand((3, 5), "fp16", role, strides=(8, 1), offset=6)}
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=1)
+    tensors.poison(operands, values)
+    moved = [tensors.copy(operands, values), tensors.relocate(operands, values, 16)]
+    assert [each["x"].data_ptr() % 16 for each in (values, *moved)] == [6, 6, 6]
+    assert not tensors.written_beside(operands, values)
+    assert all(torch.equal(tensors.bits(each["x"]), tensors.bits(values["x"])) for each in moved)
+
+
+def test_an_expanded_tensor_is_drawn_and_copied() -> None:
+    operands = {
+        "x": Operand((4, 7), "fp16", strides=(0, 1)),
+        "y": Operand((4, 7), "int32", strides=(0, 0)),
+        "z": Operand((4, 2), "fp8e4m3", strides=(1, 0)),
+    }
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=1, special=True)
+    copies = tensors.copy(operands, values)
+    for name, value in values.items():
+        assert copies[name].stride() == value.stride()
+        assert torch.equal(tensors.bits(copies[name]), tensors.bits(value))
+    assert values["x"][0].unique().numel() > 1
+
+
+@pytest.mark.parametrize(("offset", "message"), [(16, "from 0 to 15, not 16"), (3, "the 2 bytes of an element, not 3")])
+def test_an_offset_that_no_tensor_has_is_refused(offset: int, message: str) -> None:
+    with pytest.raises(KernelFault, match=message):
+        Operand((3,), "fp16", offset=offset)
