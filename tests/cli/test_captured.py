@@ -27,6 +27,8 @@ from tuner.tuning import captured
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
 from tuner.tuning.gpu import MeasureOptions
+from tuner.tuning.jobs import JobWorker
+from tuner.tuning.place import on_gpus
 
 OP = op_name("agreeing", "SCALE")
 WRONG = ("twice", "half", "reads outputs", "zeros")
@@ -158,7 +160,10 @@ def test_the_same_command_answers_from_the_store_without_an_examination(searched
     assert "0 searched, 1 as stored" in done.stdout
     assert "agreeing, not verified" in done.stdout
     assert "Examining" not in done.stderr
-    assert all(child.pid for child in searched.children)
+    stated = ("--N", "33", "--dtype", "fp32", "--count_dtype", "int32")  # as tuner best names the command
+    assert not rows("search", OP, *stated)["rows"][0]["searched"]
+    other = run("search", OP, "--N", "34", "--dtype", "fp32")
+    assert str(other.exception).startswith(f"{OP} N=34 dtype=fp32 is not among the captured calls on nvidia-h200, such")
 
 
 def test_the_kernel_of_an_answer_is_found_by_its_captured_call(searched: Host) -> None:
@@ -177,6 +182,17 @@ def test_the_kernel_of_an_answer_is_found_by_its_captured_call(searched: Host) -
     )
     other = run("verify", OP, "--N", "41", "--dtype", "fp32", "--count_dtype", "int32")
     assert "is captured, and was not examined on nvidia-h200; tuner search " in str(other.exception)
+
+
+def test_a_job_is_done_by_its_captured_call(searched: Host) -> None:
+    store = Store.open(searched.db)
+    store.queue.add(problem_of_call(CALL), H200.id)
+    place = on_gpus(store, (), [0], MeasureOptions(), Events())
+    worker = JobWorker(store, place, Effort.named("quick"), missed=False, lease_s=60.0)
+    worker.work(1)
+    (job,) = store.queue.jobs(5)
+    assert (job.status, worker.failed) == ("done", set())
+    store.close()
 
 
 def test_calls_are_removed_and_answers_stay(searched: Host) -> None:

@@ -105,11 +105,11 @@ def test_outputs_within_rounding_agree_and_kept_ones_are_computed_again() -> Non
 
 
 def test_a_config_that_fails_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real processes: it does not compile, raises or ends the worker. One that hangs on other contents reads them."""
+    """Real processes: it does not compile, or raises. One that hangs on other contents of a tensor reads it."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
     compilers, workers = CompilePool(2, CompileSettings()), WorkerPool(0, "cpu_worker")
-    given = [config("twice"), config(), config("not compiled"), config("raises"), config("aborts")]
+    given = [config("twice"), config(), config("not compiled"), config("raises")]
     given += [config(block=128), config("rounds")]
     examiner = Examiner(
         toy("examined"),
@@ -133,7 +133,6 @@ def test_a_config_that_fails_costs_itself_alone(tmp_path: Path, monkeypatch: pyt
     assert {each.config["FAULT"]: each.outcome for each in found.failed} == {
         "not compiled": Outcome.COMPILE_ERROR,
         "raises": Outcome.ERROR,
-        "aborts": Outcome.CRASHED,
     }
     assert found.largest == [found.groups[1]]
     assert found.representatives == (config(), config("twice"))

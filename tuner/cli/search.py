@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -34,7 +34,7 @@ from tuner.report.text import configs_text, not_run_text
 from tuner.search import Result
 from tuner.suites.selection import select_problems
 from tuner.suites.suite import Suite
-from tuner.tuning.captured import CallTuning, no_gpu, suite_of
+from tuner.tuning.captured import CallTuning, is_known, no_gpu, not_captured, suite_of
 from tuner.tuning.effort import Effort
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.joint import check_joint, tune_jointly
@@ -146,11 +146,8 @@ def _several(suite: Suite, effort: Effort, store: Store, options: MeasureOptions
     return _ended(measured, results, monotonic() - started, store, as_json)
 
 
-def _captured(
-    calls: Sequence[StoredCall], wanted: Mapping[str, str], effort: Effort, tuning: CallTuning, as_json: bool
-) -> int:
+def _captured(suite: Suite, calls: Sequence[StoredCall], effort: Effort, tuning: CallTuning, as_json: bool) -> int:
     """Tune captured calls as several problems."""
-    suite = suite_of(calls, "captured calls").only(wanted)
     by_problem = {stored.problem: stored for stored in calls}
     store, options = tuning.store, tuning.options
     started = monotonic()
@@ -211,13 +208,26 @@ def _search_op(
     tp: int | None,
     **options: Any,
 ) -> int:
-    return _search(select_problems(reference, signature, values, shapes=shapes, model=model, tp=tp), **options)
+    suite = select_problems(reference, signature, values, shapes=shapes, model=model, tp=tp)
+    if signature.captured and not is_known(reference):
+        return _search_captured(lambda calls: _called(suite, calls), widen=False, **options)
+    return _search(suite, **options)
+
+
+def _called(suite: Suite, calls: Sequence[StoredCall]) -> Suite:
+    """Return a suite of problems of one op, each of which was captured."""
+    own = [stored for stored in calls if stored.call.op == suite.entries[0].problem.op]
+    known = {stored.problem for stored in own}
+    for entry in suite.entries:
+        if entry.problem.text not in known:
+            raise not_captured(entry.problem, own or calls)
+    return suite
 
 
 def _search_captured(
-    only: tuple[str, ...],
-    widen: bool,
+    selected: Callable[[Sequence[StoredCall]], Suite],
     *,
+    widen: bool,
     joint: str | None,
     dry_run: bool,
     device_id: str | None,
@@ -244,7 +254,7 @@ def _search_captured(
     if not calls:
         raise NothingFound(f"no call is captured on {card}; run the program once with tuner run --mode capture")
     tuning = CallTuning(store, MeasureOptions(gpu, None, policy, shared), widen=widen)
-    return _captured(calls, dict(word.split("=", 1) for word in only), effort, tuning, as_json)
+    return _captured(selected(calls), calls, effort, tuning, as_json)
 
 
 def _search_suite(
@@ -261,7 +271,8 @@ def _search_suite(
         for name, given in {"--suite": suite, "--dtype": dtype, "--list": list_}.items():
             if given:
                 raise UsageError(f"--captured takes the calls that were captured, and no {name}; leave one of them out")
-        return _search_captured(only, widen, **options)
+        wanted = dict(word.split("=", 1) for word in only)
+        return _search_captured(lambda calls: suite_of(calls, "captured calls").only(wanted), widen=widen, **options)
     chosen = selected_suite(ctx, suite, dtype, only, list_, options["db"])
     return None if chosen is None else _search(chosen, **options)
 

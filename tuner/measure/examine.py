@@ -91,8 +91,9 @@ class Examination:
     def _contents(self, seed: int, reset: tuple[str, ...]) -> Values:
         """Fill the tensors. Return copies of them."""
         self._loaded.draw(seed)
-        for name in reset:
-            self._loaded.tensors[name].zero_()
+        for name in self._allowed:
+            if name in reset:
+                self._loaded.tensors[name].zero_()
         return {name: tensor.clone() for name, tensor in self._loaded.tensors.items()}
 
     def _run(self, config: Config) -> Values:
@@ -120,7 +121,7 @@ class Examination:
         if shared := [name for name in outputs if name not in self._allowed]:
             raise WrongResult(f"writes to {', '.join(shared)}, whose elements share memory", inf, 0.0)
         for name, output in outputs.items():
-            if output.numel() and output.is_floating_point() and not bool(output.isfinite().any()):
+            if output.numel() and output.is_floating_point() and not bool(output.float().isfinite().any()):
                 raise WrongResult(f"has no finite value in {name}", inf, self._allowed[name].allowed)
         for _ in range(self._settings.repeats):
             self._enter("check")

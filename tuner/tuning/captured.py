@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from time import time
+from time import monotonic, time
 
 import platformdirs
 
@@ -79,7 +79,10 @@ def written(call: CapturedCall, *, widen: bool = False) -> str:
         else:
             document.write(call, path, widen)
     except OSError as error:
-        raise UsageError(f"captured calls are written to {path.parent}, and it cannot be: {error.strerror}") from error
+        raise UsageError(
+            f"captured calls are written to {path.parent}, which fails: {error.strerror}; "
+            "name another folder by XDG_CACHE_HOME"
+        ) from error
     return str(path)
 
 
@@ -132,8 +135,10 @@ def tune_call(
     held = HeldGpu(index, problem_of_call(call).text, options.shared, note=events.note)
     try:
         tuning = CallTuning(store, options, events, stop, widen)
+        started = monotonic()
         entry, target = tuning.target(call, stored_id, held, spare=True)
-        return tune_target(entry, target, effort, store, events, stop)
+        tuned = tune_target(entry, target, effort, store, events, stop)
+        return replace(tuned, seconds=monotonic() - started)
     finally:
         held.close()
 
@@ -167,12 +172,17 @@ def captured_reference(reference: str, problem: Problem, store: Store, card: str
         search = f"tuner search {reference} --captured"
         if call is not None:
             raise NothingFound(f"{problem.text} is captured, and was not examined on {card}; {search}")
-        known = max(calls, key=lambda stored: stored.count).problem
-        raise NothingFound(
-            f"{problem.text} is not among the captured calls on {card}, such as {known}; "
-            f"run it again with tuner run --mode capture, then {search}"
-        )
+        raise not_captured(problem, calls)
     return entry_of(call, widen=True).reference
+
+
+def not_captured(problem: Problem, calls: Sequence[StoredCall]) -> NothingFound:
+    """Return the error of a problem that is not among the captured calls of its op on a card, of which there are."""
+    known = max(calls, key=lambda stored: stored.count)
+    return NothingFound(
+        f"{problem.text} is not among the captured calls on {known.device}, such as {known.problem}; "
+        f"run it again with tuner run --mode capture, then tuner search {problem.op} --captured"
+    )
 
 
 def is_known(reference: str) -> bool:
