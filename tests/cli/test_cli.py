@@ -372,7 +372,7 @@ def test_without_optuna_there_is_help_and_a_way_out(tmp_path: Path) -> None:
     story = "import sys; sys.modules['optuna'] = None; from tuner.cli import main; main()"
     command = [sys.executable, "-P", "-c", story]
     shown = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
-    assert "search   Find the best config of a problem, or of several, and store" in shown
+    assert "Find the best config of a problem, or of several, and store" in shown
     done = subprocess.run([*command, "search", "gemm", "--M", "4096"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "tuner: a search needs optuna; pip install 'triton-tuner[search]'\n"

@@ -125,11 +125,16 @@ class TestThreeSources:
     ) -> None:
         monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
         assert source_from_environment().devices() == {A100.id, DEVICE}
+        assert source_from_environment().ops() == {"gemm", "scale"}
         with service(store, monkeypatch) as counted:
             assert source_from_environment().devices() == {A100.id, DEVICE}
-        assert counted.requests == [("/devices?limit=1000", 200)]
+            paged = ServiceSource(os.environ["TUNER_URL"], RemoteSettings(page=1))
+            assert paged.ops() == {"gemm", "scale"}
+        pages = [f"/kernels?limit=1{after}" for after in ("", "&after=1", "&after=2")]
+        assert [request for request, _ in counted.requests] == ["/devices?limit=1000", *pages]
         monkeypatch.setenv("TUNER_SNAPSHOT", str(snapshot))
         assert source_from_environment().devices() == {A100.id, DEVICE}
+        assert source_from_environment().ops() == {"gemm", "scale"}
 
     def test_a_service_that_does_not_list_its_devices_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def page(scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,6 +142,13 @@ class TestThreeSources:
 
         with serving(page) as http, pytest.raises(StoreError, match="does not list its devices: "):
             ServiceSource(str(http.base_url)).devices()
+
+    def test_a_service_whose_list_does_not_end_is_refused(self) -> None:
+        async def page(scope: Scope, receive: Receive, send: Send) -> None:
+            await PlainTextResponse('{"items": [{"op": "gemm"}], "next": 7}')(scope, receive, send)
+
+        with serving(page) as http, pytest.raises(StoreError, match="kernels: the page after 7 is followed by itself"):
+            ServiceSource(str(http.base_url)).ops()
 
     def test_the_first_that_is_named_is_the_only_one(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -27,7 +27,7 @@ class RemoteSettings:
     """Time limit of connecting, in seconds."""
     max_bytes: int = 64 << 20
     """Size limit of a reply, in bytes as sent, which may be compressed."""
-    max_listed: int = 1000
-    """Number of devices or kernels requested; a service lists at most 1,000 at once."""
+    page: int = 1000
+    """Number of devices or kernels requested at once; a service sends at most 1,000."""
     chunk_bytes: int = 1 << 16
     """Bytes read at a time."""

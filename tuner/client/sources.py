@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlencode
@@ -201,11 +201,11 @@ class ServiceSource:
 
     def devices(self) -> set[str]:
         """Return the ids of all devices of the service."""
-        return self._get(f"/devices?limit={self._settings.max_listed}", {}, lambda got: self._named(got, "slug"))
+        return self._listed("devices", "slug")
 
     def ops(self) -> set[str]:
         """Return the ops of the service."""
-        return self._get(f"/kernels?limit={self._settings.max_listed}", {}, lambda got: self._named(got, "op"))
+        return self._listed("kernels", "op")
 
     def reopened(self) -> ServiceSource:
         """Return a new source of the same URL, which sends requests again."""
@@ -223,12 +223,27 @@ class ServiceSource:
             self._error = error
             raise
 
-    def _named(self, received: Received, column: str) -> set[str]:
+    def _listed(self, path: str, column: str) -> set[str]:
+        """Return the values of a column of a list, which the service sends in pages."""
+        found: set[str] = set()
+        page = f"/{path}?limit={self._settings.page}"
+        after: int | None = 0
+        while after is not None:
+            at = after
+            values, after = self._get(f"{page}&after={at}" if at else page, {}, partial(self._page, path, column))
+            found |= values
+            if after is not None and after <= at:
+                raise StoreError(f"{self.origin} does not list its {path}: the page after {at} is followed by itself")
+        return found
+
+    def _page(self, path: str, column: str, received: Received) -> tuple[set[str], int | None]:
+        """Return the values of a page, and the id after which the next one begins, or None."""
         try:
-            return {str(row[column]) for row in json.loads(received.body)["items"]}
-        except (ValueError, RecursionError, KeyError, TypeError) as error:
-            listed = "devices" if column == "slug" else "ops"
-            raise StoreError(f"{self.origin} does not list its {listed}: {reason(error)}") from error
+            document = json.loads(received.body)
+            following = document.get("next")
+            return {str(row[column]) for row in document["items"]}, None if following is None else int(following)
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"{self.origin} does not list its {path}: {reason(error)}") from error
 
     def _read(self, received: Received, op: str, device: str, known: Loaded | None) -> Loaded:
         if received.status == 304 and known is not None:
