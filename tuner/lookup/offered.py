@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tuner.kernels.spec import Config, Kernel, Signature
+from tuner.kernels.values import UNSET
 from tuner.records import IMPORTED, StoredAnswer
 
 
 def not_offered(signature: Signature, stored: StoredAnswer) -> str:
     """Return the first value of an answer's config that is no choice of its knob, as a text; empty if there is none.
 
-    An imported answer states values of its own. A knob that the config does not have takes its default.
+    An imported answer states values of its own. A knob that the config does not have takes its default, and is named if
+    it has none.
     """
     if stored.answer.kind == IMPORTED:
         return ""
@@ -19,6 +21,8 @@ def not_offered(signature: Signature, stored: StoredAnswer) -> str:
     for knob in signature.knobs:
         if knob.choices and knob.name in config and config[knob.name] not in knob.choices:
             return f"config: the kernel has no {knob.name}={config[knob.name]} now"
+        if knob.choices and knob.name not in config and knob.default is UNSET:
+            return f"config: the kernel has {knob.name} now, and the config does not state it"
     if len(config) > len(signature.knobs) and (others := config.keys() - {knob.name for knob in signature.knobs}):
         return f"config: the kernel has no {min(others)} now"
     return ""
