@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -22,6 +22,7 @@ from tuner.api.view import View, Watcher
 from tuner.errors import StoreError, TunerError, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import bundle
+from tuner.lookup.patterns import described
 from tuner.lookup.query import Query
 from tuner.lookup.table import LookupResult
 from tuner.records import files
@@ -143,7 +144,7 @@ class TableRoute:
         accepted = dict(scope["headers"]).get(b"accept-encoding", b"")
         zipped = any(_takes_gzip(coding) for coding in accepted.split(b","))
         etag = f'"{view.snapshot}:{view.tip.kernel}:{view.tip.transfer}{"-gzip" if zipped else ""}"'
-        signature, rest = _rest_of(signatures, others) if others else (signatures[0], None)
+        signature, rest = described(signatures, others, _rest_of) if others else (signatures[0], None)
 
         def pack() -> bytes:
             if rest is not None:
@@ -172,22 +173,12 @@ def _whole(view: View, signature: Signature, device: str) -> bytes:
     return bundle.packed(view.snapshot, [signature], table, table.transfers, op=signature.op, device=device)
 
 
-def _rest_of(signatures: Sequence[Signature], given: Mapping[str, str]) -> tuple[Signature, Problem]:
-    """Return the signature that the values fit, and a problem that stands for all values of its first dim.
+def _rest_of(signature: Signature, given: Mapping[str, str]) -> Problem:
+    """Return a problem that stands for all values of the first dim.
 
     Raises:
         UsageError: the first dim is given, or another one is missing.
     """
-    refused = list[UsageError]()
-    for signature in signatures:
-        try:
-            return signature, _rest(signature, given)
-        except UsageError as error:
-            refused.append(error)
-    raise refused[0]
-
-
-def _rest(signature: Signature, given: Mapping[str, str]) -> Problem:
     first, *others = (dim.name for dim in signature.dims)
     missing = [name for name in others if name not in given]
     if first in given or missing:
