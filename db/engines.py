@@ -6,7 +6,7 @@ equal keys have equally good contents, on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -32,7 +32,8 @@ class EngineFiles:
         """Return the content of a file, or None if there is none that can be read."""
         query = select(EngineFileRow.id, EngineFileRow.content).filter_by(engine=engine, key=key)
         with self._read() as connection:
-            found = self._unreadable.read("engine_files", connection.execute(query), _content)
+            rows: Iterable[Row[Any]] = connection.execute(query)
+            found = self._unreadable.read("engine_files", rows, _content)
         return found[0] if found else None
 
     def newest(self, engine: str, limit: int) -> list[str]:
@@ -40,7 +41,8 @@ class EngineFiles:
         row = EngineFileRow
         query = select(row.id, row.content).filter_by(engine=engine).order_by(row.written_at.desc(), row.id.desc())
         with self._read() as connection:
-            return self._unreadable.read("engine_files", connection.execute(query.limit(limit)), _content)
+            rows: Iterable[Row[Any]] = connection.execute(query.limit(limit))
+            return self._unreadable.read("engine_files", rows, _content)
 
     def put(self, engine: str, key: str, content: str) -> None:
         """Write a file, in place of one with its key. The oldest files go if there are more than the store takes.

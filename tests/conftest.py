@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ("databases", "installed")
+pytest_plugins = ("databases", "installed", "stand_in_engines")
 
 
 def pytest_configure(config: pytest.Config) -> None:

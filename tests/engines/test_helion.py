@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines.stand_ins import is_installed, package, stored_here, without
+from stand_in_engines import is_installed, package, without
 
 from tuner.db.store import Store
-
-__all__ = ["stored_here"]  # a fixture
 
 REMOTE = "helion.autotuner.remote_cache"
 SOURCES = {

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines.stand_ins import is_installed, package, stored, stored_here, without
 from others import table_config
+from stand_in_engines import is_installed, package, stored, without
 
 from tuner.engines import sglang
-
-__all__ = ["stored_here"]  # a fixture
 
 MOE = "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe_triton_config"
 FP8, INT8 = (f"sglang.kernels.ops.gemm.{name}_kernel" for name in ("fp8", "int8"))

@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 import triton
-from engines.stand_ins import stored_here
 from helpers import A100
 from stand_in_card import stand_in_card
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.cache import FileCacheManager, get_cache_manager, get_dump_manager
 from triton.runtime.jit import JITFunction
 
+from tuner.client.engine_files import SharedFiles
 from tuner.db.store import Store
 from tuner.triton import CacheManager, cache_manager
-
-__all__ = ["stored_here"]  # a fixture
 
 CONFIGS = [Config({"BLOCK": 64}, num_warps=4), Config({"BLOCK": 128}, num_warps=8, maxnreg=128)]
 KEY, NAME = "ab" * 32, "scale.autotune.json"
@@ -36,7 +34,7 @@ class Process:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         patch.setenv("TRITON_CACHE_MANAGER", "tuner.triton:CacheManager")
         patch.setenv("TRITON_CACHE_DIR", str(folder))
-        patch.setattr(cache_manager, "_files", cache_manager.SharedFiles("triton"))
+        patch.setattr(cache_manager, "_files", SharedFiles("triton"))
         self.benchmarks = 0
 
     def best(self, key: tuple[Any, ...] = (4096, "torch.float32"), configs: list[Any] = CONFIGS) -> Config:

@@ -11,15 +11,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from engines.stand_ins import is_installed, package, stored, stored_here, without
 from others import table_config
+from stand_in_engines import is_installed, package, stored, without
 
 import tuner
 from tuner.engines import vllm
 from tuner.engines.config_tables import is_asked_for
 from tuner.exchange.config_tables import layer_of
-
-__all__ = ["stored_here"]  # a fixture
 
 MOE = "vllm.model_executor.layers.fused_moe.fused_moe"
 BLOCK = "vllm.model_executor.layers.quantization.utils.fp8_utils"

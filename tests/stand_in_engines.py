@@ -1,4 +1,4 @@
-"""Packages with the interfaces of other systems, on disk, and a card with stored configs."""
+"""Packages with the interfaces of other systems, on disk, and a fixture: a card and a database without configs."""
 
 from __future__ import annotations
 

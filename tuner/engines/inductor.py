@@ -1,0 +1,143 @@
+"""Inductor's choices for matmuls under max-autotune, narrowed to those that were fastest before, on any machine.
+
+    torch._inductor.config.inductor_choices_class = tuner.engines.inductor.StoreChoices
+
+The first process times all choices as ever, and the fastest go into the store: the best of the libraries' kernels and a
+few of the templates, so that fusion still has a template to choose. Later processes with the same key time those
+alone. The choices are always Inductor's own: what is stored only says which of them are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from math import isfinite
+from typing import Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.lookup_table.choices import LookupTableChoices
+from torch._inductor.select_algorithm import ExternKernelChoice, add_feedback_saver
+
+from tuner.client.engine_files import SharedFiles
+from tuner.client.settings import ClientSettings
+from tuner.client.warn import WarnOnce
+from tuner.measure import device as cards
+
+_log = logging.getLogger("tuner")
+_files = SharedFiles("inductor")
+_warn = WarnOnce(ClientSettings().max_warnings)
+_KEY = "tuner"
+"""Name of the key among a choice's annotations."""
+
+
+@dataclass(frozen=True)
+class InductorSettings:
+    """Limits of what is kept."""
+
+    kept_templates: int = 3
+    """Fastest template choices that are kept for a matmul, beside the fastest kernel of a library."""
+
+
+class StoreChoices(LookupTableChoices):  # type: ignore[misc]  # torch is not followed where types are checked
+    """Inductor's choices. Those of the user's own lookup table come first, then stored ones, then all."""
+
+    _is_recording = False
+
+    def __init__(self, settings: InductorSettings = InductorSettings()) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def uuid(self) -> str:
+        """Return the text that stands for this class in Inductor's cache keys."""
+        return "tuner-1"
+
+    def _fallback(
+        self,
+        template_choices: Mapping[str, Iterable[Any]],
+        kernel_inputs: Any,
+        templates: list[Any],
+        op_name: str,
+        kwarg_overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Return the stored ones of Inductor's choices, or all if they are not stored or not all there."""
+        choices: list[Any] = super()._fallback(template_choices, kernel_inputs, templates, op_name, kwarg_overrides)
+        try:
+            return self._narrowed(choices, kernel_inputs, op_name, kwarg_overrides or {})
+        except Exception as error:  # noqa: BLE001  no error may stop a compilation
+            _warn(f"Inductor times all its choices for {op_name}: {type(error).__name__}: {error}")
+            return choices
+
+    def _narrowed(
+        self, choices: list[Any], inputs: Any, op_name: str, overrides: Mapping[str, Mapping[str, Any]]
+    ) -> list[Any]:
+        device = inputs.device()
+        if len(choices) < 2 or device.type != "cuda":
+            return choices
+        card = cards.describe(device.index or 0).id
+        key = _key(card, op_name, self._generate_kernel_inputs_key(inputs), overrides)
+        stored = _wanted(_files.get(key))
+        kept = [choice for choice in choices if _text(choice) in stored]
+        if kept and len(kept) == len(stored):
+            _log.info("Inductor: %d of %d choices are timed for %s", len(kept), len(choices), op_name)
+            return kept
+        for choice in choices:
+            choice.annotations[_KEY] = key
+        self._record()
+        return choices
+
+    def _record(self) -> None:
+        """Store the fastest choices of each later autotuning in this process."""
+        if not StoreChoices._is_recording:
+            StoreChoices._is_recording = True
+            add_feedback_saver(lambda timings, *_: keep(timings, self._settings))
+
+
+def keep(timings: Mapping[Any, float], settings: InductorSettings) -> None:
+    """Store the fastest of the timed choices under their key. Choices of other origin are left out; never raises."""
+    try:
+        found: dict[str, list[tuple[float, Any]]] = {}
+        for caller, milliseconds in timings.items():
+            annotations = getattr(caller, "annotations", {})
+            if _KEY in annotations and isfinite(milliseconds):
+                found.setdefault(annotations[_KEY], []).append((milliseconds, annotations["ktc"]))
+        for key, timed in found.items():
+            ranked = [choice for _, choice in sorted(timed, key=lambda one: one[0])]
+            libraries = [choice for choice in ranked if isinstance(choice.template, ExternKernelChoice)]
+            others = [choice for choice in ranked if not isinstance(choice.template, ExternKernelChoice)]
+            fastest = [*libraries[:1], *others[: settings.kept_templates]]
+            _files.put(key, json.dumps([_text(choice) for choice in fastest]))
+    except Exception as error:  # noqa: BLE001  no error may stop a compilation
+        _warn(f"Inductor's fastest choices are not stored: {type(error).__name__}: {error}")
+
+
+def _key(card: str, op: str, inputs: str, overrides: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the hash of all that the choices and their order depend on."""
+    parts = [
+        card,
+        torch.__version__,
+        cards.environment().triton,
+        config.max_autotune_gemm_backends,
+        config.max_autotune_gemm_search_space,
+        op,
+        inputs,
+        sorted((name, sorted((key, str(value)) for key, value in given.items())) for name, given in overrides.items()),
+    ]
+    return sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _text(choice: Any) -> str:
+    """Return a template's name with its parameters, which tell a choice from others."""
+    parameters = choice.params.to_serializeable_dict()
+    return f"{choice.template.uid} {json.dumps(parameters, sort_keys=True, default=str)}"
+
+
+def _wanted(content: str | None) -> set[str]:
+    """Return the texts of the stored choices; nothing if they cannot be read."""
+    try:
+        return set(json.loads(content or "[]"))
+    except (ValueError, TypeError):
+        return set()
