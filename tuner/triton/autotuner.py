@@ -15,9 +15,8 @@ from tuner.kernels.dtypes import shown
 from tuner.triton.compiled import EarlyPrune
 from tuner.triton.door import DOOR, Door
 from tuner.triton.mode import checked
-from tuner.triton.running import run
+from tuner.triton.running import calls_of, run
 from tuner.triton.served import PLAIN, STATE, Served, Stated
-from tuner.triton.whole_process import run_of_triton
 
 
 class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]
@@ -46,7 +45,11 @@ class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch the function with the config of this call. Return what Triton returns."""
-        return run(self.__dict__[STATE], run_of_triton(self), args, kwargs)
+        return run(self.__dict__[STATE], args, kwargs)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """Return the function that launches with this grid."""
+        return calls_of(self.__dict__[STATE]).at(grid)
 
 
 def autotune(

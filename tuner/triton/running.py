@@ -1,22 +1,47 @@
-"""One call of an autotuned function: find its config, launch it."""
+"""One call of an autotuned function: find its config, launch it, and repeat the launch when the call recurs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner, Config
 
 from tuner.launching.calls import is_refusal
+from tuner.triton.fast import FastCalls
 from tuner.triton.mode import OFF
 from tuner.triton.served import Choice, Served
+from tuner.triton.whole_process import run_of_triton
 
 AsTriton = Callable[..., Any]
 """Triton's own `run`, bound to the autotuner."""
 
 
-def run(served: Served, as_triton: AsTriton, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Launch a call with its config. Return what Triton returns.
+def run(served: Served, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Launch a call with its config. Return what Triton returns."""
+    named = dict(kwargs)
+    grid, is_warmup = named.pop("grid", None), named.pop("warmup", False)
+    if grid is None or is_warmup:
+        return _run(served, run_of_triton(served.autotuner), args, kwargs)
+    return calls_of(served).call(grid, *args, **named)
+
+
+def calls_of(served: Served) -> FastCalls:
+    """Return the repeated calls of a function; its first call makes them."""
+    if served.calls is None:
+        with served.lock:
+            if served.calls is None:
+                served.calls = FastCalls(served.autotuner, partial(_ordinary, served), chosen=served.settled)
+    return served.calls
+
+
+def _ordinary(served: Served, *args: Any, **kwargs: Any) -> Any:
+    return _run(served, run_of_triton(served.autotuner), args, kwargs)
+
+
+def _run(served: Served, as_triton: AsTriton, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Find the config of a call and launch it. Return what Triton returns.
 
     Args:
         as_triton: called for a function that is interpreted, in mode `off`, or that is tuned in this process.

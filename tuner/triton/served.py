@@ -23,6 +23,7 @@ from tuner.triton.capture import store_call
 from tuner.triton.configs import config_of, plain_value, values_of
 from tuner.triton.describe import describe, pruned_configs
 from tuner.triton.door import DOOR, Door
+from tuner.triton.fast import FastCalls
 from tuner.triton.heard import innermost, tell_served
 from tuner.triton.mode import CAPTURE, OFF, SERVE, TUNE, Mode, from_environment
 from tuner.triton.place import function_of, op_of
@@ -103,6 +104,8 @@ class Served:
         self.lock, self.tuning = RLock(), RLock()
         self.is_interpreted = isinstance(innermost(autotuner), InterpretedFunction)
         self.autotuner = autotuner
+        self.calls: FastCalls | None = None
+        """Its repeated calls; None before the first one."""
         self._names = frozenset(autotuner.arg_names)
         self._choices: dict[tuple[int, tuple[Any, ...]], Choice] = {}
         self._ours: set[tuple[Any, ...]] = set()
@@ -175,6 +178,19 @@ class Served:
             return None
         is_listed = any(config is each for each in autotuner.configs)
         return config if is_listed or not isinstance(autotuner.fn, Heuristics) else None
+
+    def settled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config | None:
+        """Return the config of a call that was launched, or None if the next call like it may do something else."""
+        mode, autotuner = self.mode, self.autotuner
+        if mode == OFF:
+            return None
+        if len(autotuner.configs) == 1 and not self.stated.widen:
+            return autotuner.configs[0]
+        given = self._given(args, kwargs)
+        found = self._choices.get((given.card, given.key))
+        if found is None or not found.has_run:
+            return None
+        return found.config if mode == SERVE or mode in found.tried or found.match in _FINAL else None
 
     def tuned_as_triton(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Take over the config that Triton's autotuner has found in this process."""

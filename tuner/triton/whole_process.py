@@ -91,6 +91,6 @@ def _replacement(original: Callable[..., Any]) -> Callable[..., Any]:
         from tuner.triton.running import run as run_served
         from tuner.triton.served import served_of
 
-        return run_served(served_of(self), partial(original, self), args, kwargs)
+        return run_served(served_of(self), args, kwargs)
 
     return update_wrapper(run, original)
