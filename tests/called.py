@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from helpers import H200
-from stored import COMPARISON, HERE, SECONDS, SETTINGS
+from stored import HERE, SECONDS, SETTINGS
 
 from tuner.captured.call import CapturedCall, Function, TensorArgument
 from tuner.captured.problem import problem_of_call, signature_of_call
 from tuner.db.store import Store
 from tuner.kernels.spec import Problem, Signature, Value
-from tuner.records import Answer, Provenance
+from tuner.records import Answer, Comparison, Provenance
 from tuner.records.answer import AGREEMENT, REFERENCE
 
 X, Y = TensorArgument((64, 3), (3, 1), "fp32"), TensorArgument((3,), (1,), "bf16")
@@ -49,10 +49,12 @@ def answered(
     definition = "" if basis == AGREEMENT else "4d2c0a1b2c3d4e5f"
     provenance = replace(provenance, definition=definition, device=H200)
     run = store.start_run(signature, problem, provenance, SETTINGS)
+    config = signature.config(given.configs[0])
+    comparison = Comparison((config.text, "default"), ((latency_us, latency_us * 1.25),) * 3)
     answer = Answer(
         problem,
         "tuned",
-        signature.config(given.configs[0]),
+        config,
         latency_us,
         (latency_us - 0.1, latency_us + 0.1),
         1.25,
@@ -60,7 +62,7 @@ def answered(
         default_latency_us=latency_us * 1.25,
         basis=basis,
     )
-    return store.add_answer(run, answer, provenance, "trials", SECONDS, COMPARISON)
+    return store.add_answer(run, answer, provenance, "trials", SECONDS, comparison)
 
 
 __all__ = ["AGREEMENT", "LARGE", "REFERENCE", "SIZED", "SMALL", "UNSIZED", "answered", "call", "described"]
