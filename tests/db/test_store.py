@@ -96,6 +96,7 @@ class TestRoundTrip:
             unresolved=True,
             evidence=Evidence(1e-3, 0.0, ("normal", "special"), 34),
             marks=("contended", "launch_bound"),
+            basis="agreement",
             flops=2**62,
             bytes=2**40,
         )

@@ -38,6 +38,7 @@ FULL = StoredAnswer(
         unresolved=True,
         evidence=Evidence(2**-9, 2**-7, ("normal", "special"), 51),
         marks=("launch_bound", "contended"),
+        basis="agreement",
         flops=2**62,
         bytes=2**50,
     ),
@@ -178,6 +179,10 @@ class TestDamage:
 
 
 HOSTILE_ANSWERS: list[tuple[str, Any, str]] = [
+    ("basis", "trust", "the basis of an answer is reference or agreement, not 'trust'"),
+    ("basis", None, "the basis of an answer is reference or agreement, not 'None'"),
+    ("signature", 9, "an answer comes with the signature of its op"),
+    ("signature", "0", "signature is a whole number, not '0'"),
     ("id", True, "id is a whole number, not 'True'"),
     ("id", -1, "id is a whole number, not '-1'"),
     ("id", 2**63, "id is a whole number"),
