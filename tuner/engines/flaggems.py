@@ -24,7 +24,7 @@ from tuner.captured.call import CapturedCall
 from tuner.engines.after_import import after_import
 from tuner.triton.configs import plain_value
 from tuner.triton.door import DOOR, Door
-from tuner.triton.running import run as run_served
+from tuner.triton.running import serve
 from tuner.triton.served import PLAIN, STATE, Choice, Given, Served
 
 _MODULE = "flag_gems.utils.libentry"
@@ -65,7 +65,7 @@ def _replace_run(module: ModuleType) -> None:
         if not _state.is_on:
             return original(self, *args, **kwargs)
         served = _served_of(self)
-        return run_served(served, partial(served.as_flaggems, original), args, kwargs)
+        return serve(served, partial(served.as_flaggems, original), args, kwargs)
 
     module.LibTuner.run = update_wrapper(run, original)
 

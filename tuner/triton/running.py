@@ -23,7 +23,7 @@ def run(served: Served, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     named = dict(kwargs)
     grid, is_warmup = named.pop("grid", None), named.pop("warmup", False)
     if grid is None or is_warmup:
-        return _run(served, run_of_triton(served.autotuner), args, kwargs)
+        return serve(served, run_of_triton(served.autotuner), args, kwargs)
     return calls_of(served).call(grid, *args, **named)
 
 
@@ -37,10 +37,10 @@ def calls_of(served: Served) -> FastCalls:
 
 
 def _ordinary(served: Served, *args: Any, **kwargs: Any) -> Any:
-    return _run(served, run_of_triton(served.autotuner), args, kwargs)
+    return serve(served, run_of_triton(served.autotuner), args, kwargs)
 
 
-def _run(served: Served, as_triton: AsTriton, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def serve(served: Served, as_triton: AsTriton, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Find the config of a call and launch it. Return what Triton returns.
 
     Args:
