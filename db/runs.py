@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Row, select, true
@@ -136,9 +136,16 @@ class RunStore(Part):
         return min(measured, key=lambda measurement: measurement.latency_us, default=None)
 
     def _trials(self, connection: Connection, query: Any, signature: Signature) -> list[tuple[str, Measurement]]:
-        """Return text of the config and measurement of each trial that can be read."""
+        """Return text of the config and measurement of each trial that can be read.
+
+        Those of a captured call are left out if their configs have other knobs: its function had other configs then.
+        """
+        knobs = {knob.name for knob in signature.knobs}
 
         def read(row: Row[Any]) -> tuple[str, Measurement]:
             return row.config_text, measurement_from(signature, row)
 
-        return self.unreadable.read("trials", connection.execute(query), read)
+        rows: Iterable[Row[Any]] = connection.execute(query)
+        if signature.captured:
+            rows = (row for row in rows if not isinstance(row.config, dict) or row.config.keys() == knobs)
+        return self.unreadable.read("trials", rows, read)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from called import LARGE, SIZED, SMALL, call, described
 from faults import CAPTURED
 from helpers import A100, H200
 from sqlalchemy import insert
-from stored import change, outside, rows
+from stored import HERE, change, outside, rows
+from stored import SETTINGS as RUN_SETTINGS
 
 from tuner.captured.call import AGREEMENT, CapturedCall, Contents, Examined, Function, TensorArgument
 from tuner.db import schema
@@ -16,6 +18,7 @@ from tuner.db.database import Database
 from tuner.db.settings import SETTINGS
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
+from tuner.records import Measurement, Outcome
 
 EXAMINED = Examined({"x": "inout"}, AGREEMENT, CAPTURED.configs[0], 1, 0, "abc", "3.6.0")
 
@@ -43,14 +46,14 @@ def test_a_call_comes_back_whole(store: Store) -> None:
 
 def test_it_is_counted_for_each_problem_and_device(store: Store) -> None:
     other_strides = replace(CAPTURED, arguments={"x": TensorArgument((64, 3), (4, 1), "bf16"), "M": 64})
-    for call, device in (
+    for given, device in (
         (CAPTURED, H200),
         (other_strides, H200),
         (sized(65), H200),
         (CAPTURED, A100),
         (CAPTURED, H200),
     ):
-        assert store.captured.add(call, device)
+        assert store.captured.add(given, device)
     found = store.captured.all()
     assert [(stored.call, stored.device, stored.count) for stored in found] == [
         (CAPTURED, H200.id, 3),
@@ -70,9 +73,9 @@ def test_an_examination_stays_until_the_function_is_another(store: Store) -> Non
     assert store.captured.all()[0].call == replace(CAPTURED, examined=EXAMINED)
     changed = replace(CAPTURED, configs=(*CAPTURED.configs, {"BLOCK": 32, "num_warps": 4, "num_stages": 3}))
     moved = replace(changed, function=Function("library.kernels", "/elsewhere/kernels.py", "scale"))
-    for call in (changed, moved):
-        store.captured.add(call, H200)
-        assert store.captured.all()[0].call == call
+    for given in (changed, moved):
+        store.captured.add(given, H200)
+        assert store.captured.all()[0].call == given
     assert store.captured.all()[0].count == 4
     with pytest.raises(UnknownName, match="there is no captured call 7; it was removed meanwhile"):
         store.captured.examined(7, EXAMINED)
@@ -122,3 +125,19 @@ def test_an_unreadable_call_costs_itself_and_is_replaced_when_captured_again(sto
     assert [(stored.call, stored.count) for stored in store.captured.all()] == [(sized(64), 2), (sized(65), 1)]
     change(database, "UPDATE captured SET problem = 'scale M=9 dtype=bf16' WHERE id = 1")
     assert [stored.id for stored in store.captured.all()] == [2]
+
+
+def test_trials_of_other_configs_are_not_known(store: Store) -> None:
+    """The source hash does not cover the configs of an autotuned function, so they may change under it."""
+    changed = call(SIZED.key, SMALL, LARGE)
+    for given, config in ((SIZED, SMALL), (changed, LARGE)):
+        signature, problem = described(given)
+        number = store.start_run(signature, problem, HERE, RUN_SETTINGS)
+        full = signature.config({knob.name: config.get(knob.name) for knob in signature.knobs})
+        store.add_trial(number, Measurement(full, Outcome.OK, (10.0,)))
+    assert [dict(known.config) for known in store.known(*described(SIZED), HERE)] == [SMALL]
+    assert [dict(known.config) for known in store.known(*described(changed), HERE)] == [LARGE]
+    run = store.run(2)
+    assert run is not None
+    assert [dict(known.config) for known in store.known_to(run)] == [LARGE]
+    assert store.unreadable.counts == {}
