@@ -152,11 +152,16 @@ class TestFaults:
 
 
 PACKAGE = {
-    "__init__.py": "IMPORTED = True\n",
-    "sizes.py": "BLOCK, SCALE = 16, 2\n",
+    "__init__.py": "from . import broken\n",
+    "broken.py": "raise ValueError('the package cannot be imported here')\n",
+    "sizes.py": "from . import broken\nfrom .deep.er import BLOCK\nSCALE = 2\n",
+    "deep/__init__.py": "from .. import broken\n",
+    "deep/er.py": "from ..eight import EIGHT as HALF\nBLOCK = 2 * HALF\n",
+    "eight.py": "EIGHT = 8\n",
     "relative.py": f"{HEAD}from .sizes import BLOCK, SCALE\n{JIT}",
-    "absolute.py": f"{HEAD}from h2_package.sizes import BLOCK, SCALE\n{JIT}",
+    "absolute.py": f"from __future__ import annotations\n{HEAD}from some_package.sizes import BLOCK, SCALE\n{JIT}",
     "alone.py": f"{HEAD}from . import sizes\nBLOCK, SCALE = 16, 2\nBEFORE = sizes.BLOCK\n{JIT}",
+    "whole.py": f"{HEAD}from . import sizes\nBLOCK, SCALE = sizes.BLOCK, 2\n{JIT}",
 }
 
 
@@ -164,28 +169,34 @@ PACKAGE = {
 class TestModules:
     @pytest.fixture
     def package(self, tmp_path: Path) -> Path:
+        package = tmp_path / "lib" / "some_package"
         for name, text in PACKAGE.items():
-            copied(text, tmp_path / "lib" / "h2_package", name)
-        return tmp_path / "lib" / "h2_package"
+            copied(text, (package / name).parent, Path(name).name)
+        return package
 
-    @pytest.mark.parametrize("module", ["relative", "absolute"])
-    def test_one_that_needs_its_package_is_imported(self, package: Path, module: str) -> None:
-        function = load(Function(f"h2_package.{module}", str(package / f"{module}.py"), "kernel"))
-        assert function.configs[0].kwargs == {"BLOCK": 16}
-        assert vars(sys.modules[f"h2_package.{module}"])["kernel"] is function
+    @pytest.mark.parametrize("module", ["relative", "absolute", "alone"])
+    def test_names_of_its_package_are_loaded_without_the_package(self, package: Path, module: str) -> None:
+        function = load(Function(f"some_package.{module}", str(package / f"{module}.py"), "kernel"))
+        assert (function.configs[0].kwargs, function.fn.fn.__globals__["SCALE"]) == ({"BLOCK": 16}, 2)
+        assert function.fn.fn.__module__ == f"some_package.{module}"
+        assert not [name for name in sys.modules if name.startswith("some_package")]
+        assert names_of(function) - {"annotations"} == {"triton", "tl", "BLOCK", "SCALE", "kernel"}
 
-    def test_one_that_does_not_is_loaded_without_it(self, package: Path) -> None:
-        function = load(Function("h2_package.alone", str(package / "alone.py"), "kernel"))
-        assert function.configs[0].kwargs == {"BLOCK": 16}
-        assert function.fn.fn.__module__ == "h2_package.alone"
-        assert "h2_package" not in sys.modules
-        assert names_of(function) == {"triton", "tl", "BLOCK", "SCALE", "kernel"}
+    def test_one_that_needs_a_module_of_its_package_is_imported(self, package: Path) -> None:
+        function = Function("some_package.whole", str(package / "whole.py"), "kernel")
+        with pytest.raises(KernelFault, match=r"importing some_package.whole raises ValueError: the package cannot be"):
+            load(function)
+        (package / "broken.py").write_text("")
+        found = load(function)
+        assert found.configs[0].kwargs == {"BLOCK": 16}
+        assert vars(sys.modules["some_package.whole"])["kernel"] is found
 
     def test_one_that_is_imported_already_gives_its_own(self, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(package.parent)
-        from h2_package import alone  # type: ignore[import-not-found]
+        (package / "broken.py").write_text("")
+        from some_package import alone  # type: ignore[import-not-found]
 
-        assert load(Function("h2_package.alone", str(package / "alone.py"), "kernel")) is alone.kernel
+        assert load(Function("some_package.alone", str(package / "alone.py"), "kernel")) is alone.kernel
 
     def test_a_module_run_with_m_may_import_relatively(self, package: Path) -> None:
         function = load(Function("__main__", str(package / "relative.py"), "kernel"))
@@ -193,14 +204,15 @@ class TestModules:
         assert function.fn.fn.__module__ == "__main__"
 
     def test_a_script_finds_what_lies_beside_it(self, package: Path) -> None:
-        text = f"{HEAD}from sizes import BLOCK, SCALE\n{JIT}"
-        assert script(package.parent / "h2_package", text).configs[0].kwargs == {"BLOCK": 16}
+        text = f"{HEAD}from eight import EIGHT as BLOCK\nSCALE = 2\n{JIT}"
+        assert script(package.parent / "some_package", text).configs[0].kwargs == {"BLOCK": 8}
 
     def test_another_file_of_the_same_name_is_refused(self, package: Path, tmp_path: Path) -> None:
-        load(Function("h2_package.relative", str(package / "relative.py"), "kernel"))
-        other = copied(PACKAGE["relative.py"], tmp_path / "other" / "h2_package", "relative.py")
-        with pytest.raises(UsageError, match=r"h2_package.relative is .*lib.* here; run this where it was captured"):
-            load(Function("h2_package.relative", other, "kernel"))
+        (package / "broken.py").write_text("")
+        load(Function("some_package.whole", str(package / "whole.py"), "kernel"))
+        other = copied(PACKAGE["whole.py"], tmp_path / "other" / "some_package", "whole.py")
+        with pytest.raises(UsageError, match=r"some_package.whole is .*lib.* here; run this where it was captured"):
+            load(Function("some_package.whole", other, "kernel"))
 
 
 def written(file: str, folder: Path, name: str = "kernel", arguments: dict[str, Argument] | None = None) -> str:

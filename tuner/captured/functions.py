@@ -1,27 +1,21 @@
 """Functions of captured calls, loaded by the file and the name that a call has of them.
 
-A script is not run: only the statements that the function needs are, in a module of their own. A module of a package is
-loaded in the same way if these do not import the package, and imported otherwise.
+A script is not run: only the statements that the function needs are. Modules of a package are loaded in the same way,
+and imported if that fails.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
-import linecache
 import sys
-import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
-from itertools import takewhile
 from pathlib import Path
-from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
 from tuner.captured.call import Function
-from tuner.captured.slicing import imports, needed
+from tuner.captured.partial import NotPartial, packages_of, partial_module, root_of
 from tuner.errors import KernelFault, TunerError, UnknownName, UsageError
 from tuner.kernels.parts import exception_text
 
@@ -61,85 +55,55 @@ def _running(function: Function, file: Path) -> Any:
 
 
 def _loaded(function: Function, file: Path) -> Any:
-    tree = _parsed(file)
-    statements = needed(tree, function.name)
-    if not statements:
-        raise UnknownName(f"a captured call names a function at the top level of {file}, and it has no {function.name}")
-    package = _package(function, file, statements)
-    if function.module != SCRIPT and _import_package(statements, package):
-        return _imported(function, file)
-    return _executed(function, file, statements, package)
-
-
-def _parsed(file: Path) -> ast.Module:
     try:
-        with tokenize.open(file) as opened:
-            return ast.parse(opened.read(), str(file))
-    except (SyntaxError, UnicodeError, ValueError) as error:
-        line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise KernelFault(
-            f"the file of a captured call is Python, and it raises {exception_text(error)}", f"{file}{line}"
-        ) from error
+        if function.module == SCRIPT:
+            return _of_script(function, file)
+        return _of_module(function, file)
+    except KeyError:
+        raise UnknownName(
+            f"a captured call names a function at the top level of {file}, and it has no {function.name}"
+        ) from None
 
 
-def _package(function: Function, file: Path, statements: Sequence[ast.stmt]) -> str:
-    """Return the package of a function's module; empty for a script and for a module outside packages.
-
-    A script that imports relatively was run as `python -m package.module`.
-    """
-    if function.module != SCRIPT:
-        return function.module if file.name == "__init__.py" else function.module.rpartition(".")[0]
-    inside = (node for statement in statements for node in ast.walk(statement))
-    if not any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in inside):
-        return ""
-    return ".".join(reversed([folder.name for folder in _packages(file)]))
-
-
-def _packages(file: Path) -> list[Path]:
-    """Return the folders of the packages that a file is in, the innermost first."""
-    return list(takewhile(lambda folder: (folder / "__init__.py").is_file(), file.resolve().parents))
+def _of_script(function: Function, file: Path) -> Any:
+    """Return the object of a script. One that imports relatively was run as `python -m package.module`."""
+    script = partial_module(SCRIPT, file, "")
+    folders = [file.resolve().parent, root_of(file)]
+    if script.imports_relatively:
+        script.within(".".join(folder.name for folder in reversed(packages_of(file))))
+        del folders[0]
+    with _searching(*folders):
+        try:
+            return script.get(function.name)
+        except NotPartial as error:
+            raise KernelFault(
+                "a script that is run with -m imports names from its package, not modules; import the names", str(error)
+            ) from error
 
 
-def _import_package(statements: Sequence[ast.stmt], package: str) -> bool:
-    """Return whether statements import the package that they are in."""
-    top = package.partition(".")[0]
-    return bool(top) and any(level > 0 or name.partition(".")[0] == top for level, name in imports(statements))
+def _of_module(function: Function, file: Path) -> Any:
+    """Return the object of a module: by the statements that it needs, or else by an import of the module."""
+    package = function.module if file.name == "__init__.py" else function.module.rpartition(".")[0]
+    with _searching(root_of(file)):
+        try:
+            return partial_module(function.module, file, package).get(function.name)
+        except (NotPartial, KernelFault, ImportError, KeyError):
+            return _imported(function, file)
 
 
 def _imported(function: Function, file: Path) -> Any:
-    """Return the object of a module that is imported as others import it."""
-    with _searching(_root(file)):
+    try:
         module = importlib.import_module(function.module)
+    except (ImportError, TunerError):
+        raise
+    except Exception as error:
+        raise KernelFault(f"importing {function.module} raises {exception_text(error)}", str(file)) from error
     if not _is_file(module, file):
         raise UsageError(
             f"a captured call has its function in {file}, and {function.module} is {getattr(module, '__file__', None)} "
             "here; run this where it was captured"
         )
-    if function.name not in vars(module):
-        raise UnknownName(f"a captured call names a function at the top level of {file}, and it has no {function.name}")
     return vars(module)[function.name]
-
-
-def _executed(function: Function, file: Path, statements: list[ast.stmt], package: str) -> Any:
-    """Run statements in a module of their own and return the object.
-
-    The module is kept under a name of its own, so that another import of the file gets all of it.
-    """
-    module = ModuleType(function.module)
-    module.__file__ = str(file)
-    module.__package__ = package
-    digest = sha256(f"{file} {function.name}".encode()).hexdigest()[:8]
-    sys.modules[f"tuner_captured_{file.stem}_{digest}"] = module
-    linecache.checkcache(str(file))
-    code = compile(ast.Module(statements, type_ignores=[]), str(file), "exec", dont_inherit=True)
-    with _searching(*(() if package else (file.resolve().parent,)), _root(file)), _faults(file):
-        exec(code, vars(module))
-    try:
-        return vars(module)[function.name]
-    except KeyError:
-        raise UnknownName(
-            f"a captured call names a function at the top level of {file}, and it has no {function.name}"
-        ) from None
 
 
 @contextmanager
@@ -152,25 +116,6 @@ def _searching(*folders: Path) -> Iterator[None]:
     finally:
         sys.path[:] = [folder for folder in sys.path if folder not in added]
         sys.path += added  # functions may import later; what this process needs itself comes first
-
-
-def _root(file: Path) -> Path:
-    """Return the folder in which the package of a file lies, or the file itself if it is in none."""
-    packages = _packages(file)
-    return packages[-1].parent if packages else file.resolve().parent
-
-
-@contextmanager
-def _faults(file: Path) -> Iterator[None]:
-    """Raise KernelFault, with the line of the file, for what a statement raises. Failed imports pass."""
-    try:
-        yield
-    except (ImportError, TunerError):
-        raise
-    except Exception as error:
-        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
-        place = f"{file} line {lines[0]}" if lines else str(file)
-        raise KernelFault(f"loading the function of a captured call raises {exception_text(error)}", place) from error
 
 
 def _is_file(module: ModuleType, file: Path) -> bool:

@@ -12,6 +12,7 @@ import dis
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import TypeGuard
 
 from tuner.kernels.source import global_names, own_global_names
 
@@ -43,66 +44,73 @@ class _Statement:
     has_star: bool = False
 
 
-def needed(tree: ast.Module, name: str) -> list[ast.stmt]:
-    """Return the statements that the value of a name rests on, in their order; [] if no statement assigns it.
+class Statements:
+    """The statements at the top level of a module.
 
     Blocks under `if __name__ == "__main__"` are left out, and so are calls whose result is not kept.
+
+    Args:
+        tree: the module.
     """
-    statements = [_examined(node, _future(tree)) for node in tree.body if not _is_main_block(node)]
-    _add_globals(statements)
-    imported = {each for one in statements if one.imported for each in one.binds}
-    if not any(name in each.binds or each.has_star for each in statements):
-        return []
-    end = len(statements)
-    kept: set[int] = set()
-    waiting: list[tuple[str, int]] = [(name, end)]
-    seen: dict[str, int] = {}
-    while waiting:
-        wanted, before = waiting.pop()
-        if seen.get(wanted, -1) >= before:
-            continue
-        seen[wanted] = before
-        for place in _sources(statements[:before], wanted, wanted in imported):
-            if place not in kept:
-                kept.add(place)
-                waiting += [(each, place) for each in statements[place].reads]
-                waiting += [(each, end) for each in statements[place].later]
-    return [each.node for place, each in enumerate(statements) if place in kept or _is_future(each.node)]
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.future = [node for node in tree.body if _is_future(node)]
+        """Imports from `__future__`, which decide how the others are compiled."""
+        self._all = [
+            _examined(node, self.future) for node in tree.body if not (_is_main_block(node) or _is_future(node))
+        ]
+        _add_globals(self._all)
+        self._imported = {name for each in self._all if each.imported for name in each.binds}
+
+    def needed(self, name: str) -> list[ast.stmt]:
+        """Return the statements that the value of a name rests on, in their order; [] if none assigns it."""
+        end = len(self._all)
+        kept: set[int] = set()
+        waiting: list[tuple[str, int]] = [(name, end)]
+        seen: dict[str, int] = {}
+        while waiting:
+            wanted, before = waiting.pop()
+            if seen.get(wanted, -1) >= before:
+                continue
+            seen[wanted] = before
+            for place in self._sources(wanted, before):
+                if place not in kept:
+                    kept.add(place)
+                    waiting += [(each, place) for each in self._all[place].reads]
+                    waiting += [(each, end) for each in self._all[place].later]
+        return [each.node for place, each in enumerate(self._all) if place in kept]
+
+    def _sources(self, name: str, before: int) -> list[int]:
+        """Return the places of the statements that assign a name or change its object, before a place.
+
+        If none assigns it, those are imports of all names of a module. What is set on an imported module is left out.
+        """
+        statements = self._all[:before]
+        assigned = [place for place, each in enumerate(statements) if name in each.binds]
+        if not assigned:
+            unknown = not hasattr(builtins, name)
+            return [place for place, each in enumerate(statements) if each.has_star and unknown]
+        if name in self._imported:
+            return assigned
+        return assigned + [place for place, each in enumerate(statements) if name in each.changes]
 
 
-def imports(statements: Sequence[ast.stmt]) -> Iterator[tuple[int, str]]:
-    """Yield the level and the name of each module that statements import when they are run."""
-    for statement in statements:
-        for node in _run_with(statement):
-            if isinstance(node, ast.Import):
-                yield from ((0, alias.name) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                yield node.level, node.module or ""
+def imports(statement: ast.stmt) -> Iterator[tuple[int, str]]:
+    """Yield the level and the name of each module that a statement imports when it is run."""
+    for node in _run_with(statement):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or ""
 
 
-def _sources(statements: Sequence[_Statement], name: str, is_import: bool) -> list[int]:
-    """Return the places of the statements that assign a name or change its object.
-
-    If none assigns it, those are imports of all names of a module. What is set on an imported module is left out.
-    """
-    assigned = [place for place, each in enumerate(statements) if name in each.binds]
-    if not assigned:
-        unknown = not hasattr(builtins, name)
-        return [place for place, each in enumerate(statements) if each.has_star and unknown]
-    if is_import:
-        return assigned
-    return assigned + [place for place, each in enumerate(statements) if name in each.changes]
-
-
-def _examined(node: ast.stmt, future: list[ast.stmt]) -> _Statement:
+def _examined(node: ast.stmt, future: Sequence[ast.ImportFrom]) -> _Statement:
     """Return what a statement assigns, changes and reads."""
     module = ast.Module([*future, node], type_ignores=[])
     code = compile(module, "<statement>", "exec", dont_inherit=True)
     found = _Statement(node)
-    future_names = {alias.name for statement in future for alias in getattr(statement, "names", [])}
-    for step in dis.get_instructions(code):
-        if step.opname in ("STORE_NAME", "STORE_GLOBAL") and (step.argval not in future_names or _is_future(node)):
-            found.binds.add(step.argval)
+    found.binds = {step.argval for step in dis.get_instructions(code) if step.opname in ("STORE_NAME", "STORE_GLOBAL")}
+    found.binds -= {alias.name for statement in future for alias in statement.names}
     found.reads, found.later = _reads(code)
     found.imported = isinstance(node, ast.Import | ast.ImportFrom)
     for inner in _run_with(node):
@@ -183,9 +191,5 @@ def _is_main_block(node: ast.stmt) -> bool:
     )
 
 
-def _future(tree: ast.Module) -> list[ast.stmt]:
-    return [node for node in tree.body if _is_future(node)]
-
-
-def _is_future(node: ast.stmt) -> bool:
+def _is_future(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
