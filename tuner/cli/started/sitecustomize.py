@@ -10,11 +10,12 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec, module_from_spec
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+"""As in `typing`, which a process need not import for it."""
+if TYPE_CHECKING:
+    from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -22,10 +23,12 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 class _AfterTriton:
     """A finder that finds no module, and installs the tuner after Triton is imported."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Return Triton's own spec with a loader that installs the tuner; None for all other modules."""
         if name != "triton":
             return None
+        from importlib.util import find_spec
+
         sys.meta_path.remove(self)
         spec = find_spec(name)
         if spec is None or spec.loader is None:
@@ -44,6 +47,8 @@ class _AfterTriton:
 
 
 def _install() -> None:
+    from importlib import import_module
+
     try:
         from tuner.engines.after_import import after_import
         from tuner.triton import install
@@ -86,6 +91,8 @@ def _run_next() -> None:
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
         return
+    from importlib.util import module_from_spec
+
     module = module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
