@@ -33,6 +33,7 @@ from tuner.kernels.parts import exception_text
 from tuner.launching.arguments import make_room
 from tuner.launching.launcher import ONE_BY_ONE, fixed_arguments, is_known
 from tuner.triton.fast_source import Form, Given, Kind, Layout, missing, source
+from tuner.triton.grid_calls import evaluated
 from tuner.triton.mode import VARIABLE
 from tuner.triton.watched import WatchedCache
 
@@ -266,6 +267,7 @@ class FastCalls:
         names: dict[str, Any] = {
             "tuner": self.tuner, "state": self.tuner.__dict__, "cache": self.cache, "configs": self.tuner.configs,
             "fn": fn, "device_caches": fn.device_caches, "kept": kept, "widths": _widths, "changed": _changed,
+            "evaluated": evaluated,
             "environment": _ENVIRONMENT, "variable": _MODE, "setting": _ENVIRONMENT.get(_MODE),
             "runtime": knobs.runtime, "compilation": knobs.compilation,
             "enter": knobs.runtime.launch_enter_hook, "leave": knobs.runtime.launch_exit_hook,
@@ -289,13 +291,19 @@ class FastCalls:
 _all: WeakSet[FastCalls] = WeakSet()
 
 
-def _forget_all() -> None:
+def forget_all() -> None:
+    """Drop all launches of all functions."""
     for calls in list(_all):
-        calls._lock = RLock()  # another thread of the parent may have held it
         calls.forget()
 
 
-os.register_at_fork(after_in_child=_forget_all)  # a child does not share its parent's card
+def _after_fork() -> None:
+    for calls in list(_all):
+        calls._lock = RLock()  # another thread of the parent may have held it
+    forget_all()
+
+
+os.register_at_fork(after_in_child=_after_fork)  # a child does not share its parent's card
 
 
 def _jit_function(tuner: Autotuner) -> tuple[JITFunction[Any] | None, dict[str, Callable[[Any], Any]]]:

@@ -211,7 +211,7 @@ def _launch(form: Form, layout: Layout) -> str:
             "    return ordinary(*args, grid=grid, warmup=False, **kwargs)",
             f"if {unchanged}:",
             "    if type(grid) is not tuple and callable(grid):",
-            f"        grid = grid({{{', '.join(named)}}})",
+            f"        grid = evaluated(grid, {{{', '.join(named)}}})",
             "    sizes = len(grid)",
             "    state['best_config'] = config",
             "    launch(",

@@ -1,15 +1,16 @@
 """`install`: every autotuned function of the process launches stored configs, of any library, imported before or after.
 
-It replaces Triton's `Autotuner.run`, and what `torch.compile` reads in its place. Nothing else of the tuner patches
-anything. Importing this module loads Triton; torch is loaded once a function is called, as Triton may be imported while
-torch is.
+It replaces Triton's `Autotuner.run` and `Autotuner.__getitem__`, and what `torch.compile` reads in their place. Nothing
+else of the tuner patches anything. Importing this module loads Triton; torch is loaded once a function is called, as
+Triton may be imported while torch is.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, update_wrapper
+from functools import cache, partial, update_wrapper
 from threading import RLock
 from typing import Any
 
@@ -53,7 +54,9 @@ def install(mode: str | None = None) -> None:
             _state.replacement = Autotuner.run = _replacement(Autotuner.run)
         if not _state.is_on:
             setattr(Autotuner, NAME, EarlyPrune())
+            Autotuner.__getitem__ = _with_grid
         _state.is_on = True
+        _forget_launches()
 
 
 def uninstall() -> None:
@@ -63,6 +66,8 @@ def uninstall() -> None:
             return
         _state.is_on, _state.mode = False, None
         delattr(Autotuner, NAME)
+        del Autotuner.__getitem__
+        _forget_launches()
         if Autotuner.run is _state.replacement:  # else another library has wrapped it, and it passes calls on
             assert _state.original is not None
             Autotuner.run = _state.original
@@ -82,15 +87,37 @@ def run_of_triton(autotuner: Autotuner) -> Callable[..., Any]:
     return partial(_state.original or Autotuner.run, autotuner)
 
 
+def _forget_launches() -> None:
+    """Let functions ask for their configs again, as the mode may be another."""
+    fast = sys.modules.get("tuner.triton.fast")  # which is loaded with the first call
+    if fast is not None:
+        fast.forget_all()
+
+
+@cache
+def _running() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """Import what a call needs: how it is served, what is kept for a function, and its repeated calls."""
+    from tuner.triton.running import calls_of, run
+    from tuner.triton.served import served_of
+
+    return run, served_of, calls_of
+
+
 def _replacement(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that stands for Triton's `run`."""
 
     def run(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
         if not _state.is_on:
             return original(self, *args, **kwargs)
-        from tuner.triton.running import run as run_served
-        from tuner.triton.served import served_of
-
+        run_served, served_of, _ = _running()
         return run_served(served_of(self), args, kwargs)
 
     return update_wrapper(run, original)
+
+
+def _with_grid(self: Autotuner, grid: Any) -> Callable[..., Any]:
+    """Return the function that launches with this grid, at less cost than through `run`."""
+    if type(self).run is not _state.replacement:  # a class of another library, whose own `run` is called
+        return super(Autotuner, self).__getitem__(grid)  # type: ignore[no-any-return]
+    _, served_of, calls_of = _running()
+    return calls_of(served_of(self)).at(grid)  # type: ignore[no-any-return]

@@ -1,0 +1,109 @@
+"""Calls of grids at less cost: `triton.cdiv`, which most of them call, takes longer than a launch in C.
+
+Triton's `cdiv` and `next_power_of_2` also serve code that is compiled, and look for what is needed there at each call.
+A grid that reads them from its globals is called with plain ones in their place. All else is as the caller wrote it.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from dataclasses import dataclass
+from dis import get_instructions
+from types import CodeType, FunctionType
+from typing import Any
+
+import triton
+
+from tuner.launching.arguments import make_room
+
+_MOST_CODES = 4096
+"""Number of grids' codes that are known; then the oldest is looked at again."""
+
+
+def evaluated(grid: Callable[[dict[str, Any]], Any], named: dict[str, Any]) -> Any:
+    """Return what a grid returns for arguments by name."""
+    if type(grid) is not FunctionType or grid.__kwdefaults__:
+        return grid(named)
+    known = _known.get(id(grid.__code__))
+    if known is None or known.code is not grid.__code__ or known.its_globals is not grid.__globals__:
+        known = _look_at(grid)
+    if known.quick is None:
+        return grid(named)
+    return FunctionType(known.quick, known.globals, "grid", grid.__defaults__, grid.__closure__)(named)
+
+
+@dataclass(frozen=True)
+class _Code:
+    """The code of a grid."""
+
+    code: CodeType
+    its_globals: dict[str, Any]
+    quick: CodeType | None
+    """The same code, for other globals; None if it is called as it is."""
+    globals: dict[str, Any]
+    """Its globals, with plain functions for those of Triton."""
+
+
+class _Globals(dict[str, Any]):
+    """Globals of a function with some replaced; all others are read when they are asked for."""
+
+    def __init__(self, replaced: dict[str, Any], others: dict[str, Any]) -> None:
+        super().__init__(replaced)
+        self._others = others
+
+    def __missing__(self, name: str) -> Any:
+        return self._others[name]
+
+
+class _Triton:
+    """The module `triton` with plain functions."""
+
+    def __init__(self) -> None:
+        self.cdiv, self.next_power_of_2 = _cdiv, _next_power_of_2
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(triton, name)
+
+
+def _cdiv(x: Any, y: Any) -> Any:
+    """Return `x / y`, rounded up, as Triton does."""
+    return (x + y - 1) // y if type(x) is int and type(y) is int else triton.cdiv(x, y)
+
+
+def _next_power_of_2(n: Any) -> Any:
+    """Return the smallest power of two that is at least `n`, as Triton does."""
+    return 1 << (n - 1).bit_length() if type(n) is int and n > 0 else triton.next_power_of_2(n)
+
+
+_PLAIN: dict[int, Any] = {
+    id(triton): _Triton(),
+    id(triton.cdiv): _cdiv,
+    id(triton.next_power_of_2): _next_power_of_2,
+}
+"""Plain objects in place of Triton's, by the ids of these."""
+_BUILTINS = ("abs", "int", "len", "max", "min", "sum")
+_known: dict[int, _Code] = {}
+
+
+def _look_at(grid: FunctionType) -> _Code:
+    """Find out what a grid reads, and keep it."""
+    code, its_globals = grid.__code__, grid.__globals__
+    names = code.co_names
+    replaced = {name: _PLAIN[id(its_globals[name])] for name in names if id(its_globals.get(name)) in _PLAIN}
+    if not replaced or not _is_simple(code):
+        known = _Code(code, its_globals, None, its_globals)
+    else:
+        own: dict[str, Any] = {**replaced, "__builtins__": its_globals.get("__builtins__", builtins)}
+        known_names = {*replaced, "cdiv", "next_power_of_2", *(name for name in _BUILTINS if name not in its_globals)}
+        is_whole = known_names.issuperset(names)
+        known = _Code(code, its_globals, code.replace(), own if is_whole else _Globals(own, its_globals))
+    make_room(_known, _MOST_CODES)
+    _known[id(code)] = known
+    return known
+
+
+def _is_simple(code: CodeType) -> bool:
+    """Return whether a grid sets no global variable and makes no function, which would have its globals too."""
+    sets = any(each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for each in get_instructions(code))
+    return not sets and not any(isinstance(constant, CodeType) for constant in code.co_consts)
