@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -200,3 +202,11 @@ def test_the_parts_name_the_files_that_the_installed_vllm_reads() -> None:
     assert name.endswith(",dtype=fp8_w8a8,block_shape=[128,128].json")
     assert callable(import_module(BLOCK).get_w8a8_block_fp8_configs)
     assert callable(import_module(MAMBA).get_ssm_configs)
+
+
+@pytest.mark.parametrize(("group", "engine"), [("vllm.general_plugins", "vllm"), ("sglang.srt.plugins", "sglang")])
+def test_the_engines_find_the_plug_ins(group: str, engine: str) -> None:
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert [EntryPoint(name, value, group).load() for name, value in declared[group].items()] == [
+        import_module(f"tuner.engines.{engine}").register
+    ]
