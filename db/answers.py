@@ -80,7 +80,7 @@ class AnswerStore(Part):
         if device is not None:
             query = query.where(schema.AnswerRow.device == device)
         with self._read() as connection:
-            return answers_of(connection, query, self.unreadable)
+            return answers_of(connection, query, self.unreadable, op)
 
     def answers_of(self, run: int) -> list[StoredAnswer]:
         """Return the answers of one run, oldest first, those that were retired among them."""

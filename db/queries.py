@@ -77,10 +77,13 @@ class Described:
 
     Args:
         unreadable: Is given the rows that cannot be read.
+        op: Read only the signatures of this op; None: all.
     """
 
-    def __init__(self, connection: Connection, unreadable: UnreadableRows) -> None:
-        kernels = connection.execute(select(schema.KernelRow.id, schema.KernelRow.op, schema.KernelRow.signature))
+    def __init__(self, connection: Connection, unreadable: UnreadableRows, op: str | None = None) -> None:
+        kernel = schema.KernelRow
+        of_op = true() if op is None else kernel.op == op
+        kernels = connection.execute(select(kernel.id, kernel.op, kernel.signature).where(of_op))
         devices = connection.execute(select(schema.DeviceRow.id, schema.DeviceRow.facts))
         self._signatures: dict[int, Signature] = dict(
             unreadable.read("kernels", kernels, lambda row: (row.id, kernel_from(row)[1]))
@@ -106,9 +109,15 @@ class Described:
         return self._provenances[key]
 
 
-def answers_of(connection: Connection, query: Any, unreadable: UnreadableRows) -> list[StoredAnswer]:
-    """Return the answers of a query of `select_answers`, without those that cannot be read."""
-    described = Described(connection, unreadable)
+def answers_of(
+    connection: Connection, query: Any, unreadable: UnreadableRows, op: str | None = None
+) -> list[StoredAnswer]:
+    """Return the answers of a query of `select_answers`, without those that cannot be read.
+
+    Args:
+        op: The op that all of them are of; None if they may be of several.
+    """
+    described = Described(connection, unreadable, op)
 
     def read(row: Row[Any]) -> StoredAnswer:
         return answer_from(row, described.signature(row.kernel_id), described.provenance(row))

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, true, update
 
 from tuner.db import requests, schema, upkeep
 from tuner.db.answers import AnswerStore
@@ -131,9 +131,9 @@ class Store(RunStore, AnswerStore):
         """Name of everything answered so far: `<store uuid>:<highest answer id>`."""
         return self.tip().snapshot
 
-    def signatures(self) -> dict[str, Signature]:
-        """Return the newest signature of each op that has runs, by op."""
-        return {signature.op: signature for signature in self._signatures()}
+    def signatures(self, op: str | None = None) -> dict[str, Signature]:
+        """Return the newest signature of each op that has runs, by op; of one op if it is given."""
+        return {signature.op: signature for signature in self._signatures(op)}
 
     def patterns(self) -> dict[str, tuple[Signature, ...]]:
         """Return the signatures of the ops whose captured calls have several, by op, the newest first.
@@ -251,10 +251,11 @@ class Store(RunStore, AnswerStore):
         with self._write() as connection:
             requests.add_counts(connection, missed)
 
-    def _signatures(self) -> list[Signature]:
-        """Return the signatures of all ops, oldest first."""
+    def _signatures(self, op: str | None = None) -> list[Signature]:
+        """Return the signatures of all ops or of one, oldest first."""
         kernel = schema.KernelRow
-        query = select(kernel.id, kernel.op, kernel.signature).order_by(kernel.created_at, kernel.id)
+        of_op = true() if op is None else kernel.op == op
+        query = select(kernel.id, kernel.op, kernel.signature).where(of_op).order_by(kernel.created_at, kernel.id)
         with self._read() as connection:
             return [
                 signature for _, signature in self.unreadable.read("kernels", connection.execute(query), kernel_from)

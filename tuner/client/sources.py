@@ -276,7 +276,7 @@ class DatabaseSource:
             if store is None:
                 return Loaded(None, Table(device, ()), version)
             lookup = LookupService(StoredTables(store), cards=local_cards())
-            return Loaded(store.signatures().get(op), lookup.table(op, lookup.stored_as(device)), version)
+            return Loaded(store.signatures(op).get(op), lookup.table(op, lookup.stored_as(device)), version)
 
     def devices(self) -> set[str]:
         """Return the ids of all devices in the database."""
