@@ -12,6 +12,7 @@ import triton
 from autotuned import CONFIGS, Card, Recorded, grid, masked_, scale_, tensors
 from helpers import A100, H200
 from triton.runtime.errors import AutotunerError
+from triton.runtime.interpreter import InterpretedFunction
 
 STORED = {"BLOCK": 128, "num_warps": 4, "num_stages": 3}
 WIDENED = {"BLOCK": 512, "num_warps": 16, "num_stages": 2}
@@ -255,6 +256,20 @@ def test_a_child_process_serves_even_if_a_lock_was_held(card: Card) -> None:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         other.submit(served.lock.release).result()
+
+
+def test_an_interpreted_function_is_tritons_alone(card: Card) -> None:
+    timed = []
+
+    def bench(call: Any, quantiles: Any) -> list[float]:
+        call()
+        timed.append(1)
+        return [1.0] * 3
+
+    tuner = card.tuner(InterpretedFunction(scale_), do_bench=bench)
+    x, out, n = tensors(100)
+    tuner[grid](x, out, n)
+    assert (out.tolist(), len(timed)) == ((2 * x).tolist(), 3)
 
 
 def test_the_mode_is_read_at_each_call(card: Card, caplog: pytest.LogCaptureFixture) -> None:

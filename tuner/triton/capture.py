@@ -76,5 +76,5 @@ def _added(served: Served, call: CapturedCall, card: Device) -> bool:
         if store.captured.add(call, card):
             return True
     door.is_full = True
-    door.warn("the database has as many captured calls as it takes; run tuner search --captured, then drop some")
+    door.warn("the database has as many captured calls as it takes; tuner captured --drop removes them")
     return False

@@ -78,7 +78,7 @@ def values_of(configs: Sequence[Config], every: Iterable[Config] | None = None) 
     stated = [name for name, usual in LAUNCH_OPTIONS.items() if any(getattr(each, name) != usual for each in known)]
     found = []
     for config in configs:
-        if getattr(config, "ir_override", None) is not None:
+        if getattr(config, "ir_override", None) is not None or "ir_override" in config.kwargs:
             raise CannotCapture("a config of a captured function has no ir_override, and one has; remove it")
         for name in ("num_warps", "num_stages"):
             if type(getattr(config, name)) is not int:
