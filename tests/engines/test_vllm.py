@@ -192,16 +192,27 @@ def test_disabled_lookups_leave_vllm_its_own(folder: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(not is_installed("vllm"), reason="vLLM is not installed")
-def test_the_parts_name_the_files_that_the_installed_vllm_reads() -> None:
+def test_the_installed_vllm_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stored_here: Path) -> None:
     moe: Any = pytest.importorskip(MOE, exc_type=ImportError)
-    name = moe.get_config_file_name(8, 4096, "fp8_w8a8", [128, 128])
+    block, mamba = import_module(BLOCK), import_module(MAMBA)
+    stored(stored_here, tmp_path / "tables", TABLES)
+    monkeypatch.setenv("TUNER_VLLM", "1")
+    monkeypatch.setattr(vllm, "_registered", [])
+    for module, name in ((moe, "get_moe_configs"), (block, "get_w8a8_block_fp8_configs"), (mamba, "get_ssm_configs")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # which is put back afterwards
+        monkeypatch.setattr(module, "get_device_name_as_file_name", lambda device_id=0: "NVIDIA_H200")
+    own = moe.get_moe_configs(8, 4096, "fp8_w8a8") or {}
+    vllm.register()
+    assert moe.get_moe_configs(8, 4096, "fp8_w8a8") == own | {64: table_config(128), 4096: table_config(256)}
+    assert moe.try_get_optimal_moe_config((8, 1024, 64), (8, 64, 512), 2, None, 60) == table_config(128)
+    assert block.get_w8a8_block_fp8_configs(1536, 7168, 128, 128)[3] == table_config()
+    assert mamba.get_ssm_configs(64, 128, "bfloat16")[8] == {"BLOCK_SIZE_M": 64, "num_warps": 2}
     parts = vllm.fused_moe(8, 4096, "fp8_w8a8", 128, 128)
     assert parts is not None
-    sizes = layer_of(parts)
-    assert (sizes.sizes, sizes.attributes) == ({"E": 8, "N": 4096}, {"quant": "fp8_w8a8", "block_shape": "128x128"})
-    assert name.endswith(",dtype=fp8_w8a8,block_shape=[128,128].json")
-    assert callable(import_module(BLOCK).get_w8a8_block_fp8_configs)
-    assert callable(import_module(MAMBA).get_ssm_configs)
+    layer = layer_of(parts)
+    assert (layer.sizes, layer.attributes) == ({"E": 8, "N": 4096}, {"quant": "fp8_w8a8", "block_shape": "128x128"})
+    name = moe.get_config_file_name(8, 4096, "fp8_w8a8", [128, 128])
+    assert name == "E=8,N=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
 
 
 @pytest.mark.parametrize(("group", "engine"), [("vllm.general_plugins", "vllm"), ("sglang.srt.plugins", "sglang")])
