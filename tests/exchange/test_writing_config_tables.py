@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from stored import HERE
 
 from tuner.errors import UsageError
 from tuner.exchange import folder
-from tuner.exchange.config_tables import to_tables
+from tuner.exchange.config_tables import layer_of, table_of, to_tables
 from tuner.kernels.spec import Attribute, Dim, Knob, Signature
 from tuner.records import Answer, Environment, StoredAnswer
 
@@ -31,6 +32,7 @@ MOE = Signature(
         Attribute("act", ("none", "../../x"), "none"),
     ),
 )
+WIDE = replace(MOE, dims=(*MOE.dims, Dim("K")), attributes=(Attribute("act", ("silu", "gelu"), "silu"),))
 MATMUL = Signature("matmul", (Dim("M"), Dim("N"), Dim("K")), ("bf16", "fp16"), (Knob("BLOCK_M", (16,)), *LAUNCH))
 THEIRS = dict.fromkeys(("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"), 16)
 THEIRS |= {"num_warps": 4, "num_stages": 2}
@@ -126,3 +128,44 @@ def test_no_file_is_written_outside_the_folder_or_overwritten(tmp_path: Path) ->
     assert (tmp_path / "out" / "a.json").read_text() == "mine"
     assert json.loads((tmp_path / "out" / "sub" / "b.json").read_text()) == {"1": {}}
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.json", "b.json", "out", "sub"]
+
+
+class TestTableOfALayer:
+    LAYER = layer_of({"E": "8", "N": "4096", "dtype": "fp8_w8a8", "block_shape": "[128, 128]"})
+    STATED: Mapping[str, Any] = {"quant": "fp8_w8a8", "block_shape": "128x128"}
+
+    def test_it_has_the_configs_of_the_layer_by_m(self) -> None:
+        answers = [
+            answered(1, M=64, **self.STATED),
+            answered(2, M=8, **self.STATED),
+            answered(3, M=16),
+            answered(4, M=16, down=True, **self.STATED),
+            answered(5, M=16, E=16, **self.STATED),
+            answered(6, M=16, dtype="fp16", **self.STATED),
+            answered(7, MATMUL, M=16, N=4096, K=8),
+        ]
+        assert table_of(self.LAYER, answers) == {8: THEIRS, 64: THEIRS}
+        assert table_of(layer_of({"E": "8", "N": "4096"}), answers) == {16: THEIRS}
+        assert table_of(layer_of({"E": "9", "N": "4096"}), answers) == {}
+
+    def test_the_answer_of_the_nearest_version_of_triton_serves(self) -> None:
+        versions = ("3.4.0", "3.6.0", "3.8.0")
+        answers = [
+            answered(id, triton=triton, block=block, M=64, **self.STATED)
+            for id, (triton, block) in enumerate(zip(versions, (16, 64, 16), strict=True))
+        ]
+        assert table_of(self.LAYER, answers, "3.7.1") == {64: {**THEIRS, "BLOCK_SIZE_M": 64}}
+
+    def test_further_dims_are_taken_if_all_answers_agree_in_them(self) -> None:
+        def wide(id: int, k: int, m: int = 64) -> StoredAnswer:
+            return answered(id, WIDE, M=m, E=8, N=4096, K=k, act="silu")
+
+        layer = layer_of({"E": "8", "N": "4096"})
+        assert table_of(layer, [wide(1, 7168), wide(2, 7168, m=8)]) == {8: THEIRS, 64: THEIRS}
+        with pytest.raises(UsageError) as refused:
+            table_of(layer, [wide(1, 7168), wide(2, 2048)])
+        assert str(refused.value) == (
+            "tables do not distinguish K=7168 act=silu and K=2048 act=silu of fused_moe; "
+            "tuner forget retires answers of one"
+        )
+        assert table_of(layer, [wide(1, 7168), answered(2, M=1), wide(3, 2048)]) == {1: THEIRS}

@@ -17,6 +17,7 @@ from tuner.client import Client, default_client
 from tuner.client.environment import is_disabled
 from tuner.client.settings import ClientSettings
 from tuner.client.warn import WarnOnce
+from tuner.errors import TunerError
 from tuner.exchange.config_tables import layer_of, table_of
 from tuner.exchange.knob_rules import knobs_fault
 from tuner.kernels.spec import Value
@@ -101,7 +102,8 @@ class ConfigTables:
                     self._tables.clear()
                 stored = self._tables[place] = self._stored(place[0], parts())
         except Exception as error:  # noqa: BLE001  no error may stop a model
-            self._warn(f"{self._engine} keeps its own configs of {key}: {type(error).__name__}: {error}")
+            why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
+            self._warn(f"{self._engine} keeps its own configs of {key}: {why}")
             return own
         return {**(own or {}), **stored} if stored else own
 

@@ -30,6 +30,8 @@ _OPS: dict[tuple[str, ...], str] = {
 _SUM_REDUCE = r"moe_sum_reduce_(?P<device>.+)_t[0-9]+_h[0-9]+_[a-z0-9]+"
 _KNOBS = {"BLOCK_M": "BLOCK_SIZE_M", "BLOCK_N": "BLOCK_SIZE_N", "BLOCK_K": "BLOCK_SIZE_K", "GROUP_M": "GROUP_SIZE_M"}
 """Names of the usual knobs in the kernels of both projects."""
+_ATTRIBUTES = ("quant", "block_shape", "per_channel_quant", "cache_dtype", "down")
+"""Attributes that the names of files state."""
 _SIZE = "[0-9]{1,10}"
 
 
@@ -89,25 +91,45 @@ def to_tables(answers: Iterable[StoredAnswer], style: str) -> tuple[dict[str, An
 def table_of(layer: Layer, answers: Iterable[StoredAnswer], triton: str = "") -> dict[int, dict[str, Value]]:
     """Return the configs of one layer by M, with the knobs' names in the kernels of both projects.
 
-    If several answers have the same M, the one that serves it is taken. Replayed answers are left out.
+    If several answers have the same M, the one that serves it is taken. Replayed answers are left out. Answers may have
+    further dims and attributes, such as K, which no table states, if all of them agree.
 
     Args:
         answers: Answers of one op on one device.
         triton: Version that they are compared with; empty: none.
+
+    Raises:
+        UsageError: The answers are of several layers that tables do not distinguish.
     """
-    by_m: dict[int, list[StoredAnswer]] = {}
+    layers: dict[tuple[tuple[str, Value], ...], dict[int, list[StoredAnswer]]] = {}
     for stored in answers:
         problem = stored.answer.problem
-        if stored.provenance.recorded is None and "M" in dict(problem.dims) and _is_of(layer, problem):
-            by_m.setdefault(dict(problem.dims)["M"], []).append(stored)
+        unstated = _unstated(layer, problem)
+        if stored.provenance.recorded is None and unstated is not None:
+            layers.setdefault(unstated, {}).setdefault(dict(problem.dims)["M"], []).append(stored)
+    if len(layers) > 1 and () not in layers:
+        several = " and ".join(" ".join(f"{name}={value}" for name, value in each) for each in list(layers)[:2])
+        raise UsageError(f"tables do not distinguish {several} of {layer.op}; tuner forget retires answers of one")
+    by_m = layers.get(()) or next(iter(layers.values()), {})
     return {m: _their_knobs(serving(several, triton or None)) for m, several in sorted(by_m.items())}
 
 
-def _is_of(layer: Layer, problem: Problem) -> bool:
-    """Return whether a problem is one of a layer. An attribute that is `none` or False counts as left out."""
-    attributes = {name: value for name, value in problem.attributes if value not in ("none", False)}
-    sizes = {name: size for name, size in problem.dims if name != "M"}
-    return (problem.op, sizes, problem.dtype, attributes) == (layer.op, layer.sizes, layer.dtype, layer.attributes)
+def _unstated(layer: Layer, problem: Problem) -> tuple[tuple[str, Value], ...] | None:
+    """Return the dims and attributes of a problem that no table states, or None if it is not of the layer.
+
+    An attribute that is `none` or False counts as left out.
+    """
+    dims, attributes = dict(problem.dims), {key: value for key, value in problem.attributes if _is_set(value)}
+    stated = {key: attributes.pop(key) for key in _ATTRIBUTES if key in attributes}
+    sizes = {name: dims.pop(name) for name in layer.sizes if name in dims}
+    is_of_layer = (problem.op, sizes, problem.dtype, stated) == (layer.op, layer.sizes, layer.dtype, layer.attributes)
+    if not is_of_layer or dims.pop("M", None) is None:
+        return None
+    return (*dims.items(), *attributes.items())
+
+
+def _is_set(value: Value) -> bool:
+    return value not in ("none", False)
 
 
 def _parts(stem: str) -> dict[str, str] | None:
