@@ -1,8 +1,12 @@
-"""Host time of a launch: our ops, the same kernels through Triton and its autotuner, and torch.
+"""Host time of a launch: our ops and users' kernels, the same kernels through Triton and its autotuner, and torch.
 
 All run in one process, on problems so small that the card is never behind. Each way has a turn in each round, and the
 card is synchronised between turns, outside the timed interval. The report has medians over the rounds, in us a launch.
 All write to a given `out`, with the same arguments each time. It also has the time of a repeated `best_config`, in us.
+
+Users' kernels are launched by `tuner.launch`, under our `autotune`, by Triton, by its autotuner when it has its config,
+under it once `install` was called, and by the launcher in C alone, which is the floor. Their grids are functions of the
+arguments, as users write them, or tuples.
 
     python benchmarks/launch.py --out launch.json
 """
@@ -20,9 +24,13 @@ from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 
+import tuner
+import tuner.triton
 from tuner import best_config, catalog, ops
 from tuner.launching import calls
+from tuner.launching.launcher import ONE_BY_ONE, fixed_arguments
 from tuner.measure import device
 from tuner.measure.tensors import allocate, draw, workspace
 
@@ -34,6 +42,30 @@ PROBLEMS: list[tuple[str, dict[str, object]]] = [
 ]
 BARS = {"Triton": 0.7, "triton.autotune": 0.4}
 """Largest host time of an op, relative to that of these ways."""
+MOST_US, AIM_US = 5.0, 3.0
+"""Largest host time of a launch of a user's kernel by us, in us, and the aim."""
+FILE = str(Path(__file__).parent.parent / "tests" / "toys" / "double.py")
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def add(x, y, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Add, as tutorial 01 does."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def strided(  # type: ignore[no-untyped-def]
+    a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Launch with the arguments of tutorial 03, and do next to no work."""
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    x = tl.load(a + m * stride_am + (K - 1) * stride_ak, mask=m < M)
+    y = tl.load(b + n * stride_bn + (K - 1) * stride_bk, mask=n < N)
+    at = m[:, None] * stride_cm + n[None, :] * stride_cn
+    tl.store(c + at, x[:, None] * y[None, :], mask=(m < M)[:, None] & (n < N)[None, :])
 
 
 def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], object]]:
@@ -65,6 +97,48 @@ def ways(op: str, tensors: dict[str, torch.Tensor]) -> dict[str, Callable[[], ob
     }
 
 
+def users_ways() -> dict[str, dict[str, Callable[[], object]]]:
+    """Return functions that launch users' kernels each way, with the same config, by kernel."""
+    x, y, out = (torch.zeros(1024, device="cuda") for _ in range(3))
+    a, b, c = (torch.zeros(64, 64, device="cuda") for _ in range(3))
+    strides = [stride for tensor in (a, b, c) for stride in tensor.stride()]
+    return {
+        "add: 4 arguments": {
+            "tuner.launch of a file": lambda: tuner.launch(FILE, x=x, out=out),
+            **_decorated(
+                add, (x, y, out, 1024), ["n"], {"BLOCK": 1024}, lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)
+            ),
+        },
+        "strided: 12 arguments": _decorated(
+            strided, (a, b, c, 64, 64, 64, *strides), ["M", "N", "K"], {"BLOCK_M": 32, "BLOCK_N": 32},
+            lambda meta: (triton.cdiv(meta["M"], meta["BLOCK_M"]), triton.cdiv(meta["N"], meta["BLOCK_N"])),
+        ),
+    }  # fmt: skip
+
+
+def _decorated(
+    fn: Any, args: tuple[Any, ...], key: list[str], meta: dict[str, int], grid: Callable[[Any], tuple[int, ...]]
+) -> dict[str, Callable[[], object]]:
+    configs = [triton.Config(meta, num_warps=4)] * 2  # with one, Triton's makes no lookup
+    ours, tritons = tuner.triton.autotune(configs, key)(fn), triton.autotune(configs, key)(fn)
+    sizes = grid({**dict(zip(fn.arg_names, args, strict=False)), **meta})
+    compiled = fn[sizes](*args, **meta, num_warps=4)
+    values = tuple(value.data_ptr() if isinstance(value, torch.Tensor) else value for value in (*args, *meta.values()))
+    stream = torch.cuda.current_stream().cuda_stream
+    in_c = compiled.run.launch
+    rest = (*fixed_arguments(compiled), *(values if ONE_BY_ONE else (values,)))
+    x, y, z = (*sizes, 1, 1)[:3]
+    return {
+        "tuner.triton.autotune": lambda: ours[grid](*args),
+        "tuner.triton.autotune, tuple": lambda: ours[sizes](*args),
+        "Triton": lambda: fn[grid](*args, **meta, num_warps=4),
+        "Triton, tuple": lambda: fn[sizes](*args, **meta, num_warps=4),
+        "triton.autotune": lambda: tritons[grid](*args),
+        "triton.autotune, tuple": lambda: tritons[sizes](*args),
+        "launcher in C alone": lambda: in_c(x, y, z, stream, *rest),
+    }
+
+
 def measured(ways: dict[str, Callable[[], object]]) -> dict[str, float]:
     """Return the host time of a launch each way, in us."""
     for way in ways.values():
@@ -82,6 +156,17 @@ def measured(ways: dict[str, Callable[[], object]]) -> dict[str, float]:
             costs[name].append((perf_counter_ns() - started) / LAUNCHES / 1000)
     torch.cuda.synchronize()
     return {name: median(values) for name, values in costs.items()}
+
+
+def users() -> dict[str, dict[str, float]]:
+    """Return the host time of a launch of users' kernels each way, in us."""
+    found = {what: measured(ways) for what, ways in users_ways().items()}
+    tuner.triton.install()
+    for what, ways in users_ways().items():
+        once_installed = {name: ways[name] for name in ("triton.autotune", "triton.autotune, tuple")}
+        found[what] |= {f"{name} after install": cost for name, cost in measured(once_installed).items()}
+    tuner.triton.uninstall()
+    return found
 
 
 def best_config_us() -> dict[str, float]:
@@ -120,6 +205,7 @@ def main() -> None:
         "launch_us": {
             f"{op} {given.get('dtype', '')}": measured(ways(op, operands(op, given))) for op, given in PROBLEMS
         },
+        "users_us": users(),
         "best_config_us": best_config_us(),
     }
     print(f"{card.name}, Triton {triton.__version__}, PyTorch {torch.__version__}; us a launch on the host")
@@ -129,6 +215,12 @@ def main() -> None:
         for name, cost in costs.items():
             bar = f"  (at most {BARS[name]})" if name in BARS else ""
             print(f"  {name:18} {cost:7.2f}   ours is {own / cost:.2f} of it{bar}")
+    for what, costs in report["users_us"].items():
+        print(f" {what}")
+        for name, cost in costs.items():
+            is_ours = name.startswith("tuner") or name.endswith("install")
+            bar = f"  (at most {MOST_US}, aim {AIM_US})" if is_ours else ""
+            print(f"  {name:38} {cost:7.2f}{bar}")
     print(f"  best_config, again: p50 {report['best_config_us']['p50']:.2f}, p99 {report['best_config_us']['p99']:.2f}")
     if given.out is not None:
         given.out.write_text(json.dumps(report, indent=2) + "\n")

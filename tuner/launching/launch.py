@@ -40,6 +40,7 @@ from tuner.launching.inferred import check_strides, problem_of
 from tuner.launching.launch_source import source
 from tuner.launching.launcher import prepare_launch
 from tuner.measure import device
+from tuner.measure.compile import compile_launches
 from tuner.measure.tensors import blank
 
 Named = str | os.PathLike[str] | Kernel
@@ -332,8 +333,10 @@ def tuned(client: Client, kernel: Kernel, problem: Problem, tensors: Tensors) ->
                 return Ready(prepare_launch(kernel, problem, config, tensors, limits))
             except CannotPrepare:
                 work = kernel.workspace(problem, config, limits)
-                for launch in kernel.launch(problem, config, {**tensors, **blank(work, "cuda")}):
-                    launch.warmup()  # raises what makes the default run instead
+                for code in compile_launches(
+                    kernel, problem, config, limits
+                ):  # on stand-ins, as hooks write to tensors
+                    code.run  # noqa: B018  loads it; raises what makes the default run instead
 
             def by_tensor(given: Tensors) -> None:
                 with torch.cuda.device(index):

@@ -1,0 +1,159 @@
+"""Repeated calls of autotuned functions on a real card: right, by the launcher in C, wherever model code calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from fresh_client import forget
+from torch import Tensor
+from triton import knobs
+from triton.runtime.jit import JITFunction
+
+from tuner.triton import autotune, install, uninstall
+
+pytestmark = pytest.mark.gpu
+CONFIGS = [triton.Config({"BLOCK": block}, num_warps=4) for block in (128, 256)]
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scale_(x, out, n, factor, step, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = (at < n) | EVEN
+    tl.store(out + at * step, tl.load(x + at * step, mask=mask) * factor, mask=mask)
+
+
+HEURISTICS = triton.heuristics({"EVEN": lambda named: named["n"] % named["BLOCK"] == 0})
+scale = autotune(CONFIGS, key=["step"])(HEURISTICS(scale_))
+plain = triton.autotune(CONFIGS, key=["step"])(HEURISTICS(scale_))
+
+
+def grid(meta: dict[str, Any]) -> tuple[int]:
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
+    monkeypatch.delenv("TUNER_AUTOTUNE", raising=False)
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def only_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let Triton refuse to launch from now on, so that only kept launches run."""
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("asked Triton")
+
+    return lambda: monkeypatch.setattr(JITFunction, "run", refuse)
+
+
+def call(x: Tensor, n: int, factor: float = 2.0, fn: Any = scale) -> Tensor:
+    out = torch.zeros_like(x)
+    fn[grid](x, out, n, factor, 1)
+    return out
+
+
+def right(out: Tensor, x: Tensor, n: int, factor: float = 2.0) -> bool:
+    return torch.equal(out[:n], (x[:n].float() * factor).to(x.dtype)) and not bool(out[n:].any())
+
+
+def test_sizes_that_vary_dtypes_and_views(only_in_c: Callable[[], None]) -> None:
+    memory = torch.randn(5000, device="cuda")
+    views = [memory, memory[1:], memory[4:].half(), memory.bfloat16()[3:]]
+    for x in views:
+        for n in (1, 16, 100, 1000, 1024):
+            assert right(call(x, n), x, n)
+    only_in_c()
+    for x in views:
+        for n in range(1000, 1030, 3):
+            other = torch.randn_like(x)
+            assert right(call(other, n, n / 8), other, n, n / 8)
+
+
+def test_installed(only_in_c: Callable[[], None]) -> None:
+    install()
+    try:
+        x = torch.randn(1000, device="cuda")
+        for _ in range(2):
+            assert right(call(x, 1000, fn=plain), x, 1000)
+        only_in_c()
+        assert right(call(x, 1000, 3.0, fn=plain), x, 1000, 3.0)
+    finally:
+        uninstall()
+
+
+def test_in_a_captured_graph(only_in_c: Callable[[], None]) -> None:
+    x, out = torch.randn(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    scale[grid](x, out, 1000, 2.0, 1)
+    out.zero_()
+    only_in_c()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        scale[grid](x, out, 1000, 2.0, 1)
+    assert not bool(out.any())
+    x.copy_(torch.randn(1000, device="cuda"))
+    graph.replay()
+    assert torch.equal(out, 2 * x)
+
+
+def test_streams_and_threads(only_in_c: Callable[[], None]) -> None:
+    x = torch.randn(1 << 20, device="cuda")
+    call(x, 1 << 20)
+    only_in_c()
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.default_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(20):
+                own = x + number
+                if not right(call(own, 1 << 20, float(number)), own, 1 << 20, float(number)):
+                    wrong.append(number)
+
+    threads = [Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_hook_is_called() -> None:
+    x, seen = torch.randn(1000, device="cuda"), []
+    call(x, 1000)
+    hook = lambda metadata: seen.append(metadata.get()["name"])  # noqa: E731
+    knobs.runtime.launch_enter_hook.add(hook)
+    try:
+        assert right(call(x, 1000), x, 1000)
+    finally:
+        knobs.runtime.launch_enter_hook.remove(hook)
+    assert seen == ["scale_"]
+
+
+def test_a_tensor_elsewhere_is_refused_as_triton_refuses_it() -> None:
+    x = torch.randn(1000, device="cuda")
+    for _ in range(2):
+        call(x, 1000)
+    with pytest.raises(ValueError, match="cannot be accessed from Triton"):
+        call(x.cpu(), 1000)
+
+
+def test_on_the_current_card(only_in_c: Callable[[], None]) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two cards")
+    for _ in range(2):
+        for index in (0, 1):
+            with torch.cuda.device(index):
+                x = torch.randn(1000, device="cuda")
+                assert right(call(x, 1000), x, 1000)
