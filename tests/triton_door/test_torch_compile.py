@@ -103,6 +103,29 @@ def test_heuristics_see_the_stored_config_and_a_widened_one_is_left_out(card: Ca
     assert traced == [[(128, 4)], [(64, 2), (128, 4), (256, 8)]]
 
 
+def test_a_custom_op_is_traced_with_the_stored_config(card: Card) -> None:
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.library import wrap_triton
+
+    tuner = card.tuner(JITFunction(scale_))
+    card.keep(tuner, torch.empty(1000), torch.empty(1000), 1000, config=WIDENED)
+
+    def op(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        n = x.shape[0]
+        with torch._library.triton.set_wrap_triton_enabled(True):
+            wrap_triton(tuner)[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+        return out
+
+    for n, expected in ((1000, [(512, 16)]), (2000, [(64, 2), (128, 4), (256, 8)])):
+        graph = make_fx(op, tracing_mode="fake")(torch.randn(n)).graph
+        (kernel,) = [
+            kernel_side_table.get_kernel(x.kwargs["kernel_idx"]) for x in graph.nodes if "kernel_idx" in x.kwargs
+        ]
+        assert [(each.kwargs["BLOCK"], each.num_warps) for each in kernel.configs] == expected
+
+
 def test_install_reaches_functions_under_tritons_decorator_and_mode_off_none(card: Card) -> None:
     tuner = triton.autotune(CONFIGS, ["n"])(JITFunction(scale_))
     off = triton.autotune(CONFIGS, ["n"])(JITFunction(scale_))

@@ -98,6 +98,9 @@ def test_a_function_with_a_benchmark_of_its_own_is_tuned_here(card: Card, caplog
     assert tuner.best_config is CONFIGS[2]
     assert len(tuner.cache) == 2
     assert set(tuner.configs_timings) == set(CONFIGS)
+    card.door.forget()  # as a refresh with newer answers does
+    tuner[grid](*tensors(2000))
+    assert bench.timed == 6
     assert [line for line in caplog.messages if "as Triton does" in line] == [
         "scale_ is tuned in this process, as Triton does, and not stored: it has a benchmark of its own (do_bench, "
         "warmup, rep or use_cuda_graph)"

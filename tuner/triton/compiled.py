@@ -7,6 +7,7 @@ size that is symbolic, the configs are those that the caller's own pruning leave
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -65,7 +66,7 @@ def _finding(autotuner: Autotuner, own: Callable[..., Any] | None) -> Callable[.
     def early_config_prune(configs: Any, named_args: Mapping[str, Any], **kwargs: Any) -> Any:
         import torch
 
-        if torch.compiler.is_dynamo_compiling():
+        if torch.compiler.is_dynamo_compiling() or _has_fakes(named_args, kwargs):
             from torch.fx.experimental.symbolic_shapes import has_static_value
 
             given = {**named_args, **kwargs}
@@ -81,6 +82,14 @@ def _finding(autotuner: Autotuner, own: Callable[..., Any] | None) -> Callable[.
         return configs if own is None else own(configs, named_args, **kwargs)
 
     return early_config_prune
+
+
+def _has_fakes(named_args: Mapping[str, Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call is traced without dynamo, as that of `torch.library.wrap_triton` is."""
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")
+    return fakes is not None and any(
+        isinstance(value, fakes.FakeTensor) for value in (*named_args.values(), *kwargs.values())
+    )
 
 
 def _times(autotuner: Autotuner) -> int:

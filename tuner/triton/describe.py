@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -117,12 +118,9 @@ def pruned_configs(autotuner: Autotuner, named: Mapping[str, Any], kwargs: Mappi
     Args:
         named: positional arguments by name.
     """
-    before = getattr(autotuner, "nargs", None)
-    autotuner.nargs = dict(named)
-    try:
-        return list(autotuner.prune_configs(dict(kwargs)))
-    finally:
-        autotuner.nargs = before
+    own = copy(autotuner)  # other threads prune and launch with arguments of theirs meanwhile
+    own.nargs = dict(named)
+    return list(own.prune_configs(dict(kwargs)))
 
 
 def _is_tensor(argument: Argument) -> bool:

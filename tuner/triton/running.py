@@ -52,8 +52,9 @@ def serve(served: Served, as_triton: AsTriton, args: Sequence[Any], kwargs: Mapp
         return as_triton(*args, **kwargs)
     choice = served.choice(args, kwargs, mode)
     if choice is None:
-        result = as_triton(*args, **kwargs)
-        served.tuned_as_triton(args, kwargs)
+        with served.tuning:
+            result = as_triton(*args, **kwargs)
+            served.tuned_as_triton(args, kwargs)
         return result
     if choice.has_run:
         return _launch(served.autotuner, choice.config, args, kwargs)

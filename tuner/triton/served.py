@@ -193,11 +193,12 @@ class Served:
         return found.config if mode == SERVE or mode in found.tried or found.match in _FINAL else None
 
     def tuned_as_triton(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Take over the config that Triton's autotuner has found in this process."""
+        """Take over the config that Triton's autotuner has found in this process, which no refresh drops."""
         given = self._given(args, kwargs)
         config = self.autotuner.cache.get(given.key)
         if config is not None:
-            self._keep(given, Choice(config, config, "tuned", has_run=True))
+            self._ours.discard(given.key)
+            self._keep(given, Choice(config, config, "given", has_run=True))
 
     def replaced(self, refused: Choice, error: Exception) -> Config:
         """Return the config that is launched in place of one that the card or the compiler refuses."""
@@ -230,8 +231,7 @@ class Served:
         set_by_caller = autotuner.cache.get(given.key)
         if set_by_caller is not None and given.key not in self._ours:
             return self._keep(given, Choice(set_by_caller, set_by_caller, "given", has_run=True))
-        with self.lock:
-            pruned = pruned_configs(autotuner, given.named, given.kwargs)
+        pruned = pruned_configs(autotuner, given.named, given.kwargs)
         _refuse_conflicts(pruned, given.kwargs)
         found = self._looked_up(pruned, given)
         if found.match == "none" and self.door.is_recording():
@@ -314,7 +314,10 @@ class Served:
         at, cache = (given.card, given.key), self.autotuner.cache
         with self.lock:
             if at not in self._choices and len(self._choices) >= self.door.settings.max_choices:
-                self._choices.pop(next(iter(self._choices)))
+                oldest = next(iter(self._choices))
+                del self._choices[oldest]
+                self._ours.discard(oldest[1])
+                cache.pop(oldest[1], None)
             self._choices[at] = choice
             if choice.match != "given":
                 self._ours.add(given.key)
