@@ -32,7 +32,7 @@ from tuner.records import (
     Transfer,
 )
 from tuner.records.codec import answer_of, device_from_json, measurement_of, plain, transfer_from_json
-from tuner.records.signatures import signature_from_json
+from tuner.records.signatures import signature_from_json, stored_problem
 from tuner.records.strict import JsonObject, whole_number
 
 
@@ -219,7 +219,7 @@ def run_from(row: Row[Any], signature: Signature, provenance: Provenance) -> Sto
     return StoredRun(
         id=row.id,
         signature=signature,
-        problem=signature.problem(given.mapping("parameters")),
+        problem=stored_problem(signature, given.mapping("parameters")),
         provenance=provenance,
         settings=settings,
         status=given.text("status"),

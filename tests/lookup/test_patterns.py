@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from called import LARGE, REFERENCE, SIZED, SMALL, UNSIZED, answered, call, described
+from called import LARGE, REFERENCE, SIZED, SMALL, UNSIZED, X, answered, call, described
 from helpers import H200
 from stored import HERE
 
@@ -151,6 +151,25 @@ def test_the_answer_of_another_script_is_refused_unless_the_kernel_offers_it(
     assert "is refused: config: the kernel has no BLOCK=64 now; tuner search --captured main_kernel" in caplog.text
     offered = kernel_of(described(call(SIZED.key, SMALL, {**SMALL, "num_warps": 2}))[0])
     assert not_offered_by(offered, other) == ""
+
+
+def test_an_optional_tensor_is_another_problem_or_the_same_one_and_is_read_in_either_case(tmp_path: Path) -> None:
+    biased = replace(SIZED, arguments={**SIZED.arguments, "bias": X})
+    without = replace(SIZED, arguments={**SIZED.arguments, "bias": None})
+    scaled = replace(SIZED, arguments={**SIZED.arguments, "bias": 2.0})
+    problems = [described(each)[1] for each in (biased, without, scaled)]
+    assert [problem.text for problem in problems] == [
+        "main_kernel n=64 k=3 dtype=fp32 y_dtype=bf16",
+        'main_kernel n=64 k=3 dtype=fp32 bias_dtype="None" y_dtype=bf16',
+        "main_kernel n=64 k=3 dtype=fp32 y_dtype=bf16",
+    ]
+    for order in ((biased, without, scaled), (scaled, without, biased)):
+        with closing(Store.open(tmp_path / f"{order[0].arguments['bias']!r:.5}.db")) as store:
+            for each in order:
+                answered(store, each)
+            assert [stored.answer.problem for stored in store.answers()] == [described(each)[1] for each in order]
+            assert [run.problem for run in store.runs(3)] == [described(each)[1] for each in reversed(order)]
+            assert store.unreadable.counts == {}
 
 
 class TestBasis:

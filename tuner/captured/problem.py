@@ -50,12 +50,12 @@ def signature_of(
     """Return the signature of calls with such a key.
 
     Args:
-        tensors: names of the tensor arguments, in their order.
+        tensors: names that `dtypes_of` returns, in their order.
         configs: the function's configs, pruned or not.
     """
     dims = tuple(Dim(parameter_name(name)) for name, value in key.items() if is_size(value))
     others = [parameter_name(name) for name, value in key.items() if not is_size(value)]
-    dtypes = [f"{parameter_name(name)}_dtype" for name in list(tensors)[1:]]
+    dtypes = [f"{parameter_name(name)}_dtype" for name in list(tensors)[1:] if name not in key]
     values: dict[str, list[Value]] = {}
     for config in configs:
         for name, value in config.items():
@@ -74,7 +74,7 @@ def problem_values(key: Mapping[str, Value], dtypes: Mapping[str, str]) -> dict[
     """Return the values that `Signature.problem` takes.
 
     Args:
-        dtypes: dtype of each tensor argument, in their order.
+        dtypes: what `dtypes_of` returns.
     """
     sizes: dict[str, object] = {
         parameter_name(name): value if is_size(value) else str(value) for name, value in key.items()
@@ -82,19 +82,24 @@ def problem_values(key: Mapping[str, Value], dtypes: Mapping[str, str]) -> dict[
     if not dtypes:
         return sizes
     (_, dtype), *others = dtypes.items()
-    differing = {f"{parameter_name(name)}_dtype": other for name, other in others if other != dtype}
+    differing = {f"{parameter_name(name)}_dtype": other for name, other in others if other != dtype and name not in key}
     return {**sizes, "dtype": dtype, **differing}
 
 
 def dtypes_of(arguments: Mapping[str, Argument]) -> dict[str, str]:
-    """Return the dtype of each tensor argument, in their order."""
-    found = {}
+    """Return the dtype of each tensor argument, in their order, then `None` for each argument that is None.
+
+    Without a bias a kernel is another problem than with one, also if the bias has the dtype of the other tensors.
+    """
+    found, absent = dict[str, str](), dict[str, str]()
     for name, argument in arguments.items():
         if isinstance(argument, TensorArgument):
             found[name] = argument.dtype
         elif isinstance(argument, DescriptorArgument):
             found[name] = argument.base.dtype
-    return found
+        elif argument is None:
+            absent[name] = "None"
+    return {**found, **absent} if found else {}
 
 
 def signature_of_call(call: CapturedCall) -> Signature:

@@ -8,7 +8,8 @@ from typing import TypeVar
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
 
-T, V = TypeVar("T"), TypeVar("V")
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 def described(

@@ -26,7 +26,7 @@ from tuner.records.answer import (
 )
 from tuner.records.device import Device, Environment
 from tuner.records.measurement import Interval, Measurement, Outcome
-from tuner.records.signatures import checked_config, imported_config
+from tuner.records.signatures import checked_config, imported_config, stored_problem
 from tuner.records.strict import LARGEST, JsonObject, whole_number
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def answer_of(given: JsonObject, signature: Signature) -> Answer:
     config = imported_config if kind == IMPORTED else checked_config
     return _ANSWER.read(
         given,
-        problem=signature.problem(given.mapping("problem")),
+        problem=stored_problem(signature, given.mapping("problem")),
         config=config(signature, given.mapping("config")),
         ties=tuple(_tie(tie, signature) for tie in given.items("ties")) if "ties" in given.data else (),
     )

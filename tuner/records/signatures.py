@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.errors import UsageError
-from tuner.kernels.spec import MAX_SIZE, Config, Knob, Signature, dtype_name
+from tuner.kernels.spec import MAX_SIZE, Config, Knob, Problem, Signature, dtype_name
 from tuner.kernels.values import is_value as may_be_chosen
 from tuner.records.strict import JsonObject, whole_number
 
@@ -32,6 +32,19 @@ def checked_config(signature: Signature, values: Mapping[str, Any]) -> Config:
             kinds = {"None" if choice is None else type(choice).__name__ for choice in knob.choices}
             raise UsageError(f"{signature.op}: {knob.name} is {' or '.join(sorted(kinds))}, not {str(value)[:40]!r}")
     return config
+
+
+def stored_problem(signature: Signature, values: Mapping[str, Any]) -> Problem:
+    """Return the problem of stored values.
+
+    Captured calls of one text may have been stored with attributes that only one of them has, all at their default.
+
+    Raises:
+        UsageError: The signature does not describe them.
+    """
+    if signature.captured:
+        values = {name: value for name, value in values.items() if value != "" or name in signature.parameters}
+    return signature.problem(values)
 
 
 def imported_config(signature: Signature, values: Mapping[str, Any]) -> Config:
