@@ -13,7 +13,7 @@ from helpers import H200, toy
 
 from tuner import catalog
 from tuner.captured import document
-from tuner.captured.call import AGREEMENT, REFERENCE, CapturedCall, Contents
+from tuner.captured.call import AGREEMENT, REFERENCE, CapturedCall, Contents, DescriptorArgument
 from tuner.captured.problem import problem_of_call
 from tuner.errors import NothingFound
 from tuner.kernels.spec import Config
@@ -25,6 +25,7 @@ from tuner.tuning.captured import judged, listed
 KERNEL = catalog.resolve(toy("examined"))
 N = 100
 BLOCKS = configs(BLOCK=(32, 64), num_warps=(1, 4))
+DESCRIPTOR = DescriptorArgument(tensor(48, 96), (48, 96), (96, 1), (1, 1))
 Role = Literal["in", "out", "inout"]
 
 
@@ -110,6 +111,23 @@ def test_a_group_that_loses_its_first_config_goes_on_with_the_next() -> None:
             {"x": "in", "out": "inout"},  # its last element is kept
         ),
         (
+            call_of(
+                "biased", {"x": tensor(N, strides=(0,)), "bias": None, "out": tensor(N), "n": N}, BLOCKS[:1], blocks(N)
+            ),
+            {"x": "in", "out": "out"},
+        ),
+        (
+            call_of(
+                "copied",
+                {"x": DESCRIPTOR, "out": DESCRIPTOR, "M": 48, "N": 96},
+                configs(ROWS=(8, 16), COLUMNS=(32,)),
+                lambda meta: (-(-48 // meta["ROWS"]), -(-96 // meta["COLUMNS"])),
+                key=("M", "N"),
+                knobs=("ROWS", "COLUMNS"),
+            ),
+            {"x": "in", "out": "out"},
+        ),
+        (
             call_of("count", {"x": tensor(N), "total": tensor(1), "n": N}, BLOCKS, blocks(N), reset=("total",)),
             {"x": "in", "total": "inout"},
         ),
@@ -152,4 +170,4 @@ def test_the_roles_of_kernels_in_the_interpreter(call: CapturedCall, roles: dict
         groups.add(result)
     examined = judged(groups, kernel, AGREEMENT, "3.7.1")
     assert examined.roles == roles
-    assert (examined.agreeing, examined.differing) == (len(BLOCKS), 0)
+    assert (examined.agreeing, examined.differing) == (len(call.configs), 0)

@@ -9,14 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from tuner.cli.grid import Output, print_table
-from tuner.records.answer import REFERENCE
-from tuner.report.text import error_lines, short, times
+from tuner.report.text import basis_text, error_lines, short, times
 from tuner.report.vendor import vendor_label
 from tuner.tuning.progress import speed_texts
 from tuner.tuning.tuned import Tuned
-
-NOT_VERIFIED = "agreeing, not verified"
-"""Label of an answer whose outputs were compared with those of other configs alone."""
 
 
 def print_tuned(title: str, rows: Sequence[Tuned], seconds: float) -> None:
@@ -70,5 +66,6 @@ def _cells(row: Tuned) -> tuple[str, ...]:
         *speed_texts(row).values(),
         f"{row.found.stored.trials:,}",
     )
-    kind = answer.kind if answer.basis == REFERENCE else f"{answer.kind}, [yellow]{NOT_VERIFIED}[/]"
+    label = basis_text(answer)
+    kind = f"{answer.kind}, [yellow]{label}[/]" if label else answer.kind
     return (kind, *numbers, seconds)

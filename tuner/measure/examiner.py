@@ -123,11 +123,15 @@ class Examiner:
 
     def _examine(self, config: Config, found: Groups) -> None:
         """Examine one config; again after it failed on other contents of a tensor, or a representative failed."""
+        retried = False
         while True:
             try:
                 result = self._answer(Examine(config, found.representatives, 0, self._reset, self._read))
             except WorkerLost as lost:
                 self._replace()
+                if lost.by_others and not retried:
+                    retried = True
+                    continue
                 of = lost.stage.config or config
                 result = lost.measurement(of)
             else:
