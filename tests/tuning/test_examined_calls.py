@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from calls import blocks, call_of, configs, tensor
 from cpu_worker import on_cpu
 from helpers import H200, toy
+from scripted import ScriptedMeasurer
 
 from tuner import catalog
 from tuner.captured import document
 from tuner.captured.call import AGREEMENT, REFERENCE, CapturedCall, Contents, DescriptorArgument
 from tuner.captured.problem import problem_of_call
+from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.kernels.spec import Config
 from tuner.measure.examiner import Groups
 from tuner.measure.messages import Examine, Ran, Task
-from tuner.records import Measurement, Outcome
+from tuner.records import COLD, Environment, Measurement, Outcome, Provenance
+from tuner.search.space import FeasibleSpace
+from tuner.suites.suite import Entry
 from tuner.tuning.captured import judged, listed
+from tuner.tuning.effort import Effort
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.several import tune_target
+from tuner.tuning.target import Target
+from tuner.tuning.tuned import Tuned
 
 KERNEL = catalog.resolve(toy("examined"))
 N = 100
@@ -171,3 +181,39 @@ def test_the_roles_of_kernels_in_the_interpreter(call: CapturedCall, roles: dict
     examined = judged(groups, kernel, AGREEMENT, "3.7.1")
     assert examined.roles == roles
     assert (examined.agreeing, examined.differing) == (len(call.configs), 0)
+
+
+class TestTargets:
+    """Searches of scripted latencies on targets as captured calls have them."""
+
+    problem = KERNEL.signature.problem({"M": 5, "N": 33})
+    space = tuple(FeasibleSpace.of(KERNEL, problem, H200.limits))
+    entry = Entry(toy("examined"), KERNEL.signature, problem)
+    provenance = Provenance(H200, Environment("3.7.1", "12.8", "2.13.0", "580.1"), "source", COLD.text)
+
+    def tuned(self, store: Store, effort: str = "quick", **target: Any) -> Tuned:
+        made = Target(
+            *(self.space, self.space[0], self.provenance, COLD),
+            flops=0,
+            bytes=1,
+            measurer=lambda: ScriptedMeasurer(lambda config: 10.0 + len(config.text)),
+            **target,
+        )
+        return tune_target(self.entry, made, Effort.named(effort), store, Events(), StopToken())
+
+    def test_what_only_agreed_is_measured_again_with_a_reference(self, tmp_path: Path) -> None:
+        with closing(Store.open(tmp_path / "tuner.db")) as store:
+            assert self.tuned(store, basis=AGREEMENT).result is not None
+            assert self.tuned(store, basis=AGREEMENT).result is None
+            again = self.tuned(store, basis=REFERENCE)
+            assert again.result is not None
+            assert again.answer is not None
+            assert again.answer.basis == REFERENCE
+            assert self.tuned(store, basis=REFERENCE).result is None
+
+    def test_the_listed_configs_are_all_measured_whatever_the_effort(self, tmp_path: Path) -> None:
+        with closing(Store.open(tmp_path / "tuner.db")) as store:
+            found = self.tuned(store, is_exhausted=True)
+            assert found.result is not None
+            assert len(found.result.measurements) == len(self.space)
+            assert self.tuned(store, "exhaustive").result is None
