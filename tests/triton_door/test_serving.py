@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from autotuned import CONFIGS, Card, Recorded, grid, masked_, scale_, tensors
 from helpers import A100, H200
 from triton.runtime.errors import AutotunerError
 from triton.runtime.interpreter import InterpretedFunction
+
+from tuner.client import Client
+from tuner.client.sources import DatabaseSource
 
 STORED = {"BLOCK": 128, "num_warps": 4, "num_stages": 3}
 WIDENED = {"BLOCK": 512, "num_warps": 16, "num_stages": 2}
@@ -218,15 +222,19 @@ def test_heuristics_inside_see_the_served_config(card: Card) -> None:
     assert [(each["BLOCK"], each["EVEN"]) for each in tuner.fn.fn.launches] == [(128, True)]
 
 
-def test_nothing_is_kept_while_a_graph_is_captured_and_the_table_is_not_read(card: Card) -> None:
+def test_nothing_is_kept_while_a_graph_is_captured_and_the_answers_are_not_read(card: Card) -> None:
+    class Slow(DatabaseSource):
+        waits = True
+
+    card.door.client = client = Client(Slow())
     tuner = card.tuner()
-    card.is_recording = True
+    card.keep(tuner, *tensors(), config=STORED)
+    card.patch.setattr("tuner.client.tables._is_capturing", lambda: True)
     tuner[grid](*tensors())
     assert tuner.cache == {}
-    card.keep(tuner, *tensors(), config=STORED)
-    card.client.refresh()
+    while not len(client.current()):
+        sleep(0.01)  # a thread reads them
     tuner[grid](*tensors())
-    card.is_recording = False
     assert tuner.fn.blocks == [64, 128]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event, Lock, Thread
 from weakref import WeakSet
 
@@ -87,6 +87,15 @@ class Client:
         if best is None:
             best = self._first(key, op, device, problem)
         return best
+
+    def look_up(self, op: Named, device: int | str, problem: Mapping[str, object]) -> tuple[Best, bool]:
+        """Return what `best_config` does without keeping it, and whether it is final: a later query finds the same.
+
+        It is not while a CUDA graph is captured and the answers are not read yet.
+        """
+        found = self._tables.best(op, device, problem)
+        self._start_refresher()
+        return found
 
     def answers(self, op: str, /, *, device: int | str = 0) -> list[StoredAnswer]:
         """Return all answers of an op on a device, with their evidence.
@@ -172,8 +181,7 @@ class Client:
         """Look up a query and keep its answer."""
         tables = self._tables
         try:
-            best, final = tables.best(op, device, problem)
-            self._start_refresher()
+            best, final = self.look_up(op, device, problem)
         except Exception:  # noqa: BLE001  no error may stop a model
             _log.exception("best_config(%.80r) failed; no config is given", op)
             return Best(None, "none")

@@ -54,6 +54,8 @@ class Choice:
     """Reason why the call cannot be described."""
     tried: set[str] = field(default_factory=set)
     """Modes in which the call was captured or tuned, or refused."""
+    is_final: bool = True
+    """False if the answers could not be read during the capture of a CUDA graph, so that the next call asks again."""
     has_run: bool = False
     """True if the config was launched once."""
 
@@ -167,7 +169,7 @@ class Served:
             arguments = {name: TensorArgument((), (), dtype_name(dtype)) for name, dtype in dtypes.items()}
             given = {name: plain_value(value, name) for name, value in key.items()}
             call = self._named(CapturedCall(self._place(), "", given, arguments, values_of(autotuner.configs)))
-            best = self._best(call, self.door.card())
+            best, _ = self._best(call, self.door.card())
             if best.config is None or best.match in ("none", "disabled"):
                 return None
             config = config_of(best.config, autotuner)
@@ -234,9 +236,7 @@ class Served:
         pruned = pruned_configs(autotuner, given.named, given.kwargs)
         _refuse_conflicts(pruned, given.kwargs)
         found = self._looked_up(pruned, given)
-        if found.match == "none" and self.door.is_recording():
-            return found  # the table may not be read yet, and the next call asks again
-        if generation != self.door.generation:  # refreshed meanwhile
+        if not found.is_final or generation != self.door.generation:  # not read yet, or refreshed meanwhile
             return found
         if found.match in ("exact", "stale", "neighbour"):
             tell_served(autotuner, given.key, found.config)
@@ -247,7 +247,7 @@ class Served:
         first = pruned[0]
         try:
             call = self._described(pruned, given)
-            best = self._best(call, given.card)
+            best, is_final = self._best(call, given.card)
         except CannotCapture as error:
             return Choice(first, first, refusal=str(error))
         except Exception as error:  # noqa: BLE001  no error of ours may stop a model
@@ -255,7 +255,7 @@ class Served:
         if os.environ.get(run_report.VARIABLE):
             run_report.note(best.match, call.op, problem_of_call(call).text)
         if best.config is None or best.match in ("none", "disabled"):
-            return Choice(first, first, best.match, call)
+            return Choice(first, first, best.match, call, is_final=is_final)
         try:
             return Choice(config_of(best.config, self.autotuner), first, best.match, call)
         except CannotCapture as error:
@@ -285,9 +285,9 @@ class Served:
         self.door.warn(f"{self.name}: the first config is launched, since {text}")
         return text
 
-    def _best(self, call: CapturedCall, card: int) -> Best:
+    def _best(self, call: CapturedCall, card: int) -> tuple[Best, bool]:
         kernel = kernel_of(call, widen=True, function=self.autotuner)
-        return self.door.client.best_config(kernel, device=card, **problem_values(call.key, dtypes_of(call.arguments)))
+        return self.door.client.look_up(kernel, card, problem_values(call.key, dtypes_of(call.arguments)))
 
     def _more(self, found: Choice, given: Given, mode: Mode) -> Choice | None:
         """Capture or tune a call without a stored config of its own."""
