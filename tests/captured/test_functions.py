@@ -154,14 +154,29 @@ class TestFaults:
 PACKAGE = {
     "__init__.py": "from . import broken\n",
     "broken.py": "raise ValueError('the package cannot be imported here')\n",
-    "sizes.py": "from . import broken\nfrom .deep.er import BLOCK\nSCALE = 2\n",
+    "sizes.py": "from . import broken\nfrom .deep.er import BLOCK\nSCALE = 2\ndef __getattr__(name):\n"
+    "    if name == 'ZERO':\n        return 0\n    raise AttributeError(name)\n",
     "deep/__init__.py": "from .. import broken\n",
     "deep/er.py": "from ..eight import EIGHT as HALF\nBLOCK = 2 * HALF\n",
     "eight.py": "EIGHT = 8\n",
     "relative.py": f"{HEAD}from .sizes import BLOCK, SCALE\n{JIT}",
     "absolute.py": f"from __future__ import annotations\n{HEAD}from some_package.sizes import BLOCK, SCALE\n{JIT}",
     "alone.py": f"{HEAD}from . import sizes\nBLOCK, SCALE = 16, 2\nBEFORE = sizes.BLOCK\n{JIT}",
-    "whole.py": f"{HEAD}from . import sizes\nBLOCK, SCALE = sizes.BLOCK, 2\n{JIT}",
+    "modules.py": f"""{HEAD}
+import some_package.deep.er
+import some_package.sizes as sizes
+try:
+    from .none_such import BLOCK
+except ImportError:
+    BLOCK = some_package.deep.er.BLOCK
+
+def scale():
+    from . import sizes as again, eight
+    return again.SCALE
+
+SCALE = scale() + sizes.ZERO
+{JIT}""",
+    "whole.py": f"{HEAD}from .sizes import *\n{JIT}",
 }
 
 
@@ -174,15 +189,16 @@ class TestModules:
             copied(text, (package / name).parent, Path(name).name)
         return package
 
-    @pytest.mark.parametrize("module", ["relative", "absolute", "alone"])
+    @pytest.mark.parametrize("module", ["relative", "absolute", "alone", "modules"])
     def test_names_of_its_package_are_loaded_without_the_package(self, package: Path, module: str) -> None:
         function = load(Function(f"some_package.{module}", str(package / f"{module}.py"), "kernel"))
         assert (function.configs[0].kwargs, function.fn.fn.__globals__["SCALE"]) == ({"BLOCK": 16}, 2)
         assert function.fn.fn.__module__ == f"some_package.{module}"
         assert not [name for name in sys.modules if name.startswith("some_package")]
-        assert names_of(function) - {"annotations"} == {"triton", "tl", "BLOCK", "SCALE", "kernel"}
+        others = {"annotations", "scale", "sizes", "some_package"}
+        assert names_of(function) - others == {"triton", "tl", "BLOCK", "SCALE", "kernel"}
 
-    def test_one_that_needs_a_module_of_its_package_is_imported(self, package: Path) -> None:
+    def test_one_that_needs_all_names_of_another_is_imported(self, package: Path) -> None:
         function = Function("some_package.whole", str(package / "whole.py"), "kernel")
         with pytest.raises(KernelFault, match=r"importing some_package.whole raises ValueError: the package cannot be"):
             load(function)

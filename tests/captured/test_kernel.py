@@ -30,12 +30,12 @@ BLOCKS = configs(BLOCK=(32, 64), num_warps=(1, 4))
 
 
 def biased(n: int = N, **bias: Any) -> CapturedCall:
-    arguments: dict[str, Argument] = {"x": tensor(n), "bias": None, "out": tensor(n), "n": n} | bias
+    arguments: dict[str, Any] = {"x": tensor(n), "bias": None, "out": tensor(n), "n": n, **bias}
     return call_of("biased", arguments, BLOCKS, blocks(n))
 
 
 def plain_call(**others: Any) -> CapturedCall:
-    arguments = {"x": tensor(N), "out": tensor(N), "n": N}
+    arguments: dict[str, Any] = {"x": tensor(N), "out": tensor(N), "n": N}
     return call_of("assigned", arguments, BLOCKS, blocks(N), **others)
 
 
@@ -183,7 +183,7 @@ class TestOperands:
 
     def test_another_problem_is_refused(self) -> None:
         kernel = kernel_of(biased())
-        with pytest.raises(UsageError, match="has one problem, main_biased n=100 dtype=fp32, not main_biased n=7"):
+        with pytest.raises(UsageError, match=r"has one problem, main_biased n=100 .*, not main_biased n=7 "):
             kernel.operands(kernel.signature.problem({"n": 7}))
 
 
@@ -208,7 +208,7 @@ class TestConfigs:
         assert refusal is not None
         assert "a config has a grid that was captured, and none with BLOCK=64 was; capture the call again" in refusal
         with pytest.raises(KernelFault, match="none with BLOCK=64"):
-            kernel.launch(problem, BLOCKS[1] | {"BLOCK": 64}, {"x": None, "out": None})
+            kernel.launch(problem, kernel.signature.config(BLOCKS[1] | {"BLOCK": 64}), {"x": None, "out": None})
 
     def test_while_no_grid_is_known_none_is_refused(self) -> None:
         assert space(kernel_of(replace(plain_call(), grids=Grids((), {})))) == BLOCKS
@@ -286,8 +286,8 @@ def test_the_worker_measures_and_checks_a_captured_call(tmp_path: Path) -> None:
     grids = Grids(("BLOCK", "num_warps"), {(32, 1): (4,), (32, 4): (4,), (64, 1): (2,), (64, 4): (1,)})
     reference = written(replace(call, grids=grids), tmp_path)
     kernel = catalog.resolve(reference)
-    problem = kernel.signature.problem({"n": N, "dtype": "fp32"})
-    worker = on_cpu(Task(reference, problem, H200.limits), lambda message: None)
+    assert isinstance(kernel, CapturedKernel)
+    worker = on_cpu(Task(reference, kernel.problem, H200.limits), lambda message: None)
     found = {
         (each["BLOCK"], each["num_warps"]): worker.recheck(Recheck(kernel.signature.config(each), 5)) for each in BLOCKS
     }

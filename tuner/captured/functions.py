@@ -77,7 +77,7 @@ def _of_script(function: Function, file: Path) -> Any:
             return script.get(function.name)
         except NotPartial as error:
             raise KernelFault(
-                "a script that is run with -m imports names from its package, not modules; import the names", str(error)
+                f"a script that is run with -m imports the names that it needs, and {error}; name them", str(file)
             ) from error
 
 
@@ -87,7 +87,12 @@ def _of_module(function: Function, file: Path) -> Any:
     with _searching(root_of(file)):
         try:
             return partial_module(function.module, file, package).get(function.name)
-        except (NotPartial, KernelFault, ImportError, KeyError):
+        except KernelFault as fault:
+            try:
+                return _imported(function, file)
+            except (KernelFault, ImportError):
+                raise fault from fault.__cause__
+        except (NotPartial, ImportError, KeyError):
             return _imported(function, file)
 
 

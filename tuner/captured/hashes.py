@@ -10,12 +10,13 @@ import ast
 import inspect
 import linecache
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from tuner.captured.autotuned import Autotuned
+from tuner.captured.partial import IMPORT
 from tuner.kernels.definition_hash import Reached
 from tuner.kernels.source import tokens
 
@@ -70,6 +71,10 @@ class _Loadable(Reached):
 
     def __init__(self) -> None:
         super().__init__(exact=True)
+
+    def _global(self, name: str, value: Any, namespace: Mapping[str, Any]) -> None:
+        if name != IMPORT:
+            super()._global(name, value, namespace)
 
     def source(self, function: FunctionType) -> str:
         code = function.__code__

@@ -1,7 +1,7 @@
 """Modules of which only the statements are run that some of their names need.
 
-A statement that imports names from another module of the same package gets them in the same way. So a kernel of a large
-library is loaded without an import of the library, which may take many seconds and use the card.
+A statement that imports from another module of the same package gets what it needs of it in the same way. So a kernel
+of a large library is loaded without an import of the library, which may take many seconds and use the card.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import ast
 import linecache
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
+from functools import cached_property
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
@@ -19,16 +21,18 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
-from tuner.captured.slicing import Statements, imports
+from tuner.captured.slicing import Statements
 from tuner.errors import KernelFault, TunerError
 from tuner.kernels.parts import exception_text
 
+IMPORT = "__tuner_import__"
+"""Name in a partial module of the function that loads others."""
 _PARTIAL: dict[tuple[str, Path, int], PartialModule] = {}
 """Modules by their name, their file, and the time of its last change, in ns."""
 
 
 class NotPartial(Exception):
-    """A statement needs a module of the same package as a whole."""
+    """A statement needs all names of a module of the same package."""
 
 
 class PartialModule:
@@ -44,17 +48,19 @@ class PartialModule:
     """
 
     def __init__(self, name: str, file: Path, package: str) -> None:
-        self._file, self._package = file, package
+        self._name, self._file, self._package = name, file, package
         tree = _parsed(file)
         self._statements = Statements(tree)
         self._relative = any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in ast.walk(tree))
         self._run: set[int] = set()
         """Statements that were run, by the ids of their nodes."""
-        self._module = ModuleType(name)
-        self._module.__file__ = str(file)
-        self._module.__package__ = package
+        self.module = ModuleType(name)
+        """The module; its attributes are loaded when they are asked for."""
+        self.module.__file__ = str(file)
+        self.module.__package__ = package
+        vars(self.module).update({"__getattr__": self._attribute, IMPORT: self._import})
         digest = sha256(f"{file} {name}".encode()).hexdigest()[:8]
-        sys.modules[f"tuner_captured_{file.stem}_{digest}"] = self._module  # under its own name others get all of it
+        sys.modules[f"tuner_captured_{file.stem}_{digest}"] = self.module  # under its own name others get all of it
         linecache.checkcache(str(file))
 
     @property
@@ -62,13 +68,17 @@ class PartialModule:
         """True if some statement of the file does."""
         return self._relative
 
+    def within(self, package: str) -> None:
+        """Set the package that the module is in."""
+        self._package = self.module.__package__ = package
+
     def get(self, name: str) -> Any:
         """Return the value of a name, once the statements that it needs were run.
 
         Raises:
             KeyError: no statement assigns it.
             KernelFault: a statement raises.
-            NotPartial: a statement needs a module of the package as a whole.
+            NotPartial: a statement needs all names of a module of the package.
             ImportError: a module is not installed.
         """
         needed = self._statements.needed(name)
@@ -82,22 +92,14 @@ class PartialModule:
                 except BaseException:
                     self._run.discard(id(node))
                     raise
-        return vars(self._module)[name]
-
-    def within(self, package: str) -> None:
-        """Say which package the module is in."""
-        self._package = self._module.__package__ = package
+        return vars(self.module)[name]
 
     def _execute(self, node: ast.stmt) -> None:
-        own = [each for each in imports(node) if self._is_own(*each)]
-        if own and isinstance(node, ast.ImportFrom):
-            self._bind(node, self._absolute(node.level, node.module or ""))
-        elif own:
-            raise NotPartial(f"{self._file} line {node.lineno}")
-        else:
-            tree = ast.Module([*self._statements.future, node], type_ignores=[])
-            with _faults(self._file):
-                exec(compile(tree, str(self._file), "exec", dont_inherit=True), vars(self._module))
+        tree = ast.Module([*self._statements.future, node], type_ignores=[])
+        if any(self._is_own(*each) for each in _imports(node)):
+            tree = ast.fix_missing_locations(_OwnImports(self._is_own, self._absolute).visit(deepcopy(tree)))
+        with _faults(self._file):
+            exec(compile(tree, str(self._file), "exec", dont_inherit=True), vars(self.module))
 
     def _is_own(self, level: int, name: str) -> bool:
         """Return whether a module that a statement imports is in the same package."""
@@ -111,15 +113,98 @@ class PartialModule:
         parts = self._package.split(".")
         return ".".join([*parts[: len(parts) - level + 1], *filter(None, [name])])
 
-    def _bind(self, node: ast.ImportFrom, module: str) -> None:
-        """Assign the names that a statement imports from a module of the package."""
-        source = _of_package(module, self._file)
-        for alias in node.names:
+    def _import(self, module: str, name: str = "") -> Any:
+        """Return a module of the package, or what `from module import name` assigns."""
+        found = _of_package(module, self._file)
+        if found is None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+        if not name:
+            return found.module
+        if name == "*":
+            raise NotPartial(f"{self._file} imports all names of {module}")
+        try:
+            return found.get(name)
+        except KeyError:
+            return found.member(name)
+
+    def member(self, name: str) -> Any:
+        """Return a module of this package, or what the module's own `__getattr__` gives for a name.
+
+        Raises:
+            ImportError: there is neither.
+        """
+        if self._file.name == "__init__.py" and (inner := _of_package(f"{self._name}.{name}", self._file)) is not None:
+            return inner.module
+        try:
+            return self._own_getattr(name)
+        except (KeyError, AttributeError):
+            raise ImportError(f"cannot import name {name!r} from {self._name!r} ({self._file})") from None
+
+    @cached_property
+    def _own_getattr(self) -> Callable[[str], Any]:
+        """The function of this name in the file. Raises KeyError if there is none."""
+        own: Callable[[str], Any] = self.get("__getattr__")
+        vars(self.module)["__getattr__"] = self._attribute
+        return own
+
+    def _attribute(self, name: str) -> Any:
+        """Return an attribute that is not loaded yet."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
             try:
-                value = source.get(alias.name)
-            except KeyError:  # all names, or a module
-                raise NotPartial(f"{self._file} line {node.lineno}") from None
-            setattr(self._module, alias.asname or alias.name, value)
+                return self.get(name)
+            except KeyError:
+                return self.member(name)
+        except ImportError as error:
+            raise AttributeError(f"module {self._name!r} has no attribute {name!r}") from error
+
+
+def _imports(statement: ast.stmt) -> Iterator[tuple[int, str]]:
+    """Yield the level and the name of each module that a statement imports, when it is run or later."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or ""
+
+
+class _OwnImports(ast.NodeTransformer):
+    """Replaces imports from the same package by assignments of what is loaded in part.
+
+    Args:
+        is_own: whether an import, by its level and its name, is of the same package.
+        absolute: the full name of such a module.
+    """
+
+    def __init__(self, is_own: Callable[[int, str], bool], absolute: Callable[[int, str], str]) -> None:
+        self._is_own, self._absolute = is_own, absolute
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt | list[ast.stmt]:
+        module = node.module or ""
+        if not self._is_own(node.level, module):
+            return node
+        full = self._absolute(node.level, module)
+        return [_assigned(node, alias.asname or alias.name, full, alias.name) for alias in node.names]
+
+    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            if not self._is_own(0, alias.name):
+                found.append(ast.copy_location(ast.Import([alias]), node))
+            elif alias.asname:
+                found.append(_assigned(node, alias.asname, alias.name))
+            else:
+                found.append(_assigned(node, top, top))
+        return found
+
+
+def _assigned(node: ast.stmt, target: str, *arguments: str) -> ast.stmt:
+    """Return the statement `target = __tuner_import__(*arguments)` in the place of another."""
+    name = target if target.isidentifier() else "_"  # of an import of all names, which is refused when it is run
+    call = ast.Call(ast.Name(IMPORT, ast.Load()), [ast.Constant(each) for each in arguments], [])
+    return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], call), node)
 
 
 def partial_module(name: str, file: Path, package: str) -> PartialModule:
@@ -141,13 +226,13 @@ def root_of(file: Path) -> Path:
     return packages[-1].parent if packages else file.resolve().parent
 
 
-def _of_package(name: str, near: Path) -> PartialModule:
-    """Return a module of the package that a file is in."""
+def _of_package(name: str, near: Path) -> PartialModule | None:
+    """Return a module of the package that a file is in; None if there is no such file."""
     base = root_of(near).joinpath(*name.split("."))
     for file, package in ((base.with_name(f"{base.name}.py"), name.rpartition(".")[0]), (base / "__init__.py", name)):
         if file.is_file():
             return partial_module(name, file, package)
-    raise NotPartial(name)
+    return None
 
 
 def _parsed(file: Path) -> ast.Module:
@@ -165,7 +250,7 @@ def _faults(file: Path) -> Iterator[None]:
     """Raise KernelFault, with the line of the file, for what a statement raises. Failed imports pass."""
     try:
         yield
-    except (ImportError, TunerError):
+    except (ImportError, TunerError, NotPartial):
         raise
     except Exception as error:
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]

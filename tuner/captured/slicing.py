@@ -95,15 +95,6 @@ class Statements:
         return assigned + [place for place, each in enumerate(statements) if name in each.changes]
 
 
-def imports(statement: ast.stmt) -> Iterator[tuple[int, str]]:
-    """Yield the level and the name of each module that a statement imports when it is run."""
-    for node in _run_with(statement):
-        if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.level, node.module or ""
-
-
 def _examined(node: ast.stmt, future: Sequence[ast.ImportFrom]) -> _Statement:
     """Return what a statement assigns, changes and reads."""
     module = ast.Module([*future, node], type_ignores=[])
