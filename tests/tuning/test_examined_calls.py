@@ -186,9 +186,10 @@ def test_the_roles_of_kernels_in_the_interpreter(call: CapturedCall, roles: dict
 class TestTargets:
     """Searches of scripted latencies on targets as captured calls have them."""
 
-    problem = KERNEL.signature.problem({"M": 5, "N": 33})
-    space = tuple(FeasibleSpace.of(KERNEL, problem, H200.limits))
-    entry = Entry(toy("examined"), KERNEL.signature, problem)
+    signature = catalog.resolve(toy("on_torch")).signature
+    problem = signature.problem({"N": 33})
+    space = tuple(FeasibleSpace.of(catalog.resolve(toy("on_torch")), problem, H200.limits))[:70]
+    entry = Entry(toy("on_torch"), signature, problem)
     provenance = Provenance(H200, Environment("3.7.1", "12.8", "2.13.0", "580.1"), "source", COLD.text)
 
     def tuned(self, store: Store, effort: str = "quick", **target: Any) -> Tuned:
@@ -199,7 +200,7 @@ class TestTargets:
             measurer=lambda: ScriptedMeasurer(lambda config: 10.0 + len(config.text)),
             **target,
         )
-        return tune_target(self.entry, made, Effort.named(effort), store, Events(), StopToken())
+        return tune_target(self.entry, made, Effort.named(effort, sampler="random"), store, Events(), StopToken())
 
     def test_what_only_agreed_is_measured_again_with_a_reference(self, tmp_path: Path) -> None:
         with closing(Store.open(tmp_path / "tuner.db")) as store:
