@@ -107,12 +107,14 @@ def test_an_m_with_a_stored_answer_has_its_config_and_others_vllms_own(folder: P
 def test_other_tables(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "tuner"):
         assert registered(BLOCK).get_w8a8_block_fp8_configs(1536, 7168, 128, 128) == OWN | {3: table_config()}
+    layer = "N=1536 K=7168 dtype=fp8_w8a8 block_shape=[128,128]"
     assert [record.message for record in caplog.records] == [
-        "vLLM keeps its own config of block_scaled_mm M=5 {'N': 1536, 'K': 7168}: "
-        "BLOCK_SIZE_K divides the block of scales, 128x128, and is not 256",
-        "vLLM keeps its own config of block_scaled_mm M=7 {'N': 1536, 'K': 7168}: the engine's kernel takes no EXTRA",
-        "vLLM keeps its own config of block_scaled_mm M=9 {'N': 1536, 'K': 7168}: the engine's kernel needs "
-        "BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M beside BLOCK_SIZE_M",
+        f"vLLM keeps its own config of block_scaled_mm M={m} {layer}: {why}"
+        for m, why in (
+            (5, "BLOCK_SIZE_K divides the block of scales, 128x128, and is not 256"),
+            (7, "the engine's kernel takes no EXTRA"),
+            (9, "the engine's kernel needs BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M beside BLOCK_SIZE_M"),
+        )
     ]
     mamba = import_module(MAMBA)
     served = {8: {"BLOCK_SIZE_M": 64, "num_warps": 2}}
@@ -122,6 +124,8 @@ def test_other_tables(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 def test_batch_invariance_keeps_vllms_one_config(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = registered(MOE)
+    assert module.get_moe_configs(8, 4096, "fp8_w8a8") != OWN
+    module.get_moe_configs.cache_clear()
     monkeypatch.setattr("vllm.envs.VLLM_BATCH_INVARIANT", True)
     assert module.get_moe_configs(8, 4096, "fp8_w8a8") is None
 
@@ -164,7 +168,7 @@ def test_trouble_costs_one_line_and_vllm_keeps_its_own(
         with pytest.raises(TypeError):  # vLLM's own
             module.get_moe_configs(8, 4096, "fp8_w8a8", unknown=1)
     (line,) = [record.message for record in caplog.records]
-    assert line.startswith("vLLM keeps its own configs of ('fused_moe', 8, 4096, 'fp8_w8a8'): ")
+    assert line.startswith("vLLM keeps its own configs of E=8 N=4096 dtype=fp8_w8a8: ")
 
 
 def test_a_version_without_the_function_stays_as_it_is(

@@ -82,33 +82,38 @@ class ConfigTables:
     def __init__(self, engine: str, client: Client | None = None) -> None:
         self._engine = engine
         self._client = client or default_client()
-        self._tables: dict[object, Table] = {}
+        self._tables: dict[tuple[int, str], Table] = {}
         self._warn = WarnOnce(ClientSettings().max_warnings)
         self._client.on_refresh(lambda tables, in_background: None, self._tables.clear)
 
-    def merged(self, own: Table | None, key: object, parts: Callable[[], Mapping[str, str] | None]) -> Table | None:
+    def merged(self, own: Table | None, parts: Callable[[], Mapping[str, str] | None]) -> Table | None:
         """Return the engine's own table with the configs of stored answers; never raises.
 
         Args:
             own: the engine's table; None if it has none.
-            key: what tells the layer from others.
-            parts: called once for each key.
+            parts: returns the parts of the table's name, or None if the engine keeps its own.
         """
+        named = "a layer"
         try:
-            place = (_device(), key)
+            stated = parts()
+            if stated is None:
+                return own
+            named = " ".join(f"{name}={value}" for name, value in stated.items())
+            place = (_device(), named)
             stored = self._tables.get(place)
             if stored is None:
                 if len(self._tables) >= ClientSettings().max_tables:
                     self._tables.clear()
-                stored = self._tables[place] = self._stored(place[0], parts())
+                self._tables[place] = {}  # which stays after an error, until a refresh
+                stored = self._tables[place] = self._stored(place[0], stated, named)
         except Exception as error:  # noqa: BLE001  no error may stop a model
             why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
-            self._warn(f"{self._engine} keeps its own configs of {key}: {why}")
+            self._warn(f"{self._engine} keeps its own configs of {named}: {why}")
             return own
         return {**(own or {}), **stored} if stored else own
 
-    def _stored(self, device: int, parts: Mapping[str, str] | None) -> Table:
-        if parts is None or is_disabled(self._warn):
+    def _stored(self, device: int, parts: Mapping[str, str], named: str) -> Table:
+        if is_disabled(self._warn):
             return {}
         layer = layer_of({name: value for name, value in parts.items() if name != "down"}, down="down" in parts)
         answers = self._client.answers(layer.op, device=device)
@@ -117,11 +122,11 @@ class ConfigTables:
         for m, config in table_of(layer, answers, cards.environment(device).triton).items():
             fault = KNOBS[layer.op].fault(config) or _block_fault(layer.op, config, block)
             if fault:
-                self._warn(f"{self._engine} keeps its own config of {layer.op} M={m} {dict(layer.sizes)}: {fault}")
+                self._warn(f"{self._engine} keeps its own config of {layer.op} M={m} {named}: {fault}")
             else:
                 table[m] = config
         if table:
-            _log.info("%s: %s has stored configs of M=%s", self._engine, parts, ", ".join(map(str, table)))
+            _log.info("%s: %s has stored configs of M=%s", self._engine, named, ", ".join(map(str, table)))
         return table
 
 
@@ -133,8 +138,7 @@ def around(tables: ConfigTables, parts: Parts) -> Callable[..., Any]:
         own = original(*args, **kwargs)
         if is_compiling():  # what follows cannot be traced
             return own
-        key = (parts.__name__.strip("_"), *args, *kwargs.items())
-        return tables.merged(own, key, lambda: parts(*args, **kwargs))
+        return tables.merged(own, lambda: parts(*args, **kwargs))
 
     return call
 
