@@ -63,7 +63,7 @@ def test_a_rank_that_differs_is_named_in_one_line_on_rank_0(seen: list[dict[str,
     assert " differs from rank 0: snapshot " in first
     assert first.endswith(", not none; Triton 3.6.0, not 3.7.1")
     assert second.startswith("rank 2 on ")
-    assert second.endswith(" differs from rank 0: card nvidia-a100-sxm4-80gb, not nvidia-h200")
+    assert second.endswith(" differs from rank 0: card nvidia-a100-sxm4-80gb, not nvidia-h200; source of halve")
     assert all(rank["differing"]["lines"] == [] for rank in seen[1:])
     assert all(rank["differing"]["outcome"][4:] == [first, second] for rank in seen)
 

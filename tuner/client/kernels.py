@@ -42,8 +42,10 @@ class GuardedKernels:
     """
 
     def __init__(self, warn: WarnOnce, limit: int) -> None:
-        self._warn = warn
+        self._warn, self._limit = warn, limit
         self._load = lru_cache(limit)(self._load_now)
+        self.sources: dict[str, str] = {}
+        """Source hashes of the kernels that were looked up, by op."""
 
     def load(self, op: str) -> Kernel | None:
         """Return the kernel of an op, or None if it is unknown or cannot be loaded here."""
@@ -59,9 +61,15 @@ class GuardedKernels:
         kernel = self._load(reference)
         return Known("" if kernel is None else kernel.op, kernel, reference)
 
+    def note_source(self, op: str, source: str | None) -> None:
+        """Keep the source hash of a kernel that is looked up; None is unknown."""
+        if source is not None and (op in self.sources or len(self.sources) < self._limit):
+            self.sources[op] = source
+
     def clear(self) -> None:
         """Forget the loaded kernels."""
         self._load.cache_clear()
+        self.sources.clear()
 
     def default(self, kernel: Kernel | None, problem: Problem, device: int | str) -> Config | None:
         """Return the kernel's default, or None without a kernel or without a GPU of that index."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from tuner import catalog
 from tuner.client.client import Client, default_client
 from tuner.client.environment import is_disabled
 from tuner.client.kernels import GuardedKernels
@@ -66,7 +67,7 @@ class _Rank:
     disabled: str = ""
     """`on` if `TUNER_DISABLE` turns lookups off."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Source hashes of the kernels that have answers, by op."""
+    """Source hashes by op, as far as they are known; the first synchronisation knows no functions of `tuner.triton`."""
     failed: str = ""
     """Reason for which the rank cannot read rank 0's answers."""
 
@@ -89,7 +90,8 @@ def sync_ranks(group: Any = None, *, client: Client | None = None) -> Ranks:
 
     Collective: every rank of the group calls it after `torch.distributed.init_process_group`. From then on no rank
     reads another source; call it again to distribute newer answers. Rank 0 logs one line for each rank that differs
-    from it by snapshot, card, Triton, the tuner, a kernel's source or `TUNER_DISABLE`.
+    from it by snapshot, card, Triton, the tuner, `TUNER_DISABLE`, or the source of a kernel. Kernels without a name in
+    the catalog are compared once they were looked up on both ranks, as after a first step.
 
     Args:
         group: process group; None is that of all ranks.
@@ -122,7 +124,7 @@ def sync_ranks(group: Any = None, *, client: Client | None = None) -> Ranks:
     first = 0 if group is None else distributed.get_global_rank(group, 0)
     distributed.broadcast_object_list(sent, src=first, group=group)
     held, failed = _accepted(client, sent[0], own)
-    ranks = gathered(replace(here, sources=_sources(held.signatures), failed=failed))
+    ranks = gathered(replace(here, sources=_sources(client, held.signatures), failed=failed))
     differing = tuple(
         f"rank {number} on {other.host} differs from rank 0: {'; '.join(found)}"
         for number, other in enumerate(ranks)
@@ -224,11 +226,15 @@ def _accepted(client: Client, data: bytes, own: AnswerSource) -> tuple[Bundle, s
     return held, ""
 
 
-def _sources(ops: Iterable[str]) -> dict[str, str]:
-    """Return the source hashes of the kernels of some ops, as far as their code can be loaded here."""
+def _sources(client: Client, ops: Iterable[str]) -> dict[str, str]:
+    """Return the source hashes of the kernels that were looked up, and of those of some ops that have a name.
+
+    A hash is empty if the kernel cannot be loaded here.
+    """
     kernels = GuardedKernels(WarnOnce(_MOST), _MOST)
-    loaded = {op: kernel for op in sorted(ops) if (kernel := kernels.load(op)) is not None}
-    return {op: _source(kernel) for op, kernel in loaded.items()}
+    named = {op: kernels.load(op) for op in sorted({*ops} & {*catalog.names()})}
+    found = {op: "" if kernel is None else _source(kernel) for op, kernel in named.items()}
+    return {**found, **client.current().sources}
 
 
 def _source(kernel: Kernel) -> str:
@@ -251,7 +257,7 @@ def _differences(first: _Rank, other: _Rank) -> list[str]:
         )
         if ours != theirs
     ]
-    changed = [op for op, source in first.sources.items() if other.sources.get(op) != source]
+    changed = [op for op, source in first.sources.items() if other.sources.get(op, source) != source]
     if changed:
         found.append(f"source of {', '.join(changed)}")
     if other.failed:

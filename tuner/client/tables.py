@@ -67,6 +67,11 @@ class TableCache:
     def __len__(self) -> int:
         return len(self._tables)
 
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """Source hashes of the kernels that were looked up, by op."""
+        return self._kernels.sources
+
     def devices(self) -> Sequence[str]:
         """Return the ids of all devices of the source, sorted.
 
@@ -157,7 +162,9 @@ class TableCache:
             return self._miss(kernel, problem, device, f"nothing can be looked up: {error}")
         if self._readable(problem.op, device_id) is None:
             return Best(self._kernels.default(kernel, problem, device), "none")
-        found = lookup.find_on(device_id, lookup.query(problem, kernel=lambda: kernel))
+        query = lookup.query(problem, kernel=lambda: kernel)
+        self._kernels.note_source(problem.op, query.source)
+        found = lookup.find_on(device_id, query)
         found = replace(found, reference=known.reference)
         if found.stored is None:
             if kernel is not None and kernel.signature.captured and not found.stale:
