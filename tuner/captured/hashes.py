@@ -89,28 +89,26 @@ class _Loadable(Reached):
 
 
 def _lambda_text(function: FunctionType) -> str | None:
-    """Return the expression of a lambda; those of all that begin in its line and read the same names, if several do."""
+    """Return the expression of a lambda, found by the places of its code in its file; None if it is not there."""
     code = function.__code__
-    lines = linecache.getlines(code.co_filename)
+    places = [
+        (line, column, end_line, end_column)
+        for line, end_line, column, end_column in code.co_positions()
+        if line is not None and end_line is not None and column is not None and end_column
+    ]
+    if not places:
+        return None
+    first, last = min(place[:2] for place in places), max(place[2:] for place in places)
     try:
-        tree = ast.parse("".join(lines))
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except SyntaxError:
         return None
-    names = set(code.co_names)
-    found = [
-        ast.unparse(node)
+    around = [
+        node
         for node in ast.walk(tree)
         if isinstance(node, ast.Lambda)
-        and node.lineno == code.co_firstlineno
-        and [argument.arg for argument in node.args.args] == list(code.co_varnames[: code.co_argcount])
-        and names <= _identifiers(node)
+        and (node.body.lineno, node.body.col_offset) <= first
+        and last <= (node.body.end_lineno or 0, node.body.end_col_offset or 0)
     ]
-    return "\n".join(found) or None
-
-
-def _identifiers(node: ast.AST) -> set[str]:
-    """Return the names and attributes in an expression."""
-    inside = list(ast.walk(node))
-    return {each.id for each in inside if isinstance(each, ast.Name)} | {
-        each.attr for each in inside if isinstance(each, ast.Attribute)
-    }
+    innermost = max(around, key=lambda node: (node.lineno, node.col_offset), default=None)
+    return None if innermost is None else ast.unparse(innermost)
