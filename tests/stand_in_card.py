@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver
 from triton.backends.nvidia.driver import CudaLauncher
+from triton.compiler import CompiledKernel
+
+from tuner.launching.arguments import TRITON
 
 STREAM = 7
 
@@ -49,6 +53,9 @@ class StandInCard:
         self.loaded += 1
         return object(), 1000 + self.loaded, 32, 0, 1024
 
+    def unload_module(self, module: object) -> None:
+        pass
+
     def launch(self, x: int, y: int, z: int, stream: int, function: int, *rest: Any) -> None:
         assert stream == STREAM + self.device
         enter, leave = rest[4:6]
@@ -56,6 +63,10 @@ class StandInCard:
             if getattr(hook, "calls", hook):
                 hook(rest[3])
         self.launches.append(((x, y, z), function, rest[-1]))
+
+    def launch_one_by_one(self, x: int, y: int, z: int, stream: int, function: int, *rest: Any) -> None:
+        cooperative, pdl, scratch, profile_scratch, packed, *hooks = rest[:8]
+        self.launch(x, y, z, stream, function, cooperative, pdl, packed, *hooks, scratch, profile_scratch, rest[8:])
 
 
 @contextmanager
@@ -65,8 +76,15 @@ def stand_in_card(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sta
     for name in ("PyKernelArg", "ARG_CONSTEXPR", "ARG_KERNEL", "ARG_TUPLE"):  # which a real driver loads
         monkeypatch.setattr(driver, name, SimpleNamespace, raising=False)
     card = StandInCard()
+    if TRITON == (3, 6):  # which compiles a launcher for each signature
+        monkeypatch.setattr(driver, "make_launcher", lambda *args: "")
+        monkeypatch.setattr(driver, "library_dirs", list)
+        launcher = SimpleNamespace(launch=card.launch_one_by_one)
+        monkeypatch.setattr(driver, "compile_module_from_src", lambda **options: launcher)
     monkeypatch.setattr(triton.runtime.driver, "_active", card)
     yield card
+    if hasattr(CompiledKernel, "__del__"):  # from 3.8 on, kernels unload themselves from the card that is active then
+        gc.collect()
 
 
 def addresses(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -22,11 +22,8 @@ from triton.backends.compiler import BaseBackend
 from triton.runtime.autotuner import Autotuner, Config, Heuristics
 from triton.runtime.jit import JITFunction
 
-from tuner.launching.arguments import TRITON
 from tuner.triton.fast import FastCalls, FastSettings
 from tuner.triton.watched import WatchedCache
-
-pytestmark = pytest.mark.skipif(TRITON < (3, 7), reason="before 3.7, a launcher in C is compiled for each signature")
 
 
 def scale(x, out, n, factor, bias=None, BLOCK: tl.constexpr = 64):  # type: ignore[no-untyped-def]
