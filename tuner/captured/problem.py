@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
+from itertools import chain
 
 from tuner.captured.call import Argument, CapturedCall, DescriptorArgument, TensorArgument
 from tuner.captured.widened import choices
@@ -56,15 +57,13 @@ def signature_of(
     dims = tuple(Dim(parameter_name(name)) for name, value in key.items() if is_size(value))
     others = [parameter_name(name) for name, value in key.items() if not is_size(value)]
     dtypes = [f"{parameter_name(name)}_dtype" for name in list(tensors)[1:] if name not in key]
-    values: dict[str, list[Value]] = {}
-    for config in configs:
-        for name, value in config.items():
-            values.setdefault(name, []).append(value)
+    given = list(configs)
+    values = {name: {config[name] for config in given if name in config} for name in dict.fromkeys(chain(*given))}
     return Signature(
         op=op,
         dims=dims or (NO_DIM,),
         dtypes=ALL_DTYPES,
-        knobs=tuple(Knob(name, choices(name, given)) for name, given in values.items()),
+        knobs=tuple(Knob(name, choices(name, chosen)) for name, chosen in values.items()),
         attributes=tuple(Attribute(name, None, "") for name in (*others, *dtypes)),
         captured=True,
     )
