@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from calls import blocks, call_of, configs, tensor
 from helpers import H200, toy
 from torch import Tensor
 
 from tuner import catalog
+from tuner.captured.kernel import kernel_of
 from tuner.client import Client
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.calling import Tensors
@@ -218,6 +220,20 @@ def test_strides_that_launch_passes_on_are_taken_and_no_others() -> None:
     assert str(refused.value) == "packed takes a with strides (128, 1) here, not (256, 2); pass a.contiguous()"
     with pytest.raises(UsageError, match=r"packed takes w with strides \(64, 1\) here"):
         check_strides(PACKED, problem, usual | {"w": torch.zeros(64, 5, dtype=torch.uint8).t()}, H200.limits)
+
+
+def test_a_captured_call_is_launched_on_tensors_like_its_own(launches: Launches, card: Card) -> None:
+    blocks_of = configs(BLOCK=(32, 64), num_warps=(1, 4))
+    arguments: dict[str, Any] = {"x": tensor(96), "out": tensor(96), "n": 96}
+    kernel = kernel_of(call_of("assigned", arguments, blocks_of, blocks(96)))
+    for _ in range(2):
+        launches.launch(kernel, x=X, out=OUT)
+    assert card.prepared == [kernel.problem.text]
+    assert len(card.launched) == 2
+    with pytest.raises(UsageError, match=r"takes x of shape \(96,\) here, not \(95,\)"):
+        launches.launch(kernel, x=X[1:], out=OUT)
+    with pytest.raises(UsageError, match="a captured call has one problem"):
+        launches.launch(kernel, x=X, out=OUT, n=97)
 
 
 LINE = torch.zeros(200)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tuner.captured.kernel import CapturedKernel
 from tuner.errors import KernelFault, TunerError, UsageError
 from tuner.kernels.calling import Tensors, short_name
 from tuner.kernels.dtypes import torch_dtype
@@ -20,8 +21,8 @@ _SCALES = (128, 1, 1024)
 def problem_of(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> Problem:
     """Return the problem that tensors are an instance of.
 
-    A dim that is not given is read from the shapes, and a dtype from the tensors' own. Strides may differ from those of
-    the operands; `check_strides` looks at them.
+    A dim that is not given is read from the shapes, and a dtype from the tensors' own. A captured call has one problem.
+    Strides may differ from those of the operands; `check_strides` looks at them.
 
     Args:
         given: dims, `dtype` and attributes that the caller states.
@@ -30,6 +31,8 @@ def problem_of(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) ->
         UsageError: a dim cannot be read from the shapes, or shapes or dtypes are not those of the operands.
     """
     misfits: list[tuple[int, UsageError]] = []
+    if isinstance(kernel, CapturedKernel):
+        given = {**kernel.problem.values, **given}
     for dtype in _dtypes(kernel, tensors, given):
         try:
             values = {**given, "dtype": dtype}
