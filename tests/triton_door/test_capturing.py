@@ -325,7 +325,7 @@ def test_a_function_may_be_tuned_in_another_module_than_its_own(card: Card) -> N
 
 
 def test_an_op_of_ones_own_is_captured_under_it(card: Card) -> None:
-    from tuner.triton.served import Stated
+    from tuner.triton.choice import Stated
 
     tuner = card.tuner(stated=Stated(op="my_scale", values=False))
     tuner[grid](*tensors())

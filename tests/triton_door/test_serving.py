@@ -214,6 +214,13 @@ def test_a_config_has_its_pre_hook(card: Card) -> None:
     assert [(values["n"], values["BLOCK"]) for values in hooked] == [(1000, 256)]
 
 
+def test_warming_up_compiles_what_is_left_after_pruning(card: Card) -> None:
+    tuner = card.tuner(prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[1:]})
+    x, out, n = tensors()
+    assert len(tuner.warmup(x, out, n, grid=(1,))) == 2
+    assert tuner.fn.blocks == [128, 256]
+
+
 def test_heuristics_inside_see_the_served_config(card: Card) -> None:
     even = triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
     tuner = card.tuner(even(Recorded(masked_)))

@@ -13,7 +13,8 @@ from autotuned import CONFIGS, Card, masked_, scale_
 from triton.runtime.jit import JITFunction
 
 from tuner.triton import install, uninstall
-from tuner.triton.served import Stated, served_of
+from tuner.triton.choice import Stated
+from tuner.triton.served import served_of
 
 STORED = {"BLOCK": 128, "num_warps": 4, "num_stages": 3}
 WIDENED = {"BLOCK": 512, "num_warps": 16, "num_stages": 3}

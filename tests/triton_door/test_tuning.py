@@ -18,8 +18,8 @@ from triton import knobs
 from tuner.client import default_client
 from tuner.db.store import Store
 from tuner.triton import Autotuner
+from tuner.triton.choice import Stated
 from tuner.triton.door import DOOR
-from tuner.triton.served import Stated
 
 STORED = {"BLOCK": 128, "num_warps": 4, "num_stages": 3}
 

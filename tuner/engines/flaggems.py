@@ -22,10 +22,11 @@ from triton.runtime.autotuner import Autotuner, Config
 
 from tuner.captured.call import CapturedCall
 from tuner.engines.after_import import after_import
+from tuner.triton.choice import PLAIN, Choice, Given
 from tuner.triton.configs import plain_value
 from tuner.triton.door import DOOR, Door
 from tuner.triton.running import serve
-from tuner.triton.served import PLAIN, STATE, Choice, Given, Served
+from tuner.triton.served import STATE, Served
 
 _MODULE = "flag_gems.utils.libentry"
 

@@ -12,11 +12,12 @@ from triton.runtime import autotuner as triton_autotuner
 
 from tuner.errors import UsageError
 from tuner.kernels.dtypes import shown
+from tuner.triton.choice import PLAIN, Stated
 from tuner.triton.compiled import EarlyPrune
 from tuner.triton.door import DOOR, Door
 from tuner.triton.mode import checked
 from tuner.triton.running import calls_of, run
-from tuner.triton.served import PLAIN, STATE, Served, Stated
+from tuner.triton.served import STATE, Served
 
 
 class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]

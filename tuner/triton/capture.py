@@ -18,7 +18,8 @@ from tuner.triton.mode import keeps_values
 from tuner.triton.refusal import CannotCapture
 
 if TYPE_CHECKING:
-    from tuner.triton.served import Choice, Given, Served
+    from tuner.triton.choice import Choice, Given
+    from tuner.triton.served import Served
 
 _log = logging.getLogger("tuner")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -118,8 +117,8 @@ def pruned_configs(autotuner: Autotuner, named: Mapping[str, Any], kwargs: Mappi
     Args:
         named: positional arguments by name.
     """
-    own = copy(autotuner)  # other threads prune and launch with arguments of theirs meanwhile
-    own.nargs = dict(named)
+    own = object.__new__(type(autotuner))  # a copy, since other threads prune and launch with arguments of theirs
+    own.__dict__.update(autotuner.__dict__, nargs=dict(named))
     return list(own.prune_configs(dict(kwargs)))
 
 

@@ -20,7 +20,8 @@ from tuner.triton.configs import config_of
 from tuner.triton.heard import tell_tuned
 
 if TYPE_CHECKING:
-    from tuner.triton.served import Choice, Given, Served
+    from tuner.triton.choice import Choice, Given
+    from tuner.triton.served import Served
 
 _log = logging.getLogger("tuner")
 

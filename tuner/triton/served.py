@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from threading import RLock
 from typing import Any
 
@@ -20,6 +20,7 @@ from tuner.client.best import Best
 from tuner.kernels.dtypes import dtype_name
 from tuner.kernels.spec import Value
 from tuner.triton.capture import store_call
+from tuner.triton.choice import FINAL, PLAIN, Choice, Given, Stated
 from tuner.triton.configs import config_of, plain_value, values_of
 from tuner.triton.describe import describe, pruned_configs
 from tuner.triton.door import DOOR, Door
@@ -35,61 +36,6 @@ _log = logging.getLogger("tuner")
 
 STATE = "_tuner"
 """Attribute of an autotuner that has its `Served`."""
-_FINAL = ("exact", "stale", "disabled", "given", "tuned")
-"""Matches of configs that no search would replace."""
-
-
-@dataclass
-class Choice:
-    """The config of one key on one card."""
-
-    config: Config
-    first: Config
-    """The first config after pruning, which is launched if `config` is refused."""
-    match: str = "none"
-    """Match of the answer; `given` if the caller put it into `cache`, `tuned` if it was tuned in this process."""
-    call: CapturedCall | None = None
-    """The call that it was looked up for; None if it cannot be described."""
-    refusal: str = ""
-    """Reason why the call cannot be described."""
-    tried: set[str] = field(default_factory=set)
-    """Modes in which the call was captured or tuned, or refused."""
-    is_final: bool = True
-    """False if the answers could not be read during the capture of a CUDA graph, so that the next call asks again."""
-    has_run: bool = False
-    """True if the config was launched once."""
-
-
-@dataclass(frozen=True)
-class Given:
-    """A call, with the card and the key that its config is kept under."""
-
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    named: Mapping[str, Any]
-    """Positional arguments by name."""
-    card: int
-    """Index of the GPU."""
-    key: tuple[Any, ...]
-    """Key of the autotuner's `cache`."""
-
-
-@dataclass(frozen=True)
-class Stated:
-    """Keywords of `autotune` beside Triton's."""
-
-    mode: Mode | None = None
-    """None is that of `TUNER_AUTOTUNE`."""
-    op: str | None = None
-    """None is made of the names of module and function."""
-    widen: bool = False
-    """Search the neighbours of the configs too; a function with one config is looked up and tuned too."""
-    values: bool | None = None
-    """Capture the elements of small integer tensors; None is that of `TUNER_CAPTURE_VALUES`."""
-
-
-PLAIN = Stated()
-"""The keywords of a decorator that states none."""
 
 
 class Served:
@@ -144,7 +90,7 @@ class Served:
                     f"{found.call.op}: the first config is launched for problems without an answer; "
                     "TUNER_AUTOTUNE=capture stores their calls, and tuner search --captured tunes them"
                 )
-        if mode == SERVE or mode in found.tried or found.match in _FINAL:
+        if mode == SERVE or mode in found.tried or found.match in FINAL:
             return found
         return self._more(found, given, mode)
 
@@ -192,7 +138,7 @@ class Served:
         found = self._choices.get((given.card, given.key))
         if found is None or not found.has_run:
             return None
-        return found.config if mode == SERVE or mode in found.tried or found.match in _FINAL else None
+        return found.config if mode == SERVE or mode in found.tried or found.match in FINAL else None
 
     def tuned_as_triton(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Take over the config that Triton's autotuner has found in this process, which no refresh drops."""
