@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -140,14 +141,14 @@ def test_a_version_without_a_module_or_hooks_costs_one_line(
     engine: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     with caplog.at_level(logging.WARNING, "tuner"):
-        (tmp_path / "site" / INT8.replace(".", "/")).with_suffix(".py").unlink()
+        shutil.rmtree(tmp_path / "site" / "sglang" / "kernels")
         assert hooked(MOE).get_moe_configs(8, 64, None) == OWN
         monkeypatch.setattr(sglang, "_registered", [])
         monkeypatch.delattr(f"{HOOKS}.HookRegistry")
         sglang.register()
-    first, second = [record.message for record in caplog.records]
-    assert first == f"SGLang keeps its own configs, since it has no module {INT8}"
-    assert second.startswith("SGLang keeps its own configs: AttributeError: ")
+    *missing, last = [record.message for record in caplog.records]
+    assert missing == [f"SGLang keeps its own configs, since it has no module {module}" for module in (FP8, INT8)]
+    assert last.startswith("SGLang keeps its own configs: AttributeError: ")
 
 
 def test_a_table_that_torch_compile_traces_is_sglangs_own(engine: None, monkeypatch: pytest.MonkeyPatch) -> None:

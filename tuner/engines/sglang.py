@@ -28,13 +28,20 @@ def register() -> None:
         hooks = import_module("sglang.srt.plugins.hook_registry")
         tables = ConfigTables("SGLang")
         for module, function, parts in _TABLES:
-            if find_spec(module) is None:
+            if not _exists(module):
                 _log.warning("SGLang keeps its own configs, since it has no module %s", module)
             else:
                 hooks.HookRegistry.register(f"{module}.{function}", around(tables, parts), hooks.HookType.AROUND)
         _registered.append(tables)
     except Exception as error:  # noqa: BLE001  no error may stop an engine
         _log.warning("SGLang keeps its own configs: %s: %s", type(error).__name__, error)
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # a package above it is missing, or cannot be imported
+        return False
 
 
 def fused_moe(
