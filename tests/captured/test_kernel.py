@@ -241,9 +241,9 @@ class TestReference:
         with pytest.raises(KernelFault, match="the call of biased was not examined; examine it, or state reference="):
             kernel.reference(kernel.problem, {"x": torch.ones(N), "out": torch.ones(N)}, slice(None))
 
-    @pytest.mark.parametrize(("reference", "rows"), [("twice", slice(5, 9)), ("gathered_reference", slice(None))])
-    def test_an_author_may_state_one(self, reference: str, rows: slice) -> None:
-        x, index = torch.arange(float(N)), torch.arange(N).flip(0).int()
+    @staticmethod
+    def stated(reference: str) -> tuple[CapturedKernel, CapturedKernel]:
+        """Return the kernel of `gathered` with one of the references of its file, and without."""
         call = call_of(
             "gathered",
             {"x": tensor(N), "index": tensor(N, dtype="int32"), "out": tensor(N), "n": N},
@@ -252,16 +252,36 @@ class TestReference:
             examined=examined(None, x="in", index="in", out="out"),
         )
         function = load(call.function)
-        plain = kernel_of(call, function=function)
         stated = type(function)(
             function.fn, function.arg_names, function.configs, function.keys, function.reset_to_zero, []
         )
         stated.reference = run_path(SHAPES)[reference]
-        kernel = kernel_of(call, function=stated)
+        return kernel_of(call, function=stated), kernel_of(call, function=function)
+
+    @pytest.mark.parametrize(("reference", "rows"), [("twice", slice(5, 9)), ("gathered_reference", slice(None))])
+    def test_an_author_may_state_one(self, reference: str, rows: slice) -> None:
+        x, index = torch.arange(float(N)), torch.arange(N).flip(0).int()
+        kernel, plain = self.stated(reference)
         found = kernel.reference(kernel.problem, {"x": x, "index": index, "out": torch.empty(N)}, rows)
         assert torch.equal(found["out"].float(), (x * 2 if reference == "twice" else x.flip(0))[rows])
         assert (kernel.source, plain.definition) == (plain.source, "")
         assert len(kernel.definition) == 16
+
+    @pytest.mark.parametrize(
+        ("reference", "message"),
+        [
+            ("raising", r"shapes.py line \d+: reference raises ZeroDivisionError"),
+            ("too_short", r"shapes.py line \d+: reference returns out in shape \(100,\), not \(99,\); correct it"),
+            ("of_others", r"reference takes arguments of the kernel by name, and size is none; rename it"),
+            ("misnamed", r"reference returns a tensor for each written one, and out is not in y"),
+            ("untyped", r"reference returns a tensor for each written one, and out is not in out"),
+        ],
+    )
+    def test_a_wrong_one_is_a_fault_with_its_line(self, reference: str, message: str) -> None:
+        kernel, _ = self.stated(reference)
+        values = {"x": torch.ones(N), "index": torch.zeros(N, dtype=torch.int32), "out": torch.empty(N)}
+        with pytest.raises(KernelFault, match=message):
+            kernel.reference(kernel.problem, values, slice(None))
 
     @pytest.mark.parametrize(
         ("dtypes", "rounding"),

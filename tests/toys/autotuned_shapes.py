@@ -78,6 +78,26 @@ def twice(x, n):
     return {"out": (x.double() * 2)[:n]}
 
 
+def raising(x):
+    return x / (1 // 0)
+
+
+def too_short(x):
+    return x[1:]
+
+
+def of_others(x, size):
+    return x
+
+
+def misnamed(x):
+    return {"y": x}
+
+
+def untyped(x):
+    return {"out": x.tolist()}
+
+
 def gathered_reference(x, index, out):
     return x[index.long()].to(out.dtype)
 

@@ -89,10 +89,11 @@ def _evaluated(name: str, heuristic: Heuristic, values: Mapping[str, Any]) -> An
     except TunerError:
         raise
     except Exception as error:
-        raise KernelFault(f"the heuristic of {name} raises {exception_text(error)}", _place(heuristic)) from error
+        raise KernelFault(f"the heuristic of {name} raises {exception_text(error)}", place_of(heuristic)) from error
 
 
-def _place(function: Callable[..., Any]) -> str:
+def place_of(function: Callable[..., Any]) -> str:
+    """Return file and first line of a function; empty for one that is not written in Python."""
     code = getattr(function, "__code__", None)
     return "" if code is None else f"{code.co_filename} line {code.co_firstlineno}"
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from traceback import extract_tb
 from typing import Any
 
 from tuner.captured.autotuned import Autotuned
-from tuner.captured.binding import arguments_of, launch_of
+from tuner.captured.binding import arguments_of, launch_of, place_of
 from tuner.captured.call import CapturedCall, DescriptorArgument
 from tuner.captured.inputs import fresh, holders
-from tuner.errors import KernelFault
+from tuner.errors import KernelFault, TunerError
+from tuner.kernels.parts import exception_text
 from tuner.kernels.spec import Operand
 
 
@@ -43,7 +45,7 @@ def by_author(
     """Return what the author's reference computes, by operand. It gets copies of what the kernel reads and writes.
 
     Raises:
-        KernelFault: it asks for another argument, or returns one tensor for several outputs.
+        KernelFault: it asks for another argument, raises, or returns something else than a tensor for each output.
     """
     function = autotuned.reference
     assert function is not None
@@ -52,17 +54,37 @@ def by_author(
     for name, argument in call.arguments.items():
         if isinstance(argument, DescriptorArgument):
             arguments[name] = arguments[name].base
-    found: Any = function(**_taken(function, arguments))
-    if isinstance(found, Mapping):
-        held: Mapping[Any, str] = holders(call.arguments)
-        return {held.get(name, str(name)): value for name, value in found.items()}
+    taken = _taken(function, arguments)
+    try:
+        found: Any = function(**taken)
+    except Exception as error:
+        if isinstance(error, TunerError) or type(error).__name__ == "OutOfMemoryError" or "CUDA error" in str(error):
+            raise
+        lines = [each.lineno for each in extract_tb(error.__traceback__) if each.filename == _file(function)]
+        where = f"{_file(function)} line {lines[-1]}" if lines else place_of(function)
+        raise KernelFault(f"reference raises {exception_text(error)}", where) from error
+    return _by_operand(call, operands, found, place_of(function))
+
+
+def _by_operand(call: CapturedCall, operands: Mapping[str, Operand], found: Any, place: str) -> dict[str, Any]:
+    """Return what a reference returned as a tensor for each operand that is written."""
     written = [name for name, operand in operands.items() if operand.role != "in"]
-    if len(written) != 1:
-        raise KernelFault(
-            f"reference returns a dict by argument for {len(written)} written tensors ({', '.join(written)}), "
-            f"not {type(found).__name__}; name them"
-        )
-    return {written[0]: found}
+    if not isinstance(found, Mapping):
+        if len(written) != 1:
+            kind = f"{len(written)} written tensors ({', '.join(written)}), not {type(found).__name__}"
+            raise KernelFault(f"reference returns a dict by argument for {kind}; name them", place)
+        found = {written[0]: found}
+    held: Mapping[Any, str] = holders(call.arguments)
+    by_operand = {held.get(name, str(name)): value for name, value in found.items()}
+    for name in written:
+        shape = getattr(by_operand.get(name), "shape", None)
+        if shape is None:
+            known = ", ".join(by_operand) or "nothing"
+            raise KernelFault(f"reference returns a tensor for each written one, and {name} is not in {known}", place)
+        if tuple(shape) != operands[name].shape:
+            expected = f"shape {operands[name].shape}, not {tuple(shape)}"
+            raise KernelFault(f"reference returns {name} in {expected}; correct it", place)
+    return by_operand
 
 
 def _taken(function: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,8 +94,14 @@ def _taken(function: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return dict(arguments)
     for each in parameters:
         if each.name not in arguments and each.default is each.empty and each.kind is not each.VAR_POSITIONAL:
-            raise KernelFault(f"reference takes arguments of the kernel by name, and {each.name} is none; rename it")
+            fault = f"reference takes arguments of the kernel by name, and {each.name} is none; rename it"
+            raise KernelFault(fault, place_of(function))
     return {each.name: arguments[each.name] for each in parameters if each.name in arguments}
+
+
+def _file(function: Any) -> str | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else str(code.co_filename)
 
 
 def _device(tensors: Mapping[str, Any]) -> Any:
