@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -43,6 +44,21 @@ class HostClock(Clock):
 
     def wait(self) -> None:
         pass
+
+
+class StatedClock(HostClock):
+    """A clock of launches that state their latency; the vendor's is 150 us."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._dice = random.Random(seed)
+
+    def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
+        def timer(count: int) -> list[float]:
+            latency_us = float(getattr(runs[0](), "latency_us", 150.0))
+            return [latency_us * self._dice.gauss(1, 0.01) for _ in range(count)]
+
+        return timer
 
 
 def on_cpu(

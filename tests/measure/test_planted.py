@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from cpu_worker import HostClock, InProcess
+from cpu_worker import InProcess, StatedClock
 from helpers import H200, toy
 
 from tuner import catalog
 from tuner.errors import KernelFault
 from tuner.kernels.spec import Problem
-from tuner.measure.clock import Run, Timer
 from tuner.measure.messages import Task
 from tuner.measure.worker import Worker
 from tuner.search import search
@@ -21,21 +20,6 @@ from tuner.search.space import feasible
 
 KERNEL = catalog.resolve(toy("planted"))
 DEFAULT = KERNEL.signature.config({"BLOCK": 64, "FAULT": "none", "num_warps": 4, "num_stages": 1})
-
-
-class StatedClock(HostClock):
-    """A clock of launches that state their latency; the vendor's is 150 us."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self._dice = random.Random(seed)
-
-    def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
-        def timer(count: int) -> list[float]:
-            latency_us = float(getattr(runs[0](), "latency_us", 150.0))
-            return [latency_us * self._dice.gauss(1, 0.01) for _ in range(count)]
-
-        return timer
 
 
 def problem(seed: int, **given: object) -> Problem:

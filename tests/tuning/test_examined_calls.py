@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -9,20 +10,30 @@ from typing import Any, Literal
 
 import pytest
 from calls import blocks, call_of, configs, tensor
-from cpu_worker import on_cpu
+from cpu_worker import InProcess, StatedClock, on_cpu
 from helpers import H200, toy
 from scripted import ScriptedMeasurer
 
 from tuner import catalog
 from tuner.captured import document
-from tuner.captured.call import AGREEMENT, REFERENCE, CapturedCall, Contents, DescriptorArgument
+from tuner.captured.call import (
+    AGREEMENT,
+    REFERENCE,
+    Argument,
+    CapturedCall,
+    Contents,
+    DescriptorArgument,
+    Examined,
+)
 from tuner.captured.problem import problem_of_call
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.kernels.spec import Config
 from tuner.measure.examiner import Groups
 from tuner.measure.messages import Examine, Ran, Task
+from tuner.measure.worker import Worker
 from tuner.records import COLD, Environment, Measurement, Outcome, Provenance
+from tuner.search import search
 from tuner.search.space import FeasibleSpace
 from tuner.suites.suite import Entry
 from tuner.tuning.captured import judged, listed
@@ -55,6 +66,21 @@ def found(*given: Ran) -> Groups:
 
 
 TIED = found(ran(config("twice")), ran(config(), differs="out[0, 0] is 1, not 2"))
+
+
+def examination(call: CapturedCall, path: Path) -> Examined:
+    """Examine the listed configs in this process."""
+    document.write(call, path)
+    kernel = catalog.resolve(str(path))
+    worker = on_cpu(Task(str(path), problem_of_call(call), H200.limits, examines=True), lambda message: None)
+    groups = Groups()
+    for each in listed(kernel, call, H200.limits):
+        result = worker.examine(Examine(each, groups.representatives, reset=call.reset))
+        if isinstance(result, Ran):
+            groups.add(result)
+        else:
+            groups.failed.append(result)
+    return judged(groups, kernel, AGREEMENT, "3.7.1")
 
 
 def test_the_largest_group_is_right_whichever_config_came_first() -> None:
@@ -168,19 +194,52 @@ def test_a_group_that_loses_its_first_config_goes_on_with_the_next() -> None:
 )
 def test_the_roles_of_kernels_in_the_interpreter(call: CapturedCall, roles: dict[str, str], tmp_path: Path) -> None:
     """All configs agree, whatever their blocks."""
-    path = tmp_path / f"one{document.SUFFIX}"
-    document.write(call, path)
-    kernel = catalog.resolve(str(path))
-    problem = problem_of_call(call)
-    worker = on_cpu(Task(str(path), problem, H200.limits, examines=True), lambda message: None)
-    groups = Groups()
-    for each in listed(kernel, call, H200.limits):
-        result = worker.examine(Examine(each, groups.representatives, reset=call.reset))
-        assert isinstance(result, Ran), result
-        groups.add(result)
-    examined = judged(groups, kernel, AGREEMENT, "3.7.1")
+    examined = examination(call, tmp_path / f"one{document.SUFFIX}")
     assert examined.roles == roles
     assert (examined.agreeing, examined.differing) == (len(call.configs), 0)
+
+
+PLANTED = ("twice", "half", "reads outputs", "zeros", "racy", "stale row")
+"""Ways to be wrong, each five times as fast as what is right."""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_planted_config_is_the_answer(seed: int, tmp_path: Path) -> None:
+    """Wrong configs are listed first, in any order; those that are right are in the minority of all."""
+    random.seed(seed)
+    wrong = random.sample(PLANTED, len(PLANTED))
+    listed_configs = [
+        {"BLOCK": block, "FAULT": fault, "num_warps": 4, "num_stages": 1}
+        for fault, blocks in (*((fault, (64,)) for fault in wrong), ("none", (64, 128)), ("rounds", (64,)))
+        for block in blocks
+    ]
+    arguments: dict[str, Argument] = {"x": tensor(5, 33), "out": tensor(5, 33), "total": tensor(5)}
+    arguments |= {"count": tensor(1, dtype="int32"), "N": 33}
+    call = call_of(
+        "SCALE",
+        arguments,
+        listed_configs,
+        lambda meta: (1,),
+        key=("N",),
+        knobs=(),
+        file=toy("agreeing"),
+        module="agreeing",
+    )
+    examined = examination(call, tmp_path / f"unknown{document.SUFFIX}")
+    assert examined.roles == {"x": "in", "out": "out", "total": "out", "count": "inout"}
+    assert examined.agreed is not None
+    assert examined.agreed["FAULT"] == "none"
+    assert examined.agreeing >= 3  # and one that is racy, once in 50 times
+    path = tmp_path / f"known{document.SUFFIX}"
+    document.write(replace(call, examined=examined), path)
+    kernel, problem = catalog.resolve(str(path)), problem_of_call(call)
+    task = Task(str(path), problem, H200.limits)
+    measurer = InProcess(Worker(task, lambda message: None, device="cpu", clock=StatedClock(seed)), seed)
+    space = list(FeasibleSpace.of(kernel, problem, H200.limits))
+    result = search(space, kernel.default_config(problem, H200.limits), measurer, seed=seed, sampler="random")
+    assert result.verdict is not None
+    answers = [result.verdict.config, *(tie.config for tie in result.verdict.ties)]
+    assert {answer["FAULT"] for answer in answers} <= {"none", "rounds"}
 
 
 class TestTargets:
