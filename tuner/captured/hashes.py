@@ -67,7 +67,7 @@ def definition_of(reference: Callable[..., Any]) -> str:
 
 
 class _Loadable(Reached):
-    """What code reaches, with texts that do not depend on which other statements of a module were run."""
+    """The code that functions reach, with texts that do not depend on which other statements of a module were run."""
 
     def __init__(self) -> None:
         super().__init__(exact=True)

@@ -24,7 +24,7 @@ from tuner.kernels.spec import Operand, torch_dtype
 
 @dataclass(frozen=True)
 class FillSettings:
-    """How inputs are drawn from what is known of a captured tensor."""
+    """Settings of inputs that are drawn by what is known of a captured tensor."""
 
     uniform_within: float = 0.05
     """Largest relative difference of a standard deviation from that of a uniform distribution over the same range, for

@@ -156,8 +156,8 @@ class PartialModule:
                 return self.get(name)
             except KeyError:
                 return self.member(name)
-        except ImportError as error:
-            raise AttributeError(f"module {self._name!r} has no attribute {name!r}") from error
+        except (ImportError, KernelFault, NotPartial) as error:
+            raise AttributeError(f"module {self._name!r} has no attribute {name!r}: {error}") from error
 
 
 def _imports(statement: ast.stmt) -> Iterator[tuple[int, str]]:

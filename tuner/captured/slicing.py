@@ -88,7 +88,7 @@ class Statements:
         statements = self._all[:before]
         assigned = [place for place, each in enumerate(statements) if name in each.binds]
         if not assigned:
-            unknown = not hasattr(builtins, name)
+            unknown = not hasattr(builtins, name) and not name.startswith("__")
             return [place for place, each in enumerate(statements) if each.has_star and unknown]
         if name in self._imported:
             return assigned

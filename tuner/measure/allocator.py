@@ -1,4 +1,4 @@
-"""Memory for tensor descriptors that a kernel makes on the device, which Triton asks of whoever launches it."""
+"""Memory for tensor descriptors that a kernel makes on the device, which the caller of a kernel provides."""
 
 from __future__ import annotations
 
