@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import A100
+from stored import COMPARISON, HERE
 from torch._inductor import config, ir
 from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel.mm import aten_mm, mm_template
@@ -20,9 +21,13 @@ from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.select_algorithm import clear_feedback_savers, get_algorithm_selector_cache
 from torch._inductor.virtualized import V
 
+import tuner
 from tuner.client.engine_files import SharedFiles
+from tuner.db.store import Store
 from tuner.engines import inductor
 from tuner.engines.inductor import StoreChoices
+from tuner.kernels.spec import Attribute, Dim, Knob, Signature
+from tuner.records import Answer
 
 
 @contextmanager
@@ -126,7 +131,7 @@ def test_trouble_costs_one_line_and_inductor_times_all(
         timed(matmul(), {0: 1.0})
         assert len(matmul()) > 10
     (line,) = [record.message for record in caplog.records]
-    assert line.startswith("files of inductor are not shared by this process any more: ")
+    assert line.startswith("Inductor times all its choices for mm: the database ")
     monkeypatch.setattr("tuner.measure.device.describe", lambda index: 1 // 0)
     assert len(matmul()) > 10
 
@@ -138,6 +143,59 @@ def test_a_users_own_table_comes_first(process: None, monkeypatch: pytest.Monkey
     key = "((torch.bfloat16, [256, 512], [512, 1]), (torch.bfloat16, [512, 1024], [1024, 1]))+mm"
     with config.patch({"lookup_table.table": {key: [{"template_id": "aten::mm"}]}}):
         assert texts(matmul()) == ["aten::mm {}"]
+
+
+GEMM = {"VARIANT": "tiles", "BLOCK_M": 64, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP_M": 4, "SPLIT_K": 1, "STORES": 1}
+GEMM |= {"num_warps": 8, "num_stages": 3}
+
+
+def tuned(db: Path, config: dict[str, Any], **problem: Any) -> None:
+    """Store an answer of gemm, of 256 x 512 x 1024 if no other size is given."""
+    signature = Signature(
+        "gemm",
+        tuple(map(Dim, "MNK")),
+        ("bf16", "fp16"),
+        tuple(Knob(name, (value,)) for name, value in config.items()),
+        (Attribute("layout", ("nn", "nt"), "nn"),),
+    )
+    about = signature.problem({"M": 256, "N": 1024, "K": 512, **problem})
+    found = Answer(about, "tuned", signature.config(config), 10.0, (9.9, 10.1), 1.2, (1.1, 1.3), 12.0, None)
+    store = Store.open(db)
+    store.add_answer(store.start_run(signature, about, HERE, {}), found, HERE, "trials", {}, COMPARISON)
+    store.close()
+
+
+def test_a_tuned_gemm_of_the_same_size_is_one_more_choice(process: None, stored_here: Path) -> None:
+    own = texts(matmul())
+    tuned(stored_here, GEMM)
+    tuner.refresh()
+    every = matmul()
+    assert texts(every)[:-1] == own
+    parameters = every[-1].params.to_kwargs()
+    wanted = {name: GEMM[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_warps", "num_stages")}
+    assert parameters == every[1].params.to_kwargs() | wanted | {"EVEN_K": True}
+    assert every[-1].template is mm_template
+    timed(every, {0: 3.0, len(every) - 1: 1.0, 5: 2.0})
+    assert texts(every)[-1] in texts(matmul())
+    assert len(matmul(k=256)) == len(own)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [({"VARIANT": "persistent"}, {}), ({"SPLIT_K": 2}, {}), ({}, {"dtype": "fp16"}), ({}, {"layout": "nt"})],
+)
+def test_an_answer_that_says_nothing_of_the_template_adds_none(
+    process: None, stored_here: Path, changes: dict[str, Any], problem: dict[str, Any]
+) -> None:
+    own = texts(matmul())
+    tuned(stored_here, GEMM | changes, **problem)
+    tuner.refresh()
+    assert texts(matmul()) == own
+
+
+def test_steps_that_do_not_divide_k_are_masked(process: None, stored_here: Path) -> None:
+    tuned(stored_here, GEMM, K=520)
+    assert matmul(k=520)[-1].params.to_kwargs()["EVEN_K"] is False
 
 
 def test_inductor_makes_it_from_its_config(process: None) -> None:

@@ -22,9 +22,12 @@ from torch._inductor import config
 from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.select_algorithm import ExternKernelChoice, add_feedback_saver
 
+from tuner.client import default_client
 from tuner.client.engine_files import SharedFiles
 from tuner.client.settings import ClientSettings
 from tuner.client.warn import WarnOnce
+from tuner.engines.inductor_gemm import tuned_choices
+from tuner.errors import TunerError
 from tuner.measure import device as cards
 
 _log = logging.getLogger("tuner")
@@ -68,7 +71,8 @@ class StoreChoices(LookupTableChoices):  # type: ignore[misc]  # torch is not fo
         try:
             return self._narrowed(choices, kernel_inputs, op_name, kwarg_overrides or {})
         except Exception as error:  # noqa: BLE001  no error may stop a compilation
-            _warn(f"Inductor times all its choices for {op_name}: {type(error).__name__}: {error}")
+            why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
+            _warn(f"Inductor times all its choices for {op_name}: {why}")
             return choices
 
     def _narrowed(
@@ -77,7 +81,9 @@ class StoreChoices(LookupTableChoices):  # type: ignore[misc]  # torch is not fo
         device = inputs.device()
         if len(choices) < 2 or device.type != "cuda":
             return choices
-        card = cards.describe(device.index or 0).id
+        index = device.index or 0
+        card = cards.describe(index).id
+        choices = [*choices, *tuned_choices(default_client(), index, choices, inputs, op_name)]
         key = _key(card, op_name, self._generate_kernel_inputs_key(inputs), overrides)
         stored = _wanted(_files.get(key))
         kept = [choice for choice in choices if _text(choice) in stored]
