@@ -159,6 +159,7 @@ def test_what_a_kernel_file_may_state_is_on_its_page() -> None:
         "fn",
         "args",
         "kwargs",
+        "captured",  # of no file
     }
     assert {part for part in parts if part not in text} == set()
     assert {name for name in values if name not in text} == set()
