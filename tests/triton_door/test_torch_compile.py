@@ -28,7 +28,7 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     uninstall()
 
 
-def launched(tuner: Any) -> tuple[Callable[[int], torch.Tensor], list[Any]]:
+def launched(tuner: Any, **more: Any) -> tuple[Callable[[int], torch.Tensor], list[Any]]:
     """Return a compiled function that launches `tuner`, and the blocks and warps of the configs that were traced."""
     traced: list[Any] = []
 
@@ -44,7 +44,7 @@ def launched(tuner: Any) -> tuple[Callable[[int], torch.Tensor], list[Any]]:
     def model(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)
         n = x.shape[0]
-        tuner[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+        tuner[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n, **more)
         return out
 
     compiled = torch.compile(model, backend=backend, fullgraph=True)
@@ -61,6 +61,16 @@ def test_a_stored_config_is_the_only_one(card: Card) -> None:
             call(n)
     listed = [(64, 2), (128, 4), (256, 8)]
     assert traced == [[(128, 4)], [(512, 16)], listed]
+
+
+def test_a_problem_without_an_optional_tensor_is_another(card: Card) -> None:
+    tuner = card.tuner(JITFunction(scale_))
+    card.keep(tuner, torch.empty(1000), torch.empty(1000), 1000, factor=None, config=STORED)
+    for factor, expected in ((None, [(128, 4)]), (2.0, [(64, 2), (128, 4), (256, 8)])):
+        call, traced = launched(tuner, factor=factor)
+        call(1000)
+        assert traced == [expected]
+        torch._dynamo.reset()
 
 
 def test_a_symbolic_size_leaves_the_configs_to_inductor(card: Card) -> None:

@@ -49,7 +49,7 @@ def _finding(autotuner: Autotuner, own: Callable[..., Any] | None) -> Callable[.
     stored = SimpleNamespace()
     times = _times(autotuner)
 
-    def find(key: tuple[tuple[str, Any], ...], dtypes: tuple[tuple[str, str], ...]) -> str:
+    def find(key: tuple[tuple[str, Any], ...], dtypes: tuple[tuple[str, str | None], ...]) -> str:
         from tuner.triton.served import served_of
 
         config = served_of(autotuner).stored_config(dict(key), dict(dtypes))
@@ -75,8 +75,15 @@ def _finding(autotuner: Autotuner, own: Callable[..., Any] | None) -> Callable[.
                 value is None or isinstance(value, str) or (isinstance(value, int | float) and has_static_value(value))
                 for _, value in key
             ):
-                tensors = [(name, given[name]) for name in names if isinstance(given.get(name), torch.Tensor)]
-                found = find(key, tuple((name, str(tensor.dtype)) for name, tensor in tensors))
+                optional = [(name, given[name]) for name in names if name in given]
+                found = find(
+                    key,
+                    tuple(
+                        (name, None if value is None else str(value.dtype))
+                        for name, value in optional
+                        if value is None or isinstance(value, torch.Tensor)
+                    ),
+                )
                 if found:
                     return [getattr(stored, found)] * times
         return configs if own is None else own(configs, named_args, **kwargs)

@@ -101,18 +101,21 @@ class Served:
         key += [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
         return tuple(key)
 
-    def stored_config(self, key: Mapping[str, Value], dtypes: Mapping[str, str]) -> Config | None:
+    def stored_config(self, key: Mapping[str, Value], dtypes: Mapping[str, str | None]) -> Config | None:
         """Return the stored config of a problem, or None without one. Never raises.
 
         Args:
             key: arguments in the key.
-            dtypes: dtype of each tensor argument, in their order.
+            dtypes: dtype of each tensor argument, and None of each argument that is None, in their order.
         """
         autotuner = self.autotuner
         if self.mode == OFF or (len(autotuner.configs) == 1 and not self.stated.widen):
             return None
         try:
-            arguments = {name: TensorArgument((), (), dtype_name(dtype)) for name, dtype in dtypes.items()}
+            arguments = {
+                name: None if dtype is None else TensorArgument((), (), dtype_name(dtype))
+                for name, dtype in dtypes.items()
+            }
             given = {name: plain_value(value, name) for name, value in key.items()}
             call = self._named(CapturedCall(self._place(), "", given, arguments, values_of(autotuner.configs)))
             best, _ = self._best(call, self.door.card())
