@@ -23,8 +23,10 @@ from tuner.kernels.spec import Kernel, Launch, Operand, Signature
 from tuner.lookup import bundle, patterns
 from tuner.lookup.bundle import Bundle
 from tuner.lookup.offered import not_offered_by, not_offered_now
+from tuner.lookup.neighbours import Neighbour
 from tuner.lookup.query import Query
 from tuner.lookup.service import LookupService, StoredTables
+from tuner.lookup.table import LookupResult
 
 OP = "main_kernel"
 
@@ -194,6 +196,13 @@ class TestBasis:
         newest = service.find(replace(query, strict=False)).stored
         assert newest is not None
         assert newest.id == 5
+
+    def test_a_neighbour_keeps_the_label(self, store: Store) -> None:
+        (stored, *_) = store.answers()
+        neighbour = Neighbour(stored.answer.problem, 0.5, 0.01, 3)
+        found = LookupResult(described(UNSIZED)[1], H200.id, "neighbour", stored, neighbour=neighbour)
+        document = found.as_json("")
+        assert (document["basis"], document["latency_us"]) == ("agreement", None)
 
     def test_a_kernel_without_a_reference_compares_no_definition(self) -> None:
         query = Query.for_environment(described(SIZED)[1], HERE.environment, HERE.source, definition="")

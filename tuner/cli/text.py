@@ -94,12 +94,12 @@ def print_found(
     device_name = escape(found.stored.provenance.device.name)
     console.write(f"[bold]{escape(problem_text(found.problem))}[/]  on {device_name}")
     console.write(f"  [bold green]{escape(config_text(answer.config))}[/]")
+    if basis := basis_text(answer):
+        console.write(f"  [yellow]{basis}: the outputs are equal to those of other configs; there is no reference[/]")
     if found.neighbour is not None:
         console.write(f"  [yellow]neighbour: {escape(found.neighbour.text)}[/]")
         console.write(f"  to tune it:  [bold]{escape(found.command)}[/]")
         return
-    if basis := basis_text(answer):
-        console.write(f"  [yellow]{basis}: the outputs are equal to those of other configs; there is no reference[/]")
     if found.stale:
         console.write(f"  [yellow]stale: {escape('; '.join(found.stale))}[/]")
     if found.alias is not None:

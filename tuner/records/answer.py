@@ -107,7 +107,7 @@ class Answer:
         default=REFERENCE,
         metadata=stated(
             "`reference` if outputs were compared with a reference; `agreement` if they were compared with those of "
-            "the kernel's other configs alone: agreeing, not verified."
+            "the kernel's other configs alone: agreeing, not verified. An imported answer was not compared here."
         ),
     )
     flops: int = field(default=0, metadata=stated("Operations that the problem needs.", served=False))

@@ -37,7 +37,7 @@ def answer_document(stored: StoredAnswer) -> dict[str, Any]:
 
 def unmeasured(answer: Answer) -> Answer:
     """Return an answer without its measurements, which say nothing of another problem."""
-    return Answer(answer.problem, answer.kind, answer.config)
+    return Answer(answer.problem, answer.kind, answer.config, basis=answer.basis)
 
 
 def _served(value: Any) -> Any:
