@@ -28,7 +28,7 @@ from tuner.captured.call import (
 from tuner.captured.problem import problem_of_call
 from tuner.db.store import Store
 from tuner.errors import NothingFound
-from tuner.kernels.spec import Config
+from tuner.kernels.spec import Config, Value
 from tuner.measure.examiner import Groups
 from tuner.measure.messages import Examine, Ran, Task
 from tuner.measure.worker import Worker
@@ -208,7 +208,7 @@ def test_no_planted_config_is_the_answer(seed: int, tmp_path: Path) -> None:
     """Wrong configs are listed first, in any order; those that are right are in the minority of all."""
     random.seed(seed)
     wrong = random.sample(PLANTED, len(PLANTED))
-    listed_configs = [
+    listed_configs: list[dict[str, Value]] = [
         {"BLOCK": block, "FAULT": fault, "num_warps": 4, "num_stages": 1}
         for fault, blocks in (*((fault, (64,)) for fault in wrong), ("none", (64, 128)), ("rounds", (64,)))
         for block in blocks

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from tuner.kernels.spec import Config
+from tuner.kernels.spec import Config, Operand
 from tuner.measure import check, tensors
 from tuner.measure.check import CHECK_SETTINGS, CheckSettings
 from tuner.measure.correctness import WrongResult
@@ -41,6 +41,8 @@ class ExaminationSettings:
 
 
 _LEAST_REPEATS = 3
+_SKIPPED = Operand((), "fp32", "out")
+"""Stands for an operand that is not drawn."""
 EXAMINATION_SETTINGS = ExaminationSettings()
 
 
@@ -62,7 +64,9 @@ class Examination:
         limits = tolerances(loaded.kernel, loaded.problem)
         self._allowed = {name: limit.without_vendor() for name, limit in limits.items()}
         """Tolerance of each tensor that may be written."""
-        self._initial: Values = {}
+        self._initial: dict[str, torch.Tensor] = {}
+        """Drawn contents of the tensors that are written. Those of others are drawn again when they are needed, since
+        a training process may leave little memory."""
         self._drawn: tuple[int, tuple[str, ...]] | None = None
         self._outputs: OrderedDict[Config, Values] = OrderedDict()
         self.stage = ""
@@ -88,14 +92,8 @@ class Examination:
         drawn = (request.seed, request.reset)
         if self._drawn != drawn:
             self._outputs.clear()
-            self._initial = {}  # before as much is allocated again
-            self._initial = self._contents(*drawn)
+            self._initial.clear()
             self._drawn = drawn
-
-    def _contents(self, seed: int, reset: tuple[str, ...]) -> Values:
-        """Fill the tensors. Return copies of them."""
-        self._fill(seed, reset)
-        return {name: tensor.clone() for name, tensor in self._loaded.tensors.items()}
 
     def _fill(self, seed: int, reset: tuple[str, ...]) -> None:
         """Fill the tensors: those of a seed have the same contents each time."""
@@ -103,6 +101,14 @@ class Examination:
         for name in self._allowed:
             if name in reset:
                 self._loaded.tensors[name].zero_()
+
+    def _alone(self, name: str, seed: int) -> torch.Tensor:
+        """Return another tensor with the contents that `_fill` gives one of them."""
+        assert self._drawn is not None
+        operands = {each: operand if each == name else _SKIPPED for each, operand in self._loaded.operands.items()}
+        made = tensors.allocate({name: operands[name]}, self._loaded.device)
+        tensors.draw(operands, made, seed)
+        return made[name].zero_() if name in self._drawn[1] and name in self._allowed else made[name]
 
     def _run(self, config: Config) -> Values:
         """Run a config on the drawn contents. Return copies of the tensors that it writes.
@@ -113,13 +119,11 @@ class Examination:
         assert self._drawn is not None
         self._enter("launch", config)
         seed, reset = self._drawn
-        others = self._contents(seed + 1, reset)
-        self._launch(config)
-        written = set(self._changed(others))
-        del others
-        self._fill(seed, reset)
-        self._launch(config)
-        written |= set(self._changed(self._initial))
+        written: set[str] = set()
+        for each in (seed + 1, seed):
+            self._fill(each, reset)
+            self._launch(config)
+            written.update(self._changed(each))
         return {name: tensor.clone() for name, tensor in self._loaded.tensors.items() if name in written}
 
     def _check(self, config: Config, outputs: Values) -> None:
@@ -141,7 +145,8 @@ class Examination:
             if text := self._first_difference(self._written(outputs), outputs):
                 raise WrongResult(f"a repeated launch gives another result: {text}", inf, 0.0)
         self._restore(outputs)
-        if also := self._changed(self._initial):
+        assert self._drawn is not None
+        if also := self._changed(self._drawn[0]):
             raise WrongResult(f"writes to {', '.join(also)} in some launches only", inf, 0.0)
 
     def _roles(self, request: Examine, outputs: Values) -> dict[str, Literal["in", "out", "inout"]]:
@@ -193,8 +198,9 @@ class Examination:
         A tensor that one of them does not write counts with what it held before.
         """
         names = dict.fromkeys((*first, *outputs))
-        got = {name: outputs.get(name, self._initial[name]) for name in names}
-        want = {name: first.get(name, self._initial[name]) for name in names}
+        got, want = (
+            {name: side[name] if name in side else self._before(name) for name in names} for side in (outputs, first)
+        )
         found = check.worst(check.repeated(got, want, self._allowed, self._checks))
         if found.passes:
             return ""
@@ -204,15 +210,22 @@ class Examination:
     def _written(self, outputs: Values) -> Values:
         return {name: self._loaded.tensors[name] for name in outputs}
 
-    def _changed(self, before: Values) -> list[str]:
-        """Return the names of the tensors whose bytes are not those of their copies."""
+    def _changed(self, seed: int) -> list[str]:
+        """Return the names of the tensors whose bytes are not those that were drawn."""
         now = self._loaded.tensors
-        return [name for name, copy in before.items() if not torch.equal(bits(now[name]), bits(copy))]
+        return [name for name in now if not torch.equal(bits(now[name]), bits(self._alone(name, seed)))]
+
+    def _before(self, name: str) -> torch.Tensor:
+        """Return the drawn contents of a tensor that some config writes."""
+        if name not in self._initial:
+            assert self._drawn is not None
+            self._initial[name] = self._alone(name, self._drawn[0])
+        return self._initial[name]
 
     def _restore(self, names: Mapping[str, Any]) -> None:
         """Give these tensors the drawn contents."""
         for name in names:
-            self._loaded.tensors[name].copy_(self._initial[name])
+            self._loaded.tensors[name].copy_(self._before(name))
 
     def _launch(self, config: Config) -> None:
         """Run a config on a new workspace.
