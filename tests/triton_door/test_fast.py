@@ -21,6 +21,7 @@ from triton._C.libtriton import native_specialize_impl
 from triton.backends.compiler import BaseBackend
 from triton.runtime.autotuner import Autotuner, Config, Heuristics
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.triton.fast import FastCalls, FastSettings
 from tuner.triton.watched import WatchedCache
@@ -40,6 +41,11 @@ def masked(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # type: ignore[
         tl.store(out + at, tl.load(x + at))
     else:
         tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def copied(desc, out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    tl.store(out + at, desc.load([0, 0]).to(tl.float32))
 
 
 LIMIT = tl.constexpr(8)
@@ -272,13 +278,47 @@ def test_hooks_see_each_launch(card: StandInCard, monkeypatch: pytest.MonkeyPatc
     assert seen[-1] == "ordinary"
 
 
-def test_the_hook_of_a_config_runs_before_each_launch() -> None:
-    seen: list[object] = []
-    hooked = Config({"BLOCK": 128}, pre_hook=lambda named: seen.append(named["n"]))
+def test_the_hook_of_a_config_runs_before_each_launch(card: StandInCard) -> None:
+    seen: list[tuple[dict[str, Any], int]] = []
+    hooked = Config({"BLOCK": 128}, num_warps=8, pre_hook=lambda named: seen.append((named, len(card.launches))))
     tuner = Tuner(JITFunction(scale), [hooked])
     for _ in range(3):
-        tuner[(1,)](X, OUT, 32, 2.0)
-    assert seen == [32, 32, 32]
+        tuner[(1,)](X, OUT, 32, factor=2.0)
+    assert tuner.ordinary == 1
+    assert [count for _, count in seen] == [0, 1, 2]
+    (first, _), *others = seen
+    assert all(named == first for named, _ in others)
+    assert first["x"] is X
+    assert (first["grid"], first["BLOCK"], first["num_warps"]) == ((1,), 128, 8)
+
+
+def test_a_hook_before_heuristics_goes_the_ordinary_way() -> None:
+    seen: list[object] = []
+    heuristic = {"EVEN": lambda named: named["n"] % named["BLOCK"] == 0}
+    fn = Heuristics(JITFunction(masked), ["x", "out", "n", "BLOCK", "EVEN"], heuristic)
+    tuner = Tuner(fn, [Config({"BLOCK": 128}, pre_hook=seen.append)])
+    for _ in range(3):
+        tuner[(1,)](X, OUT, 256)
+    assert (len(seen), tuner.ordinary) == (3, 3)
+
+
+def test_descriptors_are_passed_with_the_block_shape_that_a_hook_sets(card: StandInCard) -> None:
+    def set_block(named: dict[str, Any]) -> None:
+        named["desc"].block_shape = [named["BLOCK"], 16]
+
+    tuner = Tuner(JITFunction(copied), [Config({"BLOCK": block}, pre_hook=set_block) for block in (16, 32)], key=[])
+    matrix = torch.zeros(64, 64)
+    kernels = []
+    for _ in range(3):
+        desc = TensorDescriptor.from_tensor(matrix, [1, 16])
+        kernels.append(tuner[(1,)](desc, OUT))
+        assert desc.block_shape == [16, 16]
+    assert tuner.ordinary == 1
+    assert kernels[0] is kernels[1] is kernels[2]
+    by_triton, *by_us = ([addresses((value,))[0] for value in launch[2]] for launch in card.launches)
+    assert all(len(each) == len(by_triton) and each[1:] == by_triton[1:] for each in by_us)
+    tuner[(1,)](TensorDescriptor.from_tensor(matrix.half(), [1, 16]), OUT)
+    assert tuner.ordinary == 2
 
 
 def test_heuristics_are_computed_at_each_call(card: StandInCard) -> None:
@@ -337,7 +377,7 @@ def test_devices_have_launches_of_their_own(card: StandInCard) -> None:
 
 
 def test_no_tensor_is_kept_alive(card: StandInCard) -> None:
-    tuner = Tuner(JITFunction(scale))
+    tuner = Tuner(JITFunction(scale), [Config({"BLOCK": 128}, pre_hook=lambda named: None)])
     x, out = torch.zeros(64), torch.zeros(64)
     tuner[(1,)](x, out, 32, 2.0)
     tuner[(1,)](x, out, 32, 2.0)

@@ -3,7 +3,7 @@
 `kernel[grid](...)` binds, specializes and hashes all arguments at each call, and the autotuner makes a key of its own
 before. Here the first call of a kind goes that way, and what it launched is kept under a key of what Triton specializes
 on. Later calls look the key up and call Triton's launcher in C. Whatever is unusual goes the ordinary way each time:
-hooks, descriptors, tuples, scratch memory, a debugger, launchers of other releases or devices.
+hooks of launches, tuples, scratch memory, a debugger, launchers of other releases or devices.
 
 The key is at least as fine as Triton's, so that a call launches what Triton would. Numbers are passed through and keyed
 by their class, so those that change at each call, such as the length of a sequence, make no new entries.
@@ -14,7 +14,8 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from threading import RLock
@@ -28,6 +29,7 @@ from triton import knobs
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner, Config, Heuristics
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.parts import exception_text
 from tuner.launching.arguments import make_room
@@ -144,12 +146,13 @@ class FastCalls:
     def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Launch the ordinary way, and keep what was launched."""
         changes = self._changes
+        before = _as_given(args), dict(zip(kwargs, _as_given(kwargs.values()), strict=True))
         compiled = self._ordinary(*args, grid=grid, warmup=False, **kwargs)
         if type(compiled) is CompiledKernel and _nothing_is_set(self._fn):
             kind = (len(args), *kwargs, *map(type, args), *map(type, kwargs.values()))
             if kind not in self._unusual:
                 try:
-                    self._keep(kind, changes, compiled, grid, args, kwargs)
+                    self._keep(kind, changes, compiled, grid, *before)
                 except Exception as error:  # noqa: BLE001  nothing of ours may stop a model
                     self._unusual.add(kind)
                     name = self.tuner.base_fn.__name__
@@ -228,13 +231,15 @@ class FastCalls:
         device = known.names["current_device"]()
         absent = missing(form, known.layout)
         tensors = [values[each.name] for each in form.given if each.kind == "tensor"]
+        tensors += [values[each.name].base for each in form.given if each.kind == "descriptor"]
+        hook = config.pre_hook
         usual = (
-            config.pre_hook is None
+            (hook is None or not self._heuristics)
             and all(tensor.device.type == self._runs_on for tensor in tensors)
             and is_known(compiled.run)
         )
         if not usual:
-            return None, None, config, None, compiled, (), *(None,) * (_FIXED + len(absent))
+            return None, None, config, None, None, None, compiled, (), *(None,) * (_FIXED + len(absent))
         constants = []
         for name in absent:
             place = fn.arg_names.index(name)
@@ -247,7 +252,8 @@ class FastCalls:
                 return None
         objects = [values[each.name] for each in form.given if each.kind == "object"]  # or their ids could recur
         launch, held, only = compiled.run.launch, fn.device_caches[device], self.tuner.configs[0]
-        return launch, held, config, only, compiled, objects, *fixed_arguments(compiled), *constants
+        settled = None if hook is None else config.all_kwargs()
+        return launch, held, config, only, hook, settled, compiled, objects, *fixed_arguments(compiled), *constants
 
     def _new(self, form: Form) -> _Known:
         """Generate the functions of a form, and try it after all others."""
@@ -325,6 +331,11 @@ def _jit_function(tuner: Autotuner) -> tuple[JITFunction[Any] | None, dict[str, 
     return (fn, heuristics) if constant.issuperset(heuristics) else (None, {})
 
 
+def _as_given(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return arguments with copies of the descriptors, whose block shapes a hook may set."""
+    return tuple(copy(value) if type(value) is TensorDescriptor else value for value in values)
+
+
 def _kind(value: Any, by_value: bool, is_constant: bool) -> Kind | None:
     """Return how an argument is keyed, or None if it is unusual."""
     if value is None:
@@ -335,6 +346,8 @@ def _kind(value: Any, by_value: bool, is_constant: bool) -> Kind | None:
         return "object" if is_constant and isinstance(value, tl.dtype | JITFunction) else None
     if type(value) in (torch.Tensor, torch.nn.Parameter):
         return "tensor"
+    if type(value) is TensorDescriptor:
+        return "descriptor" if type(value.base) in (torch.Tensor, torch.nn.Parameter) else None
     if type(value) is int:
         return "number"
     return "passed" if type(value) in (float, bool) else None

@@ -11,9 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["tensor", "number", "passed", "value", "object", "none"]
-"""Kind of an argument's key: a tensor by dtype and alignment; a number by its class, as it is passed through; a float
-or bool by its type alone; a value by itself; an object by its identity; None by being None."""
+Kind = Literal["tensor", "descriptor", "number", "passed", "value", "object", "none"]
+"""Kind of an argument's key: a tensor by dtype and alignment; a descriptor by dtype and block shape; a number by its
+class, as it is passed through; a float or bool by its type alone; a value by itself; an object by its identity; None by
+being None."""
+
+_FOUND = ("launch", "held", "config", "only", "hook", "settled", "compiled", "_")
+"""Names of what is kept for a launch, before the fixed arguments of the launcher."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,8 @@ def _key(form: Form, layout: Layout) -> str:
     for place, each in enumerate(form.given):
         if each.kind == "tensor":
             parts += [f"a{place}.dtype", f"not p{place} & 15", f"a{place}.is_{layout.runs_on}"]
+        elif each.kind == "descriptor":
+            parts += [f"a{place}.base.dtype", f"tuple(a{place}.block_shape)", f"a{place}.base.is_{layout.runs_on}"]
         elif each.kind == "number":
             parts.append(f"a{place} & 15 and (a{place} == 1 or 2)")
             numbers.append(f"a{place}")
@@ -165,9 +171,7 @@ def _heuristics(form: Form, layout: Layout) -> str:
     """Return the lines that compute what heuristics set, and find the launch for these values."""
     if not layout.heuristics:
         return ""
-    given = [f"{each.name!r}: a{place}" for place, each in enumerate(form.given)]
-    lines = ["settled, variants = found"]
-    lines.append(f"named = {{{', '.join([*given, repr('grid') + ': grid', repr('warmup') + ': False'])}, **settled}}")
+    lines = ["settled, variants = found", f"named = {_named(form)}"]
     for number, name in enumerate(layout.heuristics):
         lines.append(f"h{number} = named[{name!r}] = heuristic{number}(named)")
     values = ", ".join(f"type(h{number}), h{number}" for number in range(len(layout.heuristics)))
@@ -180,6 +184,12 @@ def _heuristics(form: Form, layout: Layout) -> str:
         "    return otherwise(grid, *args, **kwargs)",
     ]
     return "\n".join(lines)
+
+
+def _named(form: Form) -> str:
+    """Return the dict of what Triton gives a hook or a heuristic, as an expression."""
+    given = [f"{each.name!r}: a{place}" for place, each in enumerate(form.given)]
+    return f"{{{', '.join([*given, repr('grid') + ': grid', repr('warmup') + ': False', '**settled'])}}}"
 
 
 def _launch(form: Form, layout: Layout) -> str:
@@ -206,14 +216,16 @@ def _launch(form: Form, layout: Layout) -> str:
         unchanged += " and not changed(fn)"
     return "\n".join(
         (
-            f"{', '.join(['launch', 'held', 'config', 'only', 'compiled', '_', *fixed, *own])} = found",
+            f"{', '.join([*_FOUND, *fixed, *own])} = found",
             "if launch is None:",
             "    return ordinary(*args, grid=grid, warmup=False, **kwargs)",
             f"if {unchanged}:",
+            "    state['best_config'] = config",
+            "    if hook is not None:",
+            f"        hook({_named(form)})",
             "    if type(grid) is not tuple and callable(grid):",
             f"        grid = evaluated(grid, {{{', '.join(named)}}})",
             "    sizes = len(grid)",
-            "    state['best_config'] = config",
             "    launch(",
             "        grid[0], grid[1] if sizes > 1 else 1, grid[2] if sizes > 2 else 1, stream_of(device),",
             f"        {', '.join([*fixed, arguments])}",
