@@ -22,6 +22,8 @@ from tuner.errors import UnknownName, UsageError
 from tuner.records import Device
 from tuner.records.strict import JsonObject
 
+_LONGEST_PROBLEM = 2000
+"""Bytes of the canonical text of a problem. PostgreSQL has no longer ones in an index."""
 Transaction = Callable[[], AbstractContextManager[Connection]]
 
 
@@ -58,10 +60,15 @@ class CapturedCalls:
             Whether it is stored; False if there are as many calls as the store takes.
 
         Raises:
-            UsageError: Its document is too large, or could not be read again.
+            UsageError: Its document or its problem is too large, or could not be read again.
         """
         problem, given = problem_of_call(call), document.to_json(call)
         document.from_json(given)
+        if (length := len(problem.text.encode())) > _LONGEST_PROBLEM:
+            raise UsageError(
+                f"the texts in the key of a captured call have up to {_LONGEST_PROBLEM:,} bytes together, not {length:,}; "
+                "shorten them"
+            )
         if (size := len(json_text(given))) > document.LARGEST_DOCUMENT:
             raise UsageError(
                 f"a captured call has up to {document.LARGEST_DOCUMENT:,} bytes, not {size:,}; "

@@ -110,6 +110,9 @@ def test_a_call_that_could_not_be_read_again_is_refused(store: Store) -> None:
         store.captured.add(replace(CAPTURED, function=Function("m", "/a/\udcff.py", "f")), H200)
     with pytest.raises(UsageError, match="text of up to 200 printable characters"):
         store.captured.add(replace(CAPTURED, key={"mode": "x" * 201}), H200)
+    long = {f"mode{number}": "x" * 200 for number in range(11)}
+    with pytest.raises(UsageError, match="have up to 2,000 bytes together, not 2,3"):
+        store.captured.add(replace(CAPTURED, key=long), H200)
     assert store.captured.all() == []
 
 

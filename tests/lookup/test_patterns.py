@@ -22,8 +22,8 @@ from tuner.exchange.convert import answers_of_bundle
 from tuner.kernels.spec import Kernel, Launch, Operand, Signature
 from tuner.lookup import bundle, patterns
 from tuner.lookup.bundle import Bundle
-from tuner.lookup.offered import not_offered_by, not_offered_now
 from tuner.lookup.neighbours import Neighbour
+from tuner.lookup.offered import not_offered_by, not_offered_now
 from tuner.lookup.query import Query
 from tuner.lookup.service import LookupService, StoredTables
 from tuner.lookup.table import LookupResult
