@@ -66,8 +66,8 @@ class CapturedCalls:
         document.from_json(given)
         if (length := len(problem.text.encode())) > _LONGEST_PROBLEM:
             raise UsageError(
-                f"the texts in the key of a captured call have up to {_LONGEST_PROBLEM:,} bytes together, not {length:,}; "
-                "shorten them"
+                f"the texts in the key of a captured call have up to {_LONGEST_PROBLEM:,} bytes together, "
+                f"not {length:,}; shorten them"
             )
         if (size := len(json_text(given))) > document.LARGEST_DOCUMENT:
             raise UsageError(
