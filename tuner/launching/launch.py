@@ -22,6 +22,7 @@ from tuner.client.tables import TableCache
 from tuner.errors import UsageError
 from tuner.kernels.calling import (
     NOT_STRIDED,
+    PLAIN,
     PreparedLaunch,
     Tensors,
     check_strided,
@@ -43,6 +44,8 @@ from tuner.measure import device
 from tuner.measure.compile import compile_launches
 from tuner.measure.tensors import blank
 
+_STATED = {bool, int, float, str, torch.dtype}
+"""Types of dims, dtypes and attributes that a launch is kept for."""
 Named = str | os.PathLike[str] | Kernel
 """A kernel: the name of an op, the path of a file, or the kernel itself."""
 
@@ -160,11 +163,14 @@ class Launches:
                 "call a decorated function itself, as in f[grid](...)"
             )
         reference: object = id(named) if isinstance(named, Kernel) else os.fspath(named)
+        if (call := self.calls.get(reference)) is not None:
+            return call
         kernel = named if isinstance(named, Kernel) else catalog.resolve(os.fspath(named))
         with self._lock:
             if reference not in self.calls:
                 make_room(self.calls, self.settings.most_kernels)
                 self.calls[reference] = lambda given: self._first(reference, kernel, given)
+                self._forms = {known: forms for known, forms in self._forms.items() if known in self.calls}
             return self.calls[reference]
 
     def _first(self, reference: object, kernel: Kernel, given: Mapping[str, Any]) -> None:
@@ -179,7 +185,8 @@ class Launches:
         self._check_memory(kernel.op, tensors, written)
         form = self._form(reference, kernel, given, tensors, written)
         tensors = {name: tensors[name] for name in form.tensors}  # in the order of its addresses
-        usual = all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors.values())
+        usual = all(type(tensor) in PLAIN for tensor in tensors.values())
+        usual = usual and all(type(value) in _STATED for value in others.values())
         key = form.names["key_of"](given) if usual else None
         found = form.kept.get(key)
         if found is None and key in form.replaced and one.is_cuda and torch.cuda.is_current_stream_capturing():
