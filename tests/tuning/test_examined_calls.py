@@ -36,9 +36,9 @@ from tuner.records import COLD, Environment, Measurement, Outcome, Provenance
 from tuner.search import search
 from tuner.search.space import FeasibleSpace
 from tuner.suites.suite import Entry
-from tuner.tuning.captured import judged, listed
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
+from tuner.tuning.judged import judged, listed
 from tuner.tuning.several import tune_target
 from tuner.tuning.target import Target
 from tuner.tuning.tuned import Tuned

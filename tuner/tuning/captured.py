@@ -5,35 +5,28 @@ Worker processes load the kernel of a call from its document, which is written t
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
-from time import monotonic, time
-
-import platformdirs
+from time import monotonic
 
 from tuner import catalog
-from tuner.captured import document
-from tuner.captured.call import AGREEMENT, REFERENCE, CapturedCall, Examined, Role
+from tuner.captured.call import AGREEMENT, REFERENCE, CapturedCall
 from tuner.captured.problem import problem_of_call, signature_of_call
 from tuner.db.captured import StoredCall
 from tuner.db.store import Store
 from tuner.errors import Interrupted, KernelFault, NoDevice, NothingFound, UsageError
-from tuner.kernels.spec import Config, Kernel, Limits, Problem
+from tuner.kernels.spec import Problem
 from tuner.measure import device
-from tuner.measure.examiner import Examiner, Groups
-from tuner.measure.messages import Ran
-from tuner.records import Measurement
-from tuner.report.text import failures_text, first_line
+from tuner.measure.examiner import Examiner
 from tuner.search.refusals import none_feasible
 from tuner.suites.suite import Entry, Suite
+from tuner.tuning.call_documents import written
 from tuner.tuning.effort import Effort, require_search
 from tuner.tuning.events import Events, StopToken
 from tuner.tuning.gpu import HeldGpu, MeasureOptions
+from tuner.tuning.judged import judged, listed
 from tuner.tuning.lanes import Lane
 from tuner.tuning.other_gpus import gpu_here
 from tuner.tuning.several import tune_target
@@ -43,54 +36,13 @@ from tuner.tuning.tuned import Tuned
 
 @dataclass(frozen=True)
 class CapturedSettings:
-    """Extent of an examination, and of a search of the configs that a function lists."""
+    """Extent of a search of the configs that a function lists."""
 
-    examined: int = 64
-    """Largest number of listed configs that are examined."""
     exhausted: int = 200
     """Largest number of listed configs that are all measured, whatever the effort."""
-    kept_s: float = 7 * 86_400
-    """Age at which an unused document is removed, in seconds."""
 
 
 SETTINGS = CapturedSettings()
-
-
-def folder() -> Path:
-    """Return the folder of the documents that worker processes read."""
-    return platformdirs.user_cache_path("triton-tuner") / "calls"
-
-
-def written(call: CapturedCall, *, widen: bool = False) -> str:
-    """Write the document of a call, and return the path by which the catalog finds its kernel.
-
-    The path names the document's contents, so a process that has loaded another state of the call reads no old one.
-
-    Raises:
-        UsageError: the folder cannot be written.
-    """
-    contents = json.dumps([document.to_json(call), widen], allow_nan=False)
-    path = folder() / f"{call.op}-{sha256(contents.encode()).hexdigest()[:16]}{document.SUFFIX}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_old(path.parent)
-        if path.exists():
-            os.utime(path)
-        else:
-            document.write(call, path, widen)
-    except OSError as error:
-        raise UsageError(
-            f"captured calls are written to {path.parent}, which fails: {error.strerror}; "
-            "name another folder by XDG_CACHE_HOME"
-        ) from error
-    return str(path)
-
-
-def _remove_old(where: Path) -> None:
-    for path in where.glob(f"*{document.SUFFIX}"):
-        with suppress(FileNotFoundError):  # another process removes them too
-            if time() - path.stat().st_mtime > SETTINGS.kept_s:
-                path.unlink()
 
 
 def entry_of(call: CapturedCall, *, widen: bool = False) -> Entry:
@@ -270,7 +222,7 @@ class CallTuning:
         found = examiner.examine(configs)
         if self.stop():
             raise Interrupted(
-                f"{entry.problem.text}: stopped while it was examined; the same command goes on from there"
+                f"{entry.problem.text}: stopped while it was examined; the same command examines it again"
             )
         examined = judged(found, kernel, basis, triton)
         if stored_id is not None:
@@ -287,53 +239,3 @@ def _own_outcome() -> Iterator[None]:
         raise
     except (UsageError, NoDevice) as error:
         raise NothingFound(str(error)) from error
-
-
-def listed(kernel: Kernel, call: CapturedCall, limits: Limits) -> list[Config]:
-    """Return the feasible configs among those that a call lists, in their order, up to the number that is examined."""
-    problem = problem_of_call(call)
-    configs = dict.fromkeys(map(kernel.signature.config, call.configs))
-    return [config for config in configs if kernel.valid(problem, config, limits)][: SETTINGS.examined]
-
-
-def judged(found: Groups, kernel: Kernel, basis: str, triton: str) -> Examined:
-    """Return the result of an examination: the largest group of configs that agree is right.
-
-    Raises:
-        NothingFound: no config ran, or another group is as large.
-    """
-    if not found.groups:
-        raise NothingFound(f"no config of {kernel.op} ran when it was examined: {_failures(found.failed)}")
-    group, *others = found.largest
-    if others and basis == AGREEMENT:
-        raise NothingFound(_tie(kernel.op, group[0], others[0][0]))
-    return Examined(
-        roles={name: _merged([ran.roles[name] for ran in group]) for name in group[0].roles},
-        basis=basis,
-        agreed=dict(group[0].config) if basis == AGREEMENT else None,
-        agreeing=len(group),
-        differing=sum(map(len, found.groups)) - len(group),
-        source=kernel.source,
-        triton=triton,
-    )
-
-
-def _merged(roles: Sequence[Role]) -> Role:
-    """Return the role of a tensor by those that each config found: `inout` if they differ."""
-    return roles[0] if len(set(roles)) == 1 else "inout"
-
-
-def _tie(op: str, one: Ran, other: Ran) -> str:
-    where = other.differs.get(one.config, "their outputs differ")
-    return (
-        f"the result that most configs of {op} agree on is right, and as many agree with {one.config.text} as with "
-        f"{other.config.text}: {where}; state the right one with autotune(reference=...)"
-    )
-
-
-def _failures(failed: Sequence[Measurement]) -> str:
-    counts: dict[str, int] = {}
-    for each in failed:
-        counts[each.outcome] = counts.get(each.outcome, 0) + 1
-    first = failed[0]
-    return f"{failures_text(counts)}; {first.config.text}: {first_line(first.error)}"
