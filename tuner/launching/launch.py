@@ -25,19 +25,16 @@ from tuner.kernels.calling import (
     PLAIN,
     PreparedLaunch,
     Tensors,
-    check_strided,
     is_recording,
     is_tracing,
     kind_of,
-    refuse_gradient,
-    refuse_tangents,
 )
-from tuner.kernels.fields import overlaps
-from tuner.kernels.overlap import extent, shares_memory
+from tuner.kernels.overlap import extent
 from tuner.kernels.spec import Config, Kernel, Problem
 from tuner.launching.arguments import CannotPrepare, make_room
-from tuner.launching.calls import CallSettings, check_device, check_has_memory, compile_launched, launch_or_default
+from tuner.launching.calls import CallSettings, compile_launched, launch_or_default
 from tuner.launching.inferred import check_strides, problem_of
+from tuner.launching.launch_checks import check_given, check_written
 from tuner.launching.launch_source import source
 from tuner.launching.launcher import prepare_launch
 from tuner.measure import device
@@ -177,12 +174,12 @@ class Launches:
         """Launch on tensors of a new kind, and keep what was prepared."""
         tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
         others = {name: value for name, value in given.items() if name not in tensors and value is not None}
-        self._check(kernel, tensors, others)
+        check_given(kernel, tensors, others, self.runs_on)
         problem = problem_of(kernel, tensors, others)
         one = next(iter(tensors.values()))
         operands = kernel.operands(problem)
         written = frozenset(name for name, operand in operands.items() if operand.role != "in")
-        self._check_memory(kernel.op, tensors, written)
+        check_written(kernel.op, tensors, written)
         form = self._form(reference, kernel, given, tensors, written)
         tensors = {name: tensors[name] for name in form.tensors}  # in the order of its addresses
         usual = all(type(tensor) in PLAIN for tensor in tensors.values())
@@ -204,59 +201,6 @@ class Launches:
             by_tensor(tensors)
         else:
             by_address(tuple(tensor.data_ptr() for tensor in tensors.values()))
-
-    def _check(self, kernel: Kernel, tensors: Tensors, others: Mapping[str, object]) -> None:
-        """Check that tensors can be given to a kernel at all.
-
-        Raises:
-            UsageError: they cannot.
-        """
-        op = kernel.op
-        for name, value in others.items():
-            if name not in kernel.signature.parameters:
-                check_strided(op, {name: value})
-        if not tensors:
-            raise UsageError(f"tuner.launch is given tensors by the names of operands, and {op} is given none; add x=x")
-        check_strided(op, tensors)
-        refuse_gradient(is_recording() and any(x.requires_grad for x in tensors.values()), "tuner.launch")
-        if forward_ad._current_level >= 0:
-            refuse_tangents(op, tensors)
-        (first, one), *rest = tensors.items()
-        for name, tensor in tensors.items():
-            if tensor.is_neg() or tensor.is_conj():
-                kind = "negative" if tensor.is_neg() else "conjugate"
-                raise UsageError(
-                    f"{op} reads the numbers in memory, and {name} is a {kind} view; pass {name}.resolve_neg()"
-                    f"{'.resolve_conj()' if tensor.is_conj() else ''}"
-                )
-        for name, tensor in rest:
-            if tensor.device != one.device:
-                raise UsageError(
-                    f"{op} takes tensors on one device, and {first} is on {one.device} but {name} is on "
-                    f"{tensor.device}; move one of them with .to()"
-                )
-        check_device(op, one.device, self.runs_on)
-
-    def _check_memory(self, op: str, tensors: Tensors, written: frozenset[str]) -> None:
-        """Check that no element that is written is another element, too.
-
-        Raises:
-            UsageError: it is.
-        """
-        check_has_memory(op, tensors)
-        for name in written:
-            out = tensors[name]
-            if overlaps(tuple(out.shape), out.stride()):
-                raise UsageError(
-                    f"{op} writes each element of {name} to a place of its own, and {name} has strides {out.stride()}; "
-                    "pass a contiguous one"
-                )
-            for other, tensor in tensors.items():
-                if other != name and shares_memory(tensor, out):
-                    raise UsageError(
-                        f"{op} cannot write over what it reads, and {name} shares memory with {other}; "
-                        f"pass {other}.clone()"
-                    )
 
     def _form(
         self, reference: object, kernel: Kernel, given: Mapping[str, Any], tensors: Tensors, written: frozenset[str]

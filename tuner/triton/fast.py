@@ -11,11 +11,9 @@ by their class, so those that change at each call, such as the length of a seque
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
-from copy import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from threading import RLock
@@ -24,25 +22,21 @@ from weakref import WeakSet
 
 import torch
 import triton
-import triton.language as tl
 from triton import knobs
 from triton.compiler import CompiledKernel
-from triton.runtime.autotuner import Autotuner, Config, Heuristics
-from triton.runtime.jit import JITFunction
-from triton.tools.tensor_descriptor import TensorDescriptor
+from triton.runtime.autotuner import Autotuner, Config
 
 from tuner.kernels.parts import exception_text
 from tuner.launching.arguments import make_room
 from tuner.launching.launcher import ONE_BY_ONE, fixed_arguments, is_known
-from tuner.triton.fast_source import Form, Given, Kind, Layout, missing, source
+from tuner.triton.fast_rules import as_given, changed, computed, jit_function, kind_of, nothing_is_set, widths
+from tuner.triton.fast_source import Form, Given, Layout, missing, source
 from tuner.triton.grid_calls import evaluated
 from tuner.triton.mode import VARIABLE
 from tuner.triton.watched import WatchedCache
 
 _log = logging.getLogger("tuner")
 
-_PLAIN = {bool, int, float, str, torch.dtype}
-"""Types of values that are keyed by themselves."""
 _FIXED = 9 if ONE_BY_ONE else 11
 """Number of arguments that `fixed_arguments` returns."""
 _ENVIRONMENT: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
@@ -104,7 +98,7 @@ class FastCalls:
         self._unusual: set[object] = set()
         self._changes = 0
         self._lock = RLock()
-        self._fn, self._heuristics = _jit_function(tuner)
+        self._fn, self._heuristics = jit_function(tuner)
         self.cache = tuner.cache = WatchedCache(tuner.cache, self.forget)
         self._basis = self._basis_now()
         self.call: Callable[..., Any] = self._first
@@ -146,9 +140,9 @@ class FastCalls:
     def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Launch the ordinary way, and keep what was launched."""
         changes = self._changes
-        before = _as_given(args), dict(zip(kwargs, _as_given(kwargs.values()), strict=True))
+        before = as_given(args), dict(zip(kwargs, as_given(kwargs.values()), strict=True))
         compiled = self._ordinary(*args, grid=grid, warmup=False, **kwargs)
-        if type(compiled) is CompiledKernel and _nothing_is_set(self._fn):
+        if type(compiled) is CompiledKernel and nothing_is_set(self._fn):
             kind = (len(args), *kwargs, *map(type, args), *map(type, kwargs.values()))
             if kind not in self._unusual:
                 try:
@@ -188,7 +182,7 @@ class FastCalls:
                 make_room(known.kept, self._settings.most_launches)
                 known.kept[key] = settled, {}
             variants = known.kept[key][1]
-            found = _computed(self._heuristics, {**values, "grid": grid, "warmup": False, **settled})
+            found = computed(self._heuristics, {**values, "grid": grid, "warmup": False, **settled})
             make_room(variants, self._settings.most_launches)
             variants[found] = launch
 
@@ -200,7 +194,7 @@ class FastCalls:
         for name, value in (*zip(self.tuner.arg_names, args, strict=False), *kwargs.items()):
             is_option = name not in constant
             by_value = is_option or constant[name] or name in self.tuner.keys
-            kind = _kind(value, by_value, not is_option and constant[name])
+            kind = kind_of(value, by_value, not is_option and constant[name])
             if kind is None:
                 return None
             given.append(Given(name, kind, torch.Tensor if kind == "tensor" else type(value), is_option))
@@ -272,7 +266,7 @@ class FastCalls:
         kept: dict[object, tuple[Any, ...]] = {}
         names: dict[str, Any] = {
             "tuner": self.tuner, "state": self.tuner.__dict__, "cache": self.cache, "configs": self.tuner.configs,
-            "fn": fn, "device_caches": fn.device_caches, "kept": kept, "widths": _widths, "changed": _changed,
+            "fn": fn, "device_caches": fn.device_caches, "kept": kept, "widths": widths, "changed": changed,
             "evaluated": evaluated,
             "environment": _ENVIRONMENT, "variable": _MODE, "setting": _ENVIRONMENT.get(_MODE),
             "runtime": knobs.runtime, "compilation": knobs.compilation,
@@ -310,80 +304,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)  # a child does not share its parent's card
-
-
-def _jit_function(tuner: Autotuner) -> tuple[JITFunction[Any] | None, dict[str, Callable[[Any], Any]]]:
-    """Return the function under the decorators and what its heuristics compute, or None if others are among them."""
-    heuristics: dict[str, Callable[[Any], Any]] = {}
-    fn = tuner.fn
-    while type(fn) is Heuristics:
-        heuristics |= fn.values
-        fn = fn.fn
-    if not isinstance(fn, JITFunction) or "run" in vars(fn):
-        return None, {}
-    its_run = type(fn).run
-    if (its_run.__module__, its_run.__qualname__) != ("triton.runtime.jit", "JITFunction.run"):  # as profilers patch it
-        return None, {}
-    simple = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    if any(param.kind not in simple for param in fn.signature.parameters.values()):
-        return None, {}
-    constant = {param.name for param in fn.params if param.is_constexpr}
-    return (fn, heuristics) if constant.issuperset(heuristics) else (None, {})
-
-
-def _as_given(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return arguments with copies of the descriptors, whose block shapes a hook may set."""
-    return tuple(copy(value) if type(value) is TensorDescriptor else value for value in values)
-
-
-def _kind(value: Any, by_value: bool, is_constant: bool) -> Kind | None:
-    """Return how an argument is keyed, or None if it is unusual."""
-    if value is None:
-        return "none"
-    if by_value:
-        if type(value) in _PLAIN:
-            return "value"
-        return "object" if is_constant and isinstance(value, tl.dtype | JITFunction) else None
-    if type(value) in (torch.Tensor, torch.nn.Parameter):
-        return "tensor"
-    if type(value) is TensorDescriptor:
-        return "descriptor" if type(value.base) in (torch.Tensor, torch.nn.Parameter) else None
-    if type(value) is int:
-        return "number"
-    return "passed" if type(value) in (float, bool) else None
-
-
-def _nothing_is_set(fn: Any) -> bool:
-    """Return whether no hook and no instrumentation is in use, and the hooks are chains as Triton's are."""
-    hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-    return (
-        all(isinstance(hook, knobs.HookChain) and not hook.calls for hook in hooks)
-        and not fn.pre_run_hooks
-        and not knobs.runtime.debug
-        and not knobs.compilation.instrumentation_mode
-        and knobs.runtime.add_stages_inspection_hook is None
-    )
-
-
-def _computed(heuristics: Mapping[str, Callable[[Any], Any]], named: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the types and values that heuristics compute, each with those before it."""
-    found: list[Any] = []
-    for name, heuristic in heuristics.items():
-        named[name] = heuristic(named)
-        found += [type(named[name]), named[name]]
-    return tuple(found)
-
-
-def _widths(*numbers: int) -> tuple[int, ...]:
-    """Return the class of each number: of 32 bits, of 64, of 64 without a sign, or larger."""
-    return tuple(
-        0 if -(2**31) <= n < 2**31 else 1 if -(2**63) <= n < 2**63 else 2 if 0 <= n < 2**64 else 3 for n in numbers
-    )
-
-
-def _changed(fn: Any) -> bool:
-    """Return whether a global variable differs from when the function was compiled. Triton then raises."""
-    return any(
-        name not in its_globals or its_globals[name] != value
-        for (name, _), (value, its_globals) in fn.used_global_vals.items()
-    )

@@ -1,0 +1,68 @@
+"""Checks of the tensors that `tuner.launch` is given, before a problem is made of them and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch.autograd import forward_ad
+
+from tuner.errors import UsageError
+from tuner.kernels.calling import Tensors, check_strided, is_recording, refuse_gradient, refuse_tangents
+from tuner.kernels.fields import overlaps
+from tuner.kernels.overlap import shares_memory
+from tuner.kernels.spec import Kernel
+from tuner.launching.calls import check_device, check_has_memory
+
+
+def check_given(kernel: Kernel, tensors: Tensors, others: Mapping[str, object], runs_on: str) -> None:
+    """Check that tensors can be given to a kernel at all.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    op = kernel.op
+    for name, value in others.items():
+        if name not in kernel.signature.parameters:
+            check_strided(op, {name: value})
+    if not tensors:
+        raise UsageError(f"tuner.launch is given tensors by the names of operands, and {op} is given none; add x=x")
+    check_strided(op, tensors)
+    refuse_gradient(is_recording() and any(x.requires_grad for x in tensors.values()), "tuner.launch")
+    if forward_ad._current_level >= 0:
+        refuse_tangents(op, tensors)
+    (first, one), *rest = tensors.items()
+    for name, tensor in tensors.items():
+        if tensor.is_neg() or tensor.is_conj():
+            kind = "negative" if tensor.is_neg() else "conjugate"
+            raise UsageError(
+                f"{op} reads the numbers in memory, and {name} is a {kind} view; pass {name}.resolve_neg()"
+                f"{'.resolve_conj()' if tensor.is_conj() else ''}"
+            )
+    for name, tensor in rest:
+        if tensor.device != one.device:
+            raise UsageError(
+                f"{op} takes tensors on one device, and {first} is on {one.device} but {name} is on "
+                f"{tensor.device}; move one of them with .to()"
+            )
+    check_device(op, one.device, runs_on)
+
+
+def check_written(op: str, tensors: Tensors, written: frozenset[str]) -> None:
+    """Check that no element that is written is another element, too.
+
+    Raises:
+        UsageError: it is.
+    """
+    check_has_memory(op, tensors)
+    for name in written:
+        out = tensors[name]
+        if overlaps(tuple(out.shape), out.stride()):
+            raise UsageError(
+                f"{op} writes each element of {name} to a place of its own, and {name} has strides {out.stride()}; "
+                "pass a contiguous one"
+            )
+        for other, tensor in tensors.items():
+            if other != name and shares_memory(tensor, out):
+                raise UsageError(
+                    f"{op} cannot write over what it reads, and {name} shares memory with {other}; pass {other}.clone()"
+                )
