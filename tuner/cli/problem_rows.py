@@ -8,11 +8,32 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
+from tuner.cli import INTERRUPTED
 from tuner.cli.grid import Output, print_table
+from tuner.cli.text import print_json, say
+from tuner.db.store import Store
 from tuner.report.text import basis_text, error_lines, short, times
 from tuner.report.vendor import vendor_label
+from tuner.suites.suite import Suite
 from tuner.tuning.progress import speed_texts
 from tuner.tuning.tuned import Tuned
+
+
+def ended(suite: Suite, results: Sequence[Tuned], seconds: float, store: Store, as_json: bool) -> int:
+    """Print the outcomes of a command. Return its exit code."""
+    interrupted = len(results) < len(suite.entries)
+    if interrupted:
+        say(f"Interrupted after {len(results)} of {len(suite.entries)}; the same command goes on from there.")
+    _print_results(suite.name, results, seconds, store, as_json)
+    return INTERRUPTED if interrupted else 0 if all(tuned.answer for tuned in results) else 1
+
+
+def _print_results(name: str, results: Sequence[Tuned], seconds: float, store: Store, as_json: bool) -> None:
+    if as_json:
+        documents = [tuned.as_json(store.snapshot) for tuned in results]
+        print_json({"problems": name, "seconds": round(seconds, 1), "rows": documents})
+    elif results:
+        print_tuned(name, results, seconds)
 
 
 def print_tuned(title: str, rows: Sequence[Tuned], seconds: float) -> None:

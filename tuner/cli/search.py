@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -19,29 +19,28 @@ from tuner.cli.joint import print_joint, print_joint_so_far
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
-from tuner.cli.problem_rows import print_tuned
+from tuner.cli.problem_rows import ended
 from tuner.cli.problems import PROBLEMS
+from tuner.cli.search_captured import CAPTURED, called, search_captured, selected
 from tuner.cli.suites import selected_suite, suite_options
 from tuner.cli.text import counted, give, print_json, print_partial, say
-from tuner.db.captured import StoredCall
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
-from tuner.errors import NothingFound, UsageError
+from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
-from tuner.measure import device
 from tuner.measure.joint_comparison import OBJECTIVES
 from tuner.report.text import configs_text, not_run_text
 from tuner.search import Result
 from tuner.suites.selection import select_problems
 from tuner.suites.suite import Suite
-from tuner.tuning.captured import CallTuning, is_known, no_gpu, not_captured, suite_of
+from tuner.tuning.captured import is_known
 from tuner.tuning.effort import Effort
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.joint import check_joint, tune_jointly
-from tuner.tuning.lanes import chosen_gpus, on_cards, open_lanes
+from tuner.tuning.lanes import chosen_gpus, open_lanes
 from tuner.tuning.plan import plan_search
 from tuner.tuning.several import tune_one, tune_several
-from tuner.tuning.tuned import Tuned, nothing_ran
+from tuner.tuning.tuned import nothing_ran
 
 
 def _search(
@@ -143,40 +142,7 @@ def _several(suite: Suite, effort: Effort, store: Store, options: MeasureOptions
         open_lanes(suite, store, options, progress) as (measured, lanes),
     ):
         results = tune_several(measured, lanes, effort, store, progress, interrupt.token)
-    return _ended(measured, results, monotonic() - started, store, as_json)
-
-
-def _captured(suite: Suite, calls: Sequence[StoredCall], effort: Effort, tuning: CallTuning, as_json: bool) -> int:
-    """Tune captured calls as several problems."""
-    by_problem = {stored.problem: stored for stored in calls}
-    store, options = tuning.store, tuning.options
-    started = monotonic()
-    with (
-        TerminalProgress(bars=False) as progress,
-        Interrupt() as interrupt,
-        on_cards(chosen_gpus(options.gpu), suite.name, store, options, progress) as lanes,
-    ):
-        tuning = replace(tuning, events=progress, stop=interrupt.token)
-        taking = [tuning.lane(lane, by_problem) for lane in lanes]
-        results = tune_several(suite, taking, effort, store, progress, interrupt.token)
-    return _ended(suite, results, monotonic() - started, store, as_json)
-
-
-def _ended(suite: Suite, results: list[Tuned], seconds: float, store: Store, as_json: bool) -> int:
-    """Print the outcomes. Return the exit code."""
-    interrupted = len(results) < len(suite.entries)
-    if interrupted:
-        say(f"Interrupted after {len(results)} of {len(suite.entries)}; the same command goes on from there.")
-    _print_results(suite.name, results, seconds, store, as_json)
-    return INTERRUPTED if interrupted else 0 if all(tuned.answer for tuned in results) else 1
-
-
-def _print_results(name: str, results: list[Tuned], seconds: float, store: Store, as_json: bool) -> None:
-    if as_json:
-        documents = [tuned.as_json(store.snapshot) for tuned in results]
-        print_json({"problems": name, "seconds": round(seconds, 1), "rows": documents})
-    elif results:
-        print_tuned(name, results, seconds)
+    return ended(measured, results, monotonic() - started, store, as_json)
 
 
 def _joint(suite: Suite, objective: str, effort: Effort, store: Store, options: MeasureOptions, as_json: bool) -> int:
@@ -210,51 +176,8 @@ def _search_op(
 ) -> int:
     suite = select_problems(reference, signature, values, shapes=shapes, model=model, tp=tp)
     if signature.captured and not is_known(reference):
-        return _search_captured(lambda calls: _called(suite, calls), widen=False, **options)
+        return search_captured(partial(called, suite), widen=False, **options)
     return _search(suite, **options)
-
-
-def _called(suite: Suite, calls: Sequence[StoredCall]) -> Suite:
-    """Return a suite of problems of one op, each of which was captured."""
-    own = [stored for stored in calls if stored.call.op == suite.entries[0].problem.op]
-    known = {stored.problem for stored in own}
-    for entry in suite.entries:
-        if entry.problem.text not in known:
-            raise not_captured(entry.problem, own or calls)
-    return suite
-
-
-def _search_captured(
-    selected: Callable[[Sequence[StoredCall]], Suite],
-    *,
-    widen: bool,
-    joint: str | None,
-    dry_run: bool,
-    device_id: str | None,
-    db: Database | None,
-    as_json: bool,
-    gpu: str,
-    replay: str | None,
-    policy: str,
-    shared: bool,
-    **how_hard: Any,
-) -> int:
-    effort = asked_effort(**how_hard)
-    others = {"--joint": joint, "--dry-run": dry_run, "--device": device_id, "--replay": replay}
-    if given := [name for name, value in others.items() if value]:
-        raise UsageError(
-            f"--captured searches each call on a GPU here, and takes no {given[0]}; leave it out, or list the calls "
-            "with tuner captured"
-        )
-    gpus = chosen_gpus(gpu)
-    if not gpus:
-        raise no_gpu()
-    store, card = Store.open(db or default_database()), device.describe(gpus[0]).id
-    calls = store.captured.all(device=card)
-    if not calls:
-        raise NothingFound(f"no call is captured on {card}; run the program once with tuner run --mode capture")
-    tuning = CallTuning(store, MeasureOptions(gpu, None, policy, shared), widen=widen)
-    return _captured(selected(calls), calls, effort, tuning, as_json)
 
 
 def _search_suite(
@@ -272,7 +195,7 @@ def _search_suite(
             if given:
                 raise UsageError(f"--captured takes the calls that were captured, and no {name}; leave one of them out")
         wanted = dict(word.split("=", 1) for word in only)
-        return _search_captured(lambda calls: suite_of(calls, "captured calls").only(wanted), widen=widen, **options)
+        return search_captured(partial(selected, wanted), widen=widen, **options)
     chosen = selected_suite(ctx, suite, dtype, only, list_, options["db"])
     return None if chosen is None else _search(chosen, **options)
 
@@ -289,18 +212,6 @@ class _SearchCommands(OpCommands):
         return super().parse_args(ctx, args)
 
 
-_CAPTURED: list[click.Parameter] = [
-    click.Option(
-        ["--captured"],
-        is_flag=True,
-        help="Search the captured calls of autotuned kernels on this card, or those of OP; tuner captured lists them.",
-    ),
-    click.Option(
-        ["--widen"],
-        is_flag=True,
-        help="With --captured: search the neighbours and all combinations of the configs that a kernel lists.",
-    ),
-]
 _OPTIONS: list[click.Parameter] = [
     *HOW_HARD,
     click.Option(
@@ -332,5 +243,5 @@ command = _SearchCommands(
     "A list stands for several problems: --M 16,64,4096 for three, and with --dtype bf16,fp16 for six.",
     invoke_without_command=True,
     callback=click.pass_context(_search_suite),
-    params=[*suite_options("Search"), *_CAPTURED, *_OPTIONS],
+    params=[*suite_options("Search"), *CAPTURED, *_OPTIONS],
 )
