@@ -158,7 +158,8 @@ PACKAGE = {
     "    if name == 'ZERO':\n        return 0\n    raise AttributeError(name)\n",
     "deep/__init__.py": "from .. import broken\n",
     "deep/er.py": "from ..eight import EIGHT as HALF\nBLOCK = 2 * HALF\n",
-    "eight.py": "EIGHT = 8\n",
+    "eight.py": "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Eight:\n"
+    "    value: int = 8\nEIGHT = Eight().value\n",
     "relative.py": f"{HEAD}from .sizes import BLOCK, SCALE\n{JIT}",
     "absolute.py": f"from __future__ import annotations\n{HEAD}from some_package.sizes import BLOCK, SCALE\n{JIT}",
     "alone.py": f"{HEAD}from . import sizes\nBLOCK, SCALE = 16, 2\nBEFORE = sizes.BLOCK\n{JIT}",

@@ -98,8 +98,21 @@ class PartialModule:
         tree = ast.Module([*self._statements.future, node], type_ignores=[])
         if any(self._is_own(*each) for each in _imports(node)):
             tree = ast.fix_missing_locations(_OwnImports(self._is_own, self._absolute).visit(deepcopy(tree)))
-        with _faults(self._file):
+        with _faults(self._file), self._registered():
             exec(compile(tree, str(self._file), "exec", dont_inherit=True), vars(self.module))
+
+    @contextmanager
+    def _registered(self) -> Iterator[None]:
+        """Let a class find its module by name while it is made, as dataclasses do."""
+        if self._name in sys.modules:
+            yield
+            return
+        sys.modules[self._name] = self.module
+        try:
+            yield
+        finally:
+            if sys.modules.get(self._name) is self.module:
+                del sys.modules[self._name]
 
     def _is_own(self, level: int, name: str) -> bool:
         """Return whether a module that a statement imports is in the same package."""
