@@ -152,6 +152,8 @@ def test_the_roles_are_stored_with_the_call(searched: Host) -> None:
     assert (listed[41]["examined"], listed[41]["tuned"]) == (None, False)
     shown = run("captured", OP).stdout.splitlines()
     assert "3 agree, 4 differ" in shown[3]
+    other = run("captured", "gemm", "--device", "nvidia-a100")
+    assert str(other.exception) == f"no call of gemm is captured on nvidia-a100; captured are {OP} on nvidia-h200"
 
 
 def test_the_same_command_answers_from_the_store_without_an_examination(searched: Host) -> None:

@@ -26,10 +26,9 @@ _EMPTY = "no call is captured; tuner run --mode capture SCRIPT captures those of
 
 def _captured(op: str | None, drop: bool, device_id: str | None, db: Database | None, as_json: bool) -> int:
     store = open_to_read(db)
-    calls = store.captured.all(op, device_id)
-    if op is not None and not calls:
-        known = ", ".join(sorted({stored.call.op for stored in store.captured.all()})) or "none"
-        raise NothingFound(f"no call of {op[:80]} is captured; captured are {known}")
+    calls = sorted(store.captured.all(op, device_id), key=lambda stored: (-stored.count, stored.id))
+    if not calls and (op, device_id) != (None, None):
+        raise _none_of(op, device_id, store)
     if drop:
         return _drop(store, calls, as_json)
     tuned = _tuned(store, calls)
@@ -40,6 +39,15 @@ def _captured(op: str | None, drop: bool, device_id: str | None, db: Database | 
     else:
         _print(calls, tuned)
     return 0
+
+
+def _none_of(op: str | None, device_id: str | None, store: Store) -> NothingFound:
+    """Return the error of an op and a device of which no call is captured."""
+    all_calls = store.captured.all()
+    known = sorted({f"{stored.call.op} on {stored.device}" for stored in all_calls})
+    of = "" if op is None else f" of {op[:80]}"
+    on = "" if device_id is None else f" on {device_id[:80]}"
+    return NothingFound(f"no call{of} is captured{on}; captured are {', '.join(known) or 'none'}")
 
 
 def _drop(store: Store, calls: Sequence[StoredCall], as_json: bool) -> int:
@@ -95,7 +103,7 @@ def _print(calls: Sequence[StoredCall], tuned: Mapping[int, bool]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("examined", "tuned"):
         table.add_column(name)
-    for stored in sorted(calls, key=lambda stored: (-stored.count, stored.id)):
+    for stored in calls:
         problem, call = problem_of_call(stored.call), stored.call
         numbers = (f"{len(call.configs):,}", f"{stored.count:,}")
         is_tuned = "[green]yes[/]" if tuned[stored.id] else "no"
