@@ -17,6 +17,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from tuner.client import Client
 from tuner.client.sources import DatabaseSource
+from tuner.launching.arguments import TRITON
 
 STORED = {"BLOCK": 128, "num_warps": 4, "num_stages": 3}
 WIDENED = {"BLOCK": 512, "num_warps": 16, "num_stages": 2}
@@ -273,6 +274,7 @@ def test_a_child_process_serves_even_if_a_lock_was_held(card: Card) -> None:
         other.submit(served.lock.release).result()
 
 
+@pytest.mark.skipif(TRITON < (3, 7), reason="the interpreter of 3.6 fails with today's NumPy")
 def test_an_interpreted_function_is_tritons_alone(card: Card) -> None:
     timed = []
 
