@@ -16,7 +16,7 @@ from tuner.triton.choice import PLAIN, Stated
 from tuner.triton.compiled import EarlyPrune
 from tuner.triton.door import DOOR, Door
 from tuner.triton.mode import checked
-from tuner.triton.running import calls_of, run
+from tuner.triton.running import at, run
 from tuner.triton.served import STATE, Served
 
 
@@ -50,7 +50,7 @@ class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """Return the function that launches with this grid."""
-        return calls_of(self.__dict__[STATE]).at(grid)
+        return at(self, grid)
 
 
 def autotune(

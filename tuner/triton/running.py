@@ -37,6 +37,12 @@ def calls_of(served: Served) -> FastCalls:
     return served.calls
 
 
+def at(autotuner: Autotuner, grid: Any) -> Callable[..., Any]:
+    """Return the function that launches an autotuned function with this grid."""
+    served = autotuner.__dict__.get(STATE) or served_of(autotuner)
+    return (served.calls or calls_of(served)).at(grid)
+
+
 def _ordinary(served: Served, *args: Any, **kwargs: Any) -> Any:
     return serve(served, run_of_triton(served.autotuner), args, kwargs)
 

@@ -96,11 +96,11 @@ def _forget_launches() -> None:
 
 @cache
 def _running() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """Import what a call needs: how it is served, what is kept for a function, and its repeated calls."""
-    from tuner.triton.running import calls_of, run
+    """Import what calls need: how one is served, what is kept for a function, and how one with a grid is repeated."""
+    from tuner.triton.running import at, run
     from tuner.triton.served import served_of
 
-    return run, served_of, calls_of
+    return run, served_of, at
 
 
 def _replacement(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -119,5 +119,4 @@ def _with_grid(self: Autotuner, grid: Any) -> Callable[..., Any]:
     """Return the function that launches with this grid, at less cost than through `run`."""
     if type(self).run is not _state.replacement:  # a class of another library, whose own `run` is called
         return super(Autotuner, self).__getitem__(grid)  # type: ignore[no-any-return]
-    _, served_of, calls_of = _running()
-    return calls_of(served_of(self)).at(grid)  # type: ignore[no-any-return]
+    return _running()[2](self, grid)  # type: ignore[no-any-return]
