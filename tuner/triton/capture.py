@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tuner.captured.call import CapturedCall
 from tuner.captured.problem import problem_of_call
 from tuner.client import run_report
-from tuner.db.store import Store, default_database
 from tuner.errors import TunerError
 from tuner.measure import device as cards
 from tuner.records import Device
@@ -66,6 +65,8 @@ def completed(served: Served, call: CapturedCall, given: Given) -> CapturedCall:
 
 
 def _added(served: Served, call: CapturedCall, card: Device) -> bool:
+    from tuner.db.store import Store, default_database  # a served process need not load SQLAlchemy
+
     door = served.door
     with door.counting:
         if door.captured >= door.settings.max_captured:

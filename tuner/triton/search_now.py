@@ -13,7 +13,6 @@ from triton.runtime.autotuner import Config
 from tuner.captured.call import CapturedCall
 from tuner.client import run_report
 from tuner.client.ranks import is_tuning_rank
-from tuner.db.store import Store, default_database
 from tuner.errors import Interrupted, TunerError
 from tuner.triton.capture import completed
 from tuner.triton.configs import config_of
@@ -73,6 +72,7 @@ def _reason_for_triton(served: Served, choice: Choice) -> str:
 
 def _tuned(served: Served, call: CapturedCall, given: Given) -> Config:
     """Search a call in a worker process. Return the config of its answer."""
+    from tuner.db.store import Store, default_database
     from tuner.tuning import Progress
     from tuner.tuning.captured import tune_call
     from tuner.tuning.effort import Effort
