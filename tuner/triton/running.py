@@ -12,7 +12,7 @@ from tuner.launching.calls import is_refusal
 from tuner.triton.choice import Choice
 from tuner.triton.fast import FastCalls
 from tuner.triton.mode import OFF
-from tuner.triton.served import Served
+from tuner.triton.served import STATE, Served, served_of
 from tuner.triton.whole_process import run_of_triton
 
 AsTriton = Callable[..., Any]
