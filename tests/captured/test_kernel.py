@@ -116,7 +116,7 @@ class TestLaunch:
         before, after = run(kernel, {**listed[0], "ROWS": rows})
         assert torch.equal(after["out"], before["x"])
         seen = load(call.function).configs[0].pre_hook.__globals__["SEEN"][-1]
-        assert (seen["ROWS"], seen["num_warps"], seen["M"]) == (rows, 4, m)
+        assert (seen["ROWS"], seen["num_warps"], seen["num_ctas"], seen["M"]) == (rows, 4, 1, m)
 
     def test_a_parameter_without_a_value_has_its_default(self) -> None:
         call = call_of("plain", {"x": tensor(N), "out": tensor(N), "n": N}, configs(), lambda meta: (2,), knobs=())
@@ -205,8 +205,8 @@ class TestConfigs:
         problem = kernel.signature.problem({"n": N, "dtype": "fp32"})
         assert {each["BLOCK"] for each in FeasibleSpace.of(kernel, problem, H200.limits)} == {32}
         refusal = kernel.valid.refusal(problem, BLOCKS[1] | {"BLOCK": 64}, H200.limits)
-        assert refusal is not None
-        assert "a config has a grid that was captured, and none with BLOCK=64 was; capture the call again" in refusal
+        rule = "a config has a grid that was captured, and none with BLOCK=64 was; capture the call again"
+        assert refusal == f"valid: {rule}"
         with pytest.raises(KernelFault, match="none with BLOCK=64"):
             kernel.launch(problem, kernel.signature.config(BLOCKS[1] | {"BLOCK": 64}), {"x": None, "out": None})
 

@@ -50,6 +50,8 @@ def launch_of(
         if name not in values:
             values[name] = _evaluated(name, heuristic, values)
     values |= autotuned.chosen(config)
+    if autotuned.configs:
+        values.setdefault("num_ctas", 1)  # Triton's configs have it, so that heuristics and hooks may ask for it
     for name, heuristic in autotuned.inner.items():
         values[name] = _evaluated(name, heuristic, values)
     parameters = autotuned.parameters

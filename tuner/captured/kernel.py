@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from tuner.captured import reference as references
@@ -79,7 +79,7 @@ def kernel_of(call: CapturedCall, *, widen: bool = False, function: Any = None, 
         launch=parts.launch,
         reference=parts.reference,
         default=parts.default,
-        valid=parts.has_grid,
+        valid=partial(_has_grid, call),
         parts=({},) if widen else _listed(call),
         rounding=parts.rounding,
         finite_only=True,
@@ -92,6 +92,12 @@ def kernel_of(call: CapturedCall, *, widen: bool = False, function: Any = None, 
 def _listed(call: CapturedCall) -> tuple[Mapping[str, tuple[Value, ...]], ...]:
     """Return a part for each listed config."""
     return tuple({name: (value,) for name, value in config.items()} for config in call.configs)
+
+
+def _has_grid(call: CapturedCall, problem: Problem, config: Mapping[str, Value], limits: Limits) -> bool | str:
+    """Return whether the grid of a config was captured, if any was."""
+    known = not call.grids.sizes or call.grids.of(config) is not None
+    return True if known else missing_grid(call, config)
 
 
 class _Parts:
@@ -127,11 +133,6 @@ class _Parts:
     def default(self, problem: Problem, limits: Limits) -> Mapping[str, Value]:
         """Return the first listed config, which Triton has before it tunes."""
         return self._call.configs[0]
-
-    def has_grid(self, problem: Problem, config: Mapping[str, Value], limits: Limits) -> bool | str:
-        """Return whether the grid of a config was captured, if any was."""
-        known = not self._call.grids.sizes or self._call.grids.of(config) is not None
-        return True if known else missing_grid(self._call, config)
 
     def rounding(self, problem: Problem) -> float:
         """Return the coarsest rounding error that intermediate results may have by the dtypes of the tensors."""
