@@ -164,6 +164,8 @@ def test_reset_restored_and_options_of_the_configs_are_kept(card: Card) -> None:
     tuner = card.tuner(configs=configs, reset_to_zero=["out"], restore_value=["x"])
     call = describe(tuner, tensors(), {})
     assert (call.reset, call.restored) == (("out",), ("x",))
+    x, _, n = tensors()
+    assert describe(tuner, (x, None, n), {}).reset == ()
     assert call.configs == (
         {"BLOCK": 64, "MORE": None, "num_warps": 4, "num_stages": 3, "num_ctas": 2, "maxnreg": None},
         {"BLOCK": 32, "MORE": 1, "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": 64},

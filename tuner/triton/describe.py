@@ -71,8 +71,8 @@ def describe(
             for name, value in kwargs.items()
             if name not in arguments and name not in _NOT_ARGUMENTS
         },
-        reset=tuple(name for name in autotuner.reset_to_zero if name in arguments),
-        restored=tuple(name for name in autotuner.restore_value if name in arguments),
+        reset=tuple(name for name in autotuner.reset_to_zero if _is_tensor(arguments.get(name))),
+        restored=tuple(name for name in autotuner.restore_value if _is_tensor(arguments.get(name))),
     )
 
 
