@@ -315,6 +315,7 @@ def test_a_script_has_the_name_of_its_file(card: Card) -> None:
     assert op_of(Function("__main__", "/home/me/03-matrix-multiplication.py", "matmul_kernel")) == (
         "matrix_multiplication_matmul_kernel"
     )
+    assert op_of(Function("__main__", "/x/trainer/__main__.py", "add")) == "trainer_add"
     assert op_of(Function("fla.ops.common.chunk_o", "/x/chunk_o.py", "chunk_fwd")) == "fla_ops_common_chunk_o_chunk_fwd"
 
 

@@ -43,9 +43,11 @@ def function_of(autotuner: Autotuner) -> Function:
 
 
 def op_of(function: Function) -> str:
-    """Return the op of a function. A script has the name of its file."""
-    module = Path(function.file).stem if function.module == "__main__" else function.module
-    return op_name(module, function.name)
+    """Return the op of a function. A script has the name of its file, and `python -m package` that of the package."""
+    if function.module != "__main__":
+        return op_name(function.module, function.name)
+    file = Path(function.file)
+    return op_name(file.parent.name if file.stem == "__main__" else file.stem, function.name)
 
 
 def reaches(outer: Any, autotuner: Autotuner) -> bool:
