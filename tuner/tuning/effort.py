@@ -17,7 +17,7 @@ from tuner.tuning.covered import same_space
 
 EFFORTS: Mapping[str, Budget] = {
     "quick": Budget(60, min_improvement_probability=0.05),
-    "normal": Budget(200, min_improvement_probability=0.013),
+    "normal": Budget(200, min_improvement_probability=0.01),
     "exhaustive": Budget(),
 }
 """Budget of each named effort; docs/studies/samplers.md has what each finds."""
