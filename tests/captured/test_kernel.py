@@ -172,6 +172,15 @@ class TestOperands:
         assert not before["total"].any()
         assert torch.allclose(after["total"][0], before["x"].sum())
 
+    def test_integers_by_value_are_where_they_were(self) -> None:
+        """As the tokens of each expert are, which a kernel of a mixture of experts finds its rows by."""
+        order = tuple(torch.randperm(N, generator=torch.Generator().manual_seed(1)).tolist())
+        index = tensor(N, dtype="int32", contents=Contents(values=order, low=0, high=N - 1))
+        call = call_of("gathered", {"x": tensor(N), "index": index, "out": tensor(N), "n": N}, BLOCKS, blocks(N))
+        before, after = run(kernel_of(call))
+        assert before["index"].tolist() == list(order)
+        assert torch.equal(after["out"], before["x"][list(order)])
+
     def test_expanded_tensors_are_only_read(self) -> None:
         kernel = kernel_of(biased(bias=tensor(7, N, strides=(0, 1))))
         assert kernel.operands(kernel.problem)["bias"].role == "in"

@@ -125,7 +125,7 @@ def _is(listed: Any, value: Value) -> bool:
         return False
     import triton.language as tl
 
-    return value == str(listed) or getattr(tl, value, None) is listed
+    return value == str(listed) or bool(getattr(tl, value, None) == listed)
 
 
 __all__ = ["Autotuned", "Heuristic", "taken_apart"]
