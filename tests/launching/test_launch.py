@@ -300,6 +300,15 @@ def test_a_refresh_prepares_again(launches: Launches, card: Card) -> None:
     assert len(card.prepared) == 2
 
 
+def test_names_beyond_the_limit_are_prepared_again(card: Card) -> None:
+    launches = Launches(Client(), LaunchSettings(most_forms=2), card.ready, "cpu")
+    for stated in ({}, {"N": 96}, {"dtype": "fp32"}, {}):
+        launches.launch(DOUBLE, x=X, out=OUT, **stated)
+    assert len(card.prepared) == len(card.launched) == 4
+    launches.launch(DOUBLE, x=X, out=OUT)
+    assert len(card.prepared) == 4
+
+
 def test_no_tensor_is_kept_and_no_more_launches_than_is_set(card: Card) -> None:
     launches = Launches(Client(), LaunchSettings(most_prepared=3, most_kernels=2), card.ready, "cpu")
     watched = []

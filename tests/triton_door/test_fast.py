@@ -236,6 +236,19 @@ def test_another_mode_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts == [1, 1, 2, 2, 3]
 
 
+def test_a_function_of_another_mode_repeats_nothing_later(card: StandInCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuner = Tuner(JITFunction(scale))
+    tuner[(1,)](X, OUT, 32, 2.0)
+    held = tuner[(1,)]
+    held(X, OUT, 32, 2.0)
+    monkeypatch.setenv("TUNER_AUTOTUNE", "capture")
+    held(X, OUT, 32, 2.0)
+    tuner.cache[next(iter(tuner.cache))] = CONFIGS[1]
+    monkeypatch.delenv("TUNER_AUTOTUNE")
+    held(X, OUT, 32, 2.0)
+    assert [launch[2][-1] for launch in card.launches[-4:]] == [128, 128, 128, 256]
+
+
 def test_a_new_key_of_the_cache_drops_nothing() -> None:
     tuner = Tuner(JITFunction(scale))
     tuner[(1,)](X, OUT, 32, 2.0)

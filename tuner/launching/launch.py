@@ -65,7 +65,9 @@ class LaunchSettings(CallSettings):
     """Limits of what `tuner.launch` keeps."""
 
     most_kernels: int = 1024
-    """Number of kernels, and of sets of names that each is launched with."""
+    """Number of kernels."""
+    most_forms: int = 16
+    """Number of sets of names that a kernel is launched with; launches with older ones are prepared again."""
 
 
 @dataclass
@@ -214,7 +216,7 @@ class Launches:
                 return before[0]
             written = written.union(*(form.written for form in before))
             form = _Form(kernel, tuple(tensors), tuple(others), {}, written=written)
-            forms[:] = [form, *(each for each in forms if each not in before)][: self.settings.most_kernels]
+            forms[:] = [form, *(each for each in forms if each not in before)][: self.settings.most_forms]
             self._generate(reference, kernel, forms)
             return form
 

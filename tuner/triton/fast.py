@@ -117,6 +117,7 @@ class FastCalls:
     def _restart(self) -> None:
         """Drop all forms, which were generated for another list of configs or another mode."""
         self._basis = self._basis_now()
+        self.forget()  # since callers may still have functions of the old forms
         self._forms.clear()
         self.call = self._first
 
