@@ -199,6 +199,15 @@ class TestModules:
         others = {"annotations", "scale", "sizes", "some_package"}
         assert names_of(function) - others == {"triton", "tl", "BLOCK", "SCALE", "kernel"}
 
+    def test_a_package_may_have_no_init(self, package: Path) -> None:
+        for name in ("__init__.py", "deep/__init__.py"):
+            (package / name).unlink()
+        function = load(Function("some_package.absolute", str(package / "absolute.py"), "kernel"))
+        assert function.configs[0].kwargs == {"BLOCK": 16}
+        (package / "broken.py").write_text("")
+        function = load(Function("some_package.modules", str(package / "modules.py"), "kernel"))
+        assert vars(sys.modules["some_package.modules"])["kernel"] is function
+
     def test_one_that_needs_all_names_of_another_is_imported(self, package: Path) -> None:
         function = Function("some_package.whole", str(package / "whole.py"), "kernel")
         with pytest.raises(KernelFault, match=r"importing some_package.whole raises ValueError: the package cannot be"):

@@ -68,9 +68,10 @@ def _loaded(function: Function, file: Path) -> Any:
 def _of_script(function: Function, file: Path) -> Any:
     """Return the object of a script. One that imports relatively was run as `python -m package.module`."""
     script = partial_module(SCRIPT, file, "")
-    folders = [file.resolve().parent, root_of(file)]
+    package = ".".join(folder.name for folder in reversed(packages_of(file)))
+    folders = [file.resolve().parent, root_of(file, package)]
     if script.imports_relatively:
-        script.within(".".join(folder.name for folder in reversed(packages_of(file))))
+        script.within(package)
         del folders[0]
     with _searching(*folders):
         try:
@@ -84,7 +85,7 @@ def _of_script(function: Function, file: Path) -> Any:
 def _of_module(function: Function, file: Path) -> Any:
     """Return the object of a module: by the statements that it needs, or else by an import of the module."""
     package = function.module if file.name == "__init__.py" else function.module.rpartition(".")[0]
-    with _searching(root_of(file)):
+    with _searching(root_of(file, package)):
         try:
             return partial_module(function.module, file, package).get(function.name)
         except KernelFault as fault:

@@ -128,7 +128,9 @@ class PartialModule:
 
     def _import(self, module: str, name: str = "") -> Any:
         """Return a module of the package, or what `from module import name` assigns."""
-        found = _of_package(module, self._file)
+        found = self._neighbour(module)
+        if found is None and root_of(self._file, self._package).joinpath(*module.split(".")).is_dir():
+            raise NotPartial(f"{self._file} imports {module}, which has no __init__.py")
         if found is None:
             raise ModuleNotFoundError(f"No module named {module!r}", name=module)
         if not name:
@@ -146,12 +148,18 @@ class PartialModule:
         Raises:
             ImportError: there is neither.
         """
-        if self._file.name == "__init__.py" and (inner := _of_package(f"{self._name}.{name}", self._file)) is not None:
+        if self._file.name == "__init__.py" and (inner := self._neighbour(f"{self._name}.{name}")) is not None:
             return inner.module
         try:
             return self._own_getattr(name)
         except (KeyError, AttributeError):
             raise ImportError(f"cannot import name {name!r} from {self._name!r} ({self._file})") from None
+
+    def _neighbour(self, name: str) -> PartialModule | None:
+        """Return a module of the same package; None if there is no such file."""
+        base = root_of(self._file, self._package).joinpath(*name.split("."))
+        files = (base.with_name(f"{base.name}.py"), name.rpartition(".")[0]), (base / "__init__.py", name)
+        return next((partial_module(name, file, package) for file, package in files if file.is_file()), None)
 
     @cached_property
     def _own_getattr(self) -> Callable[[str], Any]:
@@ -233,19 +241,10 @@ def packages_of(file: Path) -> list[Path]:
     return list(takewhile(lambda folder: (folder / "__init__.py").is_file(), file.resolve().parents))
 
 
-def root_of(file: Path) -> Path:
-    """Return the folder in which the package of a file lies, or the file itself if it is in none."""
-    packages = packages_of(file)
-    return packages[-1].parent if packages else file.resolve().parent
-
-
-def _of_package(name: str, near: Path) -> PartialModule | None:
-    """Return a module of the package that a file is in; None if there is no such file."""
-    base = root_of(near).joinpath(*name.split("."))
-    for file, package in ((base.with_name(f"{base.name}.py"), name.rpartition(".")[0]), (base / "__init__.py", name)):
-        if file.is_file():
-            return partial_module(name, file, package)
-    return None
+def root_of(file: Path, package: str) -> Path:
+    """Return the folder in which the top-level package of a file lies, or the file itself if it is in none."""
+    folders = file.absolute().parents
+    return folders[min(len(package.split(".")) if package else 0, len(folders) - 1)]
 
 
 def _parsed(file: Path) -> ast.Module:
