@@ -173,13 +173,13 @@ def test_what_triton_specializes_on_is_in_the_key() -> None:
     assert len({str(key_of(tuner, X, OUT, value, 2.0)[1]) for value in small}) == 3  # type: ignore[index]
 
 
-def test_tensors_differ_by_dtype_and_alignment_alone() -> None:
+def test_tensors_differ_by_dtype_alignment_and_type_of_device_alone() -> None:
     tuner = Tuner(JITFunction(scale), key=[])
     same = [X, X[4:], X.view(64, 64).t(), torch.nn.Parameter(X)]
-    others = [X[1:], X[2:].view(torch.int32), X.half(), X.to(torch.bfloat16), None]
+    others = [X[1:], X[2:].view(torch.int32), X.half(), X.to(torch.bfloat16), X.to("meta"), None]
     assert len({key_of(tuner, x, OUT, 32, 2.0) for x in same}) == 1
     assert key_of(tuner, X[1:], OUT, 32, 2.0) == key_of(tuner, X[3:], OUT, 32, 2.0)
-    assert len({key_of(tuner, x, OUT, 32, 2.0) for x in [X, *others]}) == 6
+    assert len({key_of(tuner, x, OUT, 32, 2.0) for x in [X, *others]}) == 7
 
 
 def test_constants_and_the_key_of_the_autotuner_are_keyed_by_value() -> None:
