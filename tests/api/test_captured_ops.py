@@ -53,7 +53,7 @@ def test_a_strict_query_misses_it(client: TestClient) -> None:
 def test_each_query_is_read_by_the_signature_that_its_values_fit(client: TestClient) -> None:
     got = best(client, n=64, k="None", act=ACT, y_dtype="bf16", dtype="fp32").json()
     assert got["config"] == LARGE
-    assert got["problem"] == {"n": 64, "dtype": "fp32", "k": "None", "act": ACT, "y_dtype": "bf16"}
+    assert got["problem"] == {"n": 64, "dtype": "fp32", "k": "None", "act": ACT, "x_dtype": "", "y_dtype": "bf16"}
     many = {
         "problems": [
             {"op": OP, "n": 64, "k": 3, "dtype": "fp32", "y_dtype": "bf16"},
@@ -67,7 +67,7 @@ def test_each_query_is_read_by_the_signature_that_its_values_fit(client: TestCli
     assert [result.get("config") for result in results] == [SMALL, LARGE, None, None, None]
     assert (results[2]["problem"]["act"], results[2]["problem"]["y_dtype"]) == ("True", "1.5")
     assert results[3]["error"] == "main_kernel: act is a text of up to 200 printable characters, not [1]"
-    assert results[4]["error"] == "main_kernel is described by n, dtype, k, act, y_dtype, not by 'm'"
+    assert results[4]["error"] == "main_kernel is described by n, dtype, k, act, x_dtype, y_dtype, not by 'm'"
 
 
 @pytest.mark.parametrize("act", ["", "x" * 200, "a=b c", '"', "\\", "%00 +&", "\u4e2d\U0001f600"])
@@ -92,7 +92,7 @@ def test_the_table_has_both_and_ladders_of_each(client: TestClient) -> None:
     assert dims == [["n", "k"], ["n"]]
     attributes = document["signatures"][names[1]]["attributes"]
     assert [(one["name"], one["choices"], one["default"]) for one in attributes] == [
-        (name, None, "") for name in ("k", "act", "y_dtype")
+        (name, None, "") for name in ("k", "act", "x_dtype", "y_dtype")
     ]
     ladder = client.get("/table", params={"op": OP, "k": 3, "dtype": "fp32", "y_dtype": "bf16"}).json()
     assert ladder["configs"] == {"64": SMALL}

@@ -85,7 +85,7 @@ def test_values_are_read_by_the_signature_that_they_fit() -> None:
     assert meant(n="64", k="3") == sized
     assert meant(n=64, k=None) == unsized
     assert meant(n=64, k="None") == meant(n=64) == meant(n=64, k="0", act="relu") == unsized
-    with pytest.raises(UsageError, match="main_kernel is described by n, dtype, k, act, y_dtype, not by 'm'"):
+    with pytest.raises(UsageError, match="main_kernel is described by n, dtype, k, act, x_dtype, y_dtype, not by 'm'"):
         meant(m=1)
     with pytest.raises(UsageError, match="n is a whole number"):
         meant(n="x", act="relu")

@@ -19,7 +19,7 @@ class Jit:
         return self._code(kwargs)
 
     def __getitem__(self, grid):
-        def run(*args, num_warps, num_stages, **kwargs):
+        def run(*args, num_warps, num_stages, num_ctas=1, **kwargs):
             self.fn(*args, **kwargs)
             return self._code(dict(zip(self.arg_names, args, strict=False), **kwargs))
 

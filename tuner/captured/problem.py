@@ -6,6 +6,7 @@ As in Triton's autotuner, a problem is the arguments in the key and the dtypes o
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from itertools import chain
@@ -19,6 +20,8 @@ from tuner.kernels.spec import MAX_SIZE, Attribute, Dim, Knob, Problem, Signatur
 _LONGEST_OP = 64
 _DIGEST = 6
 """Hex digits that tell cut names apart."""
+_ABSENT = "None"
+"""Dtype of an argument that is None."""
 NO_DIM = Dim("size", 1, "1: no argument in the key is a size")
 """Dim of a kernel without a size in its key."""
 
@@ -56,7 +59,7 @@ def signature_of(
     """
     dims = tuple(Dim(parameter_name(name)) for name, value in key.items() if is_size(value))
     others = [parameter_name(name) for name, value in key.items() if not is_size(value)]
-    dtypes = [f"{parameter_name(name)}_dtype" for name in list(tensors)[1:] if name not in key]
+    dtypes = [f"{parameter_name(name)}_dtype" for name in tensors if name not in key]
     given = list(configs)
     values = {name: {config[name] for config in given if name in config} for name in dict.fromkeys(chain(*given))}
     return Signature(
@@ -70,7 +73,7 @@ def signature_of(
 
 
 def problem_values(key: Mapping[str, Value], dtypes: Mapping[str, str]) -> dict[str, object]:
-    """Return the values that `Signature.problem` takes.
+    """Return the values that `Signature.problem` takes. `dtype` is that of most tensors, the first one's of several.
 
     Args:
         dtypes: what `dtypes_of` returns.
@@ -80,8 +83,10 @@ def problem_values(key: Mapping[str, Value], dtypes: Mapping[str, str]) -> dict[
     }
     if not dtypes:
         return sizes
-    (_, dtype), *others = dtypes.items()
-    differing = {f"{parameter_name(name)}_dtype": other for name, other in others if other != dtype and name not in key}
+    dtype = Counter(each for each in dtypes.values() if each != _ABSENT).most_common(1)[0][0]
+    differing = {
+        f"{parameter_name(name)}_dtype": other for name, other in dtypes.items() if other != dtype and name not in key
+    }
     return {**sizes, "dtype": dtype, **differing}
 
 
@@ -97,7 +102,7 @@ def dtypes_of(arguments: Mapping[str, Argument]) -> dict[str, str]:
         elif isinstance(argument, DescriptorArgument):
             found[name] = argument.base.dtype
         elif argument is None:
-            absent[name] = "None"
+            absent[name] = _ABSENT
     return {**found, **absent} if found else {}
 
 
