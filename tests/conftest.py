@@ -1,7 +1,9 @@
 """Settings of the whole run.
 
-Without `-m gpu`, Triton kernels run under its interpreter, which is decided when triton is imported. Tests that show a
-terminal show one that can move its cursor, whatever the tests are started from.
+Without `-m gpu`, Triton kernels run under its interpreter, which is decided when triton is imported, and torch and
+numpy compute with one thread: each core has a test process of its own, and threads of several processes on the same
+cores wait for each other. Tests that show a terminal show one that can move its cursor, whatever the tests are started
+from.
 """
 
 import os
@@ -17,6 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TERM"] = "xterm"
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
+        os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture
