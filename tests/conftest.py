@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ("databases", "installed", "stand_in_engines")
+pytest_plugins = ("databases", "forks", "installed", "stand_in_engines")
 
 
 def pytest_configure(config: pytest.Config) -> None:

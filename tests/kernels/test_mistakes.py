@@ -465,6 +465,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.usefixtures("forked_helpers")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_line_that_names_its_place(mistake: str, tmp_path: Path) -> None:
     old, new, message = MISTAKES[mistake]
@@ -481,7 +482,7 @@ def test_a_mistake_is_one_line_that_names_its_place(mistake: str, tmp_path: Path
 
 
 def test_the_right_kernel_passes(tmp_path: Path) -> None:
-    """Each mistake is a change of this file."""
+    """Each mistake is a change of this file. Here the helper processes are started as users' are."""
     file = tmp_path / "right.py"
     file.write_text(DOUBLE)
     report = check_kernel(str(file), {}, settings=QUICK)
@@ -514,6 +515,7 @@ def test_each_option_of_a_command_with_an_op_is_reserved() -> None:
     assert options | {*COMPARED, "op", "device", "strict"} <= RESERVED
 
 
+@pytest.mark.usefixtures("forked_helpers")
 class TestCommand:
     def test_it_prints_what_was_checked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tuner = Invoked.alone(tmp_path, monkeypatch)
@@ -547,6 +549,7 @@ class TestCommand:
         assert message in str(done.exception)
 
 
+@pytest.mark.usefixtures("forked_helpers")
 @pytest.mark.parametrize("space", recorded.names())
 def test_the_recorded_problems_of_ops_that_ship_pass(space: str) -> None:
     found = recorded.load(space)
@@ -583,6 +586,7 @@ class TestSearch:
             == "error (KeyError)"
         )
 
+    @pytest.mark.usefixtures("forked_helpers")
     @pytest.mark.parametrize(
         ("old", "new", "message"),
         [
