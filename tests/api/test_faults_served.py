@@ -33,7 +33,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def served(file: Path, fault: str) -> int:
     """Return the number of rows that are left out by a service that starts on a database with this fault.
 
-    It is asked for everything that it serves. The client is in the service's own event loop, since a `TestClient` starts a thread for each request.
+    It is asked for everything that it serves, by a client in its own event loop: a `TestClient` starts a thread for
+    each request.
     """
     app = create_app(Store.open(file), settings=ServiceSettings(max_age_s=600))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:

@@ -6,6 +6,7 @@ import json
 import os
 import runpy
 import sqlite3
+import subprocess
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +30,14 @@ from tuner.tuning import Events, tune
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_helpers: None) -> Machine:
     return Machine(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def started_helpers(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the machine's processes as users' are, as children of this one."""
+    monkeypatch.setattr("tuner.measure.processes.subprocess", subprocess)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +98,7 @@ def test_a_kernel_file_is_what_the_command_to_tune_it_names(searched: Machine) -
         assert json.loads(told.stdout)["command"].startswith(f"tuner search {toy('on_torch')} --N 5 ")
 
 
+@pytest.mark.usefixtures("started_helpers")
 def test_ceilings_are_measured_once_and_a_search_leaves_no_process(searched: Machine) -> None:
     before = children()
     assert searched("search", "--trials", "14").return_value == 0
@@ -216,6 +224,7 @@ class TestBench:
     def bench(self, *options: str) -> Result:
         return CliRunner().invoke(cli, ["bench", *options], standalone_mode=False)
 
+    @pytest.mark.usefixtures("started_helpers")
     def test_one_worker_serves_a_suite_and_leaves_no_process(self, machine: Machine, suite: str) -> None:
         """On one card, however often it is named."""
         before = children()
