@@ -25,7 +25,7 @@ COUNT = re.compile(r"no config ran with correct results: \d+ error \(KeyError\)"
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_helpers: None) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 

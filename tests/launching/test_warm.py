@@ -31,7 +31,7 @@ HERE = Provenance(H200, Environment("3.6.0", "12.9", "2.10.0", "580.95"), "9f2c0
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_helpers: None) -> Path:
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     client.refresh()

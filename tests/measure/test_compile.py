@@ -24,7 +24,7 @@ from tuner.records import Device, Outcome
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_helpers: None) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
     return folder
@@ -168,7 +168,8 @@ def test_an_endless_compile_is_killed_with_its_children(tmp_path: Path, monkeypa
         assert not alive(int(pids.read_text()))
 
 
-def test_the_pool_touches_neither_torch_nor_the_driver() -> None:
+def test_the_pool_touches_neither_torch_nor_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.measure.processes.subprocess", subprocess)  # no fork of another process
     kernel = catalog.load("gemm")
     problem = kernel.signature.problem({"M": 64})
     with pool("gemm", problem, H200) as child:

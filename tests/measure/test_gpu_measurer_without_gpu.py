@@ -33,10 +33,16 @@ RIGHT = Evidence(0.0, 0.0, ("normal",), 17)
 
 
 @pytest.fixture(autouse=True)
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_helpers: None) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("FAULTY_PIDS", str(tmp_path / "pids"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+
+
+@pytest.fixture
+def started_helpers(environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the processes of this test as users' are, as children of this one."""
+    monkeypatch.setattr("tuner.measure.processes.subprocess", subprocess)
 
 
 @contextmanager
@@ -81,6 +87,7 @@ def test_what_compiles_is_measured_and_what_does_not_fails() -> None:
     assert found[config("wrong")].outcome is Outcome.WRONG_RESULT
 
 
+@pytest.mark.usefixtures("started_helpers")
 def test_a_dead_worker_fails_its_config() -> None:
     with measurer() as gpu:
         found = measured(gpu, [config("none"), config("wild"), config("none", block=512)])
@@ -125,6 +132,7 @@ def test_a_compile_that_ended_in_time_is_not_late_while_its_result_waits() -> No
     assert [measurement is not None and measurement.outcome for measurement in found] == [Outcome.OK] * 3
 
 
+@pytest.mark.usefixtures("started_helpers")
 def test_a_worker_killed_while_idle_is_replaced() -> None:
     with measurer() as gpu:
         assert measured(gpu, [config("none")])[config("none")].ok
@@ -168,6 +176,7 @@ def test_a_dead_spare_is_not_used() -> None:
         assert found[config("none", block=512)].ok
 
 
+@pytest.mark.usefixtures("started_helpers")
 def test_a_worker_that_cannot_start_ends_the_search() -> None:
     with measurer(N=13) as gpu:
         gpu.submit(config("none"))
@@ -241,6 +250,7 @@ class TestSettle:
             assert gpu.recheck([config("none")], seed=1) == [RIGHT]
 
 
+@pytest.mark.usefixtures("started_helpers")
 def test_closing_while_compiling_leaves_no_compiler(tmp_path: Path) -> None:
     """Unread results are in the pipe when it closes."""
     with measurer(compile_s=600.0) as gpu:
@@ -319,6 +329,7 @@ def test_a_fresh_worker_is_kept_rather_than_one_that_served() -> None:
     fresh.kill()
 
 
+@pytest.mark.usefixtures("started_helpers")
 def test_closing_leaves_no_process() -> None:
     with measurer() as gpu:
         measured(gpu, [config("none")])

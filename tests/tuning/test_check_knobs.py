@@ -13,6 +13,7 @@ from tuner.tuning.check_kernel import DEVICE, CheckKernelSettings, check_kernel
 from tuner.tuning.check_knobs import CheckKnobsSettings, compile_steps, unused_steps
 from tuner.tuning.check_report import KernelReport, Step
 
+pytestmark = pytest.mark.usefixtures("forked_helpers")
 CARD = recorded.devices()[DEVICE]
 DOUBLE = (TOYS / "double.py").read_text()
 NUM_WARPS = 'Knob("num_warps", (1, 2, 4, 8, 16)),'

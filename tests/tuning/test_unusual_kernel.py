@@ -36,6 +36,7 @@ from tuner.tuning.effort import Effort
 from tuner.tuning.run import run_search, stored_answer
 from tuner.tuning.target import Target
 
+pytestmark = pytest.mark.usefixtures("forked_helpers")
 FILE = toy("sums")
 KERNEL = catalog.resolve(FILE)
 PROBLEM = KERNEL.signature.problem({"M": 3, "N": 70, "factor": "1e-5"})
