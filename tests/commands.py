@@ -82,11 +82,12 @@ def serve() -> None:
 
 
 def load() -> None:
-    """Import what commands import."""
+    """Import what commands import, and read the recorded spaces."""
     import click
 
     from tuner import catalog
     from tuner.cli import cli
+    from tuner.recorded import shipped
 
     with click.Context(cli) as context:
         for name in cli.list_commands(context):
@@ -95,6 +96,9 @@ def load() -> None:
         catalog.load(op)
     for name in LATE:
         import_module(name)
+    shipped.loads = cache(shipped.loads)  # type: ignore[attr-defined]  # by content
+    for name in shipped.names():
+        shipped.load(name)
 
 
 def become(request: dict[str, Any]) -> NoReturn:
