@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
-from contextlib import suppress
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -84,21 +86,29 @@ def work_through(store: Store) -> None:
     assert store.queue.add(HURT_PROBLEM, HURT_AT.device.id)[0].problem == HURT_PROBLEM.text
 
 
+@pytest.fixture(scope="module")
+def kept(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Path]]:
+    """Yield a store for all faults and its file, since a new store compiles every statement again."""
+    file = tmp_path_factory.mktemp("kept") / "tuner.db"
+    shutil.copy(whole, file)
+    store = Store.open(file)
+    yield store, file
+    store.close()
+
+
 @pytest.mark.parametrize(("table", "column"), faults.columns())
-def test_in_any_column_of_sqlite(whole: Path, tmp_path: Path, table: str, column: str) -> None:
-    for number, fault in enumerate(faults.some_faults(table, column)):
-        file = tmp_path / f"{number}.db"
-        shutil.copy(whole, file)
+def test_in_any_column_of_sqlite(whole: Path, kept: tuple[Store, Path], table: str, column: str) -> None:
+    store, file = kept
+    for fault in faults.some_faults(table, column):
+        with closing(sqlite3.connect(whole)) as sound, closing(sqlite3.connect(file)) as target:
+            sound.backup(target)
         faults.hurt(file, table, column, fault)
-        store = Store.open(file)
         try:
             read_all(store)
             work_through(store)
         except Exception as error:
             error.add_note(f"{table}.{column} = {fault[:60]}")
             raise
-        finally:
-            store.close()
 
 
 @pytest.mark.parametrize("table", sorted({table for table, _ in faults.columns()}))
