@@ -41,7 +41,7 @@ def latency_us(config: Config) -> float:
 
 def run(code: str, tmp_path: Path) -> str:
     """Run model code in a fresh interpreter, with Triton's interpreter in place of a GPU."""
-    environment = os.environ | {"TRITON_INTERPRET": "1"} | reaching(ROOT, tmp_path)
+    environment = os.environ | {"TRITON_INTERPRET": "1"} | reaching(ROOT, tmp_path, ROOT / "tests")
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -51,7 +51,8 @@ def run(code: str, tmp_path: Path) -> str:
 def on_the_host(code: str) -> str:
     """Return the model code for a host tensor of fewer elements and a card that is named."""
     code = code.replace('device="cuda"', 'device="cpu"').replace("1 << 20", "5000")
-    return code.replace('best_config("scale", N=N)', 'best_config("scale", N=N, device="nvidia-h200")')
+    code = code.replace('best_config("scale.py", N=N)', 'best_config("scale.py", N=N, device="nvidia-h200")')
+    return code.replace("import tuner\n", "import host_launch\nimport tuner\n")
 
 
 def test_the_kernel_file_computes_what_its_reference_says(scale: Kernel) -> None:
@@ -147,13 +148,13 @@ def test_the_page_on_kernel_files_launches_the_tuned_config(tmp_path: Path) -> N
     best = kernel.signature.config({"BLOCK": 256, "num_warps": 2, "num_stages": 1})
     store_answer(kernel, best, tmp_path / "tuner.db")
     used = """
-answer = tuner.best_config(KERNEL, device=DEVICE, N=5000)
 x = torch.randn(5000)
 assert torch.equal(double(x), 2 * x)
+answer = tuner.best_config(KERNEL, device="nvidia-h200", N=5000)
 print(answer.config.text, answer.match)
 """
     environment = f"import os\nos.environ['TUNER_DB'] = {str(tmp_path / 'tuner.db')!r}\n"
-    printed = run(environment + model.replace("DEVICE = 0", f"DEVICE = {H200.id!r}") + used, tmp_path)
+    printed = run(environment + on_the_host(model) + used, tmp_path)
     assert printed == f"{best.text} exact\n"
 
 
