@@ -88,7 +88,7 @@ class Host(Machine):
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_helpers: None) -> Host:
     return Host(tmp_path, monkeypatch)
 
 

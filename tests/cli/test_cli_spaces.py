@@ -1,4 +1,4 @@
-"""`tuner spaces`, run as a process."""
+"""`tuner spaces`, run as a process and as forks of one."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+from commands import run_tuner
+
 from tuner import recorded
 
 SOFTMAX, TRANSPOSE = "softmax-8192x8192-fp32-nvidia-h200", "transpose-8192x8192-fp32-nvidia-h200"
 
 
 def _tuner(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "tuner", "spaces", *arguments]
-    done = subprocess.run(command, env=os.environ | {"COLUMNS": "40"}, capture_output=True, text=True, timeout=120)
-    assert "Traceback" not in done.stderr
-    return done
+    return run_tuner("spaces", *arguments, environment={"COLUMNS": "40"})
 
 
 def test_spaces_are_listed_and_written_for_other_tools(tmp_path: Path) -> None:
-    listed = _tuner()
+    command, narrow = [sys.executable, "-P", "-m", "tuner", "spaces"], os.environ | {"COLUMNS": "40"}
+    listed = subprocess.run(command, env=narrow, capture_output=True, text=True, timeout=120, check=True)
     assert [line.split()[0] for line in listed.stdout.splitlines() if "NVIDIA" in line] == recorded.names()
     listed_json = json.loads(_tuner("--json").stdout)
     assert (SOFTMAX, 402) in [(one["space"], one["configs"]) for one in listed_json]
