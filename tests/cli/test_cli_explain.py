@@ -35,11 +35,12 @@ from tuner.records import (
 )
 from tuner.report.explain import explain
 from tuner.report.explanation import Explanation
+from tuner.report.text import config_text
 
 FOUND = {
     "op", "problem", "device", "config", "match", "kind", "latency_us", "interval_us", "speedup", "speedup_interval",
     "tflops", "gb_per_s", "default_latency_us", "vendor_latency_us", "ties", "unresolved", "recorded", "imported",
-    "max_error", "tolerance", "checked", "marks", "neighbour", "tuned_with", "stale", "tuned_at", "snapshot",
+    "max_error", "tolerance", "checked", "marks", "neighbour", "tuned_with", "basis", "stale", "tuned_at", "snapshot",
 }  # fmt: skip
 ADDED = {
     "run", "rounds", "chosen", "ladder", "candidates", "importance", "importance_missing", "roofline", "seconds",
@@ -202,6 +203,7 @@ class TestExplain:
             "      2  in the interleaved comparison",
             "      4  dropped after one measurement, far slower",
             "      2  wrong_result (check): error 0.5, allowed 0.1",
+            f"         {config_text(SPACE[1])}",
             "      1  compile_error (compile): ptxas fatal: [bold]too many",
             "  80.0 % of the limit: the problem takes at least 80.00 us here, bound by compute",
             "  time: measure 12.2 s, comparison 4.0 s",
@@ -351,11 +353,18 @@ class TestShow:
             "count": 2,
             "stage": "check",
             "example": "error 0.5, allowed 0.1",
+            "config": dict(SPACE[1]),
         }
         assert len(document["best"]) == 5
         assert document["best"][0] == {"config": dict(BEST), "latency_us": 100.0}
         assert document["answer"].keys() == FOUND
         assert document["answer"]["config"] == dict(BEST)
+
+    def test_a_person_reads_which_config_failed(self, toy: Path) -> None:
+        lines = tuner(toy, "show", "1").stdout.splitlines()
+        assert lines[lines.index("      2  wrong_result (check): error 0.5, allowed 0.1") + 1].strip() == config_text(
+            SPACE[1]
+        )
 
     def test_a_person_reads_it_with_what_was_taken_over(self, replayed: Path) -> None:
         shown = tuner(replayed, "show", "2").stdout

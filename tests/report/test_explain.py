@@ -150,8 +150,8 @@ class TestCandidates:
             slower=10,
             beaten=7,
             failures=(
-                Failure("compile_error", 2, "compile", "first"),
-                Failure("timeout", 1, "compile", "took longer than 10 s"),
+                Failure("compile_error", 2, "compile", "first", OTHERS[18]),
+                Failure("timeout", 1, "compile", "took longer than 10 s", OTHERS[17]),
             ),
             not_tried=36,
             outside=0,

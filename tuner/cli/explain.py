@@ -13,7 +13,7 @@ from tuner.cli.drawing import needs_plotly, plot_option, write_page
 from tuner.cli.grid import Output, print_lines
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import db_option, gpu_option, json_option, open_to_read
-from tuner.cli.text import failure_line, give, print_found, print_json
+from tuner.cli.text import failure_lines, give, print_found, print_json
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -153,7 +153,7 @@ def _candidates(candidates: Candidates) -> Iterator[str]:
     yield f"{candidates.slower:7,}  measured, and slower"
     yield f"{candidates.beaten:7,}  dropped after one measurement, far slower"
     for failure in candidates.failures:
-        yield failure_line(failure)
+        yield from failure_lines(failure)
     if candidates.not_tried is not None:
         yield f"{candidates.not_tried:7,}  not tried"
     if candidates.outside:

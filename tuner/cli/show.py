@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tuner.cli.grid import Output, print_lines, print_table
 from tuner.cli.ops import db_option, json_option, open_to_read
-from tuner.cli.text import failure_line, print_json
+from tuner.cli.text import failure_lines, print_json
 from tuner.cli.whole import Whole
 from tuner.db.database import Database
 from tuner.db.store import Store
@@ -100,10 +100,7 @@ def _document(store: Store, run: StoredRun, measurements: Sequence[Measurement],
         "measured_with": run.provenance.as_json(),
         "seconds": dict(run.seconds),
         "outcomes": Counter(str(measurement.outcome) for measurement in measurements),
-        "failures": [
-            {"outcome": failure.outcome, "count": failure.count, "stage": failure.stage, "example": failure.example}
-            for failure in failures(measurements)
-        ],
+        "failures": [failure.as_json() for failure in failures(measurements)],
         "best": [{"config": dict(m.config), "latency_us": round(m.latency_us, 4)} for m in _best(measurements)],
         "answer": None if answer is None else answer.as_json(store.snapshot),
     }
@@ -136,7 +133,7 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     yield f"\n[bold]Configs[/]  {run.trials:,} measured{also}"
     yield f"{sum(m.ok for m in measurements):7,}  ok"
     for failure in failures(measurements):
-        yield failure_line(failure)
+        yield from failure_lines(failure)
     best = _best(measurements)
     if best:
         yield "\n[bold]Fastest[/]  [dim]of single measurements; the interleaved comparison may prefer another[/]"

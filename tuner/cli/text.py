@@ -50,11 +50,14 @@ def say(line: str) -> None:
     Output(stderr=True).write(escape(line))
 
 
-def failure_line(failure: Failure) -> str:
-    """Return the number of configs that failed in a way, the way, and the first line of an example."""
+def failure_lines(failure: Failure) -> tuple[str, str]:
+    """Return the number of configs that failed in a way, the way, and the first line of an example; then its config."""
     stage = f" ({failure.stage})" if failure.stage else ""
     head = f"{failure.count:7,}  {failure.outcome}{stage}: "
-    return f"{head}{escape(first_line(failure.example, 80 - len(head)))}"
+    return (
+        f"{head}{escape(first_line(failure.example, 80 - len(head)))}",
+        f"         {escape(config_text(failure.config))}",
+    )
 
 
 def give(found: LookupResult, store: Store, as_json: bool) -> None:

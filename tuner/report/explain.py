@@ -62,11 +62,11 @@ def explain(
 
 
 def failures(measurements: Sequence[Measurement]) -> tuple[Failure, ...]:
-    """Return the failures by outcome, most frequent first, each with the error of its first config."""
+    """Return the failures by outcome, most frequent first, each with its first config and the error of that."""
     counted = Counter(m.outcome for m in measurements if not m.ok)
     first = {m.outcome: m for m in reversed(measurements) if not m.ok}
     return tuple(
-        Failure(str(outcome), count, first[outcome].stage, first[outcome].error)
+        Failure(str(outcome), count, first[outcome].stage, first[outcome].error, first[outcome].config)
         for outcome, count in counted.most_common()
     )
 

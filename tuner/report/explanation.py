@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tuner.kernels.spec import Config
 from tuner.records import Answer, Interval, Measurement, StoredRun
 from tuner.report.occupancy import Occupancy
 
@@ -40,6 +41,18 @@ class Failure:
     stage: str
     example: str
     """Error of the first of them."""
+    config: Config
+    """The first of them."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that `tuner show --json` and `tuner explain --json` print."""
+        return {
+            "outcome": self.outcome,
+            "count": self.count,
+            "stage": self.stage,
+            "example": self.example,
+            "config": dict(self.config),
+        }
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,10 @@ class Candidates:
     def failed(self) -> int:
         """Number of configs that failed."""
         return sum(failure.count for failure in self.failures)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that `tuner explain --json` prints."""
+        return {**vars(self), "failures": [failure.as_json() for failure in self.failures], "failed": self.failed}
 
 
 @dataclass(frozen=True)
@@ -124,7 +141,7 @@ class Explanation:
             "rounds": self.rounds,
             "chosen": self.chosen,
             "ladder": [_contender_json(contender) for contender in self.ladder],
-            "candidates": {**asdict(self.candidates), "failed": self.candidates.failed},
+            "candidates": self.candidates.as_json(),
             "importance": {name: _round(share) for name, share in self.importance.items()} or None,
             "importance_missing": self.importance_missing or None,
             "roofline": None if self.roofline is None else _roofline_json(self.roofline),
