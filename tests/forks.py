@@ -20,10 +20,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock
 from time import monotonic, sleep
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import pytest
 
@@ -37,31 +38,49 @@ def forked_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     from tuner.measure import processes
 
     names = {"DEVNULL": subprocess.DEVNULL, "TimeoutExpired": subprocess.TimeoutExpired}
-    monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=Fork, **names))
+    monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=Fork.started, **names))
+
+
+def printed(code: str) -> str:
+    """Return what Python code prints in a fork of a process that has imported Triton, without its interpreter."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as errors:
+        fork = Fork("tuner.measure.compile", {"code": code}, environment, [out.fileno(), errors.fileno()])
+        status = fork.wait()
+        out.seek(0), errors.seek(0)
+        assert status == 0, errors.read()
+        return out.read()
 
 
 class Fork:
-    """A running fork, with the part of `subprocess.Popen` that helpers use."""
+    """A running fork of a process that has imported a module, with the part of `subprocess.Popen` that helpers use.
+
+    Args:
+        request: `module` and its `pipe`, or `code`, which it runs as its main program.
+        descriptors: files for its stdout and stderr, then the pipe.
+    """
 
     def __init__(
-        self,
+        self, module: str, request: Mapping[str, object], environment: Mapping[str, str], descriptors: Sequence[int]
+    ) -> None:
+        self._forking = _forking(module, environment.get("TRITON_INTERPRET", ""))
+        asked = {**request, "environment": dict(environment), "folder": str(Path.cwd())}
+        self.pid = self._forking.ask(asked, descriptors)
+        self._code: int | None = None
+
+    @classmethod
+    def started(
+        cls,
         arguments: Sequence[str],
         *,
         pass_fds: Sequence[int],
         stdout: Any,
         env: Mapping[str, str],
         **others: object,
-    ) -> None:
-        module = arguments[arguments.index("-m") + 1]
-        self._forking = _forking(module, env.get("TRITON_INTERPRET", ""))
-        request = {
-            "arguments": arguments[arguments.index("-m") + 1 :],
-            "environment": dict(env),
-            "folder": str(Path.cwd()),
-            "pipe": pass_fds[0],
-        }
-        self.pid = self._forking.ask(request, [*pass_fds, stdout.fileno()])
-        self._code: int | None = None
+    ) -> Self:
+        """Return a fork by the arguments with which a helper is started."""
+        module, log = arguments[arguments.index("-m") + 1], stdout.fileno()
+        return cls(module, {"module": module}, env, [log, log, *pass_fds])
 
     def poll(self) -> int | None:
         if self._code is None:
@@ -128,9 +147,10 @@ def serve(module: str, asked: socket.socket) -> None:
         request, answer = json.loads(text), None
         if isinstance(request, dict):
             answer = os.fork()
-            if not answer:
+            if answer == 0:
                 asked.close()
                 become(request, *descriptors)
+            codes.pop(answer, None)  # of an earlier fork with the same id
             for descriptor in descriptors:
                 os.close(descriptor)
         else:
@@ -153,25 +173,28 @@ def _load(module: str) -> None:
         _do_once()
 
 
-def become(request: dict[str, Any], pipe: int, log: int) -> NoReturn:
-    """Turn this process into the helper."""
+def become(request: dict[str, Any], out: int, errors: int, *pipe: int) -> NoReturn:
+    """Turn this process into the helper or the program."""
     parent = os.getppid()  # the helper ends with the process that is forked
     os.setsid()
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, opened in enumerate((nothing, log, log)):
+    for descriptor, opened in enumerate((nothing, out, errors)):
         os.dup2(opened, descriptor)
     sys.path[:0] = [
         path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path
     ]
-    module = request["arguments"][0]
-    sys.argv = [module, str(pipe), str(parent)]
-    sys.modules.pop(module)  # it runs under the name __main__
     code = 1
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if program := request.get("code"):
+            exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            module = request["module"]
+            sys.argv = [module, *map(str, pipe), str(parent)]
+            sys.modules.pop(module)  # it runs under the name __main__
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0

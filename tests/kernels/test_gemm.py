@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +12,7 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
+from forks import printed
 from helpers import A100, B200, H200
 
 from tuner import catalog
@@ -263,7 +261,7 @@ COMPILE = """
 
 
 def compiled(values: Mapping[str, object], config: Mapping[str, object], form: str, apart: int | None = None) -> str:
-    """Compile for Hopper in a process of its own, since a process has one target.
+    """Compile for Hopper in a fork of its own, since a process has one target.
 
     Args:
         form: "ptx", or "ttgir" for what Triton makes of it before.
@@ -271,14 +269,7 @@ def compiled(values: Mapping[str, object], config: Mapping[str, object], form: s
     """
     full = {"STORES": 1, "SPLIT_K": 1, "GROUP_M": 1, "num_warps": 4, **config}
     given = {"tests": str(Path(__file__).parents[1]), "problem": values, "config": full, "form": form, "apart": apart}
-    environment = {**os.environ, "TRITON_INTERPRET": "0"}
-    return subprocess.run(
-        [sys.executable, "-c", dedent(COMPILE).format(**given)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
+    return printed(dedent(COMPILE).format(**given))
 
 
 def ptx(values: Mapping[str, object], **config: object) -> str:
