@@ -38,11 +38,19 @@ def test_floats_have_range_mean_and_deviation(dtype: str) -> None:
     assert (x.min(), x.max()) == (-1, 1)
 
 
-@pytest.mark.parametrize(("low", "high"), [(-65504.0, 65504.0), (0.0, 0.0), (-3.0, -3.0), (-0.5, 1e-3)])
+@pytest.mark.parametrize(("low", "high"), [(-65504.0, 65504.0), (-3.0, -3.0), (-0.5, 1e-3)])
 def test_floats_may_have_a_wide_range_or_one_value(low: float, high: float) -> None:
     x = drawn(64, 3, dtype="fp16", low=low, high=high, mean=None).float()
     assert low <= x.min() <= x.max() <= high + 1e-6
     assert (x.min() < x.max()) == (low < high)
+
+
+def test_floats_that_are_all_zero_are_drawn_since_their_products_would_not_show_a_wrong_config() -> None:
+    zero = {"low": 0.0, "high": 0.0, "mean": 0.0, "deviation": 0.0}
+    x = drawn(64, 3, **zero)
+    assert 0 <= x.min() < 0.1 < 0.9 < x.max() <= 1
+    assert drawn(1, **zero) == 0  # a flag or a scale
+    assert not drawn(64, dtype="int32", low=0, high=0).any()
 
 
 @pytest.mark.parametrize(

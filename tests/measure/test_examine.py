@@ -72,7 +72,7 @@ def test_an_output_that_is_written_in_part_or_read_is_read_and_written(fault: st
         ("stale row", "a repeated launch gives another result: out[4, 0] is "),
         ("racy", "a repeated launch gives another result: out[4, 0] is "),
         ("writes beside", "writes beside total"),
-        ("nothing", "writes to none of its tensors"),
+        ("nothing", "changes none of its tensors"),
         ("not finite", "has no finite value in out"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import isclose, isfinite, sqrt
+from math import isclose, isfinite, prod, sqrt
 from typing import Any
 
 from tuner.captured.call import (
@@ -32,6 +32,9 @@ class FillSettings:
 
 
 FILL_SETTINGS = FillSettings()
+_DUMMY = Contents(low=0.0, high=1.0)
+"""Drawn in place of floats that are all zero, as those of a warm-up are: with them, wrong configs give right results.
+One element alone is kept, since it may be a flag."""
 
 
 def tensor_of(argument: Argument) -> TensorArgument | None:
@@ -99,6 +102,8 @@ def fill_of(tensor: TensorArgument) -> Callable[[Any, Any], object] | None:
     if contents.low is None or contents.high is None or not isfinite(contents.low) or not isfinite(contents.high):
         is_index = tensor.dtype.startswith("int") and tensor.dtype != "int8"
         return _zero if is_index else None  # an index that is drawn reaches beyond its tensor
+    if contents.low == contents.high == 0 and is_float and prod(tensor.shape) > 1:
+        return partial(_floats, _DUMMY)
     if contents.low == contents.high:
         return partial(_constant, contents.low)
     return partial(_floats if is_float else _integers, contents)

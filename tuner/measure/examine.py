@@ -76,7 +76,7 @@ class Examination:
         """Run a config. Return its roles, and the representative that it agrees with.
 
         Raises:
-            WrongResult: it writes to no tensor or beside one, or a repeated launch gives another result.
+            WrongResult: it changes no tensor, writes beside one, or a repeated launch gives another result.
         """
         config = request.config
         self._draw(request)
@@ -127,9 +127,9 @@ class Examination:
         return {name: tensor.clone() for name, tensor in self._loaded.tensors.items() if name in written}
 
     def _check(self, config: Config, outputs: Values) -> None:
-        """Raise WrongResult if a config writes nothing, beside a tensor, or another result in a repeated launch."""
+        """Raise WrongResult if a config changes nothing, writes to shared elements, or repeats with another result."""
         if not outputs:
-            raise WrongResult("writes to none of its tensors", inf, 0.0)
+            raise WrongResult("changes none of its tensors", inf, 0.0)
         if shared := [name for name in outputs if name not in self._allowed]:
             raise WrongResult(f"writes to {', '.join(shared)}, whose elements share memory", inf, 0.0)
         for name, output in outputs.items():
