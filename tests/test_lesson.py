@@ -216,7 +216,7 @@ def test_the_pages_commands_are_understood() -> None:
         script, *arguments = line.removeprefix("$ python ").split()
         assert script == "benchmarks/lesson.py"
         done = run_without_a_card(*arguments)
-        assert (done.returncode, done.stderr) == (3, "lesson: there is no GPU 0 among the 0 that the driver shows\n")
+        assert (done.returncode, done.stderr) == (3, "lesson: there is no GPU 0: the driver shows none\n")
 
 
 def test_an_op_without_a_lesson_is_refused() -> None:

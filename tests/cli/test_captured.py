@@ -241,5 +241,8 @@ def test_without_a_gpu_it_is_said(host: Host, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("tuner.measure.device.count", lambda: 0)
     done = run("search", "--captured")
     assert isinstance(done.exception, NoDevice)
-    assert str(done.exception) == "captured calls are examined and tuned on a GPU, and there is no GPU here"
+    assert str(done.exception) == (
+        "captured calls are examined and tuned on a GPU, and there is no GPU here; "
+        "run it on a machine with an NVIDIA GPU"
+    )
     assert os.environ["TUNER_DB"] == str(host.db)

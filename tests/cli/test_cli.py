@@ -274,7 +274,7 @@ REFUSED = [
     (["search", "gemm", "--M", "64", "--budget", "soon"], 2, "a duration is a number with s, m or h, such as 30s"),
     (["search", "gemm", "--M", "64", "--trials", "0"], 2, "0 is not in the range x>=1"),
     (["search", "gemm", "--M", "64", "--gpu", "first"], 2, "a GPU is auto or a number, not 'first'"),
-    (["search", "gemm", "--M", "64", "--gpu", "3"], 3, "there is no GPU 3 among the 0 that the driver shows"),
+    (["search", "gemm", "--M", "64", "--gpu", "3"], 3, "there is no GPU 3: the driver shows none"),
     (["search", "gemm", "--M", "65"], 3, "recorded spaces to replay: gemm-"),
     (["search", "gemm", "--M", "64", "--seed", "-1"], 2, "-1 is not in the range 0<=x<=4294967295"),
     (["list", "nosuch"], 2, "no op is called 'nosuch'; known are gemm, softmax, transpose"),

@@ -117,7 +117,7 @@ def test_the_suites_are_listed(tuner: Tuner) -> None:
             3,
             "no recorded space of gemm M=17 N=17 K=17 dtype=bf16; recorded spaces to replay: gemm-1024",
         ),
-        (["gemm", "--M", "16", "--gpu", "0,1"], 3, "there is no GPU 0 among the 0 that the driver shows"),
+        (["gemm", "--M", "16", "--gpu", "0,1"], 3, "there is no GPU 0: the driver shows none"),
         (["gemm", "--M", "16", "--gpu", "all"], 3, "--gpu all needs a GPU, and the driver shows none"),
         (
             ["--suite", "lecture", "--out", "there.json"],

@@ -131,7 +131,8 @@ def test_a_scripts_kernels_are_captured_in_its_child_processes_too(tmp_path: Pat
     assert done.stdout.split() == ["100", "64", "200", "64", "100", "64", "300", "64"], done.stderr
     assert done.returncode == 5
     assert done.stderr.splitlines()[-1] == (
-        f"tuner: 3 problems of 1 kernel: 3 none; 3 captured in {db}; tuner search --captured --db {db} tunes them"
+        f"tuner: 3 problems of 1 kernel: 3 without an answer; 3 captured in {db}; "
+        f"tuner search --captured --db {db} tunes them"
     )
     store = Store.open(db)
     assert {stored.call.key["n"] for stored in store.captured.all()} == {100, 200, 300}
@@ -231,7 +232,7 @@ class TestSummary:
         notes = [("none", "a", "a M=1"), ("exact", "a", "a M=1"), ("exact", "a", "a M=2"), ("exact", "a", "a M=2")]
         notes += [("neighbour", "b", "b M=1"), ("disabled", "b", "b M=2")]
         assert self.line(tmp_path, *notes) == (
-            "4 problems of 2 kernels: 1 exact, 1 neighbour, 1 none, 1 disabled; "
+            "4 problems of 2 kernels: 1 exact, 1 neighbour, 1 without an answer, 1 disabled; "
             "tuner run --mode capture captures those without an answer"
         )
 
@@ -240,7 +241,7 @@ class TestSummary:
 
     def test_captured_calls_come_with_the_command_that_tunes_them(self, tmp_path: Path) -> None:
         notes = [("none", "a", "a M=1"), ("captured", "a", "a M=1"), ("captured", "a", "a M=1")]
-        head = "1 problem of 1 kernel: 1 none; 1 captured in /data/tuner.db; tuner search --captured"
+        head = "1 problem of 1 kernel: 1 without an answer; 1 captured in /data/tuner.db; tuner search --captured"
         assert self.line(tmp_path, *notes) == f"{head} tunes them"
         assert self.line(tmp_path, *notes, is_option=True) == f"{head} --db /data/tuner.db tunes them"
 

@@ -168,7 +168,7 @@ def test_more_effort_goes_on_and_less_is_content(tuner: Tuner) -> None:
         (["gemm", "--M", "16,,64"], 2, "not ''"),
         (["gemm", "--M", "16,64", "--replay", "any"], 2, "--replay names the space of one problem, and gemm has 2"),
         (["gemm", "--M", "17,18"], 3, "none of these 2 problems was recorded; recorded spaces to replay: gemm-"),
-        (["gemm", "--M", "16,64", "--gpu", "0,1"], 3, "there is no GPU 0 among the 0 that the driver shows"),
+        (["gemm", "--M", "16,64", "--gpu", "0,1"], 3, "there is no GPU 0: the driver shows none"),
         (["gemm", "--M", "17", "--dry-run"], 3, "K=17 dtype=bf16 was not recorded; name a card with --device"),
         (["gemm", "--M", "17", "--dry-run", "--device", "h"], 2, "no device is known as 'h'; known are nvidia-"),
         (["gemm", "--M", "17", "--device", "nvidia-h200"], 2, "--device names the card of a --dry-run; a search"),

@@ -351,7 +351,7 @@ class TestG01NeverRaises:
             assert best_config("gemm", M=64) == Best(None, "none")
         assert messages(caplog) == [
             "gemm M=64 N=64 K=64 dtype=bf16: no config is given (its default cannot be computed here), "
-            "since nothing can be looked up: there is no GPU 0 among the 0 that the driver shows"
+            "since nothing can be looked up: there is no GPU 0: the driver shows none"
         ]
 
 

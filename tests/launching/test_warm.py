@@ -218,7 +218,7 @@ def test_without_answers_there_is_nothing_to_do() -> None:
 
 @pytest.mark.skipif(device.count() > 0, reason="there is a GPU here")
 def test_without_a_gpu_a_card_is_named() -> None:
-    with pytest.raises(NoDevice, match="there is no GPU 0 among the 0 that the driver shows"):
+    with pytest.raises(NoDevice, match="there is no GPU 0: the driver shows none"):
         precompile()
 
 

@@ -219,7 +219,7 @@ class TestErrors:
             ("softmax", SOFTMAX, {"budget": "soon"}, UsageError, "a duration is a number with s, m or h"),
             ("softmax", [SOFTMAX, WIDE], {"joint": "best"}, UsageError, "joint is geomean or worst"),
             ("softmax", {"M": 17}, {}, NoDevice, "there is no GPU here and no recorded space of softmax M=17"),
-            ("softmax", SOFTMAX, {"gpu": 3}, NoDevice, "there is no GPU 3 among the 0 that the driver shows"),
+            ("softmax", SOFTMAX, {"gpu": 3}, NoDevice, "there is no GPU 3: the driver shows none"),
             ("softmax", SOFTMAX, {"policy": "hot"}, UsageError, "a policy is auto, cold, warm, graph, not 'hot'"),
             ("softmax", SOFTMAX, {"sampler": "best"}, UsageError, "samplers are gp, tpe, random, grid, not 'best'"),
             ("softmax", SOFTMAX, {"trials": 0}, UsageError, "a search measures at least one config, not 0"),

@@ -27,7 +27,7 @@ _COMMANDS = {
     "forget": "Retire stored answers by hand.",
     "serve": "Serve the stored answers over HTTP.",
     "export": "Write the stored answers to one file, for other machines.",
-    "run": "Run a Python script with its autotuned kernels served.",
+    "run": "Run a Python script with stored configs for its autotuned kernels.",
     "work": "Take jobs and tune them, one at a time on each GPU.",
     "jobs": "List the jobs and their status.",
     "warm": "Compile the answers of a card before a server needs them.",

@@ -42,12 +42,14 @@ def _captured(op: str | None, drop: bool, device_id: str | None, db: Database | 
 
 
 def _none_of(op: str | None, device_id: str | None, store: Store) -> NothingFound:
-    """Return the error of an op and a device of which no call is captured."""
+    """Return the error of an op and a device without captured calls."""
     all_calls = store.captured.all()
+    if not all_calls:
+        return NothingFound(_EMPTY)
     known = sorted({f"{stored.call.op} on {stored.device}" for stored in all_calls})
     of = "" if op is None else f" of {op[:80]}"
     on = "" if device_id is None else f" on {device_id[:80]}"
-    return NothingFound(f"no call{of} is captured{on}; captured are {', '.join(known) or 'none'}")
+    return NothingFound(f"no call{of} is captured{on}; captured are {', '.join(known)}")
 
 
 def _drop(store: Store, calls: Sequence[StoredCall], as_json: bool) -> int:
@@ -125,10 +127,10 @@ command = click.Command(
     callback=_captured,
     params=[
         click.Argument(["op"], required=False),
-        click.Option(["--drop"], is_flag=True, help="Remove the captured calls that are listed. Answers stay."),
+        click.Option(["--drop"], is_flag=True, help="Remove the listed calls. Their answers stay."),
         click.Option(["--device", "device_id"], metavar="ID", help="Only this device."),
         db_option,
         json_option,
     ],
-    help="List the captured calls of autotuned kernels, the most frequent first: tuner search --captured tunes them.",
+    help="List the captured calls of autotuned kernels, the most frequent first. tuner search --captured tunes them.",
 )

@@ -1,7 +1,7 @@
-"""`tuner run`: a Python script with every autotuned kernel served by the tuner, without an edit.
+"""`tuner run`: an unchanged Python script, with stored configs for its autotuned kernels.
 
-The process becomes `python SCRIPT ARGS` with a folder first on PYTHONPATH whose `sitecustomize` does the rest, in it
-and in its child processes.
+The process is replaced by `python SCRIPT ARGS` with another folder first on PYTHONPATH. The `sitecustomize` of that
+folder installs the tuner, in the process and in its child processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _run(
 
 
 def _environment(mode: str | None, db: str | None) -> dict[str, str]:
-    """Return the variables of the script: this process's, with those that state the options."""
+    """Return the environment of the script: that of this process, with the options as variables."""
     environment = dict(os.environ)
     if mode is not None:
         environment["TUNER_AUTOTUNE"] = mode
@@ -59,7 +59,7 @@ def _environment(mode: str | None, db: str | None) -> dict[str, str]:
         return environment
     database = database_at(db)
     if environment.get("TUNER_AUTOTUNE", _MODES[0]) == _MODES[0]:
-        open_to_read(database).close()  # a name that is misspelt would serve nothing
+        open_to_read(database).close()  # a misspelt name is an error here, not an empty database
     environment["TUNER_DB"] = db if "://" in db else str(Path(db).absolute())
     return {name: value for name, value in environment.items() if name not in _OTHER_SOURCES}
 
@@ -99,7 +99,7 @@ def _is_python(file: Path) -> bool:
 
 
 def _check_module(module: str) -> None:
-    """Check that the module's package can be found. Its parts are left to Python, which imports the package for them.
+    """Check that the module's package can be found. Python looks for its submodules, since that imports the package.
 
     Raises:
         UsageError: it cannot be found.
@@ -136,9 +136,9 @@ command = click.Command(
             metavar="FILE|URL",
             help="The database, in place of the source that TUNER_SNAPSHOT, TUNER_URL or TUNER_DB names.",
         ),
-        click.Option(["--quiet"], is_flag=True, help="Print no line at the end."),
+        click.Option(["--quiet"], is_flag=True, help="Print no summary at the end."),
     ],
-    help="Run a Python script as it is, with the best known config for every kernel under triton.autotune, of its own\n"
-    "and of libraries. Child processes are served too.\n\n"
+    help="Run a Python script unchanged, with stored configs for its kernels under triton.autotune and those of\n"
+    "libraries, in child processes too.\n\n"
     "Options go before SCRIPT; what follows it belongs to the script.",
 )

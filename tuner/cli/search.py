@@ -240,7 +240,7 @@ command = _SearchCommands(
     asked=lambda signature, values: values,
     name="search",
     help="Find the best config of a problem, and store it.\n\n"
-    "A list stands for several problems: --M 16,64,4096 for three, and with --dtype bf16,fp16 for six.",
+    "A list gives several problems: --M 16,64,4096 three, and with --dtype bf16,fp16 six.",
     invoke_without_command=True,
     callback=click.pass_context(_search_suite),
     params=[*suite_options("Search"), *CAPTURED, *_OPTIONS],

@@ -48,10 +48,16 @@ def choose(gpu: str) -> int | None:
     if not re.fullmatch(r"[0-9]{1,3}", gpu):
         raise UsageError(f"a GPU is auto or a number, not {gpu[:40]!r}")
     if int(gpu) >= count():
-        raise NoDevice(
-            f"there is no GPU {gpu} among the {count()} that the driver shows; leave --gpu out to choose automatically"
-        )
+        raise _no_gpu(int(gpu), "; leave --gpu out to choose automatically")
     return int(gpu)
+
+
+def _no_gpu(index: int, way_out: str = "") -> NoDevice:
+    """Return the error of an index that no GPU has."""
+    number = count()
+    if not number:
+        return NoDevice(f"there is no GPU {index}: the driver shows none")
+    return NoDevice(f"there is no GPU {index} among the {number} that the driver shows{way_out}")
 
 
 @cache
@@ -63,7 +69,7 @@ def describe(index: int) -> Device:
     """
     driver = _driver()
     if driver is None or not 0 <= index < count():
-        raise NoDevice(f"there is no GPU {index} among the {count()} that the driver shows")
+        raise _no_gpu(index)
     handle = ctypes.c_int()
     driver.cuDeviceGet(ctypes.byref(handle), index)
     name = ctypes.create_string_buffer(256)

@@ -44,7 +44,7 @@ def store_call(served: Served, choice: Choice, given: Given) -> None:
         door.warn(f"{served.name} is not captured: {error}")
     except TunerError as error:
         door.is_full = True
-        door.warn(f"no more calls are captured, since {error}")
+        door.warn(f"no {'more calls are' if door.captured else 'call is'} captured, since {error}")
     except Exception as error:  # noqa: BLE001  no error of ours may stop a model
         _log.debug("capturing %s failed", served.name, exc_info=True)
         door.warn(f"{served.name} is not captured: {type(error).__name__}: {' '.join(str(error).split())[:300]}")

@@ -144,7 +144,10 @@ def is_known(reference: str) -> bool:
 
 def no_gpu() -> NoDevice:
     """Return the error of a machine without a GPU."""
-    return NoDevice(f"captured calls are examined and tuned on a GPU, and there is no {gpu_here()}")
+    return NoDevice(
+        f"captured calls are examined and tuned on a GPU, and there is no {gpu_here()}; "
+        "run it on a machine with an NVIDIA GPU"
+    )
 
 
 @dataclass(frozen=True)

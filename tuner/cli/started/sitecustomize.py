@@ -1,4 +1,4 @@
-"""Prepares each Python process of `tuner run`: once it has imported Triton, autotuned kernels are served by the tuner.
+"""Prepares each Python process of `tuner run`: once it imports Triton, the tuner is installed for autotuned kernels.
 
 Python imports it at its start, since its folder is first on PYTHONPATH, which child processes inherit. It removes that
 folder from `sys.path`, and runs the `sitecustomize` that Python would have found without it. Standard library only:
@@ -55,7 +55,7 @@ def _install() -> None:
 
         install()
         after_import("flag_gems.utils.libentry", lambda module: import_module("tuner.engines.flaggems").install())
-    except Exception as error:  # noqa: BLE001  a script must run without us too
+    except Exception as error:  # noqa: BLE001  a script must run without the tuner too
         _say(f"autotuned kernels are left as they are: {type(error).__name__}: {str(error)[:200]}")
 
 
