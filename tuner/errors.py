@@ -16,7 +16,11 @@
 The command line exits with `exit_code`; the service responds with `http_status`.
 """
 
+from copy import copy
 from json import JSONDecodeError
+from typing import TypeVar
+
+_Error = TypeVar("_Error", bound="TunerError")
 
 
 class TunerError(Exception):
@@ -89,6 +93,15 @@ class StoreError(TunerError):
 
 class ReadOnly(StoreError):
     """The database can be read, and this user or this version may not write it."""
+
+
+def unraised(error: _Error) -> _Error:
+    """Return a copy of an error that was not raised, to keep or to raise from what is kept.
+
+    The traceback of one that was raised keeps alive the local variables of all functions on the stack: of a model, its
+    tensors.
+    """
+    return copy(error)
 
 
 def reason(error: Exception) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from tuner.client.settings import RemoteSettings
-from tuner.errors import StoreError, reason
+from tuner.errors import StoreError, reason, unraised
 from tuner.kernels.spec import Signature
 from tuner.lookup import bundle
 from tuner.lookup.bundle import Bundle
@@ -215,12 +215,12 @@ class ServiceSource:
         from tuner.client import remote
 
         if self._error is not None:
-            raise self._error.with_traceback(None)
+            raise unraised(self._error)
         address = remote.parse_url(self.origin, self._name)
         try:
             return remote.get(address, target, headers, read, self._settings)
         except StoreError as error:
-            self._error = error
+            self._error = unraised(error)
             raise
 
     def _listed(self, path: str, column: str) -> set[str]:

@@ -17,7 +17,7 @@ from tuner.client.kernels import GuardedKernels, Known, Named
 from tuner.client.settings import ClientSettings
 from tuner.client.sources import AnswerSource, Loaded, local_cards, source_from_environment
 from tuner.client.warn import WarnOnce
-from tuner.errors import NoDevice, TunerError, UsageError
+from tuner.errors import NoDevice, TunerError, UsageError, unraised
 from tuner.kernels.spec import Kernel, Problem, Signature
 from tuner.lookup.service import LookupService
 from tuner.lookup.table import Table
@@ -227,7 +227,7 @@ class TableCache:
             with self._reading:
                 outcome = self._tables.get(key) or self._read(key)
         if isinstance(outcome, TunerError):
-            raise outcome.with_traceback(None)
+            raise unraised(outcome)
         return outcome
 
     def _read(self, key: tuple[str, str]) -> Loaded | TunerError:
@@ -238,7 +238,7 @@ class TableCache:
         try:
             outcome = self.source.load(*key)
         except TunerError as error:
-            outcome = error
+            outcome = unraised(error)
         else:
             if outcome.skipped:
                 skipped = f"{len(outcome.skipped):,} answers are skipped; the first, since {outcome.skipped[0]}"

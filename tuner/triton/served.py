@@ -17,6 +17,7 @@ from tuner.captured.kernel import kernel_of
 from tuner.captured.problem import dtypes_of, problem_of_call, problem_values
 from tuner.client import run_report
 from tuner.client.best import Best
+from tuner.errors import unraised
 from tuner.kernels.dtypes import dtype_name
 from tuner.kernels.spec import Value
 from tuner.triton.capture import store_call
@@ -219,9 +220,9 @@ class Served:
             try:
                 self._function = function_of(self.autotuner)
             except CannotCapture as error:
-                self._function = error
+                self._function = unraised(error)
         if isinstance(self._function, CannotCapture):
-            raise self._function.with_traceback(None)
+            raise unraised(self._function)
         return self._function
 
     def _named(self, call: CapturedCall) -> CapturedCall:
