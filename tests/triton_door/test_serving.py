@@ -113,6 +113,29 @@ def test_a_config_that_the_card_refuses_is_replaced_once(card: Card, caplog: pyt
     assert list(tuner.cache.values()) == [CONFIGS[0]]
 
 
+def test_a_config_that_is_refused_later_is_replaced(card: Card) -> None:
+    """As for a `tl.constexpr` that is not in the key and needs more shared memory, or after a warm-up."""
+    tuner = card.tuner()
+    card.keep(tuner, *tensors(), config=STORED)
+    tuner[grid](*tensors())
+    tuner.fn.refuses = {"BLOCK": 128}
+    tuner[grid](*tensors(), factor=3.0)
+    assert tuner.fn.blocks == [128, 64]
+
+
+def test_an_error_that_both_configs_raise_replaces_none(card: Card, caplog: pytest.LogCaptureFixture) -> None:
+    tuner = card.tuner()
+    card.keep(tuner, *tensors(), config=STORED)
+    for number in (0, 1):
+        tuner.fn.refuses = {"n": 1000}
+        with pytest.raises(triton.OutOfResources):
+            tuner[grid](*tensors())
+        tuner.fn.refuses = {}
+        tuner[grid](*tensors())
+        assert tuner.fn.blocks == [128] * (number + 1)
+    assert "cannot be launched" not in caplog.text
+
+
 def test_an_error_of_the_first_config_is_the_callers(card: Card) -> None:
     tuner = card.tuner()
     tuner.fn.refuses = {"BLOCK": 64}

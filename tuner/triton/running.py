@@ -63,19 +63,19 @@ def serve(served: Served, as_triton: AsTriton, args: Sequence[Any], kwargs: Mapp
             result = as_triton(*args, **kwargs)
             served.tuned_as_triton(args, kwargs)
         return result
-    if choice.has_run:
-        return _launch(served.autotuner, choice.config, args, kwargs)
-    return _launch_first(served, choice, args, kwargs)
+    return _launch_chosen(served, choice, args, kwargs)
 
 
-def _launch_first(served: Served, choice: Choice, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Launch a config for the first time. If a stored one is refused, launch the first config instead."""
+def _launch_chosen(served: Served, choice: Choice, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Launch the config of a call. If a stored one is refused and the first one is not, keep the first one instead."""
+    autotuner, config = served.autotuner, choice.config
     try:
-        result = _launch(served.autotuner, choice.config, args, kwargs)
+        result = _launch(autotuner, config, args, kwargs)
     except Exception as error:
-        if choice.config is choice.first or not is_refusal(error):
+        if config is choice.first or not is_refusal(error):
             raise
-        return _launch(served.autotuner, served.replaced(choice, error), args, kwargs)
+        result = _launch(autotuner, choice.first, args, kwargs)  # raises what the caller's own functions raise
+        served.keep_first(choice, error)
     choice.has_run = True
     return result
 

@@ -152,8 +152,8 @@ class Served:
             self._ours.discard(given.key)
             self._keep(given, Choice(config, config, "given", has_run=True))
 
-    def replaced(self, refused: Choice, error: Exception) -> Config:
-        """Return the config that is launched in place of one that the card or the compiler refuses."""
+    def keep_first(self, refused: Choice, error: Exception) -> None:
+        """Keep the first config in place of one that the card or the compiler refuses."""
         reason = " ".join(str(error).split())[:200]
         self.door.warn(
             f"{self.name}: the stored config {refused.config} cannot be launched ({type(error).__name__}: {reason}); "
@@ -163,7 +163,6 @@ class Served:
         for (_, key), choice in list(self._choices.items()):
             if choice is refused:
                 self.autotuner.cache[key] = refused.config
-        return refused.config
 
     def forget(self) -> None:
         """Look up each config again."""
@@ -253,7 +252,7 @@ class Served:
             found.tried.add(TUNE)
             searched = search_now(self, found, given)
             if searched.config is not None:
-                return self._keep(given, Choice(searched.config, found.first, "tuned", found.call))
+                return self._keep(given, Choice(searched.config, found.first, "tuned", found.call, tried={TUNE}))
             if searched.as_triton:
                 self.autotuner.cache.pop(given.key, None)
                 return None
