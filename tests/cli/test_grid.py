@@ -50,6 +50,16 @@ def test_columns_are_left_out_of_a_narrow_terminal(width: int, numbers: list[str
     assert shown.splitlines()[-1].strip() == said
 
 
+def test_any_column_may_have_the_titles_that_stand_above_the_rows_of_a_narrow_terminal() -> None:
+    table = Table("run", "tried", "problem", box=SIMPLE, pad_edge=False)
+    table.add_row("7", "200", NAME)
+    written = StringIO()
+    console = Console(file=written, width=34, force_terminal=True, color_system=None, soft_wrap=True)
+    print_table(table, console, spare=("tried",), title="problem")
+    lines = [line.split() for line in written.getvalue().splitlines() if line.strip(" ─")]
+    assert lines == [["run", "tried"], NAME.split(), ["7", "200"]]
+
+
 def test_rows_keep_their_styles() -> None:
     table = Table("name", Column("spared"), box=SIMPLE)
     table.add_row("a" * 30, "b" * 30, style="red")

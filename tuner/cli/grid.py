@@ -47,14 +47,14 @@ def print_lines(lines: Iterable[str], to: Console) -> None:
             to.print(Text(" " * (indent + _HANGING)).append_text(more))
 
 
-def print_table(table: Table, console: Console, spare: Sequence[str] = ()) -> None:
-    """Print a table in which no cell is broken, if the terminal is wide enough for the columns after the first.
+def print_table(table: Table, console: Console, spare: Sequence[str] = (), title: str = "") -> None:
+    """Print a table in which no cell is broken, if the terminal is wide enough for the columns without the titles.
 
-    If the terminal is too narrow even without the spare columns, the cells of the first column, which name the rows,
-    stand on lines of their own.
+    If the terminal is too narrow even without the spare columns, the titles of the rows stand on lines of their own.
 
     Args:
         spare: Headers of columns that are left out of a narrow terminal, in this order. A last line names them.
+        title: Header of the column of the titles; empty for the first.
     """
     if not console.is_terminal:
         console.width = max(console.width, _width(table, console))
@@ -62,6 +62,8 @@ def print_table(table: Table, console: Console, spare: Sequence[str] = ()) -> No
     for head in spare:
         least = _without(head, least)
     is_tall = _width(least, console) > console.width
+    if is_tall and title:
+        table = _of_columns(sorted(table.columns, key=lambda column: column.header != title), table)
     without = []
     for head in spare:
         shown = _of_columns(table.columns[1:], table) if is_tall else table
@@ -77,7 +79,7 @@ def print_table(table: Table, console: Console, spare: Sequence[str] = ()) -> No
 
 
 def _print_tall(table: Table, console: Console) -> None:
-    """Print the first column's cell of each row above its other cells."""
+    """Print the title of each row, which is in the first column, above its other cells."""
     columns = [[Text.from_markup(str(cell)) for cell in (column.header, *column.cells)] for column in table.columns]
     widths = [max(cell.cell_len for cell in cells) for cells in columns]
     for column, cells, width in zip(table.columns, columns, widths, strict=True):

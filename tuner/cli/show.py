@@ -77,7 +77,7 @@ def _list(runs: Sequence[StoredRun], as_json: bool) -> int:
     for run in runs:
         table.add_row(*_cells(run))
     spare = ("started UTC", "on", "tried", "status", "answer, us")
-    print_table(table, Output(), spare=spare)
+    print_table(table, Output(), spare=spare, title="problem")
     return 0
 
 
