@@ -46,7 +46,7 @@ def test_floats_may_have_a_wide_range_or_one_value(low: float, high: float) -> N
 
 
 def test_floats_that_are_all_zero_are_drawn_since_their_products_would_not_show_a_wrong_config() -> None:
-    zero = {"low": 0.0, "high": 0.0, "mean": 0.0, "deviation": 0.0}
+    zero: dict[str, Any] = {"low": 0.0, "high": 0.0, "mean": 0.0, "deviation": 0.0}
     x = drawn(64, 3, **zero)
     assert 0 <= x.min() < 0.1 < 0.9 < x.max() <= 1
     assert drawn(1, **zero) == 0  # a flag or a scale

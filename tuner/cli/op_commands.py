@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tuner import catalog, recorded
-from tuner.cli.ops import known_patterns, known_signatures
+from tuner.cli.ops import known_patterns, signature_of
 from tuner.db.database import Database
 from tuner.db.store import database_at
 from tuner.errors import NoDevice, UsageError
@@ -64,7 +64,7 @@ class OpCommands(click.Group):
         return sorted({*catalog.names(), *(name.partition("-")[0] for name in recorded.names())})
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command:
-        signature = catalog.signature(name, lambda: known_signatures(ctx.obj))
+        signature = signature_of(name, ctx.obj)
         signatures = known_patterns(signature, ctx.obj)
 
         def run(**values: Any) -> Any:

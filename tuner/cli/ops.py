@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from tuner import recorded
+from tuner import catalog, recorded
 from tuner.db.database import Database
 from tuner.db.sqlite import IN_MEMORY
 from tuner.db.store import Store, database_at, default_database, is_named
-from tuner.errors import ReadOnly
+from tuner.errors import ReadOnly, UnknownName
 from tuner.kernels.spec import Signature
 from tuner.records import POLICIES
 
@@ -101,6 +101,26 @@ def known_signatures(db: Database | None = None) -> Mapping[str, Signature]:
         return recorded.signatures() | store.signatures()
     finally:
         store.close()
+
+
+def signature_of(reference: str, db: Database | None = None) -> Signature:
+    """Return the signature of a kernel, or the stored one if its code cannot be loaded.
+
+    Raises:
+        UnknownName: There is neither. If calls of that name are captured, the message says how they are searched.
+    """
+    try:
+        return catalog.signature(reference, lambda: known_signatures(db))
+    except UnknownName as error:
+        store = open_if_there(db)
+        if store is None:
+            raise
+        with closing(store):
+            if not store.captured.all(reference):
+                raise
+        raise UnknownName(
+            f"{reference} is known once its captured calls are searched; tuner search {reference} --captured"
+        ) from error
 
 
 def known_patterns(signature: Signature, db: Database | None = None) -> Sequence[Signature]:

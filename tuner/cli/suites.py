@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import click
 
-from tuner import catalog
-from tuner.cli.ops import known_signatures
+from tuner.cli.ops import signature_of
 from tuner.db.database import Database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Signature
@@ -53,7 +53,7 @@ def selected_suite(
 
 
 def _signature(db: Database | None) -> Callable[[str], Signature]:
-    return lambda reference: catalog.signature(reference, lambda: known_signatures(db))
+    return partial(signature_of, db=db)
 
 
 def _value(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
