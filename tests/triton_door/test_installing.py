@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import subprocess
@@ -178,3 +179,15 @@ assert tritons.Autotuner.run is not run
 """
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_is_a_function_of_its_own(card: Card) -> None:
+    """As with Triton's, whose copies differ by what their users set."""
+    tuner = card.tuner()
+    tuner[grid](*tensors())
+    other = copy.copy(tuner)
+    other.fn = Recorded(scale_)
+    other.configs = [triton.Config({"BLOCK": 16})]
+    other[grid](*tensors())
+    other.run(*tensors(), grid=grid, warmup=False)
+    assert (tuner.fn.blocks, other.fn.blocks) == ([64], [16, 16])

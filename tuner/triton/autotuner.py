@@ -17,7 +17,7 @@ from tuner.triton.compiled import EarlyPrune
 from tuner.triton.door import DOOR, Door
 from tuner.triton.mode import checked
 from tuner.triton.running import at, run
-from tuner.triton.served import STATE, Served
+from tuner.triton.served import STATE, Served, served_of
 
 
 class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]
@@ -46,11 +46,9 @@ class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch the function with the config of this call. Return what Triton returns."""
-        return run(self.__dict__[STATE], args, kwargs)
+        return run(served_of(self), args, kwargs)
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """Return the function that launches with this grid."""
-        return at(self, grid)
+    __getitem__ = at
 
 
 def autotune(

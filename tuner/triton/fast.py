@@ -104,11 +104,9 @@ class FastCalls:
         self.call: Callable[..., Any] = self._first
         if self._fn is None:
             self.call = lambda grid, /, *args, **kwargs: ordinary(*args, grid=grid, warmup=False, **kwargs)
+        self.at: Callable[[Any], Callable[..., Any]] = partial(partial, self._later)
+        """Returns `call` with a grid."""
         _all.add(self)
-
-    def at(self, grid: Any) -> Callable[..., Any]:
-        """Return `call` with this grid."""
-        return partial(self.call if self._forms else self._later, grid)
 
     def _later(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call what `call` is by now, for a caller that asked before the first call."""
@@ -119,7 +117,7 @@ class FastCalls:
         self._basis = self._basis_now()
         self.forget()  # since callers may still have functions of the old forms
         self._forms.clear()
-        self.call = self._first
+        self.call, self.at = self._first, partial(partial, self._later)
 
     def _basis_now(self) -> tuple[int, int, bytes | None]:
         """Return what all forms depend on: the list of configs, its length, and the mode in the environment."""
@@ -284,7 +282,7 @@ class FastCalls:
         if self._forms:
             list(self._forms.values())[-1].names["otherwise"] = names["call"]
         else:
-            self.call = names["call"]
+            self.call, self.at = names["call"], partial(partial, names["call"])
         self._forms[form] = known
         return known
 

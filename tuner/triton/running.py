@@ -39,7 +39,9 @@ def calls_of(served: Served) -> FastCalls:
 
 def at(autotuner: Autotuner, grid: Any) -> Callable[..., Any]:
     """Return the function that launches an autotuned function with this grid."""
-    served = autotuner.__dict__.get(STATE) or served_of(autotuner)
+    served = autotuner.__dict__.get(STATE)
+    if served is None or served.autotuner is not autotuner:
+        served = served_of(autotuner)
     return (served.calls or calls_of(served)).at(grid)
 
 

@@ -280,6 +280,8 @@ def served_of(autotuner: Autotuner, stated: Stated = PLAIN, door: Door = DOOR) -
     served = autotuner.__dict__.get(STATE)
     if served is None:
         served = autotuner.__dict__.setdefault(STATE, Served(autotuner, stated, door))
+    elif served.autotuner is not autotuner:  # a copy has the attributes of the other
+        served = autotuner.__dict__[STATE] = Served(autotuner, served.stated, served.door)
     return served  # type: ignore[no-any-return]
 
 
