@@ -1,1 +1,1 @@
-"""Calls of autotuned kernels that are defined elsewhere, as values, and the kernels that searches make of them."""
+"""Captured calls of autotuned kernels as values, and the kernel that a search makes of each."""

@@ -16,16 +16,16 @@ from tuner.kernels.values import is_value as is_choice
 from tuner.records.strict import JsonObject, is_text, whole_number
 
 _MOST_NAMES = 1000
-"""Arguments, keys, knobs and options of a call."""
+"""Largest number of arguments, of names in the key, of knobs, and of options of a call."""
 _MOST_RANKS = 64
 _LONGEST_TEXT = 10_000
-"""Characters of a text among the arguments."""
+"""Largest number of characters of a text argument."""
 _WIDEST_INT = 2**64
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def checked_name(name: object) -> str:
-    """Return the name of a parameter or a knob. Raises UsageError if it can be none."""
+    """Return the name of a parameter or a knob. Raises UsageError if it is no Python identifier."""
     if not isinstance(name, str) or not name.isidentifier() or len(name) > _LONGEST_TEXT:
         raise UsageError(f"a parameter and a knob have names of Python, not {shown(name)}")
     return name
@@ -132,7 +132,7 @@ def _triton_dtype(name: str) -> str:
 
 
 def _tensor_json(tensor: TensorArgument) -> dict[str, Any]:
-    """Return the fields of a tensor, without what is not known of its elements."""
+    """Return the fields of a tensor. Unknown facts about its elements are left out."""
     given, unknown = tensor.contents, Contents()
     known = {each.name: getattr(given, each.name) for each in fields(Contents)}
     contents = {name: value for name, value in known.items() if value != getattr(unknown, name)}

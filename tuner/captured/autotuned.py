@@ -1,7 +1,7 @@
 """The parts of an autotuned function: its heuristics, its configs and the jit function under them.
 
-Triton nests them: each decorator holds the one below as `fn`. They are recognised by what they hold, so that subclasses
-and wrappers of other libraries are too.
+Triton nests them: each decorator holds the one below as `fn`. They are recognised by their attributes, so that
+subclasses and wrappers of other libraries are recognised too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Autotuned:
     configs: tuple[Any, ...] = ()
     """Values of `triton.Config`."""
     reference: Callable[..., Any] | None = None
-    """The author's reference, by `tuner.triton.autotune`."""
+    """The author's reference, as given to `tuner.triton.autotune`."""
 
     @property
     def name(self) -> str:
@@ -48,12 +48,12 @@ class Autotuned:
 
     @cached_property
     def parameters(self) -> Mapping[str, bool]:
-        """Parameters of the jit function in their order, each with whether it has a default."""
+        """Parameters of the jit function in their order; True for one that has a default."""
         found = inspect.signature(self.jit.fn).parameters
         return {name: parameter.default is not inspect.Parameter.empty for name, parameter in found.items()}
 
     def chosen(self, config: Mapping[str, Value]) -> dict[str, Any]:
-        """Return the arguments and options that a config sets. What it leaves to the compiler is left out."""
+        """Return the arguments and options that a config sets. Options that are None are left to the compiler."""
         given = {}
         for name, value in config.items():
             if value is not None:
@@ -63,7 +63,7 @@ class Autotuned:
         return given
 
     def pre_hook(self, config: Mapping[str, Value]) -> Callable[[dict[str, Any]], object] | None:
-        """Return the hook of the listed config that has most values in common with a config."""
+        """Return the `pre_hook` of the listed config that shares the most values with a config."""
         if not any(listed.pre_hook for listed in self.configs):
             return None
 
@@ -76,7 +76,7 @@ class Autotuned:
         return hook
 
     def _listed(self, name: str, value: Value) -> Any:
-        """Return the object that a listed config has for a value, such as a dtype for its name."""
+        """Return the object of a listed config for a plain value, such as the dtype for its name."""
         if isinstance(value, str):
             for listed in self.configs:
                 if name in listed.kwargs and _is(listed.kwargs[name], value):
@@ -117,7 +117,7 @@ def _is_jit(layer: Any) -> bool:
 
 
 def _is(listed: Any, value: Value) -> bool:
-    """Return whether an object of a listed config is what a captured config has as a plain value."""
+    """Return whether an object of a listed config equals the plain value of a captured config."""
     listed = getattr(listed, "value", listed)  # of a constexpr
     if listed is None or isinstance(listed, bool | int | float | str):
         return equal(listed, value)

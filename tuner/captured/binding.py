@@ -1,4 +1,4 @@
-"""The launch of a captured call: its arguments, a config and what heuristics add, bound to the jit function."""
+"""The launch of a captured call: the jit function with its arguments, a config and the values of heuristics."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tuner.kernels.spec import Launch, Value
 
 
 def arguments_of(call: CapturedCall, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, on tensors of its operands.
+    """Return the arguments of a call by name, with these tensors as its operands.
 
-    A descriptor is a new one each time, since hooks change its block shape.
+    Each call makes new descriptors, since hooks change their block shapes.
     """
     held = holders(call.arguments)
     found: dict[str, Any] = {}

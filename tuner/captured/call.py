@@ -38,7 +38,7 @@ class Contents:
     high: float | None = None
     mean: float | None = None
     deviation: float | None = None
-    """Standard deviation; with `mean`, of floats alone."""
+    """Standard deviation. It and `mean` are known only for floats."""
     is_sorted: bool = False
     """True if a vector's elements never decrease, as offsets of sequences do."""
 
@@ -85,12 +85,12 @@ Role = Literal["in", "out", "inout"]
 
 @dataclass(frozen=True)
 class Grids:
-    """The grid of each config, which depends on some of the knobs."""
+    """Grids of the configs, by the values of the knobs that they depend on."""
 
     knobs: tuple[str, ...]
-    """Knobs that it depends on; () for one grid."""
+    """Knobs that the grid depends on; () if all configs have one grid."""
     sizes: Mapping[tuple[Value, ...], tuple[int, ...]]
-    """One to three numbers by the values of these knobs."""
+    """Grid of one to three numbers, by the values of these knobs."""
 
     def of(self, config: Mapping[str, Value]) -> tuple[int, ...] | None:
         """Return the grid of a config, or None if it was not evaluated for such values."""
@@ -106,8 +106,7 @@ class Examined:
     basis: str
     """`reference` or `agreement`."""
     agreed: Mapping[str, Value] | None
-    """A config of the largest group whose outputs agree; the outputs of others are compared with its. None with a
-    reference."""
+    """Agreed config. The outputs of other configs are compared with its outputs. None if there is a reference."""
     agreeing: int
     """Number of configs in that group."""
     differing: int
@@ -130,8 +129,7 @@ class CapturedCall:
     are left out."""
     configs: tuple[Mapping[str, Value], ...]
     """Configs after pruning, in their order: values by knob, with `num_warps` and `num_stages`, and with `num_ctas` and
-    `maxnreg` if some config of the function states another than Triton's default. A knob that a config leaves out is
-    None in it."""
+    `maxnreg` if a config of the function changes Triton's default. A knob that a config leaves out is None."""
     grids: Grids = field(default_factory=lambda: Grids((), {}))
     options: Mapping[str, Value] = field(default_factory=dict)
     """Launch options that the caller gives, such as `num_ctas`."""

@@ -1,4 +1,4 @@
-"""The document of a captured call: JSON, written without loss and read strictly, since it may come from anywhere.
+"""The document of a captured call: JSON, written without loss and read strictly, since its origin is unknown.
 
 The order of the fields of `key`, `arguments` and `configs` counts: the dims of the problem follow it.
 """
@@ -42,9 +42,9 @@ from tuner.records.strict import MALFORMED, JsonObject, whole_number
 FORMAT = 1
 """Number of the format that this version writes and reads."""
 SUFFIX = ".call.json"
-"""End of the name of a file that holds one."""
+"""Suffix of the name of a document's file."""
 LARGEST_DOCUMENT = 1_000_000
-"""Bytes of the largest document."""
+"""Largest size of a document, in bytes."""
 _ROLES: Final[tuple[Role, ...]] = ("in", "out", "inout")
 
 

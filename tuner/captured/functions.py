@@ -1,6 +1,6 @@
-"""Functions of captured calls, loaded by the file and the name that a call has of them.
+"""Functions of captured calls, loaded by file and name.
 
-A script is not run: only the statements that the function needs are. Modules of a package are loaded in the same way,
+Only the statements of a script that the function needs are executed. Modules of a package are loaded in the same way,
 and imported if that fails.
 """
 
@@ -26,12 +26,12 @@ _LOADED: dict[tuple[Function, int], Any] = {}
 
 
 def load(function: Function) -> Any:
-    """Return the object that a captured call names, from the module in this process that has it if there is one.
+    """Return the object that a captured call names. A module that this process has imported is used first.
 
     Raises:
         UnknownName: the file is not there, or has no such name at its top level.
-        KernelFault: the file is no Python, or a statement that the function needs raises.
-        UsageError: the module is another file's here.
+        KernelFault: the file is not valid Python, or a statement that the function needs raises.
+        UsageError: the module's name belongs to another file here.
         ImportError: a module that it imports is not installed.
     """
     file = Path(function.file)
@@ -66,7 +66,7 @@ def _loaded(function: Function, file: Path) -> Any:
 
 
 def _of_script(function: Function, file: Path) -> Any:
-    """Return the object of a script. One that imports relatively was run as `python -m package.module`."""
+    """Return the object of a script. One with relative imports was run as `python -m package.module`."""
     script = partial_module(SCRIPT, file, "")
     package = ".".join(folder.name for folder in reversed(packages_of(file)))
     folders = [file.resolve().parent, root_of(file, package)]
@@ -83,7 +83,7 @@ def _of_script(function: Function, file: Path) -> Any:
 
 
 def _of_module(function: Function, file: Path) -> Any:
-    """Return the object of a module: by the statements that it needs, or else by an import of the module."""
+    """Return the object of a module: execute the statements that it needs, or import the module if that fails."""
     package = function.module if file.name == "__init__.py" else function.module.rpartition(".")[0]
     with _searching(root_of(file, package)):
         try:

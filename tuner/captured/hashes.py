@@ -1,7 +1,7 @@
 """Hashes of an autotuned function: of the code that runs, and of the author's reference.
 
-They are equal in the process that captured a call and in one that loads the function alone. Configs do not count, nor
-do globals that code does not read. A lambda is its own expression, without the lines around it.
+They are equal in the process that captured a call and in one that loads only the function. They cover neither configs
+nor globals that no code reads. Of a lambda they cover the expression, not the rest of its lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tuner.kernels.source import tokens
 _JIT_OPTIONS = ("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug", "version")
 """Options of `triton.jit` that decide what is compiled."""
 _SOURCES: WeakKeyDictionary[Any, dict[object, str]] = WeakKeyDictionary()
-"""Source hashes by the jit function's Python function, then by heuristics and hooks: each kind of call asks again."""
+"""Source hashes by the jit function's Python function, then by heuristics and hooks. Each new problem needs one."""
 
 
 def source_of(autotuned: Autotuned) -> str:

@@ -24,11 +24,11 @@ from tuner.kernels.spec import Operand, torch_dtype
 
 @dataclass(frozen=True)
 class FillSettings:
-    """Settings of inputs that are drawn by what is known of a captured tensor."""
+    """Settings of inputs that are drawn like the elements of a captured tensor."""
 
     uniform_within: float = 0.05
-    """Largest relative difference of a standard deviation from that of a uniform distribution over the same range, for
-    elements to be drawn from one. Source: chosen."""
+    """Elements are drawn uniformly if their standard deviation differs by at most this share from that of a uniform
+    distribution over the same range. Source: chosen."""
 
 
 FILL_SETTINGS = FillSettings()
@@ -45,7 +45,7 @@ def tensor_of(argument: Argument) -> TensorArgument | None:
 
 
 def holders(arguments: Mapping[str, Argument]) -> dict[str, str]:
-    """Return the operand of each tensor argument, by the arguments' names: itself, or the one it is the same as."""
+    """Return the operand's name for each tensor argument: its own, or that of the earlier argument it equals."""
     tensors = {name: tensor for name, argument in arguments.items() if (tensor := tensor_of(argument)) is not None}
     return {name: tensor.same_as or name for name, tensor in tensors.items()}
 
@@ -53,10 +53,10 @@ def holders(arguments: Mapping[str, Argument]) -> dict[str, str]:
 def operands_of(call: CapturedCall) -> dict[str, Operand]:
     """Return the operands of a call, by the names of the arguments.
 
-    Before an examination each may be written, but those that are expanded.
+    Before an examination each is `inout`, except that expanded tensors are `in`.
 
     Raises:
-        UsageError: elements of a tensor share memory in another way than by a stride of 0.
+        UsageError: elements of a tensor share memory by other strides than 0.
     """
     held = holders(call.arguments)
     reset = {held[name] for name in call.reset if name in held}
@@ -101,7 +101,7 @@ def fill_of(tensor: TensorArgument) -> Callable[[Any, Any], object] | None:
     is_float = tensor.dtype.startswith(("fp", "bf"))
     if contents.low is None or contents.high is None or not isfinite(contents.low) or not isfinite(contents.high):
         is_index = tensor.dtype.startswith("int") and tensor.dtype != "int8"
-        return _zero if is_index else None  # an index that is drawn reaches beyond its tensor
+        return _zero if is_index else None  # random indices would point outside the tensor
     if contents.low == contents.high == 0 and is_float and prod(tensor.shape) > 1:
         return partial(_floats, _DUMMY)
     if contents.low == contents.high:
@@ -118,7 +118,7 @@ def _constant(value: float, tensor: Any, generator: Any) -> None:
 
 
 def _by_value(values: tuple[int, ...], tensor: Any, generator: Any) -> None:
-    """Fill with values in the order of the indices; of an expanded dim, the first counts."""
+    """Fill with values in the order of the indices. Along an expanded dim the first one counts."""
     import torch
 
     elements = torch.tensor(values, dtype=torch.int64).reshape(tensor.shape)
@@ -173,7 +173,7 @@ def _sort(contents: Contents, tensor: Any) -> None:
 
 
 def fresh(operand: Operand, device: Any) -> Any:
-    """Return an uninitialised tensor of an operand: its shape, its strides and its place beside a multiple of 16."""
+    """Return an uninitialised tensor with the shape, strides and offset of an operand."""
     import torch
 
     dtype = getattr(torch, torch_dtype(operand.dtype))

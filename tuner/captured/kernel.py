@@ -1,4 +1,4 @@
-"""The kernel of a captured call: what a search, a check or a lookup needs, made of the call and its function."""
+"""The kernel of a captured call, made of the call and its function."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CapturedKernel(Kernel):
     call: CapturedCall = field(kw_only=True)
     autotuned: Autotuned = field(kw_only=True)
     document: str = field(default="", kw_only=True)
-    """Path of the document that it was read from, by which other processes find it."""
+    """Path of the document that it was read from, from which other processes load it; empty if there is none."""
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -68,8 +68,8 @@ def kernel_of(call: CapturedCall, *, widen: bool = False, function: Any = None, 
 
     Raises:
         UnknownName: the function's file or its name is not there.
-        KernelFault: the function cannot be loaded or is none of Triton's, or the call has names or values that no
-            kernel may have.
+        KernelFault: the function cannot be loaded or is no function of Triton's, or a kernel cannot have the names or
+            values of the call.
     """
     autotuned = taken_apart(load(call.function) if function is None else function)
     parts = _Parts(call, autotuned)
@@ -95,13 +95,13 @@ def _listed(call: CapturedCall) -> tuple[Mapping[str, tuple[Value, ...]], ...]:
 
 
 def _has_grid(call: CapturedCall, problem: Problem, config: Mapping[str, Value], limits: Limits) -> bool | str:
-    """Return whether the grid of a config was captured, if any was."""
+    """Return True if the grid of a config was captured or none was, else the reason against the config."""
     known = not call.grids.sizes or call.grids.of(config) is not None
     return True if known else missing_grid(call, config)
 
 
 class _Parts:
-    """The functions of the kernel of a captured call."""
+    """Functions of a captured call's kernel, which become fields of `Kernel`."""
 
     def __init__(self, call: CapturedCall, autotuned: Autotuned) -> None:
         self._call, self._autotuned = call, autotuned
@@ -125,13 +125,13 @@ class _Parts:
         return (launch_of(self._call, self._autotuned, config, tensors),)
 
     def reference(self, problem: Problem, tensors: Mapping[str, Any], rows: slice) -> dict[str, Any]:
-        """Return rows of what the tensors hold after the call."""
+        """Return rows of the right contents of the written tensors."""
         by = references.by_agreement if self._autotuned.reference is None else references.by_author
         found = by(self._call, self._autotuned, self._operands, tensors)
         return {name: value[rows] if getattr(value, "ndim", 0) else value for name, value in found.items()}
 
     def default(self, problem: Problem, limits: Limits) -> Mapping[str, Value]:
-        """Return the first listed config, which Triton has before it tunes."""
+        """Return the first listed config."""
         return self._call.configs[0]
 
     def rounding(self, problem: Problem) -> float:

@@ -1,7 +1,7 @@
-"""Modules of which only the statements are run that some of their names need.
+"""Modules whose statements are executed only as far as the requested names need them.
 
-A statement that imports from another module of the same package gets what it needs of it in the same way. So a kernel
-of a large library is loaded without an import of the library, which may take many seconds and use the card.
+Imports from other modules of the same package are partial too. So a kernel of a large library is loaded without
+importing the library, which may take many seconds and use the card.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tuner.errors import KernelFault, TunerError
 from tuner.kernels.parts import exception_text
 
 IMPORT = "__tuner_import__"
-"""Name in a partial module of the function that loads others."""
+"""Name of the function in a partial module that loads other partial modules."""
 _PARTIAL: dict[tuple[str, Path, int], PartialModule] = {}
 """Modules by their name, their file, and the time of its last change, in ns."""
 
 
 class NotPartial(Exception):
-    """A statement needs all names of a module of the same package."""
+    """A statement imports all names of a module of the same package, so the module cannot be partial."""
 
 
 class PartialModule:
-    """A module of which only what is asked for is run.
+    """A module whose statements are executed once a name that needs them is requested.
 
     Args:
         name: name of the module.
@@ -44,7 +44,7 @@ class PartialModule:
         package: the package that it is in; empty for none.
 
     Raises:
-        KernelFault: the file is no Python.
+        KernelFault: the file is not valid Python.
     """
 
     def __init__(self, name: str, file: Path, package: str) -> None:
@@ -53,19 +53,20 @@ class PartialModule:
         self._statements = Statements(tree)
         self._relative = any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in ast.walk(tree))
         self._run: set[int] = set()
-        """Statements that were run, by the ids of their nodes."""
+        """Ids of the nodes of executed statements."""
         self.module = ModuleType(name)
-        """The module; its attributes are loaded when they are asked for."""
+        """The module. An attribute is loaded when it is read."""
         self.module.__file__ = str(file)
         self.module.__package__ = package
         vars(self.module).update({"__getattr__": self._attribute, IMPORT: self._import})
         digest = sha256(f"{file} {name}".encode()).hexdigest()[:8]
-        sys.modules[f"tuner_captured_{file.stem}_{digest}"] = self.module  # under its own name others get all of it
+        # another name than its own, by which imports get the whole module
+        sys.modules[f"tuner_captured_{file.stem}_{digest}"] = self.module
         linecache.checkcache(str(file))
 
     @property
     def imports_relatively(self) -> bool:
-        """True if some statement of the file does."""
+        """True if the file has a relative import."""
         return self._relative
 
     def within(self, package: str) -> None:
@@ -73,7 +74,7 @@ class PartialModule:
         self._package = self.module.__package__ = package
 
     def get(self, name: str) -> Any:
-        """Return the value of a name, once the statements that it needs were run.
+        """Execute the statements that a name needs, and return its value.
 
         Raises:
             KeyError: no statement assigns it.
@@ -103,7 +104,7 @@ class PartialModule:
 
     @contextmanager
     def _registered(self) -> Iterator[None]:
-        """Let a class find its module by name while it is made, as dataclasses do."""
+        """Register the module by its name while a statement runs, since dataclasses look it up."""
         if self._name in sys.modules:
             yield
             return
@@ -120,7 +121,7 @@ class PartialModule:
         return bool(top) and (level > 0 or name.partition(".")[0] == top)
 
     def _absolute(self, level: int, name: str) -> str:
-        """Return the full name of a module that is imported relatively."""
+        """Return the absolute name of an imported module."""
         if level == 0:
             return name
         parts = self._package.split(".")
@@ -143,7 +144,7 @@ class PartialModule:
             return found.member(name)
 
     def member(self, name: str) -> Any:
-        """Return a module of this package, or what the module's own `__getattr__` gives for a name.
+        """Return a module of this package, or what the module's own `__getattr__` returns for a name.
 
         Raises:
             ImportError: there is neither.
@@ -169,7 +170,7 @@ class PartialModule:
         return own
 
     def _attribute(self, name: str) -> Any:
-        """Return an attribute that is not loaded yet."""
+        """Load and return an attribute: the `__getattr__` of the module."""
         if name.startswith("__"):
             raise AttributeError(name)
         try:
@@ -182,7 +183,7 @@ class PartialModule:
 
 
 def _imports(statement: ast.stmt) -> Iterator[tuple[int, str]]:
-    """Yield the level and the name of each module that a statement imports, when it is run or later."""
+    """Yield level and name of each module that a statement imports, at once or inside a function."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
@@ -191,7 +192,7 @@ def _imports(statement: ast.stmt) -> Iterator[tuple[int, str]]:
 
 
 class _OwnImports(ast.NodeTransformer):
-    """Replaces imports from the same package by assignments of what is loaded in part.
+    """Replaces imports from the same package by assignments from partial modules.
 
     Args:
         is_own: whether an import, by its level and its name, is of the same package.
@@ -223,13 +224,13 @@ class _OwnImports(ast.NodeTransformer):
 
 def _assigned(node: ast.stmt, target: str, *arguments: str) -> ast.stmt:
     """Return the statement `target = __tuner_import__(*arguments)` in the place of another."""
-    name = target if target.isidentifier() else "_"  # of an import of all names, which is refused when it is run
+    name = target if target.isidentifier() else "_"  # an import of all names, which is refused when it is executed
     call = ast.Call(ast.Name(IMPORT, ast.Load()), [ast.Constant(each) for each in arguments], [])
     return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], call), node)
 
 
 def partial_module(name: str, file: Path, package: str) -> PartialModule:
-    """Return a module of this process, once for each state of its file. Raises KernelFault as PartialModule."""
+    """Return the partial module of a file, loaded again if it has changed. Raises KernelFault as PartialModule."""
     key = name, file, file.stat().st_mtime_ns
     if key not in _PARTIAL:
         _PARTIAL[key] = PartialModule(name, file, package)
@@ -259,7 +260,7 @@ def _parsed(file: Path) -> ast.Module:
 
 @contextmanager
 def _faults(file: Path) -> Iterator[None]:
-    """Raise KernelFault, with the line of the file, for what a statement raises. Failed imports pass."""
+    """Raise KernelFault, with the line of the file, for an error of a statement. ImportError passes."""
     try:
         yield
     except (ImportError, TunerError, NotPartial):

@@ -1,4 +1,4 @@
-"""The signature and the problem of a captured call: names and values that a stored answer is found by.
+"""The signature and the problem of a captured call, by which its stored answer is found.
 
 As in Triton's autotuner, a problem is the arguments in the key and the dtypes of the tensors.
 """
@@ -19,15 +19,15 @@ from tuner.kernels.spec import MAX_SIZE, Attribute, Dim, Knob, Problem, Signatur
 
 _LONGEST_OP = 64
 _DIGEST = 6
-"""Hex digits that tell cut names apart."""
+"""Number of hex digits of the hash that keeps shortened names distinct."""
 _ABSENT = "None"
-"""Dtype of an argument that is None."""
+"""Dtype of an argument that is None, in a problem."""
 NO_DIM = Dim("size", 1, "1: no argument in the key is a size")
 """Dim of a kernel without a size in its key."""
 
 
 def op_name(module: str, name: str) -> str:
-    """Return the op of a function: its module and its name in lower case, cut to 64 characters."""
+    """Return the op of a function: module and name in lower case, up to 64 characters. Longer ones end in a hash."""
     text = f"{module}.{name}"
     op = re.sub(r"_+", "_", re.sub(r"[^a-z0-9]", "_", text.lower())).strip("_")
     op = re.sub(r"^[0-9_]+", "", op) or "kernel"
@@ -38,7 +38,7 @@ def op_name(module: str, name: str) -> str:
 
 
 def parameter_name(argument: str) -> str:
-    """Return the name that an argument has as a dim or attribute: without leading underscores, and none of ours."""
+    """Return the name of an argument as a dim or attribute: without leading underscores, and no reserved name."""
     name = argument.lstrip("_") or "argument"
     return f"{name}_" if name in RESERVED else name
 
@@ -73,7 +73,9 @@ def signature_of(
 
 
 def problem_values(key: Mapping[str, Value], dtypes: Mapping[str, str]) -> dict[str, object]:
-    """Return the values that `Signature.problem` takes. `dtype` is that of most tensors, the first one's of several.
+    """Return the values that `Signature.problem` takes.
+
+    `dtype` is the most frequent dtype of the tensors; of equally frequent ones, the first.
 
     Args:
         dtypes: what `dtypes_of` returns.
@@ -93,7 +95,7 @@ def problem_values(key: Mapping[str, Value], dtypes: Mapping[str, str]) -> dict[
 def dtypes_of(arguments: Mapping[str, Argument]) -> dict[str, str]:
     """Return the dtype of each tensor argument, in their order, then `None` for each argument that is None.
 
-    Without a bias a kernel is another problem than with one, also if the bias has the dtype of the other tensors.
+    So a call without a bias is another problem than one with a bias, whatever its dtype.
     """
     found, absent = dict[str, str](), dict[str, str]()
     for name, argument in arguments.items():

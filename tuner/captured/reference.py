@@ -1,4 +1,4 @@
-"""The right result of a captured call: by its author's reference, or by the config that others agree with."""
+"""The right result of a captured call: by its author's reference, or by the agreed config."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.kernels.spec import Operand
 def by_agreement(
     call: CapturedCall, autotuned: Autotuned, operands: Mapping[str, Operand], tensors: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what the agreed config writes, as new tensors. Those given are only read.
+    """Return what the agreed config writes, as new tensors. The given tensors are only read.
 
     Raises:
         KernelFault: the call was not examined.
@@ -45,7 +45,7 @@ def by_author(
     """Return what the author's reference computes, by operand. It gets copies of what the kernel reads and writes.
 
     Raises:
-        KernelFault: it asks for another argument, raises, or returns something else than a tensor for each output.
+        KernelFault: it has another parameter, raises, or does not return a tensor for each output.
     """
     function = autotuned.reference
     assert function is not None
@@ -67,7 +67,7 @@ def by_author(
 
 
 def _by_operand(call: CapturedCall, operands: Mapping[str, Operand], found: Any, place: str) -> dict[str, Any]:
-    """Return what a reference returned as a tensor for each operand that is written."""
+    """Return the result of a reference as a tensor for each written operand."""
     written = [name for name, operand in operands.items() if operand.role != "in"]
     if not isinstance(found, Mapping):
         if len(written) != 1:
@@ -105,7 +105,7 @@ def _file(function: Any) -> str | None:
 
 
 def _device(tensors: Mapping[str, Any]) -> Any:
-    """Return the device of the tensors that have elements; outputs come without them."""
+    """Return the device of the tensors that have elements. Outputs are meta tensors."""
     import torch
 
     found = [tensor.device for tensor in tensors.values() if not tensor.is_meta]

@@ -1,7 +1,7 @@
 """The statements of a module that one of its names needs, found without running any.
 
-Scripts run benchmarks at their top level, so a function is loaded by these statements alone. What code reads is taken
-from its compiled form, which has the scopes that Python has.
+Scripts run benchmarks at their top level, so only these statements are executed to load a function. The names that code
+reads are taken from its compiled form, in which Python has resolved scopes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _MUTATORS = frozenset(
     }
 )
 """Methods of lists, dicts and sets that change them."""
+_PATH = "sys.path"
+"""Stands for the folders that imports search, beside the names that statements assign and read."""
 _EAGER = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-"""Names of code inside a statement that runs with it, beside the bodies of classes."""
+"""Names of nested code objects that run with their statement, as bodies of classes do."""
 
 
 @dataclass
@@ -63,7 +65,7 @@ class Statements:
         self._imported = {name for each in self._all if each.imported for name in each.binds}
 
     def needed(self, name: str) -> list[ast.stmt]:
-        """Return the statements that the value of a name rests on, in their order; [] if none assigns it."""
+        """Return the statements that the value of a name depends on, in their order; [] if none assigns it."""
         end = len(self._all)
         kept: set[int] = set()
         waiting: list[tuple[str, int]] = [(name, end)]
@@ -81,14 +83,15 @@ class Statements:
         return [each.node for place, each in enumerate(self._all) if place in kept]
 
     def _sources(self, name: str, before: int) -> list[int]:
-        """Return the places of the statements that assign a name or change its object, before a place.
+        """Return the indices of the statements before index `before` that assign a name or change its object.
 
-        If none assigns it, those are imports of all names of a module. What is set on an imported module is left out.
+        If none assigns it, return those that import all names of a module. Assignments to attributes of imported
+        modules are left out.
         """
         statements = self._all[:before]
         assigned = [place for place, each in enumerate(statements) if name in each.binds]
         if not assigned:
-            unknown = not hasattr(builtins, name) and not name.startswith("__")
+            unknown = name.isidentifier() and not hasattr(builtins, name) and not name.startswith("__")
             return [place for place, each in enumerate(statements) if each.has_star and unknown]
         if name in self._imported:
             return assigned
@@ -107,7 +110,10 @@ def _examined(node: ast.stmt, future: Sequence[ast.ImportFrom]) -> _Statement:
     for inner in _run_with(node):
         found.has_star |= isinstance(inner, ast.ImportFrom) and inner.names[0].name == "*"
         if (changed := _changed(inner)) is not None:
-            found.changes.add(changed)
+            found.changes.add(_name_of(changed))
+            found.binds |= {_PATH} & {ast.unparse(changed)}
+    if any(isinstance(inner, ast.Import | ast.ImportFrom) for inner in ast.walk(node)):
+        found.reads.add(_PATH)
     return found
 
 
@@ -126,7 +132,7 @@ def _reads(code: CodeType) -> tuple[set[str], set[str]]:
 
 
 _OPTIMIZED = 0x1
-"""Flag of the code of a function: it has fast locals, unlike the body of a class."""
+"""Flag `CO_OPTIMIZED` of a function's code, which the body of a class does not have."""
 
 
 def _changed(node: ast.AST) -> str | None:
@@ -144,7 +150,7 @@ def _changed(node: ast.AST) -> str | None:
 
 
 def _run_with(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a statement and what is inside it, without the bodies of functions."""
+    """Yield a statement and the nodes inside it, except the bodies of functions."""
     yield node
     if isinstance(node, ast.Lambda):
         return
