@@ -10,6 +10,7 @@ from helpers import A100, H200, until
 from served import answer, problem, serving
 
 from tuner.api.app import create_app
+from tuner.api.settings import ServiceSettings
 from tuner.api.view import View, Watcher
 from tuner.db.store import Store
 from tuner.errors import StoreError
@@ -67,7 +68,7 @@ def test_a_store_that_is_away_leaves_the_last_view_serving(tmp_path: Path) -> No
     path = tmp_path / "tuner.db"
     store = Store.open(path)
     answer(store, problem(M=64))
-    with serving(create_app(store)) as client:
+    with serving(create_app(store, settings=ServiceSettings(poll_s=0.1, max_age_s=2.0))) as client:
         assert client.get("/readyz").status_code == 200
         store.close()
         for file in tmp_path.iterdir():

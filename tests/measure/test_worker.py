@@ -398,6 +398,7 @@ class TestSearchOnCpu(SearchContract):
             lambda: GpuMeasurer(toy("on_torch"), PROBLEM, H200.limits, jobs=2, workers=workers, spare=False),
         )
 
+    @pytest.mark.usefixtures("forked_helpers")
     def test_a_vendor_that_writes_elsewhere_ends_the_search(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
