@@ -110,6 +110,27 @@ class TestStatements:
         function = script(tmp_path, f"{HEAD}BLOCK, SCALE = 16, 2\n{JIT}\n{after}")
         assert (function.configs[0].kwargs, function.fn.fn.__globals__["SCALE"]) == ({"BLOCK": 16}, 2)
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "sys.path.insert(0, os.path.join(HERE, 'own'))",
+            "sys.path += [os.path.join(HERE, 'own')]",
+            "sys.path[:0] = [os.path.join(HERE, 'own')]",
+            "if sys.path:\n    sys.path = [os.path.join(HERE, 'own'), *sys.path]",
+        ],
+    )
+    def test_folders_that_a_script_adds_are_searched(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+    ) -> None:
+        folders = [*sys.path]
+        monkeypatch.setattr(sys, "path", [*folders])
+        (tmp_path / "own").mkdir()
+        (tmp_path / "own" / f"{tmp_path.name}.py").write_text("BLOCK = 16")
+        head = f"import os\nimport sys\nHERE = os.path.dirname(__file__)\n{change}\nfrom {tmp_path.name} import BLOCK"
+        assert script(tmp_path, f"{head}\n{HEAD}SCALE = 2\n{JIT}").configs[0].kwargs == {"BLOCK": 16}
+        assert sys.path[: len(folders)] == folders  # what this process needs comes first
+        assert str(tmp_path / "own") in sys.path
+
     def test_what_changes_it_later_is_run(self, tmp_path: Path) -> None:
         after = "SCALE = 2\nkernel.reference = print\nkernel.configs.pop()"
         function = script(tmp_path, f"{HEAD}BLOCK = 16\n{JIT}\n{after}")

@@ -115,13 +115,12 @@ def _imported(function: Function, file: Path) -> Any:
 @contextmanager
 def _searching(*folders: Path) -> Iterator[None]:
     """Let imports look in these folders first, as in the process that captured the call."""
-    added = [folder for folder in dict.fromkeys(map(str, folders)) if folder not in sys.path]
-    sys.path[:0] = added
+    before = [*sys.path]
+    sys.path[:0] = [folder for folder in dict.fromkeys(map(str, folders)) if folder not in before]
     try:
         yield
-    finally:
-        sys.path[:] = [folder for folder in sys.path if folder not in added]
-        sys.path += added  # functions may import later; what this process needs itself comes first
+    finally:  # functions may import later; what this process needs itself comes first
+        sys.path[:] = [*before, *(folder for folder in dict.fromkeys(sys.path) if folder not in before)]
 
 
 def _is_file(module: ModuleType, file: Path) -> bool:

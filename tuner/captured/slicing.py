@@ -110,8 +110,8 @@ def _examined(node: ast.stmt, future: Sequence[ast.ImportFrom]) -> _Statement:
     for inner in _run_with(node):
         found.has_star |= isinstance(inner, ast.ImportFrom) and inner.names[0].name == "*"
         if (changed := _changed(inner)) is not None:
-            found.changes.add(_name_of(changed))
-            found.binds |= {_PATH} & {ast.unparse(changed)}
+            found.changes.add(changed)
+        found.binds |= {_PATH} & _attributes_changed(inner)
     if any(isinstance(inner, ast.Import | ast.ImportFrom) for inner in ast.walk(node)):
         found.reads.add(_PATH)
     return found
@@ -147,6 +147,15 @@ def _changed(node: ast.AST) -> str | None:
     while isinstance(target, ast.Attribute | ast.Subscript):
         target = target.value
     return target.id if isinstance(target, ast.Name) else None
+
+
+def _attributes_changed(node: ast.AST) -> set[str]:
+    """Return the text of the attribute that an expression or a statement sets or changes, such as `sys.path`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATORS:
+        return {ast.unparse(node.func.value)}
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+        return {ast.unparse(node.value)}
+    return {ast.unparse(node)} if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) else set()
 
 
 def _run_with(node: ast.AST) -> Iterator[ast.AST]:
