@@ -1,8 +1,8 @@
 """Tuned configs for kernels under `@triton.autotune`, without rewriting them.
 
 `from tuner.triton import autotune` in place of Triton's, or `install()` for every autotuned function of the process.
-Nothing is patched unless `install` is called. Importing this package imports neither torch nor triton, as Triton may
-import it while it is itself half imported.
+Nothing is patched unless `install` is called. Importing this package imports neither torch nor triton, since Triton may
+import it before its own import is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tensors of a call that are the same memory."""
+"""Tensors of a call that share memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.triton.refusal import CannotCapture
 
 
 def shared(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the names of the tensors that are the same as an earlier one, with the name of that one.
+    """Return, for each tensor that equals an earlier one in address, shape, strides and dtype, the name of that one.
 
     Slices of one tensor that have no element in common, such as `q`, `k` and `v` of one `qkv`, share nothing.
 

@@ -27,7 +27,7 @@ class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]
         args: arguments of Triton's class, positional and named.
         stated: keywords of `autotune` beside Triton's.
         reference: the author's reference.
-        door: what the autotuned functions of this process share.
+        door: state that the autotuned functions of this process share.
     """
 
     early_config_prune = EarlyPrune()
@@ -89,17 +89,16 @@ def autotune(
         do_bench: benchmark of the caller; such a function is tuned in this process.
         cache_results: whether Triton keeps what it times on disk.
         mode: `"serve"` launches the stored config, a neighbour's or the first one; `"capture"` also stores calls that
-            have no config; `"tune"` searches at their first call; `"off"` does as Triton does. None is that of
-            `TUNER_AUTOTUNE`, or serve without it.
+            have no config; `"tune"` searches at their first call; `"off"` does as Triton does. None uses
+            `TUNER_AUTOTUNE`, or serve if that is not set.
         reference: plain PyTorch code that computes the results in higher precision. It takes arguments of the kernel by
-            name and returns the written tensor, or a dict of several by name. Without it configs are compared with each
-            other.
-        op: name under which answers are stored; None is made of the names of module and function.
+            name and returns the written tensor, or a dict of several by name. None compares configs with each other.
+        op: name under which answers are stored; None makes it of the names of module and function.
         widen: search the neighbours of the configs too.
-        values: capture the elements of small integer tensors; None is that of `TUNER_CAPTURE_VALUES`, which is 1.
+        values: capture the elements of small integer tensors; None uses `TUNER_CAPTURE_VALUES`, by default 1.
 
     Raises:
-        UsageError: `mode`, `op` or `reference` is not understood.
+        UsageError: `mode`, `op` or `reference` is not valid.
     """
     stated = Stated(checked(mode), _checked_op(op), widen, values)
     if reference is not None and not callable(reference):

@@ -3,9 +3,9 @@
     TRITON_CACHE_MANAGER=tuner.triton:CacheManager TRITON_CACHE_AUTOTUNING=1
 
 With the second variable Triton keeps `KERNEL.autotune.json`, the timings of all configs of a problem, under a hash of
-its own version, the kernel's source, the environment, the problem and the configs. This manager keeps the file in the
-database as well, by that hash and the card, so that other folders and machines need not measure again. All other files
-are on disk alone.
+its own version, the kernel's source, the environment, the problem and the configs. This manager also stores the file in
+the database, by that hash and the card, so that other folders and machines need not measure again. All other files are
+only on disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CacheManager(FileCacheManager):  # type: ignore[misc]  # Triton has no typ
         self._is_cache = not (override or dump)
 
     def get_file(self, filename: str) -> str | None:
-        """Return the path of a file in the cache, into which it is written if the store has it, or None."""
+        """Return the path of a file in the cache, or None. A file that only the store has is written there first."""
         path: str | None = super().get_file(filename)
         if path is not None or not self._is_shared(filename):
             return path

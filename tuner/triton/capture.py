@@ -1,4 +1,4 @@
-"""Storing the calls that have no config, so that `tuner search --captured` finds one."""
+"""Storage of calls without a stored config, which `tuner search --captured` tunes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call of an autotuned function, the config that it gets, and what its decorator states."""
+"""A call of an autotuned function, its config, and the keywords of its decorator."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Stated:
     """Keywords of `autotune` beside Triton's."""
 
     mode: Mode | None = None
-    """None is that of `TUNER_AUTOTUNE`."""
+    """None uses `TUNER_AUTOTUNE`."""
     op: str | None = None
-    """None is made of the names of module and function."""
+    """None makes it of the names of module and function."""
     widen: bool = False
-    """Search the neighbours of the configs too; a function with one config is looked up and tuned too."""
+    """Search the neighbours of the configs too. Then a function with only one config is also looked up and tuned."""
     values: bool | None = None
-    """Capture the elements of small integer tensors; None is that of `TUNER_CAPTURE_VALUES`."""
+    """Capture the elements of small integer tensors; None uses `TUNER_CAPTURE_VALUES`."""
 
 
 PLAIN = Stated()
-"""The keywords of a decorator that states none."""
+"""Keywords of a decorator without any."""

@@ -1,8 +1,8 @@
-"""Stored configs under `torch.compile`, which does not call an autotuner's `run` but traces what prunes its configs.
+"""Stored configs under `torch.compile`, which does not call an autotuner's `run` but traces its pruning function.
 
-Dynamo traces `early_config_prune` with symbolic arguments and hands the configs that it returns to Inductor, which
-times them unless there is one. So that function returns the stored config if there is one. Without one, and for a
-size that is symbolic, the configs are those that the caller's own pruning leaves.
+Dynamo traces `early_config_prune` with symbolic arguments and passes the returned configs to Inductor, which times them
+if there are several. So the function returns only the stored config if there is one. Otherwise, and if a size is
+symbolic, it returns the configs that the caller's own pruning leaves.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from triton.runtime.autotuner import Autotuner
 
 NAME = "early_config_prune"
 _WRAPPED = "_tuner_prune"
-"""Attribute of an autotuner that has the function with the one that it stands for."""
+"""Attribute of an autotuner with the caller's own function and the one that replaces it."""
 
 
 class EarlyPrune:
     """The attribute `early_config_prune` of an autotuner, which also finds stored configs while torch compiles.
 
-    Dynamo makes autotuners of its own, without a key, of those that it traces. They have no stored configs.
+    Dynamo copies the autotuners that it traces, without their keys. These copies have no stored configs.
     """
 
     def __get__(self, autotuner: Any, owner: Any = None) -> Any:
@@ -43,7 +43,8 @@ class EarlyPrune:
 def _finding(autotuner: Autotuner, own: Callable[..., Any] | None) -> Callable[..., Any]:
     """Return the function that prunes as `own` does, and finds a stored config while torch compiles.
 
-    It is traced, so what it calls is what dynamo knows, and a config is reached by an attribute that can be guarded.
+    Dynamo traces it, so it calls only functions that dynamo supports, and reads a config from an attribute that dynamo
+    can guard.
     """
     names, keys = tuple(autotuner.arg_names), tuple(autotuner.keys)
     stored = SimpleNamespace()
@@ -92,7 +93,7 @@ def _finding(autotuner: Autotuner, own: Callable[..., Any] | None) -> Callable[.
 
 
 def _has_fakes(named_args: Mapping[str, Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a call is traced without dynamo, as that of `torch.library.wrap_triton` is."""
+    """Return whether a call is traced without dynamo, as `torch.library.wrap_triton` does."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
     return fakes is not None and any(
         isinstance(value, fakes.FakeTensor) for value in (*named_args.values(), *kwargs.values())
@@ -100,7 +101,7 @@ def _has_fakes(named_args: Mapping[str, Any], kwargs: Mapping[str, Any]) -> bool
 
 
 def _times(autotuner: Autotuner) -> int:
-    """Return how often a config is returned, so that `top_k`, which dynamo takes of what is left, leaves it once."""
+    """Return the number of copies of a config to return, of which dynamo keeps one after applying `top_k`."""
     top_k = autotuner.configs_top_k
     if autotuner.perf_model is None or not isinstance(top_k, float) or not 0 < top_k < 1:
         return 1

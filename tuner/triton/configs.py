@@ -1,4 +1,4 @@
-"""Configs of Triton as values by knob, and back."""
+"""Conversion of Triton's configs to values by knob, and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dtype_in_triton(dtype: tl.dtype) -> str:
 
 
 def plain_value(value: Any, owner: str) -> Value:
-    """Return a number, bool, text or None as Triton takes it: out of a `constexpr`, and of numpy's scalars.
+    """Return a value as a plain number, bool, text or None, also that of a `constexpr` or a numpy scalar.
 
     Args:
         owner: subject of the error, such as `the argument N`.
@@ -92,7 +92,7 @@ def values_of(configs: Sequence[Config], every: Iterable[Config] | None = None) 
 def config_of(values: Mapping[str, Value], autotuner: Autotuner) -> Config:
     """Return the config of Triton with such values: one of the function's configs, else a new one.
 
-    A new one has the `pre_hook` of the config that it has most values in common with.
+    A new one has the `pre_hook` of the config that shares the most values with it.
 
     Raises:
         CannotCapture: as `values_of`.

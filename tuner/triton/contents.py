@@ -1,4 +1,4 @@
-"""Contents of the tensors of a call: small ones of integers by value, others by a few numbers, read in one transfer."""
+"""Contents of the tensors of a call: small integer tensors by value, others by statistics, read in one transfer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.triton.settings import DoorSettings
 
 
 def contents_of(tensors: Mapping[str, Tensor], values: bool, settings: DoorSettings) -> dict[str, Contents]:
-    """Return what is known of each tensor's elements.
+    """Return facts about each tensor's elements.
 
     Args:
         values: whether the elements of small tensors of integers are kept.
@@ -63,7 +63,7 @@ def _sampled(x: Tensor, most: int) -> Tensor:
 
 
 def _transferred(measured: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, Contents]:
-    """Return the numbers that were computed on the devices, each device read once."""
+    """Return contents from the statistics computed on the devices. Each device is read once."""
     found: dict[str, Contents] = {}
     for device in {x.device for x in measured.values()}:
         here = {name: x for name, x in measured.items() if x.device == device}

@@ -1,4 +1,4 @@
-"""A call of an autotuned function as plain data: `describe` does not read the device, `complete` adds what it holds."""
+"""A call of an autotuned function as plain data. `describe` reads no device; `complete` adds grids and contents."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def describe(
     pruned: Sequence[Config] | None = None,
     function: Function | None = None,
 ) -> CapturedCall:
-    """Return a call without its grids and without what its tensors hold. The device is not read.
+    """Return a call without grids and contents. The device is not read.
 
     Args:
         args: positional arguments of the call.
@@ -86,7 +86,7 @@ def complete(
     values: bool = True,
     settings: DoorSettings = _SETTINGS,
 ) -> CapturedCall:
-    """Return a described call with its grids, with what its tensors hold, and with which tensors are the same.
+    """Return a described call with its grids, the contents of its tensors, and which tensors are the same.
 
     It waits for the device.
 
@@ -117,7 +117,7 @@ def pruned_configs(autotuner: Autotuner, named: Mapping[str, Any], kwargs: Mappi
     Args:
         named: positional arguments by name.
     """
-    own = object.__new__(type(autotuner))  # a copy, since other threads prune and launch with arguments of theirs
+    own = object.__new__(type(autotuner))  # a copy, since other threads prune and launch with their own arguments
     own.__dict__.update(autotuner.__dict__, nargs=dict(named))
     return list(own.prune_configs(dict(kwargs)))
 

@@ -1,4 +1,4 @@
-"""The shared part of the autotuned functions of a process: the client, the settings, and what is logged once."""
+"""State that the autotuned functions of a process share: client, settings, and warnings that are logged once."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def is_recording() -> bool:
 
 
 class Door:
-    """The shared part of the autotuned functions of a process.
+    """State that the autotuned functions of a process share.
 
     Args:
-        client: where stored configs are looked up; None is the client of `tuner.best_config`.
+        client: looks up stored configs; None is the client of `tuner.best_config`.
         settings: limits of what is captured and kept.
         card: returns the index of the current GPU.
         is_recording: returns whether the current stream captures a CUDA graph.
@@ -53,18 +53,18 @@ class Door:
         self.settings, self.card, self.is_recording = settings, card, is_recording
         self.warn = WarnOnce(_MOST_WARNINGS)
         self.generation = 0
-        """Number of times that newer answers have been read. Configs of an older one are looked up again."""
+        """Number of refreshes. Configs found before the last one are looked up again."""
         self.captured = 0
         """Number of calls that were captured in this process."""
         self.is_full = False
-        """True if no more calls are captured, since the store or the process has as many as it takes or failed."""
+        """True if no more calls are captured, since a limit is reached or the store failed."""
         self.counting = Lock()
         self._functions: WeakSet[Served] = WeakSet()
         self._is_listening = False
         _doors.add(self)
 
     def enter(self, served: Served) -> None:
-        """Take in an autotuned function, whose configs are looked up again after each refresh of the client."""
+        """Register an autotuned function, so that its configs are looked up again after each refresh of the client."""
         with self.counting:
             self._functions.add(served)
             if not self._is_listening:
@@ -78,7 +78,7 @@ class Door:
             served.forget()
 
     def after_fork(self) -> None:
-        """Replace the locks, which a child process shares with none of its parent's threads."""
+        """Replace the locks in a child process, since threads of its parent may have held them."""
         self.counting = Lock()
         for served in list(self._functions):
             served.lock, served.tuning = RLock(), RLock()

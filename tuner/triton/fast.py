@@ -1,8 +1,8 @@
 """Repeated calls of an autotuned function, at little cost for the host.
 
 `kernel[grid](...)` binds, specializes and hashes all arguments at each call, and the autotuner makes a key of its own
-before. Here the first call of a kind goes that way, and what it launched is kept under a key of what Triton specializes
-on. Later calls look the key up and call Triton's launcher in C. Whatever is unusual goes the ordinary way each time:
+before. Here only the first call of a kind takes that path. Its launch is kept under a key of the properties that Triton
+specializes on. Later calls look up the key and call Triton's launcher in C. Unusual calls always take Triton's path:
 hooks of launches, tuples, scratch memory, a debugger, launchers of other releases or devices.
 
 The key is at least as fine as Triton's, so that a call launches what Triton would. Numbers are passed through and keyed
@@ -40,7 +40,7 @@ _log = logging.getLogger("tuner")
 _FIXED = 9 if ONE_BY_ONE else 11
 """Number of arguments that `fixed_arguments` returns."""
 _ENVIRONMENT: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
-"""The environment as it is stored, which is read in a tenth of the time of `os.environ`."""
+"""The environment as bytes, which takes a tenth of the time of `os.environ` to read."""
 _MODE = VARIABLE.encode()
 _Ordinary = Callable[..., Any]
 """The autotuner's own `run`: `ordinary(*args, grid=grid, warmup=False, **kwargs)`."""
@@ -51,11 +51,11 @@ class FastSettings:
     """Limits of what is kept for one autotuned function."""
 
     most_forms: int = 16
-    """Number of forms: ways to write a call, with the types of its arguments. Calls of others go the ordinary way."""
+    """Number of forms: ways to write a call, with the types of its arguments. Other calls take Triton's path."""
     most_launches: int = 1024
     """Number of launches that are kept for one form; then the oldest is dropped."""
     most_unusual: int = 256
-    """Number of kinds of calls that are known to go the ordinary way."""
+    """Number of kinds of calls that are known to be unusual."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class FastCalls:
         _all.add(self)
 
     def _later(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Call what `call` is by now, for a caller that asked before the first call."""
+        """Call the current `call`, for a caller that got this method before the first call."""
         return self.call(grid, *args, **kwargs)
 
     def _restart(self) -> None:
@@ -137,7 +137,7 @@ class FastCalls:
         return sum(len(known.kept) for known in self._forms.values())
 
     def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Launch the ordinary way, and keep what was launched."""
+        """Launch by the autotuner's `run`, and keep the launch."""
         changes = self._changes
         before = as_given(args), dict(zip(kwargs, as_given(kwargs.values()), strict=True))
         compiled = self._ordinary(*args, grid=grid, warmup=False, **kwargs)
@@ -215,7 +215,7 @@ class FastCalls:
     def _launch(
         self, form: Form, known: _Known, config: Config, compiled: Any, values: Mapping[str, Any]
     ) -> tuple[Any, ...] | None:
-        """Return what the generated `call` needs, with None as the launcher for a call that goes the ordinary way.
+        """Return the values that the generated `call` needs, with None as the launcher of an unusual call.
 
         None if the config is not what was launched.
         """

@@ -1,9 +1,9 @@
 """Source of the functions that repeat calls of an autotuned function, as Triton generates that of its binder.
 
-A form is what calls have in common: the number of positional arguments, the named ones, and the kind of each. The
+Calls of one form have the same number of positional arguments, the same named ones, and the same kind of each. The
 source made for a form compares types, makes a key of what Triton specializes on and of the autotuner's key, and calls
-the launcher in C. It names arguments by their places, so that nothing of the caller's is part of the code but the
-names of parameters, as texts.
+the launcher in C. Arguments are named by their positions, so the only text of the caller's in the code is the names of
+parameters, as string literals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class, as it is passed through; a float or bool by its type alone; a value by it
 being None."""
 
 _FOUND = ("launch", "held", "config", "only", "hook", "settled", "compiled", "_")
-"""Names of what is kept for a launch, before the fixed arguments of the launcher."""
+"""Names of the values kept for a launch, before the fixed arguments of the launcher."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def missing(form: Form, layout: Layout) -> tuple[str, ...]:
 def source(form: Form, layout: Layout) -> str:
     """Return the source of `key_of(args, kwargs)` and of `call(grid, /, *args, **kwargs)`.
 
-    `key_of` is for a call of this form. `call` also compares the form, and passes on to `otherwise` what it does not
-    know. The names that both read are set by `tuner.triton.fast`.
+    `key_of` is for a call of this form. `call` also compares the form, and passes calls that it does not know to
+    `otherwise`. The names that both read are set by `tuner.triton.fast`.
     """
     unpacked = _unpacked(form)
     key = _key(form, layout)
@@ -104,7 +104,7 @@ def _indented(depth: int, *texts: str) -> list[str]:
 
 
 def _same_shape(form: Form, layout: Layout) -> str:
-    """Return the test that a call is written as the form is, and that nothing is set that changes launches."""
+    """Return an expression that is true if a call has the form and no setting changes launches."""
     return " and ".join(
         (
             f"len(args) == {len(form.positional)} and len(kwargs) == {len(form.named)}",
@@ -168,7 +168,7 @@ def _key(form: Form, layout: Layout) -> str:
 
 
 def _heuristics(form: Form, layout: Layout) -> str:
-    """Return the lines that compute what heuristics set, and find the launch for these values."""
+    """Return the lines that compute the values of heuristics and find the launch for them."""
     if not layout.heuristics:
         return ""
     lines = ["settled, variants = found", f"named = {_named(form)}"]
@@ -187,7 +187,7 @@ def _heuristics(form: Form, layout: Layout) -> str:
 
 
 def _named(form: Form) -> str:
-    """Return the dict of what Triton gives a hook or a heuristic, as an expression."""
+    """Return an expression for the dict that Triton passes to a hook or a heuristic."""
     given = [f"{each.name!r}: a{place}" for place, each in enumerate(form.given)]
     return f"{{{', '.join([*given, repr('grid') + ': grid', repr('warmup') + ': False', '**settled'])}}}"
 

@@ -1,7 +1,7 @@
-"""Calls of grids at less cost: `triton.cdiv`, which most of them call, takes longer than a launch in C.
+"""Faster calls of grids: `triton.cdiv`, which most of them call, takes longer than a launch in C.
 
-Triton's `cdiv` and `next_power_of_2` also serve code that is compiled, and look for what is needed there at each call.
-A grid that reads them from its globals is called with plain ones in their place. All else is as the caller wrote it.
+Triton's `cdiv` and `next_power_of_2` also serve compiled code, and check at each call whether they do. A grid that
+reads them from its globals is called with plain functions in their place. Nothing else is changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import triton
 from tuner.launching.arguments import make_room
 
 _MOST_CODES = 4096
-"""Number of grids' codes that are known; then the oldest is looked at again."""
+"""Number of code objects of grids that are kept; then the oldest is dropped."""
 
 
 def evaluated(grid: Callable[[dict[str, Any]], Any], named: dict[str, Any]) -> Any:
@@ -46,7 +46,7 @@ class _Code:
 
 
 class _Globals(dict[str, Any]):
-    """Globals of a function with some replaced; all others are read when they are asked for."""
+    """Globals of a function with some replaced. All others are read from the function's own at each access."""
 
     def __init__(self, replaced: dict[str, Any], others: dict[str, Any]) -> None:
         super().__init__(replaced)
@@ -87,7 +87,7 @@ _known: dict[int, _Code] = {}
 
 
 def _look_at(grid: FunctionType) -> _Code:
-    """Find out what a grid reads, and keep it."""
+    """Find the globals that a grid reads, and keep the result."""
     code, its_globals = grid.__code__, grid.__globals__
     names = code.co_names
     replaced = {name: _PLAIN[id(its_globals[name])] for name in names if id(its_globals.get(name)) in _PLAIN}

@@ -1,4 +1,4 @@
-"""Triton's news of a config that was found: its listener, in the versions that have one, and its line on stdout."""
+"""Notices of a chosen config as Triton gives them: to its listener, in versions that have one, and on stdout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from triton.runtime.jit import JITFunction
 
 
 def innermost(autotuner: Autotuner) -> Any:
-    """Return the function under `@triton.jit` that an autotuner is around."""
+    """Return the function under `@triton.jit` that an autotuner wraps."""
     inner = autotuner.fn
     while not isinstance(inner, JITFunction | InterpretedFunction) and hasattr(inner, "fn"):
         inner = inner.fn
@@ -19,12 +19,12 @@ def innermost(autotuner: Autotuner) -> Any:
 
 
 def tell_served(autotuner: Autotuner, key: tuple[Any, ...], config: Config) -> None:
-    """Tell of a stored config."""
+    """Notify Triton's listener of a stored config."""
     _tell(autotuner, key, config, {}, None)
 
 
 def tell_tuned(autotuner: Autotuner, key: tuple[Any, ...], config: Config) -> None:
-    """Tell of a config that was just found. Its `configs_timings` and `bench_time` are those of the autotuner."""
+    """Notify Triton's listener of a config that was just found, with the autotuner's timings; print it if asked."""
     _tell(autotuner, key, config, autotuner.configs_timings, autotuner.bench_time)
     if knobs.autotuning.print:
         print(  # noqa: T201  as Triton does

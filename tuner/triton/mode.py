@@ -38,7 +38,7 @@ def checked(mode: str | None) -> Mode | None:
 
 
 def from_environment(warn: WarnOnce) -> Mode:
-    """Return the mode that `TUNER_AUTOTUNE` names. An unknown spelling is serve, with a warning."""
+    """Return the mode that `TUNER_AUTOTUNE` names. An unknown value means serve, with a warning."""
     given = os.environ.get(VARIABLE)
     if not given:
         return SERVE

@@ -1,4 +1,4 @@
-"""The place of an autotuned function: the name under which a worker process finds it."""
+"""The place of an autotuned function: module, file and name, by which a worker process loads it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.captured.problem import op_name
 from tuner.triton.refusal import CannotCapture
 
 _DEPTH = 16
-"""Decorators that a function may have."""
+"""Largest number of decorators around a function."""
 
 
 def function_of(autotuner: Autotuner) -> Function:
@@ -62,7 +62,7 @@ def reaches(outer: Any, autotuner: Autotuner) -> bool:
 
 
 def _names(autotuner: Autotuner, own: ModuleType | None) -> Iterator[tuple[ModuleType, str]]:
-    """Yield the names of a function at the top level of modules: of its own, then of those that tune it."""
+    """Yield the names of a function at the top level of modules: first of its own, then of those that decorate it."""
     if own is not None:
         usual = autotuner.base_fn.__name__
         names = vars(own)
@@ -84,7 +84,7 @@ def _file(module: ModuleType, plain: Any) -> str | None:
 
 
 def _importable(module: ModuleType) -> str:
-    """Return the name by which another process imports a module: that of `python -m`, if it was started so."""
+    """Return the name by which another process imports a module, such as the one given to `python -m`."""
     spec = getattr(module, "__spec__", None)
     if module.__name__ != "__main__" or spec is None or spec.name.rpartition(".")[2] == "__main__":
         return str(module.__name__)

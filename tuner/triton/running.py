@@ -29,7 +29,7 @@ def run(served: Served, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def calls_of(served: Served) -> FastCalls:
-    """Return the repeated calls of a function; its first call makes them."""
+    """Return the `FastCalls` of a function, made at its first call."""
     if served.calls is None:
         with served.lock:
             if served.calls is None:
@@ -57,7 +57,7 @@ def serve(served: Served, as_triton: AsTriton, args: Sequence[Any], kwargs: Mapp
     """
     mode = served.mode
     if mode == OFF or served.is_interpreted:
-        served.forget()  # Triton's autotuner would take over configs that it has not found
+        served.forget()  # else Triton's autotuner would use configs that it has not found
         return as_triton(*args, **kwargs)
     choice = served.choice(args, kwargs, mode)
     if choice is None:
@@ -83,7 +83,7 @@ def _launch_chosen(served: Served, choice: Choice, args: Sequence[Any], kwargs: 
 
 
 def _launch(autotuner: Autotuner, config: Config, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Launch a config as Triton's autotuner does one that it has found."""
+    """Launch a config as Triton's autotuner launches a cached one."""
     autotuner.best_config = config
     autotuner.nargs = named = dict(zip(autotuner.arg_names, args, strict=False))
     settings = config.all_kwargs()

@@ -36,7 +36,7 @@ class Searched:
 
 
 def search_now(served: Served, choice: Choice, given: Given) -> Searched:
-    """Search the config of a call and store the answer. Other ranks than the first do not.
+    """Search the config of a call and store the answer. Only rank 0 searches.
 
     Raises:
         KeyboardInterrupt: the search was interrupted.

@@ -54,11 +54,11 @@ class Served:
         self.is_interpreted = isinstance(innermost(autotuner), InterpretedFunction)
         self.autotuner = autotuner
         self.calls: FastCalls | None = None
-        """Its repeated calls; None before the first one."""
+        """Its `FastCalls`; None before the first call."""
         self._names = frozenset(autotuner.arg_names)
         self._choices: dict[tuple[int, tuple[Any, ...]], Choice] = {}
         self._ours: set[tuple[Any, ...]] = set()
-        """Keys of the autotuner's `cache` whose configs were put there from here."""
+        """Keys of the autotuner's `cache` whose configs this object has set."""
         self._function: Function | CannotCapture | None = None
         door.enter(self)
 
@@ -132,7 +132,7 @@ class Served:
         return config if is_listed or not isinstance(autotuner.fn, Heuristics) else None
 
     def settled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Config | None:
-        """Return the config of a call that was launched, or None if the next call like it may do something else."""
+        """Return the config of a launched call, or None if the next such call may get another one."""
         mode, autotuner = self.mode, self.autotuner
         if mode == OFF:
             return None
@@ -145,7 +145,7 @@ class Served:
         return found.config if mode == SERVE or mode in found.tried or found.match in FINAL else None
 
     def tuned_as_triton(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Take over the config that Triton's autotuner has found in this process, which no refresh drops."""
+        """Keep the config that Triton's autotuner found in this process. No refresh drops it."""
         given = self._given(args, kwargs)
         config = self.autotuner.cache.get(given.key)
         if config is not None:
@@ -276,17 +276,17 @@ class Served:
 
 
 def served_of(autotuner: Autotuner, stated: Stated = PLAIN, door: Door = DOOR) -> Served:
-    """Return what is kept for an autotuner; the first call makes it."""
+    """Return the `Served` of an autotuner, made at the first call."""
     served = autotuner.__dict__.get(STATE)
     if served is None:
         served = autotuner.__dict__.setdefault(STATE, Served(autotuner, stated, door))
-    elif served.autotuner is not autotuner:  # a copy has the attributes of the other
+    elif served.autotuner is not autotuner:  # a copy of an autotuner has the attributes of the original
         served = autotuner.__dict__[STATE] = Served(autotuner, served.stated, served.door)
     return served  # type: ignore[no-any-return]
 
 
 def _refuse_conflicts(pruned: Sequence[Config], kwargs: Mapping[str, Any]) -> None:
-    """Raise Triton's error if a call states what a config states."""
+    """Raise Triton's error if a call passes an argument that a config sets."""
     for config in pruned:
         if conflicts := kwargs.keys() & config.kwargs.keys():
             raise ValueError(

@@ -1,8 +1,8 @@
 """`install`: every autotuned function of the process launches stored configs, of any library, imported before or after.
 
 It replaces Triton's `Autotuner.run` and `Autotuner.__getitem__`, and what `torch.compile` reads in their place. Nothing
-else of the tuner patches anything. Importing this module loads Triton; torch is loaded once a function is called, as
-Triton may be imported while torch is.
+else of the tuner patches anything. Importing this module loads Triton. torch is loaded at the first call of a function,
+since torch's own import may import Triton.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _State:
     """State of `install`."""
 
     original: Callable[..., Any] | None = None
-    """`Autotuner.run` as it was; None if it was never replaced, or is as it was."""
+    """Triton's own `Autotuner.run`; None if it is not replaced."""
     replacement: Callable[..., Any] | None = None
     is_on: bool = False
     mode: Mode | None = None
@@ -41,7 +41,7 @@ def install(mode: str | None = None) -> None:
     Functions under `tuner.triton.autotune` keep the mode that they state. A second call changes the mode.
 
     Args:
-        mode: as in `autotune`; None is that of `TUNER_AUTOTUNE`.
+        mode: as in `autotune`; None uses `TUNER_AUTOTUNE`.
 
     Raises:
         UsageError: there is no such mode.
@@ -88,7 +88,7 @@ def run_of_triton(autotuner: Autotuner) -> Callable[..., Any]:
 
 
 def _forget_launches() -> None:
-    """Let functions ask for their configs again, as the mode may be another."""
+    """Drop the kept launches of all functions, since the mode may have changed."""
     fast = sys.modules.get("tuner.triton.fast")  # which is loaded with the first call
     if fast is not None:
         fast.forget_all()
@@ -96,7 +96,7 @@ def _forget_launches() -> None:
 
 @cache
 def _running() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """Import what calls need: how one is served, what is kept for a function, and how one with a grid is repeated."""
+    """Import and return the functions that calls need: `run`, `served_of` and `at`."""
     from tuner.triton.running import at, run
     from tuner.triton.served import served_of
 
@@ -104,7 +104,7 @@ def _running() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., An
 
 
 def _replacement(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that stands for Triton's `run`."""
+    """Return the function that replaces Triton's `run`."""
 
     def run(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
         if not _state.is_on:
