@@ -291,6 +291,18 @@ def test_hooks_see_each_launch(card: StandInCard, monkeypatch: pytest.MonkeyPatc
     assert seen[-1] == "ordinary"
 
 
+def test_a_setting_of_triton_that_changes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases have settings of their own that are read at each launch, such as `fpsan_homomorphic_casts`."""
+    tuner = Tuner(JITFunction(scale))
+    for expected in (1, 1):
+        tuner[META](X, OUT, 1000, 2.0)
+        assert tuner.ordinary == expected
+    monkeypatch.setitem(vars(knobs.compilation), "fpsan_homomorphic_casts", True)
+    for expected in (2, 2):
+        tuner[META](X, OUT, 1000, 2.0)
+        assert tuner.ordinary == expected
+
+
 def test_the_hook_of_a_config_runs_before_each_launch(card: StandInCard) -> None:
     seen: list[tuple[dict[str, Any], int]] = []
     hooked = Config({"BLOCK": 128}, num_warps=8, pre_hook=lambda named: seen.append((named, len(card.launches))))

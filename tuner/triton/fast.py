@@ -42,6 +42,8 @@ _FIXED = 9 if ONE_BY_ONE else 11
 _ENVIRONMENT: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
 """The environment as bytes, which takes a tenth of the time of `os.environ` to read."""
 _MODE = VARIABLE.encode()
+_RUNTIME, _COMPILATION = vars(knobs.runtime), vars(knobs.compilation)
+"""What Triton is set to, hooks of launches too; a setting is absent until it is changed."""
 _Ordinary = Callable[..., Any]
 """The autotuner's own `run`: `ordinary(*args, grid=grid, warmup=False, **kwargs)`."""
 
@@ -119,9 +121,10 @@ class FastCalls:
         self._forms.clear()
         self.call, self.at = self._first, partial(partial, self._later)
 
-    def _basis_now(self) -> tuple[int, int, bytes | None]:
-        """Return what all forms depend on: the list of configs, its length, and the mode in the environment."""
-        return id(self.tuner.configs), len(self.tuner.configs), _ENVIRONMENT.get(_MODE)
+    def _basis_now(self) -> tuple[object, ...]:
+        """Return what all forms depend on: the list of configs, its length, the mode, and what Triton is set to."""
+        configs = self.tuner.configs
+        return id(configs), len(configs), _ENVIRONMENT.get(_MODE), dict(_RUNTIME), dict(_COMPILATION)
 
     def forget(self) -> None:
         """Drop all launches; later calls ask the autotuner again."""
@@ -268,7 +271,8 @@ class FastCalls:
             "fn": fn, "device_caches": fn.device_caches, "kept": kept, "widths": widths, "changed": changed,
             "evaluated": evaluated,
             "environment": _ENVIRONMENT, "variable": _MODE, "setting": _ENVIRONMENT.get(_MODE),
-            "runtime": knobs.runtime, "compilation": knobs.compilation,
+            "runtime": _RUNTIME, "runtime_before": dict(_RUNTIME),
+            "compilation": _COMPILATION, "compilation_before": dict(_COMPILATION),
             "enter": knobs.runtime.launch_enter_hook, "leave": knobs.runtime.launch_exit_hook,
             "current_device": torch._C._cuda_getDevice if own_device else active.get_current_device,
             "stream_of": active.get_current_stream,
