@@ -160,6 +160,7 @@ class TestFaults:
             ("def make():\n    kernel = 1", "has no kernel"),
             ("from math import *", "has no kernel"),
             ("kernel = (", r"script.py line 1: the file of a captured call is Python, and it raises SyntaxError"),
+            ("import sys\nkernel = sys.exit('no such card')", "script.py line 2: .* raises SystemExit: no such card"),
             ("kernel = 3", "a captured call has a function under @triton.autotune or @triton.jit, not 3"),
         ],
     )

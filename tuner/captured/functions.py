@@ -102,7 +102,7 @@ def _imported(function: Function, file: Path) -> Any:
         module = importlib.import_module(function.module)
     except (ImportError, TunerError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise KernelFault(f"importing {function.module} raises {exception_text(error)}", str(file)) from error
     if not _is_file(module, file):
         raise UsageError(

@@ -265,7 +265,7 @@ def _faults(file: Path) -> Iterator[None]:
         yield
     except (ImportError, TunerError, NotPartial):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end itself without what it needs
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
         place = f"{file} line {lines[0]}" if lines else str(file)
         raise KernelFault(f"loading the function of a captured call raises {exception_text(error)}", place) from error
