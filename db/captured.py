@@ -23,7 +23,7 @@ from tuner.records import Device
 from tuner.records.strict import JsonObject
 
 _LONGEST_PROBLEM = 2000
-"""Bytes of the canonical text of a problem. PostgreSQL has no longer ones in an index."""
+"""Largest size of a problem's canonical text, in bytes, which an index of PostgreSQL can hold."""
 Transaction = Callable[[], AbstractContextManager[Connection]]
 
 

@@ -1,4 +1,4 @@
-"""Files that other systems keep of their own tuning, shared by all processes with this store.
+"""Files with the tuning results of other systems, shared by all processes with this store.
 
 A file belongs to an engine and has the key that the engine gives it. The key names all that the content depends on, so
 equal keys have equally good contents, on any machine.
@@ -45,7 +45,7 @@ class EngineFiles:
             return self._unreadable.read("engine_files", rows, _content)
 
     def put(self, engine: str, key: str, content: str) -> None:
-        """Write a file, in place of one with its key. The oldest files go if there are more than the store takes.
+        """Write a file, replacing one with its key. The oldest files are removed if there are more than the limit.
 
         Raises:
             UsageError: It is too long, or is no valid text.

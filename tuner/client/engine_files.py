@@ -1,7 +1,7 @@
 """Files of other systems in the database of this process, for code that runs inside of them.
 
-Nothing here raises into the engine. After the first error the files are left alone, so that a process waits for a
-database once.
+No error reaches the engine. After the first one the files are no longer used, so that a process waits only once for a
+database that does not respond.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SharedFiles:
         return self._read(lambda files: files.newest(self._engine, limit)) or []
 
     def put(self, key: str, content: str) -> None:
-        """Write a file, in place of one with its key. An error is logged."""
+        """Write a file, replacing one with its key. An error is logged."""
         self._guarded(lambda files: files.put(self._engine, key, content), writes=True)
 
     def _read(self, read: Callable[[EngineFiles], T]) -> T | None:

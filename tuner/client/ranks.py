@@ -1,8 +1,8 @@
 """The ranks of a distributed job: all of them get rank 0's answers, and only rank 0 tunes.
 
-Ranks that read a pinned snapshot (`TUNER_SNAPSHOT`) agree without a word. Others may read different databases, or the
-same one at different times; `sync_ranks` sends rank 0's answers to all. A lookup itself never waits for another rank.
-torch is used only if the process has imported it.
+Ranks that read a pinned snapshot (`TUNER_SNAPSHOT`) agree without communication. Others may read different databases,
+or the same one at different times; `sync_ranks` sends rank 0's answers to all. A lookup itself never waits for another
+rank. torch is used only if the process has imported it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class _Rank:
     disabled: str = ""
     """`on` if `TUNER_DISABLE` turns lookups off."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Source hashes by op, as far as they are known; the first synchronisation knows no functions of `tuner.triton`."""
+    """Source hashes by op, as far as they are known; those of autotuned functions after their first lookup."""
     failed: str = ""
-    """Reason for which the rank cannot read rank 0's answers."""
+    """Reason why the rank cannot read rank 0's answers."""
 
 
 def is_tuning_rank() -> bool:
@@ -137,7 +137,7 @@ def sync_ranks(group: Any = None, *, client: Client | None = None) -> Ranks:
 
 
 class _SharedSource(HeldSource):
-    """The answers that rank 0 sent, beside the source that this rank had before."""
+    """The answers that rank 0 sent, and the source that this rank read before."""
 
     def __init__(self, held: Bundle, own: AnswerSource) -> None:
         super().__init__(held, "rank 0's answers")
@@ -173,7 +173,7 @@ def _card_index() -> int:
 
 
 def _own_source(client: Client) -> AnswerSource:
-    """Return the source that a client reads from, or did before `sync_ranks`, without what it keeps in memory."""
+    """Return the source that a client reads from, or read before `sync_ranks`, without its cache in memory."""
     source = client.current().source
     return (source.own if isinstance(source, _SharedSource) else source).reopened()
 
@@ -211,7 +211,7 @@ def _packed(source: AnswerSource, devices: Sequence[str]) -> bytes:
 
 
 def _accepted(client: Client, data: bytes, own: AnswerSource) -> tuple[Bundle, str]:
-    """Make a client answer from a bundle. Return the bundle, and why the client does not, or an empty text.
+    """Let a client read from a bundle. Return the bundle, and the reason if that fails, else an empty text.
 
     Never raises, since the other ranks would wait.
     """
@@ -227,7 +227,7 @@ def _accepted(client: Client, data: bytes, own: AnswerSource) -> tuple[Bundle, s
 
 
 def _sources(client: Client, ops: Iterable[str]) -> dict[str, str]:
-    """Return the source hashes of the kernels that were looked up, and of those of some ops that have a name.
+    """Return the source hashes of the kernels that were looked up, and of these ops if the catalog has them.
 
     A hash is empty if the kernel cannot be loaded here.
     """

@@ -1,1 +1,1 @@
-"""Doors of other systems, a file for each: what they look up is served from the store."""
+"""Adapters of other systems, one file each, which serve their lookups from the store."""

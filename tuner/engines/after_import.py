@@ -1,4 +1,4 @@
-"""A function that runs after a module of an engine is imported, if it ever is."""
+"""Functions that run once a module of an engine is imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Action = Callable[[ModuleType], object]
 
 
 def after_import(name: str, action: Action) -> None:
-    """Call `action` with a module once it is imported, at once if it is now. An error of it is logged in one line."""
+    """Call `action` with a module once it is imported, or now if it already is. Its error is logged in one line."""
     if (module := sys.modules.get(name)) is not None:
         _guarded(action, module)
     else:

@@ -32,7 +32,7 @@ Table = dict[int, Any]
 """Configs by M."""
 Parts = Callable[..., Mapping[str, str] | None]
 """Return the parts of a table's file name, such as `{"E": "8", "N": "7168"}`, for the arguments of the engine's
-function; or None if the engine must keep its own table. The part `down` stands for `_down` at the end of the name."""
+function; or None if the engine must keep its own table. The part `down` is the ending `_down` of the name."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def around(tables: ConfigTables, parts: Parts) -> Callable[..., Any]:
 
     def call(original: Callable[..., Table | None], *args: Any, **kwargs: Any) -> Table | None:
         own = original(*args, **kwargs)
-        if is_compiling():  # what follows cannot be traced
+        if is_compiling():  # the lookup cannot be traced
             return own
         return tables.merged(own, lambda: parts(*args, **kwargs))
 
@@ -144,7 +144,7 @@ def around(tables: ConfigTables, parts: Parts) -> Callable[..., Any]:
 
 
 def _block_fault(op: str, config: Mapping[str, Any], block: str) -> str:
-    """Return the fault of a tile that would span two blocks of scales, of which the kernel reads one."""
+    """Return the fault of a tile that spans two blocks of scales, of which the kernel reads only one scale."""
     if op != "block_scaled_mm" or not block or int(block.split("x")[1]) % config["BLOCK_SIZE_K"] == 0:
         return ""
     return f"BLOCK_SIZE_K divides the block of scales, {block}, and is not {config['BLOCK_SIZE_K']}"

@@ -1,12 +1,12 @@
 """FlagGems: its kernels under `libtuner` launch stored configs.
 
 `install()` in a program that uses FlagGems, before or after its import; `tuner run` does it too. It replaces
-`LibTuner.run`. A policy of `LibTuner.register_policy` would not do: it is not given the kernel, it is asked only if
-FlagGems's own database has no config, and that database keeps what it returns, a stand-in as well.
+`LibTuner.run`. `LibTuner.register_policy` is no alternative: a policy does not get the kernel and is called only if
+FlagGems's own database has no config, and the database keeps every config that it returns, also a fallback.
 
 A problem has the values in the key as the kernel's strategy makes them, such as sizes rounded up to a multiple of 32.
-Without a stored answer the config is the one that FlagGems measured earlier, else the first; nothing is measured, and
-nothing written into FlagGems's database, but in mode `off`.
+Without a stored answer the config is the one that FlagGems measured earlier, else the first. Except in mode `off`,
+nothing is measured and nothing is written to FlagGems's database.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _replace_run(module: ModuleType) -> None:
 
 
 def _served_of(tuner: Autotuner) -> _ServedByFlagGems:
-    """Return what is kept for a `LibTuner`; the first call makes it."""
+    """Return the state of a `LibTuner`, made at the first call."""
     served = tuner.__dict__.get(STATE)
     if not isinstance(served, _ServedByFlagGems):
         with _lock:
@@ -85,7 +85,7 @@ def _served_of(tuner: Autotuner) -> _ServedByFlagGems:
 class _ServedByFlagGems(Served):
     """The configs of one `LibTuner`.
 
-    Its `cache` is FlagGems's database. A dictionary takes its place, so that what is served is not kept there.
+    Its `cache` is FlagGems's database. A dictionary replaces it, so that served configs are not kept there.
     """
 
     def __init__(self, tuner: Autotuner, door: Door = DOOR) -> None:

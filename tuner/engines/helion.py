@@ -15,7 +15,7 @@ from helion.autotuner.remote_cache import RemoteCacheBackend
 from tuner.client.engine_files import SharedFiles
 
 _NEWEST = 1000
-"""Number of configs that are listed without a limit."""
+"""Number of configs that are listed if no limit is given."""
 _files = SharedFiles("helion")
 
 

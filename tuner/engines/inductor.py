@@ -2,9 +2,9 @@
 
     torch._inductor.config.inductor_choices_class = tuner.engines.inductor.StoreChoices
 
-The first process times all choices as ever, and the fastest go into the store: the best of the libraries' kernels and a
-few of the templates, so that fusion still has a template to choose. Later processes with the same key time those
-alone. The choices are always Inductor's own: what is stored only says which of them are kept.
+The first process times all choices as usual and stores the fastest: the best library kernel and a few templates, so
+that fusion still has a template to choose. Later processes with the same key time only these. The choices are always
+Inductor's own; the store only names those to keep.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class InductorSettings:
     """Limits of what is kept."""
 
     kept_templates: int = 3
-    """Fastest template choices that are kept for a matmul, beside the fastest kernel of a library."""
+    """Number of fastest template choices kept for a matmul, in addition to the fastest library kernel."""
 
 
 class StoreChoices(LookupTableChoices):  # type: ignore[misc]  # torch is not followed where types are checked
-    """Inductor's choices. Those of the user's own lookup table come first, then stored ones, then all."""
+    """Inductor's choices: those of the user's own lookup table, else the stored ones, else all."""
 
     _is_recording = False
 
@@ -55,7 +55,7 @@ class StoreChoices(LookupTableChoices):  # type: ignore[misc]  # torch is not fo
         self._settings = settings
 
     def uuid(self) -> str:
-        """Return the text that stands for this class in Inductor's cache keys."""
+        """Return the text that identifies this class in Inductor's cache keys."""
         return "tuner-1"
 
     def _fallback(
@@ -66,7 +66,7 @@ class StoreChoices(LookupTableChoices):  # type: ignore[misc]  # torch is not fo
         op_name: str,
         kwarg_overrides: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> list[Any]:
-        """Return the stored ones of Inductor's choices, or all if they are not stored or not all there."""
+        """Return those of Inductor's choices that are stored, or all if none is stored or a stored one is missing."""
         choices: list[Any] = super()._fallback(template_choices, kernel_inputs, templates, op_name, kwarg_overrides)
         try:
             return self._narrowed(choices, kernel_inputs, op_name, kwarg_overrides or {})
@@ -103,7 +103,7 @@ class StoreChoices(LookupTableChoices):  # type: ignore[misc]  # torch is not fo
 
 
 def keep(timings: Mapping[Any, float], settings: InductorSettings) -> None:
-    """Store the fastest of the timed choices under their key. Choices of other origin are left out; never raises."""
+    """Store the fastest of the timed choices under their key. Choices without a key are left out. Never raises."""
     try:
         found: dict[str, list[tuple[float, Any]]] = {}
         for caller, milliseconds in timings.items():
@@ -136,7 +136,7 @@ def _key(card: str, op: str, inputs: str, overrides: Mapping[str, Mapping[str, A
 
 
 def _text(choice: Any) -> str:
-    """Return a template's name with its parameters, which tell a choice from others."""
+    """Return the text that identifies a choice: its template's name and parameters."""
     parameters = choice.params.to_serializeable_dict()
     return f"{choice.template.uid} {json.dumps(parameters, sort_keys=True, default=str)}"
 

@@ -1,7 +1,7 @@
 """A choice for Inductor's matmul template from a stored answer of `gemm`, which Inductor times beside its own.
 
 The variant `tiles` of `gemm` is built as the template is: it loads tiles through pointers and has one program for each
-tile. Its tuned tile sizes are thus worth a try there; the time of the answer is not that of the template.
+tile. So its tuned tile sizes are worth timing there. The latency of the answer does not hold for the template.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def fused_moe(
     per_channel_quant: bool = False,
     down_moe: bool = False,
 ) -> Mapping[str, str] | None:
-    """Return the parts of a fused MoE's table; None if inference is deterministic, which has one config alone."""
+    """Return the parts of a fused MoE's table; None if inference is deterministic, which needs its one fixed config."""
     if import_module(_MOE).get_exec().deterministic.enable_deterministic_inference:
         return None
     parts = {"E": str(E), "N": str(N)}

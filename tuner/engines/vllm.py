@@ -38,7 +38,7 @@ def register() -> None:
 def fused_moe(
     E: int, N: int, dtype: str | None, block_n: int | None = None, block_k: int | None = None
 ) -> Mapping[str, str] | None:
-    """Return the parts of a fused MoE's table; None if batch invariance is asked for, which has one config alone."""
+    """Return the parts of a fused MoE's table; None with batch invariance, which needs its one fixed config."""
     if import_module("vllm.envs").VLLM_BATCH_INVARIANT:
         return None
     parts = {"E": str(E), "N": str(N)}

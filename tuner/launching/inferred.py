@@ -1,4 +1,4 @@
-"""The problem that tensors are: dims are read from their shapes by the kernel's own `operands`."""
+"""The problem of given tensors: dims are inferred from shapes by the kernel's own `operands`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SCALES = (128, 1, 1024)
 
 
 def problem_of(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> Problem:
-    """Return the problem that tensors are an instance of.
+    """Return the problem of the given tensors.
 
-    A dim that is not given is read from the shapes, and a dtype from the tensors' own. A captured call has one problem.
-    Strides may differ from those of the operands; `check_strides` looks at them.
+    A dim that is not given is inferred from the shapes, and the dtype from the tensors. The kernel of a captured call
+    has one problem. Strides are not compared with those of the operands; `check_strides` does that.
 
     Args:
         given: dims, `dtype` and attributes that the caller states.
@@ -52,13 +52,13 @@ def problem_of(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) ->
 
 
 def check_strides(kernel: Kernel, problem: Problem, tensors: Tensors, limits: Limits) -> None:
-    """Check that the kernel can read and write tensors as they lie.
+    """Check that the kernel can use the strides of the tensors.
 
-    Strides are those of the operands, or others that `launch` passes on: a stride that changes no argument of it is one
-    that the kernel takes for granted.
+    Strides other than those of the operands are accepted if `launch` passes them to the kernel. A stride that changes
+    no argument is one that the kernel assumes.
 
     Raises:
-        UsageError: they are not.
+        UsageError: the kernel assumes other strides.
     """
     operands = kernel.operands(problem)
     for name, tensor in tensors.items():
@@ -82,9 +82,10 @@ def _dtypes(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> It
 
 
 def _sizes(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> dict[str, int]:
-    """Return the dims that are not given, as far as the shapes have them.
+    """Return the dims that are not given and can be inferred from the shapes.
 
-    The kernel's operands are asked for with a prime number for each dim, so that a size is recognised by its value.
+    The kernel's operands are evaluated with another prime number for each dim, so that a size is recognised by its
+    value.
 
     Raises:
         UsageError: a dim that has no default is in no shape.
@@ -128,7 +129,7 @@ def _tried(
 
 
 def _misfit(op: str, operands: Mapping[str, Operand], tensors: Tensors) -> UsageError | None:
-    """Return the error of the first tensor that is not as an operand is described, or None."""
+    """Return the error of the first tensor that does not fit its operand, or None."""
     for name in tensors:
         if name not in operands:
             return UsageError(f"{op} takes {', '.join(operands)} here, not {name}; leave it out")
@@ -158,7 +159,7 @@ def _described(operand: Operand) -> str:
 
 
 def _passes_on(kernel: Kernel, problem: Problem, limits: Limits, name: str, dims: list[int]) -> bool:
-    """Return whether each of these strides of an operand is among the arguments that `launch` gives its kernels."""
+    """Return whether `launch` passes each of these strides of an operand to its kernels."""
     config = kernel.default_config(problem, limits)
     operands = kernel.tensors(problem, config, limits)
     try:

@@ -1,4 +1,4 @@
-"""`tuner.launch`: the tuned config of any kernel on tensors, prepared once and repeated at little cost for the host.
+"""`tuner.launch`: launches of any kernel's tuned config on tensors, prepared once and repeated at little host time.
 
 The hot path is generated for each kernel and set of names: it makes a key of shapes, strides, dtypes, device, alignment
 and attributes, and runs the launch that is prepared for it. The cold path checks the tensors, infers the problem, looks
@@ -65,9 +65,9 @@ class LaunchSettings(CallSettings):
     """Limits of what `tuner.launch` keeps."""
 
     most_kernels: int = 1024
-    """Number of kernels."""
+    """Number of kernels whose launches are kept."""
     most_forms: int = 16
-    """Number of sets of names that a kernel is launched with; launches with older ones are prepared again."""
+    """Number of sets of argument names kept for one kernel; launches with older ones are prepared again."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class _Form:
     kept: dict[object, tuple[Any, ...]] = field(default_factory=dict)
     """Launches by key: by address, by tensor, then the extent of each tensor in bytes."""
     replaced: dict[object, tuple[Any, ...]] = field(default_factory=dict)
-    """Launches from before the last refresh. They are on the card, so a graph can be captured with them."""
+    """Launches from before the last refresh. They are loaded on the card, so a CUDA graph can capture them."""
     written: frozenset[str] = frozenset()
     """Tensors that some problem of the kernel writes."""
 
@@ -95,7 +95,7 @@ class Launches:
     Args:
         client: client that looks up tuned configs.
         settings: limits of what is kept.
-        ready_of: makes the launch of a problem on tensors; tests without a GPU have their own.
+        ready_of: makes the launch of a problem on tensors; tests without a GPU replace it.
         runs_on: type of the devices whose memory kernels can use.
     """
 
@@ -128,7 +128,7 @@ class Launches:
         Raises:
             UsageError: tensors do not fit the kernel or each other, are not on a GPU, share memory that is written, or
                 a gradient is asked for.
-            as `best_config` finds kernels: UnknownName, NoDevice, KernelFault.
+            UnknownName, NoDevice, KernelFault: the kernel cannot be found, or its code cannot be used here.
         """
         if is_tracing() and _can_leave_graph():
             _outside(self, kernel, given)
@@ -155,7 +155,7 @@ class Launches:
         return sum(len(form.kept) for forms in self._forms.values() for form in forms)
 
     def _call_of(self, named: Named) -> Callable[[Mapping[str, Any]], None]:
-        """Return the function of a kernel that has not been launched, or of one that is named by a `Path`."""
+        """Return the function of a kernel that was not launched before, or that is given by a `Path`."""
         if not isinstance(named, str | os.PathLike | Kernel):
             raise UsageError(
                 f"tuner.launch is given the name of an op, a kernel file or a Kernel, not {kind_of(named)}; "
@@ -221,7 +221,7 @@ class Launches:
             return form
 
     def _generate(self, reference: object, kernel: Kernel, forms: list[_Form]) -> None:
-        """Generate the functions of all forms, each passing on to the next what it does not know."""
+        """Generate the functions of all forms. Each passes calls that it does not know to the next."""
         call: Callable[[Mapping[str, Any]], None] = lambda given: self._first(reference, kernel, given)  # noqa: E731
         for form in reversed(forms):
             form.names = {
@@ -253,9 +253,9 @@ def _outside(launches: Launches, kernel: Named, given: Mapping[str, Any]) -> Non
 
 
 def _can_leave_graph() -> bool:
-    """Let torch break its graph at `_outside`, and return True. Torch calls it while it compiles, and not before.
+    """Let torch break its graph at `_outside`, and return True. torch calls this only while it compiles.
 
-    What it needs is imported by then; importing it takes more than a second.
+    By then torch has imported the compiler, which takes more than a second.
     """
     global _outside
     if not hasattr(_outside, "_torchdynamo_disable"):
@@ -264,7 +264,7 @@ def _can_leave_graph() -> bool:
     return True
 
 
-_can_leave_graph._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch calls it, and traces it not
+_can_leave_graph._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch calls it and does not trace it
 
 
 def tuned(client: Client, kernel: Kernel, problem: Problem, tensors: Tensors) -> Ready:

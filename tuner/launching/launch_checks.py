@@ -1,4 +1,4 @@
-"""Checks of the tensors that `tuner.launch` is given, before a problem is made of them and after."""
+"""Checks of the tensors given to `tuner.launch`, before and after their problem is inferred."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tuner.launching.calls import check_device, check_has_memory
 
 
 def check_given(kernel: Kernel, tensors: Tensors, others: Mapping[str, object], runs_on: str) -> None:
-    """Check that tensors can be given to a kernel at all.
+    """Check that the tensors are strided, on one device, and need no gradient.
 
     Raises:
-        UsageError: they cannot.
+        UsageError: they are not, or are negative or conjugate views.
     """
     op = kernel.op
     for name, value in others.items():
@@ -48,10 +48,10 @@ def check_given(kernel: Kernel, tensors: Tensors, others: Mapping[str, object], 
 
 
 def check_written(op: str, tensors: Tensors, written: frozenset[str]) -> None:
-    """Check that no element that is written is another element, too.
+    """Check that written elements share no memory with other elements.
 
     Raises:
-        UsageError: it is.
+        UsageError: they do.
     """
     check_has_memory(op, tensors)
     for name in written:

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 
 def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collection[str]) -> str:
-    """Return the source of `key_of(given)` and of `call(given)`, where `given` has tensors and attributes by name.
+    """Return the source of `key_of(given)` and of `call(given)`; `given` has tensors and attributes by name.
 
-    `call` passes on to `otherwise` what is not kept, what has other names or types, what autograd would record, and
-    tensors that are written within the reach of another.
+    `call` passes these calls to `otherwise`: those that are not kept, those with other names or types, those that
+    autograd would record, and those with a written tensor that may overlap another.
 
     Args:
         tensors: names of the tensors, in the order of their addresses.

@@ -1,8 +1,8 @@
-"""Examination of one config of a kernel whose written tensors and right results are not known, on the device.
+"""Examination of configs on the device, for a kernel whose written tensors and right results are unknown.
 
-What a config writes and reads is found by running it on tensors of known contents. A tensor is written if its bytes
-change. It is an output if what it holds before makes no difference, and is read too otherwise. An element that is not
-written keeps what was there, so an output is written in full.
+Running a config on tensors of known contents shows what it writes and reads. A tensor is written if its bytes change.
+It has the role `out` if its earlier contents make no difference to the result, else `inout`. An element that is not
+written keeps its earlier contents, so `out` tensors are written in full.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class ExaminationSettings:
     repeats: int = 16
     """Launches of each config on equal contents. Source: as `CheckSettings.repeats`."""
     repeats_s: float = 1.0
-    """Time after which no further one begins, in s, but for the first three. Source: chosen, for slow configs."""
+    """Time after which no further launch begins, in s; at least three run. Source: chosen, for slow configs."""
     fills: int = 3
-    """Other contents of each written tensor: NaN or a pattern, the highest value, and the lowest."""
+    """Number of other contents tried in each written tensor: NaN or a pattern, the highest value, and the lowest."""
     kept: int = 4
     """Number of representatives whose outputs stay in the memory of the card; others run again. Source: chosen."""
 
 
 _LEAST_REPEATS = 3
 _SKIPPED = Operand((), "fp32", "out")
-"""Stands for an operand that is not drawn."""
+"""Placeholder of an operand that is not drawn."""
 EXAMINATION_SETTINGS = ExaminationSettings()
 
 
@@ -50,7 +50,7 @@ class Examination:
     """Examinations of the configs of one problem, on equal inputs.
 
     Args:
-        tell: receives the stages.
+        tell: called with each stage.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Examination:
         return Ran(config, roles, agrees, differs)
 
     def _draw(self, request: Examine) -> None:
-        """Draw the contents that each config finds, unless they are there."""
+        """Draw the contents that each config starts from, unless they are drawn."""
         drawn = (request.seed, request.reset)
         if self._drawn != drawn:
             self._outputs.clear()
@@ -96,14 +96,14 @@ class Examination:
             self._drawn = drawn
 
     def _fill(self, seed: int, reset: tuple[str, ...]) -> None:
-        """Fill the tensors: those of a seed have the same contents each time."""
+        """Fill the tensors with contents that depend only on the seed."""
         self._loaded.draw(seed)
         for name in self._allowed:
             if name in reset:
                 self._loaded.tensors[name].zero_()
 
     def _alone(self, name: str, seed: int) -> torch.Tensor:
-        """Return another tensor with the contents that `_fill` gives one of them."""
+        """Return a new tensor with the contents that `_fill` gives the tensor of this name."""
         assert self._drawn is not None
         operands = {each: operand if each == name else _SKIPPED for each, operand in self._loaded.operands.items()}
         made = tensors.allocate({name: operands[name]}, self._loaded.device)
@@ -113,8 +113,8 @@ class Examination:
     def _run(self, config: Config) -> Values:
         """Run a config on the drawn contents. Return copies of the tensors that it writes.
 
-        A launch on other inputs comes first: a tensor may hold by chance what is written to it, and a result that is
-        left of the launch before shows.
+        A launch on other inputs comes first. It shows tensors whose drawn contents equal the result by chance, and
+        results that depend on an earlier launch.
         """
         assert self._drawn is not None
         self._enter("launch", config)
@@ -150,7 +150,7 @@ class Examination:
             raise WrongResult(f"writes to {', '.join(also)} in some launches only", inf, 0.0)
 
     def _roles(self, request: Examine, outputs: Values) -> dict[str, Literal["in", "out", "inout"]]:
-        """Return the role of each tensor, by launches on other contents of those that are written."""
+        """Return the role of each tensor, found by launches on other contents of the written ones."""
         roles: dict[str, Literal["in", "out", "inout"]] = dict.fromkeys(self._loaded.tensors, "in")
         for name in outputs:
             known = name in request.reset or name in request.read
@@ -195,7 +195,7 @@ class Examination:
     def _first_difference(self, outputs: Values, first: Values) -> str:
         """Return the first element that differs by more than is allowed; empty if there is none.
 
-        A tensor that one of them does not write counts with what it held before.
+        A tensor that one side does not write is compared with its drawn contents.
         """
         names = dict.fromkeys((*first, *outputs))
         got, want = (
@@ -231,7 +231,7 @@ class Examination:
         """Run a config on a new workspace.
 
         Raises:
-            WrongResult: bytes beside a tensor have changed.
+            WrongResult: bytes outside of the tensors have changed.
         """
         loaded = self._loaded
         tensors.poison(loaded.operands, loaded.tensors)  # none has the role out, so it resets the guards only

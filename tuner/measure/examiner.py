@@ -25,7 +25,7 @@ _POLL_S = 0.2
 
 @dataclass
 class Groups:
-    """Configs that ran, in groups whose outputs are the same; and those that failed."""
+    """Configs that ran, in groups whose outputs agree, and configs that failed."""
 
     groups: list[list[Ran]] = field(default_factory=list)
     failed: list[Measurement] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Groups:
 
 
 class Examiner:
-    """Examines configs of one problem, whose kernel's roles and results are not known.
+    """Examines configs of one problem of a kernel whose roles and right results are unknown.
 
     Args:
         kernel: reference of the kernel, each of whose tensors may be written.
@@ -86,7 +86,7 @@ class Examiner:
     def examine(self, configs: Sequence[Config]) -> Groups:
         """Examine the configs in their order, until the token is set.
 
-        A config that does not compile, hangs, crashes or runs out of memory is one that failed.
+        A config that does not compile, hangs, crashes or runs out of memory counts as failed.
 
         Raises:
             MeasureError: the processes cannot be kept alive.
@@ -122,7 +122,7 @@ class Examiner:
         return compiled
 
     def _examine(self, config: Config, found: Groups) -> None:
-        """Examine one config; again after it failed on other contents of a tensor, or a representative failed."""
+        """Examine one config. Repeat it if it failed on other contents of a tensor, or if a representative failed."""
         retried = False
         while True:
             try:
@@ -140,7 +140,7 @@ class Examiner:
             if isinstance(result, Ran):
                 found.add(result)
                 return
-            if result.stage.startswith(FILL):  # it reads what it finds there
+            if result.stage.startswith(FILL):  # the config reads this tensor
                 self._read += (result.stage.removeprefix(FILL),)
                 continue
             found.drop(result)

@@ -36,7 +36,7 @@ def folder() -> Path:
 def written(call: CapturedCall, *, widen: bool = False) -> str:
     """Write the document of a call, and return the path by which the catalog finds its kernel.
 
-    The path names the document's contents, so a process that has loaded another state of the call reads no old one.
+    The path has a hash of the contents, so a changed call has another path and no process reads an outdated document.
 
     Raises:
         UsageError: the folder cannot be written.

@@ -1,4 +1,4 @@
-"""Captured calls: examined on a card, then searched as any problem.
+"""Searches of captured calls: each call is examined on a card, then searched as any problem.
 
 Worker processes load the kernel of a call from its document, which is written to a folder of the user's.
 """
@@ -75,7 +75,7 @@ def tune_call(
         stored_id: id of the call in the store; None stores it, or finds it there.
 
     Raises:
-        TunerError: as `tune`, but that a search without an answer is returned.
+        TunerError: as `tune`, except that a search without an answer is returned.
     """
     require_search()
     index = device.choose(options.gpu)
@@ -96,7 +96,7 @@ def tune_call(
 
 
 def _in_store(call: CapturedCall, store: Store, card: str) -> tuple[CapturedCall, int | None]:
-    """Return a call with the examination that is stored for it, and its id; None if the store has it not."""
+    """Return a call with its stored examination, and its id, which is None if the call is not stored."""
     problem = problem_of_call(call).text
     for stored in store.captured.all(call.op, card):
         if stored.problem == problem:
@@ -105,14 +105,14 @@ def _in_store(call: CapturedCall, store: Store, card: str) -> tuple[CapturedCall
 
 
 def captured_reference(reference: str, problem: Problem, store: Store, card: str) -> str:
-    """Return the reference by which the catalog finds a kernel: for an op without code of its own, a captured call's.
+    """Return the reference of a kernel for the catalog: for an op without own code, the document of a captured call.
 
     Args:
         reference: name of an op, or a file.
         card: device id.
 
     Raises:
-        NothingFound: the calls of the op were captured, and this problem was not, or it was not examined.
+        NothingFound: calls of the op are captured, but this problem is not among them or not examined.
     """
     if is_known(reference):
         return reference
@@ -129,7 +129,7 @@ def captured_reference(reference: str, problem: Problem, store: Store, card: str
 
 
 def not_captured(problem: Problem, calls: Sequence[StoredCall]) -> NothingFound:
-    """Return the error of a problem that is not among the captured calls of its op on a card, of which there are."""
+    """Return the error of a problem that is not among these captured calls, all of one card."""
     known = max(calls, key=lambda stored: stored.count)
     return NothingFound(
         f"{problem.text} is not among the captured calls on {known.device}, such as {known.problem}; "
@@ -163,7 +163,7 @@ class CallTuning:
     def lane(self, lane: Lane, calls: Mapping[str, StoredCall]) -> Lane:
         """Return a lane that takes the problems of these calls, by the texts of the problems.
 
-        What is wrong with a call is the outcome of this call alone.
+        An error of one call is the outcome of this call only.
         """
 
         def target(entry: Entry, spare: bool) -> Target:
@@ -175,7 +175,7 @@ class CallTuning:
         return replace(lane, target=target)
 
     def target(self, call: CapturedCall, stored_id: int | None, held: HeldGpu, *, spare: bool) -> tuple[Entry, Target]:
-        """Return the problem and the target of a call, examined before if that is needed.
+        """Return the problem and the target of a call, after an examination if it is needed.
 
         Raises:
             NothingFound: no config is feasible or runs, or as many configs agree on one result as on another.
@@ -195,12 +195,12 @@ class CallTuning:
         return entry, replace(target, is_exhausted=few, is_widened=widen)
 
     def _was_widened(self, problem: Problem, card: str) -> bool:
-        """Return whether the newest answer is of a wider search, which one of the listed configs would undo."""
+        """Return whether the newest answer is of a widened search, which a narrower one must not replace."""
         stored = [each for each in self.store.answers(op=problem.op, device=card) if each.answer.problem == problem]
         return bool(stored) and bool(stored[-1].settings.get(WIDENED))
 
     def examined(self, call: CapturedCall, stored_id: int | None, held: HeldGpu) -> CapturedCall:
-        """Return a call with its examination, which is stored: that of before if function and Triton are the same."""
+        """Return a call with its examination: the stored one if function and Triton are the same, else a new one."""
         unknown = replace(call, examined=None)
         entry = entry_of(unknown)
         kernel, triton = catalog.resolve(entry.reference), device.environment(held.index).triton
@@ -235,7 +235,7 @@ class CallTuning:
 
 @contextmanager
 def _own_outcome() -> Iterator[None]:
-    """Raise NothingFound for an error of loading one call."""
+    """Raise NothingFound for an error in loading one call."""
     try:
         yield
     except KernelFault:
