@@ -65,7 +65,7 @@ def resolve(reference: str) -> Kernel:
     if reference.endswith(document.SUFFIX):
         path = Path(reference).resolve()
         call, widen = document.read(path)
-        with _import_errors(reference):
+        with _import_errors(call.function.file):
             return kernel_of(call, widen=widen, document=str(path))
     if not reference.endswith(".py"):
         return load(reference)

@@ -150,7 +150,9 @@ class TestFaults:
 
     def test_a_module_that_is_not_installed_is_named(self, tmp_path: Path) -> None:
         file = copied(f"{HEAD}import none_such\nSCALE = BLOCK = none_such.block\n{JIT}", tmp_path, "script.py")
-        with pytest.raises(NoDevice, match="needs none_such, which is not installed; install what it imports"):
+        with pytest.raises(
+            NoDevice, match=f"the code of {file} needs none_such, which is not installed; install what it"
+        ):
             catalog.resolve(written(file, tmp_path))
 
     @pytest.mark.parametrize(

@@ -122,10 +122,17 @@ def test_a_reference_decides_a_tie() -> None:
 
 
 def test_configs_that_all_fail_are_counted_with_the_first_error() -> None:
-    failed = [Measurement(config(fault), Outcome.ERROR, stage="launch", error=f"{fault}\nmore") for fault in ("a", "b")]
+    error = f"CompilationError: at 2:16:\n    y = {'x' * 200}\n        ^\nNameError('x is not defined')\n"
+    failed = [Measurement(config(fault), Outcome.ERROR, stage="launch", error=error) for fault in ("a", "b")]
     with pytest.raises(NothingFound) as refused:
         judged(Groups(failed=failed), KERNEL, AGREEMENT, "3.7.1")
-    assert str(refused.value) == (f"no config of examined ran when it was examined: 2 error; {config('a').text}: a")
+    assert str(refused.value) == (
+        f"no config of examined ran when it was examined: 2 error; {config('a').text}: "
+        "CompilationError: at 2:16: NameError('x is not defined')"
+    )
+    lone = Measurement(config(), Outcome.ERROR, stage="launch", error=f"KernelFault: {'x' * 200}; capture it again")
+    with pytest.raises(NothingFound, match=r"KernelFault: x{200}; capture it again$"):
+        judged(Groups(failed=[lone]), KERNEL, AGREEMENT, "3.7.1")
 
 
 def test_a_group_that_loses_its_first_config_goes_on_with_the_next() -> None:

@@ -13,7 +13,7 @@ from tuner.kernels.spec import Config, Kernel, Limits
 from tuner.measure.examiner import Groups
 from tuner.measure.messages import Ran
 from tuner.records import Measurement
-from tuner.report.text import failures_text, first_line
+from tuner.report.text import failures_text
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def judged(found: Groups, kernel: Kernel, basis: str, triton: str) -> Examined:
 
 
 def _merged(roles: Sequence[Role]) -> Role:
-    """Return the role of a tensor by those that each config found: `inout` if they differ."""
+    """Return the role of a tensor from the roles that each config found: `inout` if they differ."""
     return roles[0] if len(set(roles)) == 1 else "inout"
 
 
@@ -71,4 +71,6 @@ def _tie(op: str, one: Ran, other: Ran) -> str:
 
 def _failures(failed: Sequence[Measurement]) -> str:
     first, counts = failed[0], Counter(str(each.outcome) for each in failed)
-    return f"{failures_text(counts)}; {first.config.text}: {first_line(first.error)}"
+    lines = [line.strip() for line in first.error.splitlines() if line.strip()]
+    error = " ".join(dict.fromkeys((*lines[:1], *lines[-1:])))  # a compiler states the place first, and why at the end
+    return f"{failures_text(counts)}; {first.config.text}: {error}"
