@@ -163,6 +163,21 @@ def test_a_config_that_the_caller_put_into_the_cache_is_launched(card: Card) -> 
     assert tuner.fn.blocks == [256, 256]
 
 
+def test_a_config_that_the_caller_puts_into_the_cache_later_is_launched(card: Card) -> None:
+    """As in a loop that times each config, or on two cards, whose stored configs differ."""
+    card.devices = [H200, A100]
+    tuner = card.tuner()
+    card.keep(tuner, *tensors(), config=STORED)
+    for card.card in (0, 1, 0):
+        tuner[grid](*tensors())
+    assert tuner.fn.blocks == [128, 64, 128]
+    for config in reversed(CONFIGS):
+        tuner.cache[next(iter(tuner.cache))] = config
+        tuner[grid](*tensors())
+        tuner[grid](*tensors())
+    assert tuner.fn.blocks[3:] == [256, 256, 128, 128, 64, 64]
+
+
 def test_a_single_config_is_launched_without_a_lookup(card: Card, caplog: pytest.LogCaptureFixture) -> None:
     tuner = card.tuner(configs=CONFIGS[2:])
     tuner[grid](*tensors())

@@ -57,8 +57,8 @@ class Served:
         """Its `FastCalls`; None before the first call."""
         self._names = frozenset(autotuner.arg_names)
         self._choices: dict[tuple[int, tuple[Any, ...]], Choice] = {}
-        self._ours: set[tuple[Any, ...]] = set()
-        """Keys of the autotuner's `cache` whose configs this object has set."""
+        self._ours: dict[tuple[Any, ...], Config] = {}
+        """Configs that this object has put into the autotuner's `cache`, by their keys there."""
         self._function: Function | CannotCapture | None = None
         door.enter(self)
 
@@ -84,6 +84,8 @@ class Served:
             return Choice(autotuner.configs[0], autotuner.configs[0], "given", has_run=True)
         given = self._given(args, kwargs)
         found = self._choices.get((given.card, given.key))
+        if found is not None and (set_by_caller := self._set_by_caller(given.key, found.config)) is not None:
+            return self._keep(given, Choice(set_by_caller, set_by_caller, "given", has_run=True))
         if found is None:
             found = self._first(given)
             if mode == SERVE and found.match == "none" and found.call is not None:
@@ -149,7 +151,6 @@ class Served:
         given = self._given(args, kwargs)
         config = self.autotuner.cache.get(given.key)
         if config is not None:
-            self._ours.discard(given.key)
             self._keep(given, Choice(config, config, "given", has_run=True))
 
     def keep_first(self, refused: Choice, error: Exception) -> None:
@@ -159,10 +160,11 @@ class Served:
             f"{self.name}: the stored config {refused.config} cannot be launched ({type(error).__name__}: {reason}); "
             "the first config is launched"
         )
-        refused.config, refused.match = refused.first, "none"
-        for (_, key), choice in list(self._choices.items()):
-            if choice is refused:
-                self.autotuner.cache[key] = refused.config
+        with self.lock:
+            refused.config, refused.match = refused.first, "none"
+            for (_, key), choice in list(self._choices.items()):
+                if choice is refused:
+                    self._ours[key] = self.autotuner.cache[key] = refused.config
 
     def forget(self) -> None:
         """Look up each config again."""
@@ -179,8 +181,7 @@ class Served:
     def _first(self, given: Given) -> Choice:
         """Look up the config of a key, and keep it."""
         autotuner, generation = self.autotuner, self.door.generation
-        set_by_caller = autotuner.cache.get(given.key)
-        if set_by_caller is not None and given.key not in self._ours:
+        if (set_by_caller := self._set_by_caller(given.key)) is not None:
             return self._keep(given, Choice(set_by_caller, set_by_caller, "given", has_run=True))
         pruned = pruned_configs(autotuner, given.named, given.kwargs)
         _refuse_conflicts(pruned, given.kwargs)
@@ -190,6 +191,19 @@ class Served:
         if found.match in ("exact", "stale", "neighbour"):
             tell_served(autotuner, given.key, found.config)
         return self._keep(given, found)
+
+    def _set_by_caller(self, key: tuple[Any, ...], usual: Config | None = None) -> Config | None:
+        """Return the config that the caller or Triton has put into the autotuner's `cache`, or None without one.
+
+        Args:
+            usual: the config that is kept for the key.
+        """
+        config = self.autotuner.cache.get(key)
+        if config is None or config is usual:
+            return None
+        with self.lock:  # as another thread may be keeping the config of another card
+            config = self.autotuner.cache.get(key)
+            return None if config is self._ours.get(key) else config
 
     def _looked_up(self, pruned: Sequence[Config], given: Given) -> Choice:
         """Return the stored config of a call, else the first one. Never raises on our account."""
@@ -265,11 +279,13 @@ class Served:
             if at not in self._choices and len(self._choices) >= self.door.settings.max_choices:
                 oldest = next(iter(self._choices))
                 del self._choices[oldest]
-                self._ours.discard(oldest[1])
+                self._ours.pop(oldest[1], None)
                 cache.pop(oldest[1], None)
             self._choices[at] = choice
-            if choice.match != "given":
-                self._ours.add(given.key)
+            if choice.match == "given":
+                self._ours.pop(given.key, None)
+            else:
+                self._ours[given.key] = choice.config
             if cache.get(given.key) is not choice.config:
                 cache[given.key] = choice.config
         return choice
