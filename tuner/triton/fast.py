@@ -43,7 +43,7 @@ _ENVIRONMENT: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
 """The environment as bytes, which takes a tenth of the time of `os.environ` to read."""
 _MODE = VARIABLE.encode()
 _RUNTIME, _COMPILATION = vars(knobs.runtime), vars(knobs.compilation)
-"""What Triton is set to, hooks of launches too; a setting is absent until it is changed."""
+"""Settings and hooks of Triton; one is absent until it is changed."""
 _Ordinary = Callable[..., Any]
 """The autotuner's own `run`: `ordinary(*args, grid=grid, warmup=False, **kwargs)`."""
 
