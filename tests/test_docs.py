@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from commands import run_tuner
 
 import tuner
 from tuner import recorded
@@ -70,16 +71,20 @@ def test_the_commands_of_the_ops_page_run_as_far_as_there_is_a_card(environment:
 def test_the_commands_on_comparing_run(environment: dict[str, str], tmp_path: Path) -> None:
     (block,) = blocks(ROOT / "docs" / "bench.md", "console")
     for line in block.splitlines():
-        command = line.removeprefix("$ ")
-        subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, capture_output=True)
+        start, *arguments = shlex.split(line)[1:]
+        assert start == "tuner"
+        done = run_tuner(*arguments, environment=environment, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
     assert {file.name for file in tmp_path.iterdir()} == {"llama.json", "llama.html"}
 
 
 def test_the_commands_on_spaces_run(environment: dict[str, str], tmp_path: Path) -> None:
     (block,) = blocks(ROOT / "docs" / "spaces.md", "console")
     for line in block.splitlines():
-        command = line.removeprefix("$ ")
-        subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, capture_output=True)
+        start, *arguments = shlex.split(line)[1:]
+        assert start == "tuner"
+        done = run_tuner(*arguments, environment=environment, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
     assert [file.name for file in tmp_path.glob("caches/*")] == ["softmax-8192x8192-fp32-nvidia-h200.json"]
 
 
