@@ -7,7 +7,7 @@ from tuner.db.unreadable import UnreadableRows
 
 
 class Part:
-    """A part of a store: what it reads and writes by."""
+    """A part of a store, with the transactions that it reads and writes in."""
 
     def __init__(self, opened: OpenDatabase) -> None:
         self._opened, self._database, self._engine = opened, opened.database, opened.engine

@@ -60,7 +60,7 @@ class RunStore(Part):
     def known(self, signature: Signature, problem: Problem, provenance: Provenance) -> list[Measurement]:
         """Return the measurements of earlier runs of exactly this problem, device, environment, source and policy.
 
-        Of each config the newest, unless the config should be tried again.
+        For each config this is the newest measurement. Configs that should be tried again are left out.
         """
         query = select_trials(problem, provenance).order_by(schema.TrialRow.id)
         with self._read() as connection:

@@ -34,11 +34,11 @@ class StoreSettings:
     counted_requests: int = 100_000
     """Distinct missed problems that are counted."""
     captured_calls: int = 2000
-    """Captured calls, each of up to a megabyte."""
+    """Largest number of captured calls, each of up to a megabyte."""
     engine_files: int = 20_000
-    """Files of other systems; then the oldest go."""
+    """Largest number of files of other systems; then the oldest are removed."""
     engine_file_characters: int = 1_000_000
-    """Length of one such file."""
+    """Largest number of characters of such a file."""
     import_batch: int = 500
     """Imported answers in one write, which takes a fraction of a second."""
     counted_unreadable: int = 100_000

@@ -1,9 +1,9 @@
-"""Helper processes of the product as forks, for tests that start dozens of them.
+"""Worker and compile processes as forks, for tests that start dozens of them.
 
-A new Python imports torch or Triton again for each helper, which takes longer than what it is asked for. A fork of one
-that has imported them gets what a started process gets: arguments, environment, folder, pipe and file for its output.
-It leads a session of its own and can be killed. Other tests start helpers with `subprocess`, and prove that they need
-none of this.
+A new Python imports torch or Triton again for each process, which takes longer than its work. A fork of one that has
+imported them gets all that a started process gets: arguments, environment, folder, pipe and file for its output. It
+leads its own process group and can be killed. Other tests start these processes with `subprocess`, and prove that they
+need none of this.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLLING_S = 0.002
 
 @pytest.fixture
 def forked_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start the helper processes of this test as forks."""
+    """Start the worker and compile processes of this test as forks."""
     from tuner.measure import processes
 
     names = {"DEVNULL": subprocess.DEVNULL, "TimeoutExpired": subprocess.TimeoutExpired}
@@ -53,7 +53,7 @@ def printed(code: str) -> str:
 
 
 class Fork:
-    """A running fork of a process that has imported a module, with the part of `subprocess.Popen` that helpers use.
+    """A running fork of a process that has imported a module, with the part of `subprocess.Popen` that is used.
 
     Args:
         request: `module` and its `pipe`, or `code`, which it runs as its main program.
@@ -78,7 +78,7 @@ class Fork:
         env: Mapping[str, str],
         **others: object,
     ) -> Self:
-        """Return a fork by the arguments with which a helper is started."""
+        """Return a fork by the arguments with which a process is started."""
         module, log = arguments[arguments.index("-m") + 1], stdout.fileno()
         return cls(module, {"module": module}, env, [log, log, *pass_fds])
 
@@ -163,7 +163,7 @@ def serve(module: str, asked: socket.socket) -> None:
 
 
 def _load(module: str) -> None:
-    """Import a helper's module and what it imports late."""
+    """Import a process's module and what it imports late."""
     import_module(module)
     import triton.language  # noqa: F401
 
@@ -174,8 +174,8 @@ def _load(module: str) -> None:
 
 
 def become(request: dict[str, Any], out: int, errors: int, *pipe: int) -> NoReturn:
-    """Turn this process into the helper or the program."""
-    parent = os.getppid()  # the helper ends with the process that is forked
+    """Turn this process into the started one."""
+    parent = os.getppid()  # this process ends with the one that it was forked from
     os.setsid()
     os.chdir(request["folder"])
     os.environ.clear()

@@ -482,7 +482,7 @@ def test_a_mistake_is_one_line_that_names_its_place(mistake: str, tmp_path: Path
 
 
 def test_the_right_kernel_passes(tmp_path: Path) -> None:
-    """Each mistake is a change of this file. Here the helper processes are started as users' are."""
+    """Each mistake is a change of this file. Here the worker and compile processes are started as users' are."""
     file = tmp_path / "right.py"
     file.write_text(DOUBLE)
     report = check_kernel(str(file), {}, settings=QUICK)

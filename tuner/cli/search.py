@@ -201,7 +201,7 @@ def _search_suite(
 
 
 class _SearchCommands(OpCommands):
-    """As other commands of ops; with --captured, an op stands for its captured calls."""
+    """Commands by op. With --captured, an op may also be that of captured calls."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--captured" in args:

@@ -51,7 +51,7 @@ def say(line: str) -> None:
 
 
 def failure_lines(failure: Failure) -> tuple[str, str]:
-    """Return the number of configs that failed in a way, the way, and the first line of an example; then its config."""
+    """Return two lines on one kind of failure: number of configs, kind and an example's error; the example's config."""
     stage = f" ({failure.stage})" if failure.stage else ""
     head = f"{failure.count:7,}  {failure.outcome}{stage}: "
     return (

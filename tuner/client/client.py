@@ -89,9 +89,9 @@ class Client:
         return best
 
     def look_up(self, op: Named, device: int | str, problem: Mapping[str, object]) -> tuple[Best, bool]:
-        """Return what `best_config` does without keeping it, and whether it is final: a later query finds the same.
+        """Return the result of `best_config` without keeping it, and whether a later query returns the same.
 
-        It is not while a CUDA graph is captured and the answers are not read yet.
+        It may not if a CUDA graph is being captured and the answers were not read before.
         """
         found = self._tables.best(op, device, problem)
         self._start_refresher()
@@ -121,7 +121,7 @@ class Client:
             self._renew(None, in_background)
 
     def read_from(self, source: AnswerSource) -> None:
-        """Answer from another source from now on, as `refresh` does with newer answers.
+        """Switch to the answers of another source, as `refresh` switches to newer answers.
 
         Raises:
             TunerError: its answers cannot be read or compiled; then the source stays as it is.

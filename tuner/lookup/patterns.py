@@ -1,4 +1,4 @@
-"""The signature by which a problem is read, of several that the captured calls of one op have."""
+"""Choice of the signature that reads a problem, since captured calls of one op may have several."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ V = TypeVar("V")
 def described(
     signatures: Sequence[Signature], values: Mapping[str, V], read: Callable[[Signature, Mapping[str, V]], T]
 ) -> tuple[Signature, T]:
-    """Return the signature that accepts the values of a problem, and what `read` makes of both, such as the problem.
+    """Return the signature that accepts the values of a problem, and the result of `read`, such as the problem.
 
-    An argument in the key is a dim if it is a size, and an open attribute otherwise. So of several signatures that
-    accept the values, the one with the most of them as dims is meant, and of these the first.
+    An argument in the key is a dim if it is a size, and an open attribute otherwise. So if several signatures accept
+    the values, the one with the most dims among them is chosen, or the first of several such.
 
     Args:
         signatures: At least one, the newest first.

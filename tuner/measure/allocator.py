@@ -1,4 +1,4 @@
-"""Memory for tensor descriptors that a kernel makes on the device, which the caller of a kernel provides."""
+"""Memory that Triton requests for tensor descriptors made on the device."""
 
 from __future__ import annotations
 

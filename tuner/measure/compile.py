@@ -276,7 +276,7 @@ class _Server:
 
 
 def _resolved(pool: Pool) -> Kernel | TunerError:
-    """Return the kernel, or why it cannot be loaded here: each config fails with that then."""
+    """Return the kernel, or the reason why it cannot be loaded, with which each config fails."""
     set_target(pool.limits)
     try:
         return catalog.resolve(pool.kernel)

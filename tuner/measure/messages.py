@@ -11,7 +11,7 @@ from tuner.measure.deadline import COMPILE_SETTINGS, CompileSettings
 from tuner.records import COLD, Outcome, Policy
 
 FILL = "fill "
-"""Begin of the name of a stage in which an examined config runs on other contents of a tensor; its name follows."""
+"""Prefix of a stage in which an examined config runs on other contents of a tensor, whose name follows."""
 
 
 @dataclass(frozen=True)

@@ -95,4 +95,4 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 DOOR = Door()
-"""The door of this process."""
+"""Shared state of this process's autotuned functions."""
