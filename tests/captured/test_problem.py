@@ -69,3 +69,17 @@ def test_without_a_size_in_the_key_there_is_one_problem_for_each_dtype() -> None
 def test_names_that_mean_something_else_are_changed() -> None:
     given = replace(call({"device": 3, "_n": 7}, x=tensor("fp16")), op="m_f")
     assert problem_of_call(given).text == "m_f device_=3 n=7 dtype=fp16"
+
+
+def test_arguments_whose_names_would_be_equal_stay_apart() -> None:
+    key: dict[str, Value] = {"_n": 3, "n": 8, "y_dtype": "float16", "list": 2}
+    given = call(key, x=tensor("fp32"), z=tensor("fp32"), y=tensor("bf16"), out=tensor("bf16"), _y=tensor("int8"))
+    assert problem_of_call(given).text == (
+        "m_f n=3 n_=8 list__=2 dtype=fp32 out_dtype=bf16 y_dtype=float16 y_dtype_=int8 y_dtype__=bf16"
+    )
+    assert problem_of_call(call({"size": 0}, x=tensor("fp32"))).text == "m_f size=1 dtype=fp32 size_=0"
+
+
+def test_which_tensor_is_missing_stays_apart_too() -> None:
+    one, other = call({"N": 64}, x=tensor("fp32"), _x=None), call({"N": 64}, x=None, _x=tensor("fp32"))
+    assert problem_of_call(one).text != problem_of_call(other).text

@@ -37,10 +37,22 @@ def op_name(module: str, name: str) -> str:
     return f"{op[-(_LONGEST_OP - _DIGEST - 1) :].lstrip('_0123456789')}_{digest}"
 
 
-def parameter_name(argument: str) -> str:
-    """Return the name of an argument as a dim or attribute: without leading underscores, and no reserved name."""
-    name = argument.lstrip("_") or "argument"
-    return f"{name}_" if name in RESERVED else name
+def parameter_names(key: Mapping[str, Value], tensors: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the dim or attribute of each argument in the key, and the attribute of the dtype of each other tensor.
+
+    Names have no leading underscores. A name that is reserved or taken gets underscores at its end.
+    """
+    taken = {*RESERVED} if any(map(is_size, key.values())) else {*RESERVED, NO_DIM.name}
+
+    def free(argument: str, end: str = "") -> str:
+        name = (argument.lstrip("_") or "argument") + end
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
+    keyed = {name: free(name) for name in key}
+    return keyed, {name: free(name, "_dtype") for name in sorted(tensors) if name not in key}
 
 
 def is_size(value: Value) -> bool:
@@ -57,9 +69,11 @@ def signature_of(
         tensors: names that `dtypes_of` returns, in their order.
         configs: the function's configs, pruned or not.
     """
-    dims = tuple(Dim(parameter_name(name)) for name, value in key.items() if is_size(value))
-    others = [parameter_name(name) for name, value in key.items() if not is_size(value)]
-    dtypes = [f"{parameter_name(name)}_dtype" for name in tensors if name not in key]
+    tensors = list(tensors)
+    keyed, typed = parameter_names(key, tensors)
+    dims = tuple(Dim(keyed[name]) for name, value in key.items() if is_size(value))
+    others = [keyed[name] for name, value in key.items() if not is_size(value)]
+    dtypes = [typed[name] for name in tensors if name in typed]
     given = list(configs)
     values = {name: {config[name] for config in given if name in config} for name in dict.fromkeys(chain(*given))}
     return Signature(
@@ -80,15 +94,12 @@ def problem_values(key: Mapping[str, Value], dtypes: Mapping[str, str]) -> dict[
     Args:
         dtypes: what `dtypes_of` returns.
     """
-    sizes: dict[str, object] = {
-        parameter_name(name): value if is_size(value) else str(value) for name, value in key.items()
-    }
+    keyed, typed = parameter_names(key, dtypes)
+    sizes: dict[str, object] = {keyed[name]: value if is_size(value) else str(value) for name, value in key.items()}
     if not dtypes:
         return sizes
     dtype = Counter(each for each in dtypes.values() if each != _ABSENT).most_common(1)[0][0]
-    differing = {
-        f"{parameter_name(name)}_dtype": other for name, other in dtypes.items() if other != dtype and name not in key
-    }
+    differing = {typed[name]: other for name, other in dtypes.items() if other != dtype and name in typed}
     return {**sizes, "dtype": dtype, **differing}
 
 
