@@ -240,7 +240,7 @@ def test_options_that_contradict_each_other_are_refused(host: Host, arguments: l
 def test_a_captured_op_that_was_not_searched_is_told_from_an_unknown_one(host: Host) -> None:
     host.capture(CALL)
     refused = run("best", OP, "--N", "33").exception
-    assert str(refused) == f"{OP} is known once its captured calls are searched; tuner search {OP} --captured"
+    assert str(refused) == f"{OP} has captured calls and was not searched; run tuner search {OP} --captured"
     assert str(run("best", "none_such", "--N", "33").exception).startswith("no kernel is called 'none_such'; known are")
 
 

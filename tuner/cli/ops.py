@@ -119,7 +119,7 @@ def signature_of(reference: str, db: Database | None = None) -> Signature:
             if not store.captured.all(reference):
                 raise
         raise UnknownName(
-            f"{reference} is known once its captured calls are searched; tuner search {reference} --captured"
+            f"{reference} has captured calls and was not searched; run tuner search {reference} --captured"
         ) from error
 
 
