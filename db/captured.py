@@ -72,7 +72,7 @@ class CapturedCalls:
         if (size := len(json_text(given))) > document.LARGEST_DOCUMENT:
             raise UsageError(
                 f"a captured call has up to {document.LARGEST_DOCUMENT:,} bytes, not {size:,}; "
-                "keep no values of tensors"
+                "capture it with TUNER_CAPTURE_VALUES=0"
             )
         row = schema.CapturedRow
         with self._write() as connection:

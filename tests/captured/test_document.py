@@ -142,14 +142,14 @@ def test_a_damaged_document_is_refused_and_never_misread(tmp_path: Path) -> None
         ),
         ({"key": {"n": [1]}}, r"a value is .*, not \[1\]"),
         ({"key": {"n": {"float": "1.0"}}}, r"a value is .*, not \{'float': '1.0'\}"),
-        ({"key": {"a b": 1}}, "a parameter and a knob have names of Python, not 'a b'"),
+        ({"key": {"a b": 1}}, "the name of a parameter or a knob is a Python identifier, not 'a b'"),
         ({"key": {f"n{i}": 1 for i in range(1001)}}, "up to 1000 arguments, not 1001"),
         ({"reset": ["dtype"]}, "reset, restored and roles name tensors among the arguments, not 'dtype'"),
         ({"grids": {"knobs": ["BLOCK"], "sizes": [[[1, 2], [1]]]}}, "a grid is a value for each knob and one to three"),
         ({"grids": {"knobs": [], "sizes": [[[], []]]}}, "a grid is a value for each knob and one to three numbers"),
         ({"grids": {"knobs": [], "sizes": [[[], [-1]]]}}, "a grid's size is a whole number, not '-1'"),
         ({"function": {"module": "", "file": "a.py", "name": "f"}}, "a function has a module and a file, not ''"),
-        ({"function": {"module": "m", "file": "a.py", "name": "f.g"}}, "names of Python, not 'f.g'"),
+        ({"function": {"module": "m", "file": "a.py", "name": "f.g"}}, "Python identifier, not 'f.g'"),
     ],
 )
 def test_a_wrong_field_is_named(change: dict[str, Any], message: str) -> None:

@@ -214,7 +214,7 @@ class TestConfigs:
         problem = kernel.signature.problem({"n": N, "dtype": "fp32"})
         assert {each["BLOCK"] for each in FeasibleSpace.of(kernel, problem, H200.limits)} == {32}
         refusal = kernel.valid.refusal(problem, BLOCKS[1] | {"BLOCK": 64}, H200.limits)
-        rule = "a config has a grid that was captured, and none with BLOCK=64 was; capture the call again"
+        rule = "a config needs a captured grid, and none with BLOCK=64 was captured; capture the call again"
         assert refusal == f"valid: {rule}"
         with pytest.raises(KernelFault, match="none with BLOCK=64"):
             kernel.launch(problem, kernel.signature.config(BLOCKS[1] | {"BLOCK": 64}), {"x": None, "out": None})
@@ -247,7 +247,7 @@ class TestReference:
 
     def test_a_call_that_was_not_examined_has_none(self) -> None:
         kernel = kernel_of(biased())
-        with pytest.raises(KernelFault, match="the call of biased was not examined; examine it, or state reference="):
+        with pytest.raises(KernelFault, match="the call of biased was not examined; run tuner search --captured"):
             kernel.reference(kernel.problem, {"x": torch.ones(N), "out": torch.ones(N)}, slice(None))
 
     @staticmethod

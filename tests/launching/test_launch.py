@@ -196,7 +196,7 @@ MISFITS: list[tuple[dict[str, Tensor], dict[str, object], str]] = [
     (tensors_of(), {"K": 256}, "packed takes a of shape (3, 256) here, not (3, 128)"),
     (tensors_of(), {"bias": True}, "packed also takes bias, a tensor of shape (5,) and dtype float16 here"),
     (tensors_of(), {"bias": "maybe"}, "packed: bias is"),
-    ({"w": torch.zeros(5, 64, dtype=torch.uint8)}, {}, "packed: M is not a size of w with these dims; give M=SIZE"),
+    ({"w": torch.zeros(5, 64, dtype=torch.uint8)}, {}, "packed: M cannot be read from shapes of w; give M=SIZE"),
 ]
 
 
@@ -238,7 +238,7 @@ def test_a_captured_call_is_launched_on_tensors_like_its_own(launches: Launches,
 
 LINE = torch.zeros(200)
 REFUSED: dict[str, tuple[Callable[[Launches], object], str]] = {
-    "no tensors": (lambda it: it.launch(DOUBLE), "double is given none; add x=x"),
+    "no tensors": (lambda it: it.launch(DOUBLE), "double got none; add x=x"),
     "no tensor": (lambda it: it.launch(DOUBLE, x=[1.0], out=OUT), "double takes tensors, and x is list; convert"),
     "no kernel": (lambda it: it.launch(toy, x=X), "a kernel file or a Kernel, not function; call a decorated function"),  # type: ignore[arg-type]
     "an unknown name": (lambda it: it.launch(DOUBLE, x=X, out=OUT, y=3), "double takes tensors, and y is int"),

@@ -244,7 +244,7 @@ def boom(meta: Any) -> Any:
             lambda card: describe(card.tuner(configs=[triton.Config({}, ir_override="x.ttir")]), tensors(), {}),
             "a config of a captured function has no ir_override, and one has; remove it",
         ),
-        (lambda card: grids_of(tiled(card), boom), "the grid is a function of the arguments, and raises KeyError: 'K'"),
+        (lambda card: grids_of(tiled(card), boom), "the grid is evaluated for each config, and raises KeyError: 'K'"),
         (
             lambda card: grids_of(tiled(card), (1, 2, 3, 4)),
             "a grid is a tuple of one to three numbers, not (1, 2, 3, 4)",

@@ -27,7 +27,7 @@ _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 def checked_name(name: object) -> str:
     """Return the name of a parameter or a knob. Raises UsageError if it is no Python identifier."""
     if not isinstance(name, str) or not name.isidentifier() or len(name) > _LONGEST_TEXT:
-        raise UsageError(f"a parameter and a knob have names of Python, not {shown(name)}")
+        raise UsageError(f"the name of a parameter or a knob is a Python identifier, not {shown(name)}")
     return name
 
 

@@ -72,7 +72,7 @@ def missing_grid(call: CapturedCall, config: Mapping[str, Value]) -> str:
     """Return why a config has no grid."""
     values = ", ".join(f"{name}={config.get(name)}" for name in call.grids.knobs)
     about = f"with {values}" if values else "of this call"
-    return f"a config has a grid that was captured, and none {about} was; capture the call again"
+    return f"a config needs a captured grid, and none {about} was captured; capture the call again"
 
 
 def _check_parameters(autotuned: Autotuned, given: Mapping[str, Any]) -> None:

@@ -26,8 +26,8 @@ def by_agreement(
     """
     if call.examined is None or call.examined.agreed is None:
         raise KernelFault(
-            "outputs are compared with those of a config that others agree with, and the call of "
-            f"{autotuned.name} was not examined; examine it, or state reference= in autotune",
+            "outputs are compared with those of the agreed config, and the call of "
+            f"{autotuned.name} was not examined; run tuner search --captured, or give autotune a reference",
             autotuned.place,
         )
     device = _device(tensors)

@@ -102,7 +102,7 @@ def _sizes(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> dic
     for each in missing:
         if each.name not in found and each.default is None:
             raise UsageError(
-                f"{kernel.op}: {each.name} is not a size of {', '.join(tensors)} with these dims; give {each.name}=SIZE"
+                f"{kernel.op}: {each.name} cannot be read from shapes of {', '.join(tensors)}; give {each.name}=SIZE"
             )
     return found
 
@@ -125,7 +125,9 @@ def _tried(
         except UsageError as error:
             refusal = error
     stated = ", ".join(f"{name}=SIZE" for name in names)
-    raise refusal or UsageError(f"{kernel.op} refuses the sizes that its shapes are read with; give {stated}")
+    raise refusal or UsageError(
+        f"{kernel.op}: dims cannot be read from shapes, since trial sizes are refused; give {stated}"
+    )
 
 
 def _misfit(op: str, operands: Mapping[str, Operand], tensors: Tensors) -> UsageError | None:

@@ -158,7 +158,7 @@ class Launches:
         """Return the function of a kernel that was not launched before, or that is given by a `Path`."""
         if not isinstance(named, str | os.PathLike | Kernel):
             raise UsageError(
-                f"tuner.launch is given the name of an op, a kernel file or a Kernel, not {kind_of(named)}; "
+                f"tuner.launch takes the name of an op, a kernel file or a Kernel, not {kind_of(named)}; "
                 "call a decorated function itself, as in f[grid](...)"
             )
         reference: object = id(named) if isinstance(named, Kernel) else os.fspath(named)

@@ -25,7 +25,7 @@ def check_given(kernel: Kernel, tensors: Tensors, others: Mapping[str, object], 
         if name not in kernel.signature.parameters:
             check_strided(op, {name: value})
     if not tensors:
-        raise UsageError(f"tuner.launch is given tensors by the names of operands, and {op} is given none; add x=x")
+        raise UsageError(f"tuner.launch takes tensors by the names of operands, and {op} got none; add x=x")
     check_strided(op, tensors)
     refuse_gradient(is_recording() and any(x.requires_grad for x in tensors.values()), "tuner.launch")
     if forward_ad._current_level >= 0:

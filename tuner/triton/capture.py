@@ -78,5 +78,5 @@ def _added(served: Served, call: CapturedCall, card: Device) -> bool:
         if store.captured.add(call, card):
             return True
     door.is_full = True
-    door.warn("the database has as many captured calls as it takes; tuner captured --drop removes them")
+    door.warn("the database has its limit of captured calls; tuner captured --drop removes them")
     return False

@@ -43,7 +43,7 @@ def grids_of(call: CapturedCall, autotuner: Autotuner, given: Mapping[str, Any],
             break
         knobs = tuple(name for name in call.configs[0] if name in {*knobs, *read})
     if not sizes:
-        raise CannotCapture(f"the grid is a function of the arguments, and raises {evaluation.error}; correct it")
+        raise CannotCapture(f"the grid is evaluated for each config, and raises {evaluation.error}; correct it")
     return Grids(knobs, sizes)
 
 
@@ -89,7 +89,7 @@ class _Evaluation:
             inner = inner.fn
         if not isinstance(inner, JITFunction):
             raise CannotCapture(
-                f"heuristics alone stand between autotune and jit, not a {type(inner).__name__}; remove it"
+                f"only heuristics may be between autotune and jit, not a {type(inner).__name__}; remove it"
             )
         signature = inspect.signature(inner.fn).parameters
         self._parameters = set(signature)
