@@ -127,7 +127,7 @@ class Launches:
 
         Raises:
             UsageError: tensors do not fit the kernel or each other, are not on a GPU, share memory that is written, or
-                a gradient is asked for.
+                a gradient is needed.
             UnknownName, NoDevice, KernelFault: the kernel cannot be found, or its code cannot be used here.
         """
         if is_tracing() and _can_leave_graph():
