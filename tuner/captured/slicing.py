@@ -24,7 +24,7 @@ _MUTATORS = frozenset(
 )
 """Methods of lists, dicts and sets that change them."""
 _PATH = "sys.path"
-"""Stands for the folders that imports search, beside the names that statements assign and read."""
+"""Name for the folders that imports search, used beside the names that statements assign and read."""
 _EAGER = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 """Names of nested code objects that run with their statement, as bodies of classes do."""
 

@@ -77,8 +77,8 @@ def autotune(
 
     Args:
         configs: values of `triton.Config`.
-        key: names of the arguments that a config is found for.
-        prune_configs_by: Triton's functions `early_config_prune` and `perf_model`, and `top_k`.
+        key: names of the arguments whose values select a config.
+        prune_configs_by: dict with `early_config_prune`, `perf_model` and `top_k`, as Triton takes it.
         reset_to_zero: arguments that are set to zero before a config is timed.
         restore_value: arguments that are restored after a config is timed.
         pre_hook: called before each launch that is timed; such a function is tuned in this process.

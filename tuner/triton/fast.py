@@ -122,7 +122,7 @@ class FastCalls:
         self.call, self.at = self._first, partial(partial, self._later)
 
     def _basis_now(self) -> tuple[object, ...]:
-        """Return what all forms depend on: the list of configs, its length, the mode, and what Triton is set to."""
+        """Return what all forms depend on: the list of configs, its length, the mode, and Triton's settings."""
         configs = self.tuner.configs
         return id(configs), len(configs), _ENVIRONMENT.get(_MODE), dict(_RUNTIME), dict(_COMPILATION)
 
@@ -220,7 +220,7 @@ class FastCalls:
     ) -> tuple[Any, ...] | None:
         """Return the values that the generated `call` needs, with None as the launcher of an unusual call.
 
-        None if the config is not what was launched.
+        Return None if another config was launched.
         """
         fn = self._fn
         assert fn is not None

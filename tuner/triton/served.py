@@ -73,10 +73,10 @@ class Served:
         return str(self.autotuner.base_fn.__name__)
 
     def choice(self, args: Sequence[Any], kwargs: Mapping[str, Any], mode: Mode) -> Choice | None:
-        """Return the config of a call, or None if it is to be tuned as Triton does, in this process.
+        """Return the config of a call, or None if Triton's autotuner has to tune it in this process.
 
         Raises:
-            ValueError: the call states a parameter that the configs state.
+            ValueError: the call passes an argument that the configs set.
             AutotunerError: no config is left after pruning.
         """
         autotuner = self.autotuner
@@ -98,7 +98,7 @@ class Served:
         return self._more(found, given, mode)
 
     def key(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the key of a call as Triton's autotuner makes it."""
+        """Return the key of a call, as Triton's autotuner makes it."""
         given = {name: value for name, value in {**named, **kwargs}.items() if name in self._names}
         key = [given[name] for name in self.autotuner.keys if name in given]
         key += [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
@@ -206,7 +206,7 @@ class Served:
             return None if config is self._ours.get(key) else config
 
     def _looked_up(self, pruned: Sequence[Config], given: Given) -> Choice:
-        """Return the stored config of a call, else the first one. Never raises on our account."""
+        """Return the stored config of a call, else the first one. An internal error gives the first one, too."""
         first = pruned[0]
         try:
             call = self._described(pruned, given)
@@ -242,7 +242,7 @@ class Served:
         return replace(call, op=self.stated.op or op_of(call.function))
 
     def _failed(self, error: Exception) -> str:
-        """Log an error of ours once. Return it on one line."""
+        """Log an internal error once. Return it on one line."""
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         _log.debug("looking up %s failed", self.name, exc_info=True)
         self.door.warn(f"{self.name}: the first config is launched, since {text}")
