@@ -354,6 +354,15 @@ class TestG01NeverRaises:
             "since nothing can be looked up: there is no GPU 0: the driver shows none"
         ]
 
+    @pytest.mark.skipif(device.count() > 0, reason="there is a GPU here")
+    def test_a_captured_call_without_a_gpu_has_the_first_config(
+        self, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        gemm = catalog.load("gemm")
+        kernel = replace(gemm, signature=replace(gemm.signature, op="captured_gemm", captured=True))
+        assert best_config(kernel, M=64) == Best(None, "none")
+        assert "the first config is launched, since nothing can be looked up" in messages(caplog)[0]
+
 
 WITHOUT_TRITON = """
 import json, sys

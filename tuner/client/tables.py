@@ -197,7 +197,12 @@ class TableCache:
 
     def _miss(self, kernel: Kernel | None, problem: Problem, device: int | str, reason: str) -> Best:
         default = self._kernels.default(kernel, problem, device)
-        given = "the default is used" if default is not None else f"no config is given ({_no_default(kernel, device)})"
+        if kernel is not None and kernel.signature.captured:
+            given = "the first config is launched"
+        elif default is not None:
+            given = "the default is used"
+        else:
+            given = f"no config is given ({_no_default(kernel, device)})"
         self._warn(f"{problem.text}: {given}, since {reason}")
         return Best(default, "none")
 
