@@ -470,6 +470,25 @@ def test_a_function_that_triton_does_not_run_itself_goes_the_ordinary_way() -> N
     assert (tuner.ordinary, tuner.calls.kept) == (2, 0)
 
 
+def test_a_run_that_is_patched_later_is_called(card: StandInCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As profilers and tests patch it, which count launches."""
+    tuner, run, seen = Tuner(JITFunction(scale)), JITFunction.run, []
+    for _ in range(2):
+        tuner[(1,)](X, OUT, 32, 2.0)
+
+    def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(args)
+        return run(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JITFunction, "run", counting)
+        for _ in range(2):
+            tuner[(1,)](X, OUT, 32, 2.0)
+    assert (len(seen), tuner.ordinary) == (2, 3)
+    tuner[(1,)](X, OUT, 32, 2.0)
+    assert (len(seen), tuner.ordinary) == (2, 3)
+
+
 def test_a_copy_of_the_cache_is_a_plain_one() -> None:
     tuner = Tuner(JITFunction(scale))
     tuner[(1,)](X, OUT, 32, 2.0)

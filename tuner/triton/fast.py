@@ -101,6 +101,7 @@ class FastCalls:
         self._changes = 0
         self._lock = RLock()
         self._fn, self._heuristics = jit_function(tuner)
+        self._its_run = getattr(type(self._fn), "run", None)  # which others may replace later
         self.cache = tuner.cache = WatchedCache(tuner.cache, self.forget)
         self._basis = self._basis_now()
         self.call: Callable[..., Any] = self._first
@@ -268,7 +269,8 @@ class FastCalls:
         kept: dict[object, tuple[Any, ...]] = {}
         names: dict[str, Any] = {
             "tuner": self.tuner, "state": self.tuner.__dict__, "cache": self.cache, "configs": self.tuner.configs,
-            "fn": fn, "device_caches": fn.device_caches, "kept": kept, "widths": widths, "changed": changed,
+            "fn": fn, "Function": type(fn), "its_run": self._its_run, "device_caches": fn.device_caches,
+            "kept": kept, "widths": widths, "changed": changed,
             "evaluated": evaluated,
             "environment": _ENVIRONMENT, "variable": _MODE, "setting": _ENVIRONMENT.get(_MODE),
             "runtime": _RUNTIME, "runtime_before": dict(_RUNTIME),

@@ -110,7 +110,7 @@ def _same_shape(form: Form, layout: Layout) -> str:
             f"len(args) == {len(form.positional)} and len(kwargs) == {len(form.named)}",
             f"tuner.cache is cache and tuner.configs is configs and len(configs) == {layout.configs}",
             "runtime == runtime_before and compilation == compilation_before and not enter.calls and not leave.calls",
-            "not fn.pre_run_hooks and environment.get(variable) == setting",
+            "not fn.pre_run_hooks and Function.run is its_run and environment.get(variable) == setting",
         )
     )
 
