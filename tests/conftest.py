@@ -7,8 +7,10 @@ from.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,34 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def _language_as_it_was() -> None:
+    """Undo what Triton's interpreter changes in `triton.language`, after each launch.
+
+    It leaves what calls of device functions change, and tests that compile may follow in this process, or in its forks.
+    """
+    interpreter: Any = sys.modules.get("triton.runtime.interpreter")
+    if interpreter is None or hasattr(interpreter.GridExecutor, "launch"):
+        return
+    tl, launch = interpreter.tl, interpreter.GridExecutor.__call__
+    owners = (tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base)
+    before = [(owner, dict(vars(owner))) for owner in owners]
+
+    def launched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return launch(self, *args, **kwargs)
+        finally:
+            for owner, values in before:
+                for name in [name for name, value in vars(owner).items() if values.get(name) is not value]:
+                    if name in values:
+                        setattr(owner, name, values[name])
+                    elif isinstance(owner, type):  # a module may have been given a module of its own
+                        delattr(owner, name)
+
+    interpreter.GridExecutor.launch = launch
+    interpreter.GridExecutor.__call__ = launched
 
 
 @pytest.fixture
