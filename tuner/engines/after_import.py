@@ -31,14 +31,19 @@ class _Once(MetaPathFinder):
 
     def __init__(self, name: str, action: Action) -> None:
         self._name, self._action = name, action
+        self._is_asking = False
+        """True while it asks the other finders, which asks it again."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name or self not in sys.meta_path:
+        if fullname != self._name or self._is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        self._is_asking = True
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._is_asking = False
         loader: Any = None if spec is None else spec.loader
         if loader is None:
             return spec
@@ -46,6 +51,8 @@ class _Once(MetaPathFinder):
 
         def executed(module: ModuleType) -> None:
             execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             _guarded(self._action, module)
 
         try:
