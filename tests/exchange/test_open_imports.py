@@ -34,9 +34,10 @@ def test_an_open_attribute_stays_open_and_takes_the_file_s_value() -> None:
         "dtype": "fp32",
         "k": "",
         "act": "relu",
+        "x_dtype": "",
         "y_dtype": "",
         "tag": "new",
     }
     assert other.answer.problem["act"] == "gelu"
     choices = {attribute.name: attribute.choices for attribute in answer.signature.attributes}
-    assert choices == {"k": None, "act": None, "y_dtype": None, "tag": ("none", "new")}
+    assert choices == {"k": None, "act": None, "x_dtype": None, "y_dtype": None, "tag": ("none", "new")}
