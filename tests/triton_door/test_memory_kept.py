@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from autotuned import Card, grid, tensors
 
+from tuner.triton.served import served_of
+
 
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Card:
@@ -44,3 +46,12 @@ def test_a_refused_call_keeps_no_tensor(card: Card) -> None:
 def test_answers_that_cannot_be_read_keep_no_tensor(card: Card) -> None:
     card.path.write_text("no database, and long enough to be none of SQLite's" * 100)
     assert is_freed(card.tuner())
+
+
+def test_calls_with_the_same_configs_keep_them_once(card: Card) -> None:
+    tuner = card.tuner()
+    for n in (1000, 1001, 1002):
+        tuner[grid](*tensors(n))
+    calls = [choice.call for choice in served_of(tuner)._choices.values()]
+    assert len(calls) == 3
+    assert len({id(call.configs) for call in calls if call is not None}) == 1

@@ -59,6 +59,8 @@ class Served:
         self._choices: dict[tuple[int, tuple[Any, ...]], Choice] = {}
         self._ours: dict[tuple[Any, ...], Config] = {}
         """Configs that this object has put into the autotuner's `cache`, by their keys there."""
+        self._configs: tuple[Mapping[str, Value], ...] = ()
+        """Configs of the last call that was described."""
         self._function: Function | CannotCapture | None = None
         door.enter(self)
 
@@ -225,7 +227,11 @@ class Served:
             return Choice(first, first, refusal=str(error))
 
     def _described(self, pruned: Sequence[Config], given: Given) -> CapturedCall:
-        return self._named(describe(self.autotuner, given.args, given.kwargs, pruned=pruned, function=self._place()))
+        call = describe(self.autotuner, given.args, given.kwargs, pruned=pruned, function=self._place())
+        configs = self._configs
+        if call.configs != configs:
+            configs = self._configs = call.configs
+        return self._named(replace(call, configs=configs))  # those of all keys are mostly equal, and large
 
     def _place(self) -> Function:
         """Return the place of the function. Raises CannotCapture if it has none."""
