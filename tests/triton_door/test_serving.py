@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import triton
+import triton.language as tl
 from autotuned import CONFIGS, Card, Recorded, grid, masked_, scale_, tensors
 from helpers import A100, H200
 from triton.runtime.errors import AutotunerError
@@ -67,6 +68,17 @@ def test_a_call_by_name_has_the_same_key(card: Card) -> None:
     tuner[grid](n=n, x=x, out=out)
     assert tuner.fn.blocks == [128]
     assert list(tuner.cache) == [(1000, "torch.float32", "torch.float32")]
+
+
+def named_as_ours(served, original, n, BLOCK: tl.constexpr = 64):  # type: ignore[no-untyped-def]
+    pass
+
+
+def test_a_parameter_may_have_any_name(card: Card) -> None:
+    tuner = card.tuner(Recorded(named_as_ours))
+    x, out, n = tensors()
+    tuner[grid](served=x, original=out, n=n)
+    assert tuner.fn.blocks == [64]
 
 
 def test_each_card_has_its_own_config(card: Card) -> None:

@@ -97,7 +97,7 @@ class _ServedByFlagGems(Served):
         given = {name: value for name, value in {**named, **kwargs}.items() if name in self._names}
         return tuple(self.autotuner.get_key(given))
 
-    def as_flaggems(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def as_flaggems(self, original: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a call as FlagGems does, which measures configs and keeps the best one in its database."""
         tuner = self.autotuner
         with self.tuning:

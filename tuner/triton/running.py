@@ -45,7 +45,7 @@ def at(autotuner: Autotuner, grid: Any) -> Callable[..., Any]:
     return (served.calls or calls_of(served)).at(grid)
 
 
-def _ordinary(served: Served, *args: Any, **kwargs: Any) -> Any:
+def _ordinary(served: Served, /, *args: Any, **kwargs: Any) -> Any:
     return serve(served, run_of_triton(served.autotuner), args, kwargs)
 
 
