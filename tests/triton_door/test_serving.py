@@ -70,14 +70,14 @@ def test_a_call_by_name_has_the_same_key(card: Card) -> None:
     assert list(tuner.cache) == [(1000, "torch.float32", "torch.float32")]
 
 
-def named_as_ours(served, original, n, BLOCK: tl.constexpr = 64):  # type: ignore[no-untyped-def]
+def named_as_ours(served, configs, n, BLOCK: tl.constexpr = 64):  # type: ignore[no-untyped-def]
     pass
 
 
 def test_a_parameter_may_have_any_name(card: Card) -> None:
     tuner = card.tuner(Recorded(named_as_ours))
     x, out, n = tensors()
-    tuner[grid](served=x, original=out, n=n)
+    tuner[grid](served=x, configs=out, n=n)
     assert tuner.fn.blocks == [64]
 
 

@@ -64,7 +64,7 @@ def _finding(autotuner: Autotuner, own: Callable[..., Any] | None) -> Callable[.
 
     find._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called while tracing, with the values
 
-    def early_config_prune(configs: Any, named_args: Mapping[str, Any], **kwargs: Any) -> Any:
+    def early_config_prune(configs: Any, named_args: Mapping[str, Any], /, **kwargs: Any) -> Any:
         import torch
 
         if torch.compiler.is_dynamo_compiling() or _has_fakes(named_args, kwargs):
