@@ -109,15 +109,16 @@ class CapturedCalls:
 
         Raises:
             UnknownName: There is no such call.
-            UsageError: The call cannot be read.
+            UsageError: The call cannot be read, or was captured anew with other arguments.
         """
         row = schema.CapturedRow
         with self._write() as connection:
             given = connection.execute(select(row.call).where(row.id == id)).one_or_none()
             if given is None:
                 raise UnknownName(f"there is no captured call {id}; it was removed meanwhile")
-            call = replace(document.from_json(given.call), examined=examined)
-            connection.execute(update(row).filter_by(id=id).values(call=document.to_json(call)))
+            changed = document.to_json(replace(document.from_json(given.call), examined=examined))
+            document.from_json(changed)
+            connection.execute(update(row).filter_by(id=id).values(call=changed))
 
     def drop(self, ids: Iterable[int]) -> int:
         """Remove the calls with these ids, and return the number of those that were stored."""

@@ -81,6 +81,15 @@ def test_an_examination_stays_until_the_function_is_another(store: Store) -> Non
         store.captured.examined(7, EXAMINED)
 
 
+def test_an_examination_of_a_call_that_was_captured_anew_is_refused(store: Store) -> None:
+    renamed = replace(CAPTURED, arguments={"y": CAPTURED.arguments["x"], "M": 64})
+    assert store.captured.add(CAPTURED, H200)
+    assert store.captured.add(renamed, H200)
+    with pytest.raises(UsageError, match="roles name tensors among the arguments, not 'x'"):
+        store.captured.examined(1, EXAMINED)
+    assert [stored.call for stored in store.captured.all()] == [renamed]
+
+
 def test_their_number_is_limited(store: Store, database: Database) -> None:
     store.captured.add(CAPTURED, H200)
     (first,) = rows(database, "SELECT op, device_id, count, first_at, last_at FROM captured")

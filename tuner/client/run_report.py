@@ -74,6 +74,6 @@ def _notes(lines: Iterable[str]) -> Iterable[Note]:
     for line in lines:
         try:
             kind, op, problem = json.loads(line)
-        except ValueError:
+        except (ValueError, TypeError):  # no JSON, or no three values
             continue
         yield Note(str(kind), str(op), str(problem))
