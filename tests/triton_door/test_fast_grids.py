@@ -94,3 +94,9 @@ def test_it_costs_less() -> None:
         min(repeat(call, number=500, repeat=5)) for call in (lambda: evaluated(grid, meta), lambda: grid(meta))
     )
     assert ours < 0.7 * own
+
+
+def test_a_function_of_the_callers_may_have_the_name_of_one_of_tritons() -> None:
+    named = {"triton": triton, "cdiv": lambda x, y: 100 * x + y}
+    grid = eval('lambda meta: (cdiv(meta["M"], triton.next_power_of_2(meta["N"])),)', named)
+    assert evaluated(grid, {"M": 3, "N": 5}) == grid({"M": 3, "N": 5}) == (308,)

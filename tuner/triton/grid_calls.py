@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from dataclasses import dataclass
 from dis import get_instructions
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 
@@ -23,18 +22,20 @@ _MOST_CODES = 4096
 
 def evaluated(grid: Callable[[dict[str, Any]], Any], named: dict[str, Any]) -> Any:
     """Return what a grid returns for arguments by name."""
-    if type(grid) is not FunctionType or grid.__kwdefaults__:
+    if type(grid) is not FunctionType:
         return grid(named)
-    known = _known.get(id(grid.__code__))
-    if known is None or known.code is not grid.__code__ or known.its_globals is not grid.__globals__:
+    code = grid.__code__
+    known = _known.get(id(code))
+    if known is None or known[0] is not code or known[1] is not grid.__globals__:
         known = _look_at(grid)
-    if known.quick is None:
+    _, _, quick, own_globals, has_defaults = known
+    if quick is None:
         return grid(named)
-    return FunctionType(known.quick, known.globals, "grid", grid.__defaults__, grid.__closure__)(named)
+    defaults = grid.__defaults__ if has_defaults else None  # reading an attribute of a function takes a while
+    return FunctionType(quick, own_globals, "grid", defaults, grid.__closure__)(named)
 
 
-@dataclass(frozen=True)
-class _Code:
+class _Code(NamedTuple):
     """The code of a grid."""
 
     code: CodeType
@@ -43,6 +44,8 @@ class _Code:
     """The same code, for other globals; None if it is called as it is."""
     globals: dict[str, Any]
     """Its globals, with plain functions for those of Triton."""
+    has_defaults: bool
+    """True if it may have default values."""
 
 
 class _Globals(dict[str, Any]):
@@ -82,7 +85,8 @@ _PLAIN: dict[int, Any] = {
     id(triton.next_power_of_2): _next_power_of_2,
 }
 """Plain objects in place of Triton's, by the ids of these."""
-_BUILTINS = ("abs", "int", "len", "max", "min", "sum")
+_USUAL = ("cdiv", "next_power_of_2", "abs", "int", "len", "max", "min", "sum")
+"""Attributes of Triton and built-in functions that grids read, unless globals have these names."""
 _known: dict[int, _Code] = {}
 
 
@@ -91,13 +95,14 @@ def _look_at(grid: FunctionType) -> _Code:
     code, its_globals = grid.__code__, grid.__globals__
     names = code.co_names
     replaced = {name: _PLAIN[id(its_globals[name])] for name in names if id(its_globals.get(name)) in _PLAIN}
-    if not replaced or not _is_simple(code):
-        known = _Code(code, its_globals, None, its_globals)
+    if not replaced or code.co_kwonlyargcount or not _is_simple(code):
+        known = _Code(code, its_globals, None, its_globals, False)
     else:
         own: dict[str, Any] = {**replaced, "__builtins__": its_globals.get("__builtins__", builtins)}
-        known_names = {*replaced, "cdiv", "next_power_of_2", *(name for name in _BUILTINS if name not in its_globals)}
+        known_names = {*replaced, *(name for name in _USUAL if name not in its_globals)}
         is_whole = known_names.issuperset(names)
-        known = _Code(code, its_globals, code.replace(), own if is_whole else _Globals(own, its_globals))
+        own_globals = own if is_whole else _Globals(own, its_globals)
+        known = _Code(code, its_globals, code.replace(), own_globals, code.co_argcount > 1)
     make_room(_known, _MOST_CODES)
     _known[id(code)] = known
     return known
