@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from cpu_worker import on_cpu
@@ -105,23 +107,33 @@ def test_outputs_within_rounding_agree_and_kept_ones_are_computed_again() -> Non
 
 
 def test_a_config_that_fails_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real processes: it does not compile, or raises. One that hangs on other contents of a tensor reads it."""
+    """Real processes: it does not compile, or raises. One that hangs on other contents of a tensor reads it.
+
+    A config that hangs does not delay the end of an examination that is stopped.
+    """
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
     compilers, workers = CompilePool(2, CompileSettings()), WorkerPool(0, "cpu_worker")
     given = [config("twice"), config(), config("not compiled"), config("raises")]
     given += [config(block=128), config("rounds")]
-    examiner = Examiner(
-        toy("examined"),
-        problem("waits"),
-        H200.limits,
-        reset=(),
-        compilers=compilers,
-        workers=workers,
-        settings=WorkerSettings(stage_s=1.0),
-    )
+
+    def examiner(stage_s: float, stop: Callable[[], bool] = lambda: False) -> Examiner:
+        return Examiner(
+            toy("examined"),
+            problem("waits"),
+            H200.limits,
+            reset=(),
+            compilers=compilers,
+            workers=workers,
+            stop=stop,
+            settings=WorkerSettings(stage_s=stage_s),
+        )
+
     try:
-        found = examiner.examine(given)
+        found = examiner(stage_s=1.0).examine(given)
+        begun = monotonic()
+        assert not examiner(60.0, lambda: monotonic() > begun + 1).examine(given).groups
+        assert monotonic() < begun + 20
     finally:
         compilers.close()
         workers.close()

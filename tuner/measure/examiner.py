@@ -7,6 +7,7 @@ largest group first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from time import monotonic
@@ -57,6 +58,10 @@ class Groups:
         self.failed.append(failed)
 
 
+class _Stopped(Exception):
+    """The stop token was set while a worker was waited for."""
+
+
 class Examiner:
     """Examines configs of one problem of a kernel whose roles and right results are unknown.
 
@@ -93,7 +98,7 @@ class Examiner:
         """
         found, compiled = Groups(), self._compiled(configs)
         found.failed += [failed_compile(result) for result in compiled.values() if result.outcome is not Outcome.OK]
-        with self._workers.turn:
+        with self._workers.turn, suppress(_Stopped):
             try:
                 for config in configs:
                     if self._stop():
@@ -155,7 +160,7 @@ class Examiner:
         """
         worker = self._started()
         worker.request(request)
-        while (answer := _next(worker)) is None:
+        while (answer := self._next(worker)) is None:
             pass
         worker.become_idle()
         assert isinstance(answer, Ran | Measurement)
@@ -167,7 +172,7 @@ class Examiner:
             self._session = WorkerSession(self._workers.take(), self._task, self._settings)
         try:
             while not self._session.idle:
-                _next(self._session)
+                self._next(self._session)
         except WorkerLost as lost:
             raise MeasureError(f"the GPU worker did not start: {lost}") from lost
         return self._session
@@ -185,16 +190,18 @@ class Examiner:
             self._session = None
         self._replace()
 
+    def _next(self, worker: WorkerSession) -> Ran | Measurement | None:
+        """Return the worker's answer, or None if there is none yet.
 
-def _next(worker: WorkerSession) -> Ran | Measurement | None:
-    """Return the worker's answer, or None for a report of progress.
-
-    Raises:
-        WorkerLost: the worker died, or its stage is over its deadline.
-    """
-    limit = worker.deadline
-    if wait([worker.process.pipe], None if limit is None else max(0.0, limit - monotonic())):
-        answer: Ran | Measurement | None = worker.receive()
-        return answer
-    worker.check_deadline()
-    return None
+        Raises:
+            WorkerLost: the worker died, or its stage is over its deadline.
+            _Stopped: the token is set.
+        """
+        limit = worker.deadline
+        if wait([worker.process.pipe], _POLL_S if limit is None else min(_POLL_S, max(0.0, limit - monotonic()))):
+            answer: Ran | Measurement | None = worker.receive()
+            return answer
+        if self._stop():
+            raise _Stopped
+        worker.check_deadline()
+        return None
