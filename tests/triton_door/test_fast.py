@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -69,11 +70,13 @@ class Tuner(Autotuner):  # type: ignore[misc]
         timed = lambda call, quantiles: [1.0, 1.0, 1.0]  # noqa: E731
         super().__init__(fn, fn.arg_names, configs or list(CONFIGS), key, None, None, do_bench=timed, **more)
         self.ordinary = 0
+        self.one_at_a_time = RLock()  # since Triton keeps the arguments of a call in the autotuner
         self.calls = FastCalls(self, self.run, runs_on="cpu")
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        self.ordinary += 1
-        return super().run(*args, **kwargs)
+        with self.one_at_a_time:
+            self.ordinary += 1
+            return super().run(*args, **kwargs)
 
     def __getitem__(self, grid: Any) -> Any:
         return self.calls.at(grid)
