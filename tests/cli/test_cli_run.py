@@ -117,6 +117,19 @@ def test_the_next_sitecustomize_runs_and_child_processes_are_prepared(folder: Pa
     assert done.stderr == "tuner: no autotuned kernel was called\n"
 
 
+def test_looking_for_triton_is_no_import_of_it(folder: Path) -> None:
+    (folder / "looks.py").write_text(
+        "import importlib.util, sys\n"
+        "assert importlib.util.find_spec('triton') and importlib.util.find_spec('triton.compiler')\n"
+        "import triton.runtime.autotuner as autotuner\n"
+        "print(autotuner.Autotuner.run.__code__.co_filename)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", "run", "looks.py"], cwd=folder, capture_output=True, text=True
+    )
+    assert done.stdout.endswith("whole_process.py\n"), done.stderr
+
+
 def test_a_scripts_kernels_are_captured_in_its_child_processes_too(tmp_path: Path) -> None:
     db = tmp_path / "calls.db"
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -115,7 +115,7 @@ def test_without_a_card_or_a_database_it_is_tritons_own(
     with caplog.at_level(logging.WARNING, "tuner"):
         Path(manager(tmp_path / "two", monkeypatch).put(content, NAME, binary=False))
     (line,) = [record.message for record in caplog.records]
-    assert line.startswith(f"{NAME} is not shared: there is no GPU 0: ")
+    assert line.startswith(f"{NAME} is not shared: there is no GPU 0")
 
 
 def test_nothing_is_shared_if_lookups_are_disabled(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from _thread import get_ident
 from importlib.machinery import ModuleSpec, PathFinder
 
 TYPE_CHECKING = False
@@ -21,24 +22,36 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _AfterTriton:
-    """A finder that finds no module, and installs the tuner after Triton is imported."""
+    """A finder that finds no module, and installs the tuner after Triton is imported.
+
+    A process may look for Triton and not import it, as torch does. So the finder stays until the import.
+    """
+
+    def __init__(self) -> None:
+        self._asking: set[int] = set()
+        """Threads that ask the other finders, which ask this one again."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Return Triton's own spec with a loader that installs the tuner; None for all other modules."""
-        if name != "triton":
+        thread = get_ident()
+        if name != "triton" or thread in self._asking:
             return None
         from importlib.util import find_spec
 
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        self._asking.add(thread)
+        try:
+            spec = find_spec(name)
+        finally:
+            self._asking.discard(thread)
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)
             return spec
         loader = spec.loader
         execute = loader.exec_module
 
         def execute_and_install(module: ModuleType) -> None:
             loader.exec_module = execute  # type: ignore[method-assign]
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             execute(module)
             _install()
 
