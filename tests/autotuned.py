@@ -21,9 +21,9 @@ from tuner.db.store import Store
 from tuner.kernels.spec import Value
 from tuner.records import Answer, Comparison, Device, Environment, Provenance
 from tuner.triton import Autotuner
+from tuner.triton.context import Context
 from tuner.triton.describe import describe
-from tuner.triton.door import Door
-from tuner.triton.settings import DoorSettings
+from tuner.triton.settings import AutotuneSettings
 
 HERE = Environment("3.7.1", "12.8", "2.13.0", "580.1")
 CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in ((64, 2), (128, 4), (256, 8))]
@@ -78,11 +78,11 @@ scale: Any = None
 
 @dataclass
 class Card:
-    """Cards that are not there, a store, and the door to both."""
+    """Cards that are not there, a store, and the context of functions on both."""
 
     path: Path
     patch: pytest.MonkeyPatch
-    settings: DoorSettings = field(default_factory=DoorSettings)
+    settings: AutotuneSettings = field(default_factory=AutotuneSettings)
     card: int = 0
     is_recording: bool = False
     devices: list[Device] = field(default_factory=lambda: [H200])
@@ -95,7 +95,9 @@ class Card:
         self.patch.setattr("tuner.measure.device.describe", lambda index: self.devices[index])
         self.patch.setattr("tuner.measure.device.environment", lambda index=0: HERE)
         self.client = Client()
-        self.door = Door(self.client, self.settings, card=lambda: self.card, is_recording=lambda: self.is_recording)
+        self.context = Context(
+            self.client, self.settings, card=lambda: self.card, is_recording=lambda: self.is_recording
+        )
 
     def tuner(
         self,
@@ -109,7 +111,7 @@ class Card:
         fn = Recorded(scale_) if function is None else function
         tuner = Autotuner(
             fn, fn.arg_names, CONFIGS if configs is None else configs, list(key),
-            options.pop("reset_to_zero", None), options.pop("restore_value", None), door=self.door, **options,
+            options.pop("reset_to_zero", None), options.pop("restore_value", None), context=self.context, **options,
         )  # fmt: skip
         self.patch.setitem(globals(), name, tuner)
         return tuner

@@ -24,7 +24,7 @@ from tuner.captured.call import CapturedCall
 from tuner.engines.after_import import after_import
 from tuner.triton.choice import PLAIN, Choice, Given
 from tuner.triton.configs import plain_value
-from tuner.triton.door import DOOR, Door
+from tuner.triton.context import CONTEXT, Context
 from tuner.triton.running import serve
 from tuner.triton.served import STATE, Served
 
@@ -88,9 +88,9 @@ class _ServedByFlagGems(Served):
     Its `cache` is FlagGems's database. A dictionary replaces it, so that served configs are not kept there.
     """
 
-    def __init__(self, tuner: Autotuner, door: Door = DOOR) -> None:
+    def __init__(self, tuner: Autotuner, context: Context = CONTEXT) -> None:
         self._measured, tuner.cache = tuner.cache, {}
-        super().__init__(tuner, PLAIN, door)
+        super().__init__(tuner, PLAIN, context)
 
     def key(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the key of a call as FlagGems makes it."""
@@ -129,7 +129,7 @@ class _ServedByFlagGems(Served):
         try:
             kept = self._measured.get(key)
         except Exception as error:  # noqa: BLE001  no error of a database may stop a model
-            self.door.warn(f"{self.name}: FlagGems's database cannot be read: {type(error).__name__}: {error}")
+            self.context.warn(f"{self.name}: FlagGems's database cannot be read: {type(error).__name__}: {error}")
             return None
         listed = self.autotuner.configs  # those have the pre_hook, which the database has not
         return None if kept is None else next((each for each in listed if each.all_kwargs() == kept.all_kwargs()), None)

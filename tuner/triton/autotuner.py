@@ -14,7 +14,7 @@ from tuner.errors import UsageError
 from tuner.kernels.dtypes import shown
 from tuner.triton.choice import PLAIN, Stated
 from tuner.triton.compiled import EarlyPrune
-from tuner.triton.door import DOOR, Door
+from tuner.triton.context import CONTEXT, Context
 from tuner.triton.mode import checked
 from tuner.triton.running import at, run
 from tuner.triton.served import STATE, Served, served_of
@@ -27,7 +27,7 @@ class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]
         args: arguments of Triton's class, positional and named.
         stated: keywords of `autotune` beside Triton's.
         reference: the author's reference.
-        door: state that the autotuned functions of this process share.
+        context: state that the autotuned functions of this process share.
     """
 
     early_config_prune = EarlyPrune()
@@ -37,12 +37,12 @@ class Autotuner(triton_autotuner.Autotuner):  # type: ignore[misc]
         *args: Any,
         stated: Stated = PLAIN,
         reference: Callable[..., Any] | None = None,
-        door: Door = DOOR,
+        context: Context = CONTEXT,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.reference = reference
-        self.__dict__[STATE] = Served(self, stated, door)
+        self.__dict__[STATE] = Served(self, stated, context)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch the function with the config of this call. Return what Triton returns."""

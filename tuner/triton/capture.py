@@ -29,11 +29,11 @@ def store_call(served: Served, choice: Choice, given: Given) -> None:
     Args:
         choice: the config of the call, with its description.
     """
-    door = served.door
+    context = served.context
     if choice.call is None:
-        door.warn(f"{served.name} is not captured: {choice.refusal}")
+        context.warn(f"{served.name} is not captured: {choice.refusal}")
         return
-    if door.is_full:
+    if context.is_full:
         return
     try:
         call = completed(served, choice.call, given)
@@ -41,13 +41,13 @@ def store_call(served: Served, choice: Choice, given: Given) -> None:
         if not _added(served, call, card):
             return
     except CannotCapture as error:
-        door.warn(f"{served.name} is not captured: {error}")
+        context.warn(f"{served.name} is not captured: {error}")
     except TunerError as error:
-        door.is_full = True
-        door.warn(f"no {'more calls are' if door.captured else 'call is'} captured, since {error}")
+        context.is_full = True
+        context.warn(f"no {'more calls are' if context.captured else 'call is'} captured, since {error}")
     except Exception as error:  # noqa: BLE001  no error of ours may stop a model
         _log.debug("capturing %s failed", served.name, exc_info=True)
-        door.warn(f"{served.name} is not captured: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        context.warn(f"{served.name} is not captured: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
     else:
         run_report.note(run_report.CAPTURED, call.op, problem_of_call(call).text)
 
@@ -58,25 +58,25 @@ def completed(served: Served, call: CapturedCall, given: Given) -> CapturedCall:
     Raises:
         CannotCapture: as `complete`.
     """
-    door = served.door
-    values = keeps_values(door.warn) if served.stated.values is None else served.stated.values
+    context = served.context
+    values = keeps_values(context.warn) if served.stated.values is None else served.stated.values
     grid = given.kwargs.get("grid")
-    return complete(call, served.autotuner, given.args, given.kwargs, grid, values=values, settings=door.settings)
+    return complete(call, served.autotuner, given.args, given.kwargs, grid, values=values, settings=context.settings)
 
 
 def _added(served: Served, call: CapturedCall, card: Device) -> bool:
     from tuner.db.store import Store, default_database  # a served process need not load SQLAlchemy
 
-    door = served.door
-    with door.counting:
-        if door.captured >= door.settings.max_captured:
-            door.is_full = True
-            door.warn(f"a process captures up to {door.settings.max_captured:,} calls; no more are captured")
+    context = served.context
+    with context.counting:
+        if context.captured >= context.settings.max_captured:
+            context.is_full = True
+            context.warn(f"a process captures up to {context.settings.max_captured:,} calls; no more are captured")
             return False
-        door.captured += 1
+        context.captured += 1
     with closing(Store.open(default_database())) as store:
         if store.captured.add(call, card):
             return True
-    door.is_full = True
-    door.warn("the database has its limit of captured calls; tuner captured --drop removes them")
+    context.is_full = True
+    context.warn("the database has its limit of captured calls; tuner captured --drop removes them")
     return False

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tuner.captured.call import Contents
-from tuner.triton.settings import DoorSettings
+from tuner.triton.settings import AutotuneSettings
 
 
-def contents_of(tensors: Mapping[str, Tensor], values: bool, settings: DoorSettings) -> dict[str, Contents]:
+def contents_of(tensors: Mapping[str, Tensor], values: bool, settings: AutotuneSettings) -> dict[str, Contents]:
     """Return facts about each tensor's elements.
 
     Args:

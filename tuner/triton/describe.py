@@ -29,9 +29,9 @@ from tuner.triton.contents import contents_of
 from tuner.triton.grids import grids_of
 from tuner.triton.place import function_of, op_of
 from tuner.triton.refusal import CannotCapture
-from tuner.triton.settings import DoorSettings
+from tuner.triton.settings import AutotuneSettings
 
-_SETTINGS = DoorSettings()
+_SETTINGS = AutotuneSettings()
 _NOT_ARGUMENTS = ("grid", "warmup")
 
 
@@ -84,7 +84,7 @@ def complete(
     grid: Any,
     *,
     values: bool = True,
-    settings: DoorSettings = _SETTINGS,
+    settings: AutotuneSettings = _SETTINGS,
 ) -> CapturedCall:
     """Return a described call with its grids, the contents of its tensors, and which tensors are the same.
 

@@ -16,7 +16,7 @@ from tuner.client.ranks import is_tuning_rank
 from tuner.errors import Interrupted, TunerError
 from tuner.triton.capture import completed
 from tuner.triton.configs import config_of
-from tuner.triton.heard import tell_tuned
+from tuner.triton.notices import notify_tuned
 
 if TYPE_CHECKING:
     from tuner.triton.choice import Choice, Given
@@ -45,7 +45,7 @@ def search_now(served: Served, choice: Choice, given: Given) -> Searched:
         return Searched()
     reason = _reason_for_triton(served, choice)
     if reason:
-        served.door.warn(f"{served.name} is tuned in this process, as Triton does, and not stored: {reason}")
+        served.context.warn(f"{served.name} is tuned in this process, as Triton does, and not stored: {reason}")
         return Searched(as_triton=True)
     assert choice.call is not None
     try:
@@ -56,7 +56,7 @@ def search_now(served: Served, choice: Choice, given: Given) -> Searched:
         _log.debug("tuning %s failed", served.name, exc_info=True)
         text = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         reason = " ".join(text.split())[:300]
-        served.door.warn(f"{served.name} is tuned in this process, as Triton does, and not stored: {reason}")
+        served.context.warn(f"{served.name} is tuned in this process, as Triton does, and not stored: {reason}")
         return Searched(as_triton=True)
 
 
@@ -79,9 +79,9 @@ def _tuned(served: Served, call: CapturedCall, given: Given) -> Config:
     from tuner.tuning.events import StopToken
     from tuner.tuning.gpu import MeasureOptions
 
-    autotuner, door = served.autotuner, served.door
+    autotuner, context = served.autotuner, served.context
     started = monotonic()
-    effort = Effort.named(door.settings.effort)
+    effort = Effort.named(context.settings.effort)
     options = MeasureOptions(gpu=str(given.card), shared=True)  # this process is a user of the card
     with closing(Store.open(default_database())) as store, Progress() as progress:
         tuned = tune_call(
@@ -96,5 +96,5 @@ def _tuned(served: Served, call: CapturedCall, given: Given) -> Config:
     autotuner.bench_time = monotonic() - started
     autotuner.configs_timings = {config: [answer.latency_us / 1000.0] * 3}
     run_report.note("tuned", call.op, tuned.problem.text)
-    tell_tuned(autotuner, given.key, config)
+    notify_tuned(autotuner, given.key, config)
     return config

@@ -23,11 +23,11 @@ from tuner.kernels.spec import Value
 from tuner.triton.capture import store_call
 from tuner.triton.choice import FINAL, PLAIN, Choice, Given, Stated
 from tuner.triton.configs import config_of, plain_value, values_of
+from tuner.triton.context import CONTEXT, Context
 from tuner.triton.describe import describe, pruned_configs
-from tuner.triton.door import DOOR, Door
 from tuner.triton.fast import FastCalls
-from tuner.triton.heard import innermost, tell_served
 from tuner.triton.mode import CAPTURE, OFF, SERVE, TUNE, Mode, from_environment
+from tuner.triton.notices import innermost, notify_served
 from tuner.triton.place import function_of, op_of
 from tuner.triton.refusal import CannotCapture
 from tuner.triton.search_now import search_now
@@ -45,11 +45,11 @@ class Served:
     Args:
         autotuner: the function.
         stated: what its decorator states.
-        door: the shared part.
+        context: the shared part.
     """
 
-    def __init__(self, autotuner: Autotuner, stated: Stated, door: Door = DOOR) -> None:
-        self.stated, self.door = stated, door
+    def __init__(self, autotuner: Autotuner, stated: Stated, context: Context = CONTEXT) -> None:
+        self.stated, self.context = stated, context
         self.lock, self.tuning = RLock(), RLock()
         self.is_interpreted = isinstance(innermost(autotuner), InterpretedFunction)
         self.autotuner = autotuner
@@ -62,12 +62,12 @@ class Served:
         self._configs: tuple[Mapping[str, Value], ...] = ()
         """Configs of the last call that was described."""
         self._function: Function | CannotCapture | None = None
-        door.enter(self)
+        context.enter(self)
 
     @property
     def mode(self) -> Mode:
         """The mode now: of the decorator, else of `install`, else of the environment."""
-        return self.stated.mode or installed_mode() or from_environment(self.door.warn)
+        return self.stated.mode or installed_mode() or from_environment(self.context.warn)
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ class Served:
         if found is None:
             found = self._first(given)
             if mode == SERVE and found.match == "none" and found.call is not None:
-                self.door.warn(
+                self.context.warn(
                     f"{found.call.op}: the first config is launched for problems without an answer; "
                     "TUNER_AUTOTUNE=capture stores their calls, and tuner search --captured tunes them"
                 )
@@ -123,7 +123,7 @@ class Served:
             }
             given = {name: plain_value(value, name) for name, value in key.items()}
             call = self._named(CapturedCall(self._place(), "", given, arguments, values_of(autotuner.configs)))
-            best, _ = self._best(call, self.door.card())
+            best, _ = self._best(call, self.context.card())
             if best.config is None or best.match in ("none", "disabled"):
                 return None
             config = config_of(best.config, autotuner)
@@ -158,7 +158,7 @@ class Served:
     def keep_first(self, refused: Choice, error: Exception) -> None:
         """Keep the first config in place of one that the card or the compiler refuses."""
         reason = " ".join(str(error).split())[:200]
-        self.door.warn(
+        self.context.warn(
             f"{self.name}: the stored config {refused.config} cannot be launched ({type(error).__name__}: {reason}); "
             "the first config is launched"
         )
@@ -178,20 +178,20 @@ class Served:
 
     def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Given:
         named = dict(zip(self.autotuner.arg_names, args, strict=False))
-        return Given(args, kwargs, named, self.door.card(), self.key(named, kwargs))
+        return Given(args, kwargs, named, self.context.card(), self.key(named, kwargs))
 
     def _first(self, given: Given) -> Choice:
         """Look up the config of a key, and keep it."""
-        autotuner, generation = self.autotuner, self.door.generation
+        autotuner, generation = self.autotuner, self.context.generation
         if (set_by_caller := self._set_by_caller(given.key)) is not None:
             return self._keep(given, Choice(set_by_caller, set_by_caller, "given", has_run=True))
         pruned = pruned_configs(autotuner, given.named, given.kwargs)
         _refuse_conflicts(pruned, given.kwargs)
         found = self._looked_up(pruned, given)
-        if not found.is_final or generation != self.door.generation:  # not read yet, or refreshed meanwhile
+        if not found.is_final or generation != self.context.generation:  # not read yet, or refreshed meanwhile
             return found
         if found.match in ("exact", "stale", "neighbour"):
-            tell_served(autotuner, given.key, found.config)
+            notify_served(autotuner, given.key, found.config)
         return self._keep(given, found)
 
     def _set_by_caller(self, key: tuple[Any, ...], usual: Config | None = None) -> Config | None:
@@ -251,16 +251,16 @@ class Served:
         """Log an internal error once. Return it on one line."""
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         _log.debug("looking up %s failed", self.name, exc_info=True)
-        self.door.warn(f"{self.name}: the first config is launched, since {text}")
+        self.context.warn(f"{self.name}: the first config is launched, since {text}")
         return text
 
     def _best(self, call: CapturedCall, card: int) -> tuple[Best, bool]:
         kernel = kernel_of(call, widen=True, function=self.autotuner)
-        return self.door.client.look_up(kernel, card, problem_values(call.key, dtypes_of(call.arguments)))
+        return self.context.client.look_up(kernel, card, problem_values(call.key, dtypes_of(call.arguments)))
 
     def _more(self, found: Choice, given: Given, mode: Mode) -> Choice | None:
         """Capture or tune a call without a stored config of its own."""
-        if self.door.is_recording():
+        if self.context.is_recording():
             return found  # which forbids reading the device; a later call does it
         if mode == CAPTURE:
             found.tried.add(CAPTURE)
@@ -282,7 +282,7 @@ class Served:
         """Keep a config, for its card here and in the autotuner's `cache` as Triton does."""
         at, cache = (given.card, given.key), self.autotuner.cache
         with self.lock:
-            if at not in self._choices and len(self._choices) >= self.door.settings.max_choices:
+            if at not in self._choices and len(self._choices) >= self.context.settings.max_choices:
                 oldest = next(iter(self._choices))
                 del self._choices[oldest]
                 self._ours.pop(oldest[1], None)
@@ -297,13 +297,13 @@ class Served:
         return choice
 
 
-def served_of(autotuner: Autotuner, stated: Stated = PLAIN, door: Door = DOOR) -> Served:
+def served_of(autotuner: Autotuner, stated: Stated = PLAIN, context: Context = CONTEXT) -> Served:
     """Return the `Served` of an autotuner, made at the first call."""
     served = autotuner.__dict__.get(STATE)
     if served is None:
-        served = autotuner.__dict__.setdefault(STATE, Served(autotuner, stated, door))
+        served = autotuner.__dict__.setdefault(STATE, Served(autotuner, stated, context))
     elif served.autotuner is not autotuner:  # a copy of an autotuner has the attributes of the original
-        served = autotuner.__dict__[STATE] = Served(autotuner, served.stated, served.door)
+        served = autotuner.__dict__[STATE] = Served(autotuner, served.stated, served.context)
     return served  # type: ignore[no-any-return]
 
 

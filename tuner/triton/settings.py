@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class DoorSettings:
+class AutotuneSettings:
     """Limits of what is captured and kept, and the effort of a search in mode `tune`."""
 
     max_values: int = 65_536

@@ -72,9 +72,9 @@ def uninstall() -> None:
             assert _state.original is not None
             Autotuner.run = _state.original
             _state.original = _state.replacement = None
-        from tuner.triton.door import DOOR
+        from tuner.triton.context import CONTEXT
 
-        DOOR.forget()
+        CONTEXT.forget()
 
 
 def installed_mode() -> Mode | None:

@@ -12,12 +12,12 @@ import torch
 
 from tuner.client import Client, default_client
 from tuner.client.warn import WarnOnce
-from tuner.triton.settings import DoorSettings
+from tuner.triton.settings import AutotuneSettings
 
 if TYPE_CHECKING:
     from tuner.triton.served import Served
 
-_SETTINGS = DoorSettings()
+_SETTINGS = AutotuneSettings()
 _MOST_WARNINGS = 10_000
 
 
@@ -31,7 +31,7 @@ def is_recording() -> bool:
     return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
 
 
-class Door:
+class Context:
     """State that the autotuned functions of a process share.
 
     Args:
@@ -44,7 +44,7 @@ class Door:
     def __init__(
         self,
         client: Client | None = None,
-        settings: DoorSettings = _SETTINGS,
+        settings: AutotuneSettings = _SETTINGS,
         *,
         card: Callable[[], int] = current_card,
         is_recording: Callable[[], bool] = is_recording,
@@ -61,7 +61,7 @@ class Door:
         self.counting = Lock()
         self._functions: WeakSet[Served] = WeakSet()
         self._is_listening = False
-        _doors.add(self)
+        _contexts.add(self)
 
     def enter(self, served: Served) -> None:
         """Register an autotuned function, so that its configs are looked up again after each refresh of the client."""
@@ -84,15 +84,15 @@ class Door:
             served.lock, served.tuning = RLock(), RLock()
 
 
-_doors: WeakSet[Door] = WeakSet()
+_contexts: WeakSet[Context] = WeakSet()
 
 
 def _after_fork() -> None:
-    for door in list(_doors):
-        door.after_fork()
+    for context in list(_contexts):
+        context.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
-DOOR = Door()
+CONTEXT = Context()
 """Shared state of this process's autotuned functions."""

@@ -18,14 +18,14 @@ def innermost(autotuner: Autotuner) -> Any:
     return inner
 
 
-def tell_served(autotuner: Autotuner, key: tuple[Any, ...], config: Config) -> None:
+def notify_served(autotuner: Autotuner, key: tuple[Any, ...], config: Config) -> None:
     """Notify Triton's listener of a stored config."""
-    _tell(autotuner, key, config, {}, None)
+    _notify(autotuner, key, config, {}, None)
 
 
-def tell_tuned(autotuner: Autotuner, key: tuple[Any, ...], config: Config) -> None:
+def notify_tuned(autotuner: Autotuner, key: tuple[Any, ...], config: Config) -> None:
     """Notify Triton's listener of a config that was just found, with the autotuner's timings; print it if asked."""
-    _tell(autotuner, key, config, autotuner.configs_timings, autotuner.bench_time)
+    _notify(autotuner, key, config, autotuner.configs_timings, autotuner.bench_time)
     if knobs.autotuning.print:
         print(  # noqa: T201  as Triton does
             f"Triton autotuning for function {autotuner.base_fn.__name__},\nwith key as {key},\n"
@@ -33,7 +33,7 @@ def tell_tuned(autotuner: Autotuner, key: tuple[Any, ...], config: Config) -> No
         )
 
 
-def _tell(
+def _notify(
     autotuner: Autotuner,
     key: tuple[Any, ...],
     config: Config,

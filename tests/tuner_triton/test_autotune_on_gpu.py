@@ -24,8 +24,8 @@ from tuner.kernels.spec import Value
 from tuner.measure import device
 from tuner.records import Answer, Comparison, Provenance
 from tuner.triton import install, uninstall
+from tuner.triton.context import CONTEXT
 from tuner.triton.describe import describe
-from tuner.triton.door import DOOR
 
 pytestmark = pytest.mark.gpu
 INDUCTOR_WARNS = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -148,7 +148,7 @@ def test_a_call_is_tuned_in_the_worker(script: ModuleType, monkeypatch: pytest.M
     assert stored.answer.basis == "agreement"
     assert stored.answer.config["BLOCK_M"] == script.matmul.best_config.kwargs["BLOCK_M"]
     forget()
-    DOOR.forget()
+    CONTEXT.forget()
     monkeypatch.setenv("TUNER_AUTOTUNE", "serve")
     assert is_right(script.call(a, b), a, b)
     assert script.matmul.best_config.kwargs["BLOCK_M"] == stored.answer.config["BLOCK_M"]

@@ -31,10 +31,10 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
 
 
 def plain(card: Card, **options: Any) -> Any:
-    """Return a function under Triton's own decorator, served by the door of a test."""
+    """Return a function under Triton's own decorator, served by the context of a test."""
     tuner = triton.autotune(CONFIGS, ["n"], **options)(Recorded(scale_))
     card.patch.setattr("autotuned.scale", tuner)
-    served_of(tuner, door=card.door)
+    served_of(tuner, context=card.context)
     return tuner
 
 
@@ -93,7 +93,7 @@ def test_install_serves_functions_from_before_and_after_it_and_uninstall_restore
     uninstall()
     assert tritons.Autotuner.run is original
     assert set(vars(tritons.Autotuner)) == attributes
-    card.door.forget()
+    card.context.forget()
     before[grid](*tensors())
     assert len(before.fn.blocks) == 5  # three are timed, and the best is launched
 
@@ -156,7 +156,7 @@ def test_a_subclass_of_another_library_is_served_by_install(card: Card) -> None:
     fn = Recorded(scale_)
     tuner = Theirs(fn, fn.arg_names, CONFIGS, ["n"], None, None)
     card.patch.setattr("autotuned.scale", tuner)
-    served_of(tuner, door=card.door)
+    served_of(tuner, context=card.context)
     card.keep(tuner, *tensors(), config=STORED)
     install()
     tuner[grid](*tensors(), extra=1)

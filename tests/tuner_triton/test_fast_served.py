@@ -110,7 +110,7 @@ def test_functions_of_others_are_repeated_while_install_is_on(card: Card, gpu: S
     before = Autotuner.__getitem__
     install()
     try:
-        calls = repeated(served_of(tuner, door=card.door))
+        calls = repeated(served_of(tuner, context=card.context))
         for _ in range(3):
             tuner[grid](*ARGUMENTS)
         assert by_us(gpu) == [False, True, True]
@@ -120,7 +120,7 @@ def test_functions_of_others_are_repeated_while_install_is_on(card: Card, gpu: S
         uninstall()
     assert Autotuner.__getitem__ is before
     assert timed == []
-    card.door.forget()  # as uninstall does for the functions of its own door
+    card.context.forget()  # as uninstall does for the functions of its own context
     tuner[grid](*ARGUMENTS)
     assert len(timed) == len(CONFIGS)
     assert by_us(gpu)[-1] is False
@@ -138,7 +138,7 @@ def test_a_class_of_a_library_keeps_its_own_run(card: Card, gpu: StandInCard) ->
     tuner = Theirs(fn, fn.arg_names, list(CONFIGS), ["n"], None, None)
     install()
     try:
-        repeated(served_of(tuner, door=card.door))
+        repeated(served_of(tuner, context=card.context))
         for _ in range(3):
             tuner[grid](*ARGUMENTS)
     finally:

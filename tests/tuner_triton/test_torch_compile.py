@@ -141,8 +141,8 @@ def test_install_reaches_functions_under_tritons_decorator_and_mode_off_none(car
     tuner = triton.autotune(CONFIGS, ["n"])(JITFunction(scale_))
     off = triton.autotune(CONFIGS, ["n"])(JITFunction(scale_))
     card.patch.setattr("autotuned.scale", tuner)
-    served_of(tuner, door=card.door)
-    served_of(off, Stated(mode="off"), door=card.door)
+    served_of(tuner, context=card.context)
+    served_of(off, Stated(mode="off"), context=card.context)
     install()
     card.keep(tuner, torch.empty(1000), torch.empty(1000), 1000, config=STORED)
     for each, expected in ((tuner, [(128, 4)]), (off, [(64, 2), (128, 4), (256, 8)])):

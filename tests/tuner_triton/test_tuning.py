@@ -19,7 +19,7 @@ from tuner.client import default_client
 from tuner.db.store import Store
 from tuner.triton import Autotuner
 from tuner.triton.choice import Stated
-from tuner.triton.door import DOOR
+from tuner.triton.context import CONTEXT
 
 STORED = {"BLOCK": 128, "num_warps": 4, "num_stages": 3}
 
@@ -73,7 +73,7 @@ def test_a_call_is_tuned_in_a_worker_process_and_its_answer_is_used(
     store.close()
     assert (answer.problem.text, answer.basis) == ("tuned_here_scale n=5 dtype=fp32 count_dtype=int32", "agreement")
     best, scale.best_config = scale.best_config, None
-    DOOR.forget()
+    CONTEXT.forget()
     default_client().clear()
     scale[(1,)](x, out, count, 5)
     assert scale.best_config is best
@@ -98,7 +98,7 @@ def test_a_function_with_a_benchmark_of_its_own_is_tuned_here(card: Card, caplog
     assert tuner.best_config is CONFIGS[2]
     assert len(tuner.cache) == 2
     assert set(tuner.configs_timings) == set(CONFIGS)
-    card.door.forget()  # as a refresh with newer answers does
+    card.context.forget()  # as a refresh with newer answers does
     tuner[grid](*tensors(2000))
     assert bench.timed == 6
     assert [line for line in caplog.messages if "as Triton does" in line] == [

@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from tuner.captured.call import Contents, DescriptorArgument, DtypeArgument, Grids, TensorArgument
 from tuner.triton.describe import complete, describe
 from tuner.triton.refusal import CannotCapture
-from tuner.triton.settings import DoorSettings
+from tuner.triton.settings import AutotuneSettings
 
 STORED = {"BLOCK": 128, "num_warps": 4, "num_stages": 3}
 
@@ -85,7 +85,7 @@ def test_values_of_small_integer_tensors_are_kept_and_can_be_kept_out(card: Card
     ]
     out_of_values = [Contents(low=1, high=5), Contents(low=0, high=1), Contents(low=0, high=72, is_sorted=True)]
     assert contents(values=False) == out_of_values
-    assert contents(settings=DoorSettings(max_values=3)) == out_of_values
+    assert contents(settings=AutotuneSettings(max_values=3)) == out_of_values
     card.patch.setenv("TUNER_CAPTURE_VALUES", "0")
     tuner[grid](integers, out, n)
     assert card.captured()[0].call.arguments["x"].contents == Contents(low=1, high=5)
@@ -98,7 +98,7 @@ def test_floats_are_described_by_a_sample_of_the_finite_ones(card: Card) -> None
 
     def contents(given: torch.Tensor) -> Contents:
         args = (given, torch.empty(3), 8)
-        call = complete(describe(tuner, args, {}), tuner, args, {}, (1,), settings=DoorSettings(max_sampled=10_000))
+        call = complete(describe(tuner, args, {}), tuner, args, {}, (1,), settings=AutotuneSettings(max_sampled=10_000))
         found = call.arguments["x"]
         assert isinstance(found, TensorArgument)
         return found.contents
@@ -212,7 +212,7 @@ def test_too_many_grids_are_those_of_the_listed_configs(card: Card) -> None:
     tuner, everything = tiled(card), (lambda meta: (meta["BLOCK_M"], meta["BLOCK_N"], meta["SPLIT"]))
     args, kwargs = (torch.empty(8), 256, 512), {"grid": everything}
     call = describe(tuner, args, kwargs)
-    found = complete(call, tuner, args, kwargs, everything, settings=DoorSettings(max_grids=8)).grids
+    found = complete(call, tuner, args, kwargs, everything, settings=AutotuneSettings(max_grids=8)).grids
     assert found.sizes == {(64, 32, 1): (64, 32, 1), (128, 32, 2): (128, 32, 2)}
 
 
@@ -289,7 +289,7 @@ def test_a_call_during_graph_capture_is_captured_later(card: Card) -> None:
 
 
 def test_a_process_captures_a_bounded_number(card: Card, caplog: pytest.LogCaptureFixture) -> None:
-    card.door.settings = DoorSettings(max_captured=2)
+    card.context.settings = AutotuneSettings(max_captured=2)
     tuner = card.tuner()
     for n in (1, 2, 3, 4):
         tuner[grid](*tensors(n))

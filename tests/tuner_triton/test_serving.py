@@ -284,7 +284,7 @@ def test_nothing_is_kept_while_a_graph_is_captured_and_the_answers_are_not_read(
     class Slow(DatabaseSource):
         waits = True
 
-    card.door.client = client = Client(Slow())
+    card.context.client = client = Client(Slow())
     tuner = card.tuner()
     card.keep(tuner, *tensors(), config=STORED)
     card.patch.setattr("tuner.client.tables._is_capturing", lambda: True)
@@ -361,9 +361,9 @@ def test_the_mode_is_read_at_each_call(card: Card, caplog: pytest.LogCaptureFixt
 
 
 def test_only_max_choices_are_kept(card: Card) -> None:
-    from tuner.triton.settings import DoorSettings
+    from tuner.triton.settings import AutotuneSettings
 
-    card.door.settings = DoorSettings(max_choices=2)
+    card.context.settings = AutotuneSettings(max_choices=2)
     tuner = card.tuner()
     for n in (1, 2, 3):
         tuner[grid](*tensors(n))
