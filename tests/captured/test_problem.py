@@ -57,6 +57,11 @@ def test_of_two_equally_frequent_dtypes_it_is_the_first() -> None:
     )
 
 
+def test_a_query_without_a_dtype_has_that_of_the_call() -> None:
+    given = call({"N": 64}, m=tensor("fp32"), q=tensor("bf16"), k=tensor("bf16"))
+    assert signature_of_call(given).problem({"N": 64, "m_dtype": "fp32"}) == problem_of_call(given)
+
+
 def test_a_tensor_that_is_missing_is_another_problem() -> None:
     given = call({"N": 64}, x=tensor("bf16"), bias=None)
     assert problem_of_call(given).text == 'm_f N=64 dtype=bf16 bias_dtype="None"'

@@ -61,15 +61,14 @@ def is_size(value: Value) -> bool:
 
 
 def signature_of(
-    op: str, key: Mapping[str, Value], tensors: Iterable[str], configs: Iterable[Mapping[str, Value]]
+    op: str, key: Mapping[str, Value], tensors: Mapping[str, str], configs: Iterable[Mapping[str, Value]]
 ) -> Signature:
-    """Return the signature of calls with such a key.
+    """Return the signature of calls with such a key. Its default dtype is that of this call.
 
     Args:
-        tensors: names that `dtypes_of` returns, in their order.
+        tensors: what `dtypes_of` returns.
         configs: the function's configs, pruned or not.
     """
-    tensors = list(tensors)
     keyed, typed = parameter_names(key, tensors)
     dims = tuple(Dim(keyed[name]) for name, value in key.items() if is_size(value))
     others = [keyed[name] for name, value in key.items() if not is_size(value)]
@@ -79,7 +78,7 @@ def signature_of(
     return Signature(
         op=op,
         dims=dims or (NO_DIM,),
-        dtypes=ALL_DTYPES,
+        dtypes=tuple(dict.fromkeys((*_main_dtype(tensors), *ALL_DTYPES))),
         knobs=tuple(Knob(name, choices(name, chosen)) for name, chosen in values.items()),
         attributes=tuple(Attribute(name, None, "") for name in (*others, *dtypes)),
         captured=True,
@@ -98,9 +97,14 @@ def problem_values(key: Mapping[str, Value], dtypes: Mapping[str, str]) -> dict[
     sizes: dict[str, object] = {keyed[name]: value if is_size(value) else str(value) for name, value in key.items()}
     if not dtypes:
         return sizes
-    dtype = Counter(each for each in dtypes.values() if each != _ABSENT).most_common(1)[0][0]
+    (dtype,) = _main_dtype(dtypes)
     differing = {typed[name]: other for name, other in dtypes.items() if other != dtype and name in typed}
     return {**sizes, "dtype": dtype, **differing}
+
+
+def _main_dtype(dtypes: Mapping[str, str]) -> list[str]:
+    """Return the most frequent dtype of tensors, alone in a list; an empty list without a tensor."""
+    return [dtype for dtype, _ in Counter(each for each in dtypes.values() if each != _ABSENT).most_common(1)]
 
 
 def dtypes_of(arguments: Mapping[str, Argument]) -> dict[str, str]:
