@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 
 from tuner.captured import document
 from tuner.captured.call import CapturedCall, Examined
 from tuner.captured.problem import problem_of_call
 from tuner.db import schema
 from tuner.db.encoding import json_text
+from tuner.db.opening import Transaction
 from tuner.db.rows import utc_now
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows
@@ -24,7 +24,6 @@ from tuner.records.strict import JsonObject
 
 _LONGEST_PROBLEM = 2000
 """Largest size of a problem's canonical text, in bytes, which an index of PostgreSQL can hold."""
-Transaction = Callable[[], AbstractContextManager[Connection]]
 
 
 @dataclass(frozen=True)
@@ -93,13 +92,15 @@ class CapturedCalls:
             connection.execute(insert(row).values(**values, count=1, first_at=now, last_at=now))
             return True
 
-    def all(self, op: str | None = None, device: str | None = None) -> list[StoredCall]:
-        """Return the captured calls, oldest first, of one op and device id if these are given."""
+    def all(self, op: str | None = None, device: str | None = None, problem: str | None = None) -> list[StoredCall]:
+        """Return the captured calls, oldest first, of one op, device id and text of a problem if these are given."""
         query = select(schema.CapturedRow, schema.DeviceRow.slug).outerjoin(schema.DeviceRow)
         if op is not None:
             query = query.where(schema.CapturedRow.op == op)
         if device is not None:
             query = query.where(schema.DeviceRow.slug == device)
+        if problem is not None:
+            query = query.where(schema.CapturedRow.problem == problem)
         with self._read() as connection:
             rows: Iterable[Row[Any]] = connection.execute(query.order_by(schema.CapturedRow.id))
             return self._unreadable.read("captured", rows, _stored)
@@ -128,6 +129,11 @@ class CapturedCalls:
                 these = schema.CapturedRow.id.in_(wanted[start : start + SETTINGS.prune_batch])
                 removed += connection.execute(delete(schema.CapturedRow).where(these)).rowcount
         return removed
+
+
+def most_frequent_first(calls: Iterable[StoredCall]) -> list[StoredCall]:
+    """Return calls in the order in which they are searched and listed."""
+    return sorted(calls, key=lambda stored: (-stored.count, stored.id))
 
 
 def _same_function(stored: CapturedCall, call: CapturedCall) -> bool:

@@ -6,20 +6,18 @@ equal keys have equally good contents, on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 
+from tuner.db.opening import Transaction
 from tuner.db.rows import utc_now
 from tuner.db.schema import EngineFileRow
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows
 from tuner.errors import UsageError
 from tuner.records.strict import is_text
-
-Transaction = Callable[[], AbstractContextManager[Connection]]
 
 
 class EngineFiles:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from tuner.db.location import database_at
 from tuner.db.revisions import HEAD
 from tuner.db.rows import utc_now
 from tuner.errors import ReadOnly, StoreError
+
+Transaction = Callable[[], AbstractContextManager[Connection]]
+"""Opens a transaction: to read one state, or to write while no other writes."""
 
 
 class OpenDatabase:

@@ -7,7 +7,6 @@ worker claims the job. Leases follow the clock of the database, since those of h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, insert, or_, select, update
 
 from tuner.db import schema
+from tuner.db.opening import Transaction
 from tuner.db.rows import utc_text
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows, column_values
@@ -22,8 +22,6 @@ from tuner.errors import UsageError
 from tuner.kernels.spec import Problem
 
 _UNFINISHED = ("pending", "running")
-
-Transaction = Callable[[], AbstractContextManager[Connection]]
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def test_integers_are_within_their_range(dtype: str, low: int, high: int) -> Non
 
 
 def test_sorted_vectors_are_sorted_and_have_their_ends() -> None:
-    """As the offsets of sequences, whose last is the number of tokens."""
+    """Offsets of sequences are such tensors: the last one is the number of tokens."""
     x = drawn(9, dtype="int32", low=0, high=1000, is_sorted=True)
     assert (x[0], x[-1]) == (0, 1000)
     assert (x.diff() >= 0).all()

@@ -173,7 +173,7 @@ class TestOperands:
         assert torch.allclose(after["total"][0], before["x"].sum())
 
     def test_integers_by_value_are_where_they_were(self) -> None:
-        """As the tokens of each expert are, which a kernel of a mixture of experts finds its rows by."""
+        """A mixture of experts reads its rows by the tokens of each expert, so these are kept by value."""
         order = tuple(torch.randperm(N, generator=torch.Generator().manual_seed(1)).tolist())
         index = tensor(N, dtype="int32", contents=Contents(values=order, low=0, high=N - 1))
         call = call_of("gathered", {"x": tensor(N), "index": index, "out": tensor(N), "n": N}, BLOCKS, blocks(N))

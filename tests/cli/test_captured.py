@@ -205,7 +205,7 @@ def test_calls_are_removed_and_answers_stay(searched: Host) -> None:
 
 
 def test_a_call_is_tuned_from_the_process_that_makes_it(searched: Host) -> None:
-    """As mode tune does. A changed function is examined again; a wider search is not undone by the listed configs."""
+    """Mode tune does this. A changed function is examined again; listed configs do not replace a widened answer."""
     store = Store.open(searched.db)
     arguments: dict[str, Any] = {"effort": Effort.named("quick", trials=12), "options": MeasureOptions()}
     arguments |= {"events": Events(), "stop": StopToken()}

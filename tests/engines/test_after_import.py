@@ -1,4 +1,4 @@
-"""What runs after a module of an engine is imported."""
+"""Functions that run once a module of an engine is imported."""
 
 from __future__ import annotations
 

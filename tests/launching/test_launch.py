@@ -30,7 +30,7 @@ X, OUT = torch.ones(96), torch.zeros(96)
 
 
 class Card:
-    """Where launches run: each writes twice `x` to `out`, by address or by tensor."""
+    """Stand-in for a card: a launch writes twice `x` to `out`, given addresses or tensors."""
 
     def __init__(self, by_tensor: bool = False) -> None:
         self.prepared: list[str] = []
@@ -340,7 +340,7 @@ def test_threads_launch_what_they_ask_for(launches: Launches, card: Card) -> Non
 
 
 def test_a_launch_costs_the_host_little(launches: Launches) -> None:
-    """What Python adds to the launcher in C, in us; the limit is loose, since others use this machine."""
+    """Host time of a call beside the launcher in C, in us. The limit is loose, since other processes share the host."""
     from timeit import repeat
 
     quick = Launches(Client(), ready_of=lambda *_: Ready(lambda pointers: None), runs_on="cpu")

@@ -474,7 +474,7 @@ def test_a_function_that_triton_does_not_run_itself_goes_the_ordinary_way() -> N
 
 
 def test_a_run_that_is_patched_later_is_called(card: StandInCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As profilers and tests patch it, which count launches."""
+    """Profilers and tests patch it to count launches."""
     tuner, run, seen = Tuner(JITFunction(scale)), JITFunction.run, []
     for _ in range(2):
         tuner[(1,)](X, OUT, 32, 2.0)
@@ -501,7 +501,7 @@ def test_a_copy_of_the_cache_is_a_plain_one() -> None:
 
 
 def test_our_launches_cost_less_than_tritons(card: StandInCard) -> None:
-    """What the host does beside the launcher in C, whose place a function of Python's takes that does nothing."""
+    """Host time of a call, with a Python function that does nothing instead of the launcher in C."""
     from timeit import repeat
 
     tuner, plain = Tuner(JITFunction(scale)), JITFunction(scale)

@@ -182,7 +182,7 @@ assert tritons.Autotuner.run is not run
 
 
 def test_a_copy_is_a_function_of_its_own(card: Card) -> None:
-    """As with Triton's, whose copies differ by what their users set."""
+    """Copies of Triton's autotuner are independent, and so are these."""
     tuner = card.tuner()
     tuner[grid](*tensors())
     other = copy.copy(tuner)

@@ -1,4 +1,4 @@
-"""What a process keeps of a call: plain data, and no tensor of the caller or of the functions that called it."""
+"""Memory after a call: plain data is kept, and no tensor of the caller or of its callers."""
 
 from __future__ import annotations
 

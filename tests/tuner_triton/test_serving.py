@@ -126,7 +126,7 @@ def test_a_config_that_the_card_refuses_is_replaced_once(card: Card, caplog: pyt
 
 
 def test_a_config_that_is_refused_later_is_replaced(card: Card) -> None:
-    """As for a `tl.constexpr` that is not in the key and needs more shared memory, or after a warm-up."""
+    """A `tl.constexpr` outside the key may need more shared memory; a warm-up may precede the first launch."""
     tuner = card.tuner()
     card.keep(tuner, *tensors(), config=STORED)
     tuner[grid](*tensors())
@@ -176,7 +176,7 @@ def test_a_config_that_the_caller_put_into_the_cache_is_launched(card: Card) -> 
 
 
 def test_a_config_that_the_caller_puts_into_the_cache_later_is_launched(card: Card) -> None:
-    """As in a loop that times each config, or on two cards, whose stored configs differ."""
+    """A loop may time each config, and the stored configs of two cards may differ."""
     card.devices = [H200, A100]
     tuner = card.tuner()
     card.keep(tuner, *tensors(), config=STORED)

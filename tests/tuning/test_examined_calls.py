@@ -1,4 +1,4 @@
-"""What an examination finds, judged: the largest group is right, if there is one."""
+"""Results of examinations: the largest group is right, if one is larger than all others."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any
 from tuner.captured.autotuned import Autotuned, Heuristic
 from tuner.captured.call import CapturedCall, DescriptorArgument, DtypeArgument, TensorArgument
 from tuner.captured.inputs import holders
-from tuner.errors import KernelFault, TunerError
-from tuner.kernels.parts import exception_text
+from tuner.errors import KernelFault
+from tuner.kernels.parts import KernelPart
 from tuner.kernels.spec import Launch, Value
 
 
@@ -86,18 +86,12 @@ def _check_parameters(autotuned: Autotuned, given: Mapping[str, Any]) -> None:
 
 
 def _evaluated(name: str, heuristic: Heuristic, values: Mapping[str, Any]) -> Any:
-    try:
-        return heuristic(dict(values))
-    except TunerError:
-        raise
-    except Exception as error:
-        raise KernelFault(f"the heuristic of {name} raises {exception_text(error)}", place_of(heuristic)) from error
+    return KernelPart(f"the heuristic of {name}", heuristic)(dict(values))
 
 
 def place_of(function: Callable[..., Any]) -> str:
     """Return file and first line of a function; empty for one that is not written in Python."""
-    code = getattr(function, "__code__", None)
-    return "" if code is None else f"{code.co_filename} line {code.co_firstlineno}"
+    return KernelPart("", function).place
 
 
 def _dtype(argument: DtypeArgument) -> Any:

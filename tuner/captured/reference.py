@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from traceback import extract_tb
 from typing import Any
 
 from tuner.captured.autotuned import Autotuned
 from tuner.captured.binding import arguments_of, launch_of, place_of
 from tuner.captured.call import CapturedCall, DescriptorArgument
 from tuner.captured.inputs import fresh, holders
-from tuner.errors import KernelFault, TunerError
-from tuner.kernels.parts import exception_text
+from tuner.errors import KernelFault
+from tuner.kernels.parts import KernelPart
 from tuner.kernels.spec import Operand
 
 
@@ -54,15 +53,7 @@ def by_author(
     for name, argument in call.arguments.items():
         if isinstance(argument, DescriptorArgument):
             arguments[name] = arguments[name].base
-    taken = _taken(function, arguments)
-    try:
-        found: Any = function(**taken)
-    except Exception as error:
-        if isinstance(error, TunerError) or type(error).__name__ == "OutOfMemoryError" or "CUDA error" in str(error):
-            raise
-        lines = [each.lineno for each in extract_tb(error.__traceback__) if each.filename == _file(function)]
-        where = f"{_file(function)} line {lines[-1]}" if lines else place_of(function)
-        raise KernelFault(f"reference raises {exception_text(error)}", where) from error
+    found = KernelPart("reference", function)(**_taken(function, arguments))
     return _by_operand(call, operands, found, place_of(function))
 
 
@@ -97,11 +88,6 @@ def _taken(function: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
             fault = f"reference takes arguments of the kernel by name, and {each.name} is none; rename it"
             raise KernelFault(fault, place_of(function))
     return {each.name: arguments[each.name] for each in parameters if each.name in arguments}
-
-
-def _file(function: Any) -> str | None:
-    code = getattr(function, "__code__", None)
-    return None if code is None else str(code.co_filename)
 
 
 def _device(tensors: Mapping[str, Any]) -> Any:

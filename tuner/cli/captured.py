@@ -15,7 +15,7 @@ from tuner.captured.problem import problem_of_call
 from tuner.cli.grid import Output, print_table
 from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.text import print_json
-from tuner.db.captured import StoredCall
+from tuner.db.captured import StoredCall, most_frequent_first
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
@@ -26,7 +26,7 @@ _EMPTY = "no call is captured; tuner run --mode capture SCRIPT captures those of
 
 def _captured(op: str | None, drop: bool, device_id: str | None, db: Database | None, as_json: bool) -> int:
     store = open_to_read(db)
-    calls = sorted(store.captured.all(op, device_id), key=lambda stored: (-stored.count, stored.id))
+    calls = most_frequent_first(store.captured.all(op, device_id))
     if not calls and (op, device_id) != (None, None):
         raise _none_of(op, device_id, store)
     if drop:

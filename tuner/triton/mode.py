@@ -14,7 +14,7 @@ Mode = Literal["serve", "capture", "tune", "off"]
 SERVE: Final = "serve"
 """Launch the stored config, a neighbour's, or the first one after pruning."""
 CAPTURE: Final = "capture"
-"""As serve, and store the calls that have no config."""
+"""Serve, and store the calls that have no config."""
 TUNE: Final = "tune"
 """Search now, in a worker process."""
 OFF: Final = "off"

@@ -14,7 +14,7 @@ from time import monotonic
 from tuner import catalog
 from tuner.captured.call import AGREEMENT, REFERENCE, CapturedCall
 from tuner.captured.problem import problem_of_call, signature_of_call
-from tuner.db.captured import StoredCall
+from tuner.db.captured import StoredCall, most_frequent_first
 from tuner.db.store import Store
 from tuner.errors import Interrupted, KernelFault, NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Problem
@@ -52,7 +52,7 @@ def entry_of(call: CapturedCall, *, widen: bool = False) -> Entry:
 
 def suite_of(calls: Sequence[StoredCall], name: str) -> Suite:
     """Return the problems of captured calls, the most frequent first. Their kernels are not loaded."""
-    ordered = sorted(calls, key=lambda stored: (-stored.count, stored.id))
+    ordered = most_frequent_first(calls)
     entries = (Entry(each.call.op, signature_of_call(each.call), problem_of_call(each.call)) for each in ordered)
     return Suite(name, tuple(entries))
 
@@ -97,10 +97,8 @@ def tune_call(
 
 def _in_store(call: CapturedCall, store: Store, card: str) -> tuple[CapturedCall, int | None]:
     """Return a call with its stored examination, and its id, which is None if the call is not stored."""
-    problem = problem_of_call(call).text
-    for stored in store.captured.all(call.op, card):
-        if stored.problem == problem:
-            return replace(call, examined=stored.call.examined), stored.id
+    for stored in store.captured.all(call.op, card, problem_of_call(call).text):
+        return replace(call, examined=stored.call.examined), stored.id
     return call, None
 
 

@@ -14,7 +14,7 @@ from _thread import get_ident
 from importlib.machinery import ModuleSpec, PathFinder
 
 TYPE_CHECKING = False
-"""As in `typing`, which a process need not import for it."""
+"""The constant of `typing`, stated here so that no process imports `typing` for it."""
 if TYPE_CHECKING:
     from types import ModuleType
 
