@@ -1,0 +1,1 @@
+"""Searches on many machines, by engines that people already operate: SLURM, Ray, Dask, Kubernetes."""
