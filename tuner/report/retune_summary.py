@@ -1,0 +1,178 @@
+"""The summary of a retune: counts by cause and action, regressions, gains, and the factor of the machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, fsum, log
+from typing import Any
+
+from tuner.records import VENDOR, Interval, median
+from tuner.records.retune import Action, Cause, Finding, Reading, Retune
+
+DEFAULT = "default"
+"""Role of the kernel's default among the contenders."""
+MACHINE_FACTOR = 1.05
+"""Median factor of all latencies above which a slower machine counts as a regression."""
+REGRESSED = 4
+"""Exit code of a retune that found regressions."""
+
+
+@dataclass(frozen=True)
+class RetuneSummary:
+    """Facts about all findings of a retune."""
+
+    planned: int
+    left: int
+    """Number of planned answers without a finding."""
+    causes: Mapping[Cause, int]
+    actions: Mapping[Action, int]
+    regressions: tuple[Finding, ...]
+    """Findings that count as regressions, repaired ones too."""
+    not_measured: tuple[Finding, ...]
+    replaced: tuple[Finding, ...]
+    machine: float | None
+    """Median over all problems of the latency now over that then, of the vendor if it was timed, else of the config;
+    None if no latencies can be compared."""
+    gain: float | None
+    """Geometric mean of the gains of the replaced answers; None without one."""
+    seconds: float
+    """Sum of the findings' wall times."""
+    status: str
+    """Status of the retune."""
+
+    @property
+    def measured(self) -> int:
+        """Number of answers that were measured again; a broken config counts."""
+        return sum(self.causes.values()) - len(self.not_measured)
+
+    @property
+    def unrepaired(self) -> tuple[Finding, ...]:
+        """Regressions that are still there."""
+        return tuple(finding for finding in self.regressions if finding.is_open_regression)
+
+    @property
+    def exit_code(self) -> int:
+        """4 if there are regressions, else 1 if something was not measured, else 0."""
+        if self.regressions:
+            return REGRESSED
+        return 1 if self.not_measured or self.status == "failed" else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the `summary` part of the report's document."""
+        return {
+            "planned": self.planned,
+            "measured": self.measured,
+            "not_measured": len(self.not_measured),
+            "left": self.left,
+            "causes": {str(cause): count for cause, count in self.causes.items()},
+            "actions": {str(action): count for action, count in self.actions.items()},
+            "regressions": [finding.answer_id for finding in self.regressions],
+            "unrepaired": [finding.answer_id for finding in self.unrepaired],
+            "replaced": [finding.answer_id for finding in self.replaced],
+            "machine": None if self.machine is None else round(self.machine, 4),
+            "gain": None if self.gain is None else round(self.gain, 4),
+            "seconds": round(self.seconds, 1),
+            "exit_code": self.exit_code,
+        }
+
+
+def summarise(retune: Retune) -> RetuneSummary:
+    """Return the summary of a retune.
+
+    A regression counts if it is more than the setting `slower` of the retune, 0 by default, with confidence: 0.1 is
+    10 %. A slower machine counts only if the median over all problems moved by more than 5 %.
+    """
+    findings = retune.findings
+    causes = Counter(finding.cause for finding in findings)
+    actions = Counter(finding.action for finding in findings)
+    machine = _machine(findings)
+    slower = float(retune.settings.get("slower") or 0.0)
+    replaced = tuple(finding for finding in findings if finding.action is Action.REPLACED)
+    gains = [log(finding.gain) for finding in replaced if finding.gain]
+    return RetuneSummary(
+        planned=len(retune.planned),
+        left=len(retune.left),
+        causes={cause: causes[cause] for cause in Cause if causes[cause]},
+        actions={action: actions[action] for action in Action if actions[action]},
+        regressions=tuple(finding for finding in findings if _counts(finding, machine, slower)),
+        not_measured=tuple(finding for finding in findings if finding.cause is Cause.NOT_MEASURED),
+        replaced=replaced,
+        machine=machine,
+        gain=exp(fsum(gains) / len(gains)) if gains else None,
+        seconds=fsum(finding.seconds for finding in findings),
+        status=retune.status,
+    )
+
+
+def change(finding: Finding) -> float | None:
+    """Return the config's latency now over that then; None if they cannot be compared."""
+    pair = _comparable(finding)
+    return None if pair is None else pair[1].latency_us / pair[0].latency_us
+
+
+def slowdown(finding: Finding) -> tuple[float, Interval] | None:
+    """Return how much slower the config is now than then, with its interval; None if it is not known.
+
+    The ratio to the partner, as the machine does not affect it; for a slower machine, the ratio of the latencies.
+    """
+    if finding.cause is Cause.SLOWER_MACHINE:
+        pair = _comparable(finding)
+        return None if pair is None else _quotient(*((each.latency_us, each.interval_us) for each in reversed(pair)))
+    role, then, now = partner(finding), finding.then, finding.now
+    if role is None or then is None or now is None or role not in then.contenders:
+        return None
+    return _quotient(*((each.ratio, each.interval) for each in (then.contenders[role], now.contenders[role])))
+
+
+def partner(finding: Finding) -> str | None:
+    """Return the role that the config is compared with then and now: the vendor, else the default; None without."""
+    readings = [reading for reading in (finding.then, finding.now) if reading is not None]
+    roles = (role for role in (VENDOR, DEFAULT) if all(role in reading.contenders for reading in readings))
+    return next(roles, None) if readings else None
+
+
+def _counts(finding: Finding, machine: float | None, slower: float) -> bool:
+    """Return whether a finding counts as a regression."""
+    if not finding.cause.is_regression:
+        return False
+    if finding.cause is Cause.BROKEN:
+        return True
+    if finding.cause is Cause.SLOWER_MACHINE and (machine is None or machine <= MACHINE_FACTOR):
+        return False
+    known = slowdown(finding)
+    return not slower or known is None or known[1][0] > 1 + slower
+
+
+def _machine(findings: tuple[Finding, ...]) -> float | None:
+    factors = [factor for finding in findings if (factor := _factor(finding)) is not None]
+    return median(factors) if factors else None
+
+
+def _factor(finding: Finding) -> float | None:
+    """Return the vendor's latency now over that then, or the config's without a vendor."""
+    pair = _comparable(finding)
+    if pair is None:
+        return None
+    then, now = (_partner_us(reading) for reading in pair)
+    return change(finding) if then is None or now is None else now / then
+
+
+def _partner_us(reading: Reading) -> float | None:
+    vendor = reading.contenders.get(VENDOR)
+    return None if vendor is None else vendor.latency_us
+
+
+def _comparable(finding: Finding) -> tuple[Reading, Reading] | None:
+    """Return both readings if they were timed by the same policy."""
+    then, now = finding.then, finding.now
+    if then is None or now is None or finding.cause is Cause.METHOD or then.provenance.policy != now.provenance.policy:
+        return None
+    return then, now
+
+
+def _quotient(over: tuple[float, Interval], under: tuple[float, Interval]) -> tuple[float, Interval]:
+    """Return one ratio over another, with the widest interval that their intervals allow."""
+    (above, (low, high)), (below, (lowest, highest)) = over, under
+    return above / below, (low / highest, high / lowest)
