@@ -300,3 +300,53 @@ class JobRow(Base):
     """The run whose answer serves."""
     created_at: Mapped[str]
     ended_at: Mapped[str | None]
+
+
+class RetuneRow(Base):
+    """One run of `tuner retune` on one card."""
+
+    __tablename__ = "retunes"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column(index=True)
+    settings: Mapped[dict[str, Any]]
+    planned: Mapped[list[Any]]
+    """Ids of the answers to be measured again, in order."""
+    environment: Mapped[dict[str, Any]]
+    status: Mapped[str]
+    """`running`, `done`, `interrupted` or `failed`."""
+    started_at: Mapped[str]
+    """By the clock of the database, as `ended_at`."""
+    ended_at: Mapped[str | None]
+
+
+class FindingRow(Base):
+    """What a retune found about one answer, and did. A retune has at most one for each answer."""
+
+    __tablename__ = "findings"
+    __table_args__ = (UniqueConstraint("retune_id", "answer_id"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    retune_id: Mapped[int] = mapped_column(ForeignKey("retunes.id"))
+    answer_id: Mapped[int] = mapped_column(ForeignKey("answers.id"))
+    problem: Mapped[str] = mapped_column(index=True)
+    """Canonical text."""
+    cause: Mapped[str]
+    action: Mapped[str]
+    new_answer_id: Mapped[int | None] = mapped_column(ForeignKey("answers.id"))
+    """The answer that it stored."""
+    document: Mapped[dict[str, Any]]
+    """The finding in full, by `records.retune_codec`."""
+    created_at: Mapped[str]
+
+
+class PinRow(Base):
+    """The answer that serves a problem on a device until it is unpinned, whatever a search or a retune would find."""
+
+    __tablename__ = "pins"
+    __table_args__ = (UniqueConstraint("problem", "device"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    problem: Mapped[str]
+    """Canonical text."""
+    device: Mapped[str]
+    answer_id: Mapped[int] = mapped_column(ForeignKey("answers.id"))
+    note: Mapped[str]
+    created_at: Mapped[str]
