@@ -61,14 +61,14 @@ class Machine:
         patch.setattr("tuner.measure.compile_pool.Child", self._pool)
         patch.setattr("tuner.tuning.gpu.measure_roofline_limits", self._survey)
 
-    def _start(self, gpu: int, module: str = "") -> Child:
+    def _start(self, gpu: int, module: str = "", python: str | None = None, *, watches: bool = True) -> Child:
         self.started.append(gpu)
-        self.children.append(Child("cpu_worker"))
+        self.children.append(Child("cpu_worker", python=python))
         return self.children[-1]
 
-    def _pool(self, module: str) -> Child:
+    def _pool(self, module: str, python: str | None = None) -> Child:
         self.pools += 1
-        self.children.append(Child(module))
+        self.children.append(Child(module, python=python))
         return self.children[-1]
 
     def _survey(self, worker: Child) -> RooflineLimits:

@@ -18,11 +18,14 @@ class CompilePool:
     Args:
         jobs: number of concurrent compiles; None is one a usable core.
         settings: deadlines and niceness of the compiles.
+        python: interpreter of the processes; None is that of this process.
     """
 
-    def __init__(self, jobs: int | None = None, settings: CompileSettings = COMPILE_SETTINGS) -> None:
+    def __init__(
+        self, jobs: int | None = None, settings: CompileSettings = COMPILE_SETTINGS, python: str | None = None
+    ) -> None:
         self.jobs = jobs or cores.usable()
-        self._settings = settings
+        self._settings, self._python = settings, python
         self._turn = Lock()
         self._idle: tuple[str, Limits, Child] | None = None
         self._taken: tuple[str, Limits, Child] | None = None
@@ -66,7 +69,7 @@ class CompilePool:
         self._idle = None
 
     def _start(self, kernel: str, problem: Problem, limits: Limits) -> Child:
-        process = Child("tuner.measure.compile")
+        process = Child("tuner.measure.compile", python=self._python)
         process.send(Pool(kernel, problem, limits, self.jobs, self._settings))
         return process
 

@@ -30,16 +30,17 @@ class Child:
     Args:
         module: run with `python -m`.
         environment: variables added to those of this process.
+        python: interpreter that runs it, with this version of the tuner installed; None is that of this process.
     """
 
-    def __init__(self, module: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, module: str, environment: dict[str, str] | None = None, python: str | None = None) -> None:
         self.pipe, theirs = Pipe()
         self._log = TemporaryFile()
         # An interpreted kernel cannot be tuned, so a caller's TRITON_INTERPRET does not apply here.
         left_out = ("TRITON_INTERPRET", "TUNER_RUN")  # kernels here are launched as they are, under `tuner run` too
         inherited = {name: value for name, value in os.environ.items() if name not in left_out}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
+            [python or sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self._log,

@@ -21,10 +21,13 @@ class WorkerPool:
     Args:
         gpu: index among the GPUs visible to this process.
         module: run by the processes.
+        python: interpreter of the processes; None is that of this process.
+        watches: whether a worker discards rounds while other processes use the card. Not if two pools of one caller
+            take turns on it, who then watches the card itself.
     """
 
-    def __init__(self, gpu: int, module: str = WORKER) -> None:
-        self._gpu, self._module = gpu, module
+    def __init__(self, gpu: int, module: str = WORKER, python: str | None = None, *, watches: bool = True) -> None:
+        self._gpu, self._module, self._python, self._watches = gpu, module, python, watches
         self.turn = Lock()
         """Held by the measurer whose worker is in use."""
         self.waiting: Child | None = None
@@ -32,7 +35,7 @@ class WorkerPool:
     def prepare(self) -> None:
         """Start a worker that waits for a task, unless there is one."""
         if self.waiting is None:
-            self.waiting = start_worker(self._gpu, self._module)
+            self.waiting = self._start()
 
     def take(self) -> Child:
         """Return the waiting worker, or a new one."""
@@ -40,7 +43,7 @@ class WorkerPool:
         if worker is not None and not worker.runs:
             worker.kill()
             worker = None
-        return worker or start_worker(self._gpu, self._module)
+        return worker or self._start()
 
     def give_back(self, worker: Child) -> None:
         """Keep an idle worker for the next task, or end it if a fresh one waits."""
@@ -55,10 +58,14 @@ class WorkerPool:
             self.waiting.kill()
         self.waiting = None
 
+    def _start(self) -> Child:
+        return start_worker(self._gpu, self._module, self._python, watches=self._watches)
 
-def start_worker(gpu: int, module: str = WORKER) -> Child:
+
+def start_worker(gpu: int, module: str = WORKER, python: str | None = None, *, watches: bool = True) -> Child:
     """Start a worker without a task: it imports its modules, creates its CUDA context, and waits."""
-    return Child(module, {"CUDA_VISIBLE_DEVICES": visible_device(gpu), BUS_ID_VARIABLE: bus_id(gpu)})
+    card = bus_id(gpu) if watches else ""
+    return Child(module, {"CUDA_VISIBLE_DEVICES": visible_device(gpu), BUS_ID_VARIABLE: card}, python)
 
 
 def measure_roofline_limits(worker: Child) -> RooflineLimits:

@@ -57,6 +57,7 @@ class HeldGpu:
         jobs: compiles at a time; None is one for each usable core.
         adaptive: deadlines of compiles that adapt to their usual time; None is the fixed deadline alone.
         note: receives a sentence if the GPU is waited for or surveyed.
+        watches: whether the workers look out for other processes on the card, as for `WorkerPool`.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class HeldGpu:
         *,
         note: Callable[[str], None] = lambda message: None,
         settings: WaitSettings = WaitSettings(),
+        watches: bool = True,
     ) -> None:
         self.index = index
         self.compilers = CompilePool(jobs, CompileSettings(adaptive=adaptive))
-        self.workers = WorkerPool(index)
+        self.workers = WorkerPool(index, watches=watches)
         self._purpose, self._shared, self._note, self._settings = purpose, shared, note, settings
         self._lock: GpuLock | None = None
         self._card: CardMonitor | None = None
