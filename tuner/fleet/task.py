@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tuner.version import __version__
+
 
 @dataclass(frozen=True)
 class Task:
@@ -16,8 +18,10 @@ class Task:
     """Short text for people and for the engine's own lists, such as the problem's."""
     words: tuple[str, ...]
     """Words of the command after `tuner`, such as `search gemm --M 4096 --json`."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the task needs, such as `TUNER_DB`; never logged."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables that the task needs, such as `TUNER_DB`. They may hold a password, so they are never logged."""
+    version: str = __version__
+    """Version of the tuner that made the task; a node with another one refuses it."""
 
     def as_text(self) -> str:
         """Return the task as JSON."""
@@ -27,7 +31,7 @@ class Task:
     def from_text(text: str) -> Task:
         """Return the task that `as_text` wrote."""
         data = json.loads(text)
-        return Task(data["name"], tuple(data["words"]), data["environment"])
+        return Task(data["name"], tuple(data["words"]), data["environment"], data["version"])
 
 
 @dataclass(frozen=True)
@@ -44,3 +48,12 @@ class Ended:
     error: str = ""
     """The last line of its standard error, or the engine's reason."""
     seconds: float = 0.0
+
+    def as_text(self) -> str:
+        """Return the end as one line of JSON, without the task, whose environment may hold a password."""
+        return json.dumps({name: value for name, value in vars(self).items() if name != "task"})
+
+    @staticmethod
+    def from_text(text: str, task: Task) -> Ended:
+        """Return the end of this task that `as_text` wrote."""
+        return Ended(task, **json.loads(text))
