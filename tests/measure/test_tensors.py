@@ -127,6 +127,25 @@ def test_a_change_of_any_one_element_changes_the_checksum(strides: tuple[int, in
     assert tensors.checksums(operands, {"x": x}) == before
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3,), (9,), (4, 5)])
+@pytest.mark.parametrize("dtype", ["int8", "bool", "fp8e4m3", "bf16", "fp32", "int64"])
+def test_a_checksum_of_a_view_at_any_address(dtype: str, shape: tuple[int, ...]) -> None:
+    """Elements are summed as 64-bit integers, which begin at multiples of 8 bytes only."""
+    bytes = tensors.dtype_of(dtype).itemsize
+    for offset in range(0, 16, bytes):
+        operands = {"x": Operand(shape, dtype, offset=offset)}
+        x = tensors.allocate(operands, "cpu")["x"]
+        assert x.storage_offset() * bytes % 16 == offset
+        raw = tensors.bits(x)
+        raw.fill_(0)
+        before = tensors.checksums(operands, {"x": x})
+        for place in product(*map(range, shape)) if x.numel() else ():
+            raw[place] = 1
+            assert tensors.changed({"x": x}, before) == ["x"], (offset, place)
+            raw[place] = 0
+        assert tensors.changed({"x": x}, before) == []
+
+
 def test_a_workspace_has_zero_integers_and_nan_floats() -> None:
     work = tensors.workspace({"partials": Operand((2, 3), "fp32"), "arrived": Operand((4,), "int32")}, "cpu")
     assert bool(work["partials"].isnan().all())

@@ -197,12 +197,19 @@ def written(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]
 
 
 def _sum(integers: torch.Tensor) -> int:
-    """Sum all bits as 64-bit integers. Summing shorter ones directly would widen them first, 8 times for int8."""
+    """Sum all bits as 64-bit integers. Summing shorter ones directly would widen them first, 8 times for int8.
+
+    Elements before the first multiple of 8 bytes in the storage, and after the last, are summed by themselves.
+    """
     by_stride = sorted(range(integers.ndim), key=integers.stride, reverse=True)
     flat = integers.permute(by_stride).reshape(-1).contiguous()  # a view, unless the tensor has gaps
-    rest = flat.numel() % (8 // flat.element_size())
-    longs, last = flat[: flat.numel() - rest], flat[flat.numel() - rest :]
-    return int(longs.view(torch.int64).sum()) + int(last.sum(dtype=torch.int64))
+    each = 8 // flat.element_size()
+    first = -flat.storage_offset() % each
+    last = flat.numel() - (flat.numel() - first) % each
+    if first >= last:
+        return int(flat.sum(dtype=torch.int64))
+    beside = flat[:first].sum(dtype=torch.int64) + flat[last:].sum(dtype=torch.int64)
+    return int(flat[first:last].view(torch.int64).sum() + beside)
 
 
 def _allocated(operand: Operand, device: str, offset: int) -> torch.Tensor:
