@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from tuner.measure.clock import EventClock, GraphClock, TimingSettings
+from tuner.measure.clock import Clock, EventClock, GraphClock, TimingSettings
 
 SMALL = TimingSettings(flush_bytes=4)
 
@@ -118,3 +120,36 @@ def test_a_warm_cache_is_not_flushed_for_a_late_host(device: ScriptedDevice, mon
     device._host_us = lambda: 100.0
     assert len(warm.timer([device.launch])(2)) == 2
     assert set(device.writes) == {SMALL.head_start, 0}  # only before the first launch of all
+
+
+class Replayed(GraphClock):
+    """A clock whose graphs are the launches themselves, each run once after its capture."""
+
+    def _captured(self, launches: Sequence[Callable[[], object]]) -> Any:
+        def replay() -> None:
+            for launch in launches:
+                launch()
+
+        replay()
+        return SimpleNamespace(replay=replay)
+
+
+@pytest.mark.parametrize("clock", [EventClock("cpu", SMALL), Replayed("cpu", cold=True, settings=SMALL)])
+def test_no_launch_finds_what_another_has_written(clock: Clock, device: ScriptedDevice) -> None:
+    """A kernel that takes a lock waits for ever on one that is taken, also after the timer of another config."""
+    taken = False
+
+    def launch() -> None:
+        nonlocal taken
+        assert not taken
+        taken = True
+        device.launch()
+
+    def restore() -> None:
+        nonlocal taken
+        taken = False
+
+    for timer in (clock.timer([launch], restore), clock.timer([launch], restore)):
+        for count in (3, 7):
+            assert len(timer(count)) == count
+        assert not taken

@@ -72,7 +72,8 @@ class Clock:
 
         Args:
             runs: the same work on each set of operands.
-            restore: run outside the timed interval before each pass over `runs`.
+            restore: run outside the timed interval before each pass over `runs`, and after the last one. So a timer
+                leaves operands as it finds them, and no launch finds what another has written: it might wait for ever.
         """
         raise NotImplementedError
 
@@ -126,7 +127,14 @@ class EventClock(Clock):
 
     def timer(self, runs: Sequence[Run], restore: Run | None = None) -> Timer:
         before = [*([restore] if restore is not None else []), self._flush.zero_]
-        return lambda count: self._timed(runs[0], count, before)
+
+        def timer(count: int) -> list[float]:
+            samples = self._timed(runs[0], count, before)
+            if restore is not None:
+                restore()
+            return samples
+
+        return timer
 
 
 class GraphClock(Clock):
@@ -162,6 +170,8 @@ class GraphClock(Clock):
             while len(samples) < count:
                 graph = self._captured(launches)
                 latencies = self._timed(graph.replay, min(self._settings.graph_samples, count - len(samples)), before)
+                if restore is not None:
+                    restore()
                 samples += [latency / len(launches) for latency in latencies]
             return samples
 
