@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqlalchemy import select
 
@@ -11,10 +11,12 @@ from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.import_writes import write_imported
 from tuner.db.part import Part
 from tuner.db.queries import answers_of, in_service, retire, select_answers, select_transfers
-from tuner.db.rows import answer_values, transfer_from, utc_now
+from tuner.db.retunes import add_finding, found_already
+from tuner.db.rows import answer_values, transfer_from, utc_now, utc_text
 from tuner.db.settings import SETTINGS
 from tuner.db.writes import add_transfers, end_run, insert_row
 from tuner.records import FORGOTTEN, Answer, Comparison, Provenance, StoredAnswer, Transfer
+from tuner.records.retune import Finding
 
 _LARGEST_ID = 2**31 - 1
 
@@ -31,17 +33,30 @@ class AnswerStore(Part):
         seconds: Mapping[str, float],
         comparison: Comparison,
         lost: Iterable[tuple[int, float, float]] = (),
+        *,
+        retune: int | None = None,
+        finding: Callable[[int], Finding] | None = None,
     ) -> int:
         """End a run with its answer, and return the answer's id, which is higher than all before.
 
         Args:
             lost: Transfer losses measured here: id of the answer whose config was measured, distance between the
                 problems, and latency over this answer's, infinite if the config does not run right here.
+            retune: Id of the retune that stores the answer.
+            finding: Returns the retune's finding, given the answer's id. Both are written, or neither.
+
+        Raises:
+            StoreError: The retune has a finding about the same answer already; then nothing is written.
         """
-        with self._write() as connection:
+        with self._write_in_order() as connection:
             end_run(connection, run_id, "done", stopped, seconds, comparison)
             add_transfers(connection, run_id, lost)
-            return insert_row(connection, schema.AnswerRow, **answer_values(run_id, answer, provenance, utc_now()))
+            id = insert_row(connection, schema.AnswerRow, **answer_values(run_id, answer, provenance, utc_now()))
+            if retune is not None and finding is not None:
+                found = finding(id)
+                if not add_finding(connection, retune, found, utc_text(self._database.now(connection))):
+                    raise found_already(retune, found.answer_id)
+            return id
 
     def import_answers(self, imported: Sequence[ImportedAnswer], *, replace: bool = False) -> list[ImportOutcome]:
         """Write imported answers as `import_rules.outcome_of` decides, and return the outcome of each.
@@ -52,7 +67,7 @@ class AnswerStore(Part):
         outcomes = list[ImportOutcome]()
         for start in range(0, len(imported), SETTINGS.import_batch):
             batch = imported[start : start + SETTINGS.import_batch]
-            with self._write() as connection:
+            with self._write_in_order() as connection:
                 outcomes += write_imported(connection, batch, self.unreadable, replace=replace)
         return outcomes
 
@@ -62,7 +77,7 @@ class AnswerStore(Part):
         Args:
             lost: As for `add_answer`.
         """
-        with self._write() as connection:
+        with self._write_in_order() as connection:
             existing = set(connection.scalars(select(schema.TransferRow.from_answer_id).filter_by(run_id=run_id)))
             add_transfers(connection, run_id, [measured for measured in lost if measured[0] not in existing])
 
@@ -102,7 +117,7 @@ class AnswerStore(Part):
         ids, retired = sorted(set(answers)), 0
         for start in range(0, len(ids), SETTINGS.import_batch):
             these = schema.AnswerRow.id.in_(ids[start : start + SETTINGS.import_batch])
-            with self._write() as connection:
+            with self._write_in_order() as connection:
                 retired += len(connection.execute(retire(these, utc_now())).all())
         return retired
 

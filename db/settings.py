@@ -45,6 +45,8 @@ class StoreSettings:
     """Rows of one table that are counted as unreadable."""
     warned_unreadable: int = 1000
     """Warnings of unreadable rows that are remembered, so that each is logged once."""
+    resumed_h: float = 24
+    """Age of a retune, in hours, from which it is not resumed."""
     prune_batch: int = 500
     """Runs in one statement. SQLite takes 32,766 parameters, older versions 999."""
 

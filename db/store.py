@@ -1,7 +1,7 @@
 """The store: plain frozen values in and out.
 
-Each write is one transaction that takes the write lock at its start, so ids are in commit order, and a snapshot named
-by the highest answer id can always be rebuilt. A trial is committed the moment it ends.
+Each write is one transaction. The ids of answers, transfers and kernels are in commit order, so a snapshot named by the
+highest answer id can always be rebuilt; `opening.OpenDatabase` says how. A trial is committed the moment it ends.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tuner.db.location import database_at, default_database, is_named
 from tuner.db.opening import OpenDatabase, connect
 from tuner.db.queries import in_service
 from tuner.db.queue import Queue
+from tuner.db.retunes import Retunes
 from tuner.db.revisions import HEAD
 from tuner.db.rows import device_from, fingerprint, kernel_from, roofline_limits_from, utc_text
 from tuner.db.runs import RunStore
@@ -122,6 +123,11 @@ class Store(RunStore, AnswerStore):
         return CapturedCalls(self._read, self._write, self.unreadable)
 
     @property
+    def retunes(self) -> Retunes:
+        """The retunes and their findings."""
+        return Retunes(self._read, self._write, self._database.now, self.unreadable)
+
+    @property
     def engine_files(self) -> EngineFiles:
         """The files that other systems keep of their own tuning."""
         return EngineFiles(self._read, self._write, self.unreadable)
@@ -211,7 +217,7 @@ class Store(RunStore, AnswerStore):
     def prune(self, older_than: timedelta, *, dry_run: bool = False) -> upkeep.Pruned:
         """Remove trials and rounds of old runs that no answer rests on; see `upkeep.prune`."""
         before = utc_text(datetime.now(UTC) - older_than)
-        with self._read() if dry_run else self._write() as connection:
+        with self._read() if dry_run else self._write_in_order() as connection:  # no answer comes in between
             return upkeep.prune(connection, before, self.unreadable, dry_run=dry_run)
 
     def tip(self) -> Tip:
