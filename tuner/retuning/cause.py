@@ -1,0 +1,260 @@
+"""The cause of a difference between two readings of one answer. Pure statistics: no clock, no device, no store.
+
+Ratios within rounds are compared, since drift of the card cancels in them. Latencies only tell the machine from the
+code: if the partner of the ratio, the vendor or else the default, changed as much, the machine did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+
+from tuner.records import VENDOR, Interval
+from tuner.records.retune import Cause, Contender, Reading
+from tuner.report.text import interval_text, speed_text, us_text
+from tuner.report.vendor import VENDOR_NAME
+from tuner.retuning.settings import SETTINGS, RetuneSettings
+
+DEFAULT = "default"
+RUNNER_UP = "runner-up"
+_PARTNERS = (VENDOR, DEFAULT, RUNNER_UP)
+"""Roles whose ratio to the answer is compared, the most independent of the kernel first."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The cause of a difference, with the figures that decided."""
+
+    cause: Cause
+    text: str
+    """One sentence."""
+    ahead: str | None = None
+    """Role of the config that is ahead with confidence, the fastest; None if none is."""
+
+
+@dataclass(frozen=True)
+class _Move:
+    """The changes of an answer's config and of its partner between two readings."""
+
+    role: str
+    then: Contender
+    now: Contender
+    own: float
+    """The config's latency now over that then."""
+    partner: float
+    """The partner's latency now over that then."""
+
+    def direction(self, least: float) -> int:
+        """Return -1 if the config lost against the partner by more than `least` with confidence, 1 if it gained."""
+        if self.now.interval[1] * (1 + least) < self.then.interval[0]:
+            return -1
+        return 1 if self.now.interval[0] > self.then.interval[1] * (1 + least) else 0
+
+    def text(self, name: str) -> str:
+        """Return `1.020 x torch (1.010 - 1.030), was 1.100 (1.090 - 1.110)`."""
+        was = f"{self.then.ratio:.3f} ({interval_text(self.then.interval, 3)})"
+        return f"{speed_text(self.now.ratio, name)} ({interval_text(self.now.interval, 3)}), was {was}"
+
+
+def cause_of(
+    then: Reading | None,
+    now: Reading,
+    *,
+    settings: RetuneSettings = SETTINGS,
+    machine: float | None = None,
+    vendor: str = VENDOR_NAME,
+) -> Judgement:
+    """Return the cause of the difference between two readings.
+
+    Args:
+        then: None if the rounds of the answer are not stored; then only the order counts.
+        machine: Median over other problems of the latency now over that then; None if it is not known.
+        vendor: Name of the vendor's implementation.
+    """
+    ahead = role_ahead(now, settings.ahead)
+    judged = _compared(then, now, settings, machine, vendor)
+    if ahead is None:
+        return judged
+    order = f"{ahead} takes {_ratio(now.contenders[ahead])} of the answer's time"
+    if judged.cause is Cause.SLOWER_CODE:
+        return Judgement(judged.cause, f"{judged.text}; {order}", ahead)
+    return Judgement(Cause.ORDER, order, ahead)
+
+
+def role_ahead(now: Reading, least: float = SETTINGS.ahead) -> str | None:
+    """Return the role of the fastest config that leads the answer's by more than `least` with confidence, or None."""
+    leads = {
+        role: each.ratio
+        for role, each in now.contenders.items()
+        if each.config is not None and each.interval[1] * (1 + least) < 1
+    }
+    return min(leads, key=lambda role: leads[role], default=None)
+
+
+def is_decided(then: Reading | None, now: Reading, settings: RetuneSettings = SETTINGS) -> bool:
+    """Return whether more rounds would hardly change the cause.
+
+    Each other config must be shown to lead by more than 1 %, or not to. The ratio to the partner must be shown to have
+    moved, or its interval must lie within the bounds of one that did not.
+    """
+    for each in now.contenders.values():
+        if each.config is not None and each.interval[0] * (1 + settings.ahead) < 1 <= each.interval[1] * (
+            1 + settings.ahead
+        ):
+            return False
+    move = None if then is None or _policy(then) != _policy(now) else _move(then, now)
+    if move is None or then is None:
+        return True
+    least = _least(then, now, settings)
+    low, high = move.then.interval[0] / (1 + least), move.then.interval[1] * (1 + least)
+    within = low <= move.now.interval[0] and move.now.interval[1] <= high
+    return within or move.direction(least) != 0
+
+
+def machine_factor(then: Reading | None, now: Reading | None) -> float | None:
+    """Return the change of the latency that the kernel's code has no part in: the vendor's, else the default's.
+
+    The default counts only if source and compiler are the same. None if there is none to compare.
+    """
+    if then is None or now is None or _policy(then) != _policy(now):
+        return None
+    for role in (VENDOR, DEFAULT):
+        if _is_in_both(role, then, now) and not _changed(role, then, now):
+            return now.contenders[role].latency_us / then.contenders[role].latency_us
+    return None
+
+
+def _compared(
+    then: Reading | None, now: Reading, settings: RetuneSettings, machine: float | None, vendor: str
+) -> Judgement:
+    """Return the cause by both readings, without the order."""
+    if then is None:
+        return Judgement(Cause.UNCHANGED, f"{us_text(now.latency_us)}; there are no stored rounds to compare with")
+    if _policy(then) != _policy(now):
+        return Judgement(Cause.METHOD, f"timed by {_policy(then)}, now by {_policy(now)}; latencies are not compared")
+    move = _move(then, now)
+    if move is None:
+        return _alone(then, now, settings, machine)
+    name = vendor if move.role == VENDOR else move.role
+    direction = move.direction(_least(then, now, settings))
+    if direction:
+        return _moved(direction, move, name, then, now, settings, machine)
+    return _alike(move, name, then, now, settings, machine)
+
+
+def _moved(
+    direction: int,
+    move: _Move,
+    name: str,
+    then: Reading,
+    now: Reading,
+    settings: RetuneSettings,
+    machine: float | None,
+) -> Judgement:
+    """Return the cause of a ratio that moved: the config's code, unless the partner is the one that changed."""
+    if not _config_moved(direction, move, then, now, settings, machine):
+        held = f"{name} takes {move.partner:.3f} of its time then, and the config held"
+        return Judgement(Cause.UNCHANGED, f"{move.text(name)}; {held}")
+    if _code_changed(then, now):
+        cause = Cause.SLOWER_CODE if direction < 0 else Cause.FASTER_CODE
+        return Judgement(cause, move.text(name))
+    cause = Cause.SLOWER_MACHINE if direction < 0 else Cause.FASTER_MACHINE
+    return Judgement(cause, f"{move.text(name)}; source, Triton and ptxas are the same, so the code is not the cause")
+
+
+def _config_moved(
+    direction: int, move: _Move, then: Reading, now: Reading, settings: RetuneSettings, machine: float | None
+) -> bool:
+    """Return whether the config moved, rather than its partner.
+
+    The partner moved if the config's latency held, relative to the machine. But if the default changed as much as the
+    vendor, while the config did not, the machine changed, and the config alone lost or gained.
+    """
+    own = move.own / (machine or 1.0)
+    if (own - 1) * -direction > settings.moved / 2:  # it is slower by itself and lost, or faster and gained
+        return True
+    if machine is not None or move.role != VENDOR or not _is_in_both(DEFAULT, then, now):
+        return False
+    default = now.contenders[DEFAULT].latency_us / then.contenders[DEFAULT].latency_us
+    return abs(log(default / move.partner)) < abs(log(default / move.own))
+
+
+def _alike(
+    move: _Move, name: str, then: Reading, now: Reading, settings: RetuneSettings, machine: float | None
+) -> Judgement:
+    """Return the cause if the ratio held: the machine, or the code of both, if both latencies moved alike."""
+    least = log(1 + settings.machine)
+    own, partner = log(move.own), log(move.partner)
+    if min(abs(own), abs(partner)) <= least or own * partner < 0:
+        return Judgement(Cause.UNCHANGED, move.text(name))
+    text = f"{_change(then, now)}, as {name} does; {move.text(name)}"
+    explained = machine is not None and abs(own - log(machine)) <= least
+    if move.role != VENDOR and _code_changed(then, now) and not explained:
+        return Judgement(Cause.SLOWER_CODE if own > 0 else Cause.FASTER_CODE, text)
+    return Judgement(Cause.SLOWER_MACHINE if own > 0 else Cause.FASTER_MACHINE, text)
+
+
+def _alone(then: Reading, now: Reading, settings: RetuneSettings, machine: float | None) -> Judgement:
+    """Return the cause if nothing else was timed both then and now."""
+    own = log(now.latency_us / then.latency_us)
+    least = log(1 + settings.machine)
+    apart = now.interval_us[0] > then.interval_us[1] or now.interval_us[1] < then.interval_us[0]
+    text = f"{_change(then, now)}; no other contender was timed both times"
+    if abs(own) <= least or not apart:
+        return Judgement(Cause.UNCHANGED, text)
+    explained = machine is not None and abs(own - log(machine)) <= least
+    if _code_changed(then, now) and not explained:
+        return Judgement(Cause.SLOWER_CODE if own > 0 else Cause.FASTER_CODE, text)
+    return Judgement(Cause.SLOWER_MACHINE if own > 0 else Cause.FASTER_MACHINE, text)
+
+
+def _move(then: Reading, now: Reading) -> _Move | None:
+    """Return how the config and its partner moved; None if no partner was timed both times."""
+    role = next((role for role in _PARTNERS if _is_in_both(role, then, now)), None)
+    if role is None:
+        return None
+    before, after = then.contenders[role], now.contenders[role]
+    own, partner = now.latency_us / then.latency_us, after.latency_us / before.latency_us
+    return _Move(role, before, after, own, partner)
+
+
+def _is_in_both(role: str, then: Reading, now: Reading) -> bool:
+    """Return whether the same contender has this role in both readings."""
+    before, after = then.contenders.get(role), now.contenders.get(role)
+    return before is not None and after is not None and before.config == after.config
+
+
+def _least(then: Reading, now: Reading, settings: RetuneSettings) -> float:
+    """Return the distance of the intervals beyond which a ratio moved."""
+    same = not _code_changed(then, now) and then.provenance.environment == now.provenance.environment
+    return max(settings.moved, settings.machine) if same else settings.moved
+
+
+def _code_changed(then: Reading, now: Reading) -> bool:
+    """Return whether the machine code of a config may be another: source, Triton or ptxas changed."""
+    before, after = then.provenance, now.provenance
+    versions = (before.environment.triton, before.environment.ptxas) != (
+        after.environment.triton,
+        after.environment.ptxas,
+    )
+    return versions or before.source != after.source
+
+
+def _changed(role: str, then: Reading, now: Reading) -> bool:
+    """Return whether the code of a contender may be another."""
+    if role != VENDOR:
+        return _code_changed(then, now)
+    return then.provenance.environment.torch != now.provenance.environment.torch
+
+
+def _policy(reading: Reading) -> str:
+    return reading.provenance.policy
+
+
+def _change(then: Reading, now: Reading) -> str:
+    return f"{us_text(now.latency_us)}, was {us_text(then.latency_us)} ({now.latency_us / then.latency_us:.3f} of it)"
+
+
+def _ratio(contender: Contender) -> str:
+    interval: Interval = contender.interval
+    return f"{contender.ratio:.3f} ({interval_text(interval, 3)})"

@@ -1,0 +1,81 @@
+"""Readings: an answer's config beside its contenders, of the stored rounds of its run or of new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tuner.db.store import Store
+from tuner.kernels.spec import Config
+from tuner.records import VENDOR, Comparison, Provenance, StoredAnswer, median
+from tuner.records.retune import Contender, Reading
+from tuner.retuning.cause import DEFAULT, RUNNER_UP
+from tuner.search.verdict import interval_of_median, ratio
+
+
+def reading_of(
+    comparison: Comparison, config: Config, roles: Mapping[str, Config], provenance: Provenance, at: str
+) -> Reading:
+    """Return the reading of a config in an interleaved comparison.
+
+    Args:
+        comparison: The config and perhaps others; those of `roles` that are not among them are left out.
+        roles: Config of each role besides the vendor.
+        at: Time of the rounds, UTC in ISO 8601.
+    """
+    own, timed = config.text, comparison.timed
+    latencies = comparison.of(own)
+    names = {VENDOR: VENDOR, **{role: other.text for role, other in roles.items() if other != config}}
+    contenders = {
+        role: Contender(median(comparison.of(name)), *ratio(comparison, name, own), roles.get(role))
+        for role, name in names.items()
+        if name in timed
+    }
+    states = comparison.states
+    return Reading(
+        latency_us=median(latencies),
+        interval_us=interval_of_median(latencies),
+        contenders=contenders,
+        provenance=provenance,
+        rounds=len(comparison.rounds),
+        at=at,
+        marks=comparison.marks,
+        state=states[len(states) // 2] if states else None,
+    )
+
+
+def stored_reading(stored: StoredAnswer, comparison: Comparison | None, roles: Mapping[str, Config]) -> Reading | None:
+    """Return the reading of an answer by the rounds of its run, or None if they do not have its config."""
+    config = stored.answer.config
+    if comparison is None or config.text not in comparison.timed:
+        return None
+    return reading_of(comparison, config, roles, stored.provenance, stored.created_at)
+
+
+def next_best(stored: StoredAnswer, comparison: Comparison | None, store: Store) -> Iterator[Config]:
+    """Yield the configs that come next after an answer's, the best first; some may come twice.
+
+    They are its ties, then the others of its rounds by their latency there, then the fastest trials of its run.
+    """
+    yield from (tie.config for tie in stored.answer.ties)
+    run = None if stored.imported_from is not None else store.run(stored.run_id)
+    if run is None:
+        return
+    measured = {m.config.text: m for m in store.known_to(run) if m.ok and m.config != stored.answer.config}
+    timed = () if comparison is None else comparison.timed
+    compared = sorted((name for name in timed if name in measured), key=lambda name: median(_of(comparison, name)))
+    yield from (measured[name].config for name in compared)
+    yield from (m.config for m in sorted(measured.values(), key=lambda m: m.latency_us)[:_TRIALS])
+
+
+def _of(comparison: Comparison | None, name: str) -> tuple[float, ...]:
+    return () if comparison is None else comparison.of(name)
+
+
+_TRIALS = 8
+"""Number of trials, the fastest, among which a runner-up is chosen."""
+
+
+def roles_of(default: Config | None, runner_up: Config | None) -> dict[str, Config]:
+    """Return the configs by their roles, without those that are missing."""
+    given = {DEFAULT: default, RUNNER_UP: runner_up}
+    return {role: config for role, config in given.items() if config is not None}
