@@ -28,6 +28,7 @@ from tuner.launching.arguments import (
     expanded,
     make_room,
 )
+from tuner.launching.capturing import loading_allowed
 from tuner.measure.binaries import checked_cache
 from tuner.measure.tensors import blank
 
@@ -58,7 +59,7 @@ def prepare_launch(
         raise UsageError("a prepared launch is of a compiled kernel, and TRITON_INTERPRET=1 compiles none; unset it")
     work = kernel.workspace(problem, config, limits)
     given = {**tensors, **blank(work, "cuda")}
-    with checked_cache():
+    with checked_cache(), loading_allowed():
         steps = [_step(launch, list(given.values())) for launch in kernel.launch(problem, config, given)]
     run = steps[0] if len(steps) == 1 else _in_order(steps)
     return _on_device(torch.cuda.current_device(), _with_workspace(work, run) if work else run)
