@@ -115,21 +115,23 @@ def test_the_first_call_may_be_in_a_graph(script: ModuleType) -> None:
 def test_torch_compile_launches_the_stored_config_without_a_benchmark(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch._inductor import config as inductor
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-    timed: list[int] = []
+    timed: list[str] = []
     benchmark = CachingAutotuner.benchmark_all_configs
 
     def counting(self: Any, *args: Any, **options: Any) -> Any:
-        timed.append(1)
+        timed.append(self.fn.__name__)
         return benchmark(self, *args, **options)
 
     monkeypatch.setattr(CachingAutotuner, "benchmark_all_configs", counting)
     keep(script, 512, LARGE)
     compiled = torch.compile(lambda a, b: script.call(a, b) + 1, fullgraph=True)
     a, b = draw(512)
-    assert is_right(compiled(a, b) - 1, a, b)
-    assert timed == []
+    with inductor.patch(force_disable_caches=True):  # else a benchmark would be left out in a second run
+        assert is_right(compiled(a, b) - 1, a, b)
+    assert [name for name in timed if not name.startswith("triton_")] == []  # those are of Inductor's own kernels
     torch._dynamo.reset()
 
 
@@ -164,11 +166,17 @@ def test_a_script_is_captured_tuned_and_served_without_an_edit(tmp_path: Path) -
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
-    captured = run("run", "--mode", "capture", toy("served_script"), "512", "384")
+    sizes = "1536", "2048"  # of smaller ones, the first config may be the best: it makes the most blocks
+    captured = run("run", "--mode", "capture", toy("served_script"), *sizes)
     assert "timed 0 right True block 16" in captured
     assert "2 captured" in captured
     run("search", "--captured", "--effort", "quick")
-    served = run("run", toy("served_script"), "512", "384")
-    assert "timed 0 right True" in served
-    assert "block 16" not in served
+    store = Store.open(tmp_path / "tuner.db")
+    blocks = [
+        stored.answer.config["BLOCK_M"] for stored in store.answers() if stored.answer.problem.values["M"] == 2048
+    ]
+    store.close()
+    assert blocks in ([64], [128])
+    served = run("run", toy("served_script"), *sizes)
+    assert f"timed 0 right True block {blocks[0]}" in served
     assert "2 exact" in served
