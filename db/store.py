@@ -23,6 +23,7 @@ from tuner.db.engines import EngineFiles
 from tuner.db.interrupts import kept_interrupts
 from tuner.db.location import database_at, default_database, is_named
 from tuner.db.opening import OpenDatabase, connect
+from tuner.db.pins import Pins
 from tuner.db.queries import in_service
 from tuner.db.queue import Queue
 from tuner.db.retunes import Retunes
@@ -126,6 +127,11 @@ class Store(RunStore, AnswerStore):
     def retunes(self) -> Retunes:
         """The retunes and their findings."""
         return Retunes(self._read, self._write, self._database.now, self.unreadable)
+
+    @property
+    def pins(self) -> Pins:
+        """The pinned answers."""
+        return Pins(self._read, self._write, self.unreadable)
 
     @property
     def engine_files(self) -> EngineFiles:

@@ -14,6 +14,7 @@ from tuner.captured.call import CapturedCall, Function, TensorArgument
 from tuner.db import schema
 from tuner.db.store import Store
 from tuner.records import CardState, Comparison, RooflineLimits
+from tuner.records.retune import Action, Cause, Finding
 
 SOUND = replace(SCALE, op="sound")
 """Signature of the op whose rows stay sound."""
@@ -113,7 +114,11 @@ def fill(store: Store) -> None:
         job, _ = store.queue.add(problem, place.device.id)
         assert store.captured.add(replace(CAPTURED, op=signature.op), place.device)
         store.engine_files.put("triton", problem.text, "{}")
-        assert (run, number, job.id) in ((HURT_ID,) * 3, (SOUND_ID,) * 3)
+        retune = store.retunes.start(place.device.id, {"all": True}, [number], {"host": "here"})
+        found = Finding(problem, number, signature.config(config()), Cause.ORDER, Action.KEPT, "it is", new_answer_id=1)
+        assert store.retunes.add(retune, found)
+        store.pins.add(number, "good")
+        assert (run, number, job.id, retune) in ((HURT_ID,) * 4, (SOUND_ID,) * 4)
 
 
 def hurt(file: Path, table: str, column: str, fault: str) -> None:
