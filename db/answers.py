@@ -10,6 +10,7 @@ from tuner.db import schema
 from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.import_writes import write_imported
 from tuner.db.part import Part
+from tuner.db.pins import is_pinned
 from tuner.db.queries import answers_of, in_service, retire, select_answers, select_transfers
 from tuner.db.retunes import add_finding, found_already
 from tuner.db.rows import answer_values, transfer_from, utc_now, utc_text
@@ -112,13 +113,14 @@ class AnswerStore(Part):
         """Retire the answers with these ids, and return the number of those that were in service.
 
         A row of kind `forgotten` is added about each, so that snapshots before it still have them. They serve no query
-        and start no search any more, until a search or an import finds another answer. Their measurements stay.
+        and start no search any more, until a search or an import finds another answer. Their measurements stay. Pinned
+        answers are left in service.
         """
         ids, retired = sorted(set(answers)), 0
         for start in range(0, len(ids), SETTINGS.import_batch):
             these = schema.AnswerRow.id.in_(ids[start : start + SETTINGS.import_batch])
             with self._write_in_order() as connection:
-                retired += len(connection.execute(retire(these, utc_now())).all())
+                retired += len(connection.execute(retire(these & ~is_pinned(), utc_now())).all())
         return retired
 
     def forgotten_between(self, after: int, upto: int) -> frozenset[int]:

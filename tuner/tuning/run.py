@@ -18,6 +18,7 @@ from tuner.suites.suite import Entry
 from tuner.tuning.covered import Covered, space_hash
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
+from tuner.tuning.pinned import pinned_answer
 from tuner.tuning.target import Target
 from tuner.tuning.warm_start import near_winners, transfer_losses
 from tuner.tuning.winners import Winner
@@ -131,6 +132,8 @@ class _Run:
         elif "contended" in result.comparison.marks and _is_clean(stored_answer(store, target, self._entry)):
             self._events.note("Other processes used the card; the stored answer, measured on an idle card, is kept.")
             store.end_run(self._id, "done", "contended", result.seconds, result.comparison)
+        elif pinned_answer(store, target, self._entry, self._events, "what was found here is not stored") is not None:
+            store.end_run(self._id, "done", "pinned", result.seconds, result.comparison)
         else:
             losses = [*transfer_losses(self._winners, problem, result)]
             answer = _answer(problem, target, result)

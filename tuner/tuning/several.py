@@ -15,6 +15,7 @@ from tuner.tuning.effort import Effort, require_search
 from tuner.tuning.events import Events, StopToken
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.lanes import Lane, spread
+from tuner.tuning.pinned import pinned_answer
 from tuner.tuning.run import run_search, stored_answer
 from tuner.tuning.target import Target, choose_target
 from tuner.tuning.tuned import Tuned, nothing_ran
@@ -40,11 +41,13 @@ def tune_one(
 
 
 def tune_target(entry: Entry, target: Target, effort: Effort, store: Store, events: Events, stop: StopToken) -> Tuned:
-    """Return the stored answer of a target if the effort accepts it; else search.
+    """Return the stored answer of a target if it is pinned or the effort accepts it; else search.
 
     Raises:
         TunerError: as `tune`, but that a search without an answer is returned.
     """
+    if (pinned := pinned_answer(store, target, entry, events, "nothing is measured")) is not None:
+        return Tuned.of(store, pinned)
     effort = effort.exhausting() if target.is_exhausted else effort
     found = stored_answer(store, target, entry)
     if target.basis == REFERENCE and found.stored is not None and found.stored.answer.basis != REFERENCE:
