@@ -1,0 +1,61 @@
+"""Pins in the store: one for each problem and device, until it is removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from helpers import A100, H200
+from stored import HERE, PROBLEM, SCALE, answered, config
+
+from tuner.db.store import Store
+from tuner.errors import UnknownName
+
+OTHER = SCALE.problem({"M": 64})
+
+
+def test_an_answer_is_pinned_by_problem_and_device(store: Store) -> None:
+    here, there = answered(store), answered(store, provenance=replace(HERE, device=A100))
+    pin = store.pins.add(here, "tested")
+    assert (pin.op, pin.problem, pin.device, pin.answer_id) == ("scale", PROBLEM.text, H200.id, here)
+    assert (dict(pin.config), pin.note, pin.because) == (dict(config()), "tested", " (tested)")
+    assert store.pins.of_problem(PROBLEM, H200.id) == pin
+    assert store.pins.of_problem(PROBLEM, A100.id) is None
+    assert store.pins.of_problem(OTHER, H200.id) is None
+    elsewhere = store.pins.add(there)
+    assert store.pins.of() == [pin, elsewhere]
+    assert store.pins.of(A100.id) == [elsewhere]
+    assert elsewhere.because == ""
+
+
+def test_a_later_pin_of_the_problem_takes_its_place(store: Store) -> None:
+    first, second = answered(store), answered(store)
+    store.pins.add(first, "a")
+    pin = store.pins.add(second, "b")
+    assert store.pins.of() == [pin]
+    assert (pin.answer_id, pin.note) == (second, "b")
+
+
+def test_it_is_removed_once(store: Store) -> None:
+    store.pins.add(answered(store))
+    assert not store.pins.remove(OTHER, H200.id)
+    assert store.pins.remove(PROBLEM, H200.id)
+    assert not store.pins.remove(PROBLEM, H200.id)
+    assert store.pins.of() == []
+
+
+def test_only_an_answer_in_service_is_pinned(store: Store) -> None:
+    id = answered(store)
+    store.forget([id])
+    for none in (id, id + 1, 99):
+        with pytest.raises(UnknownName, match=f"an answer in service is pinned, and there is none of id {none}"):
+            store.pins.add(none)
+
+
+def test_it_stays_in_service_when_others_are_forgotten(store: Store) -> None:
+    first, second = answered(store), answered(store)
+    store.pins.add(second)
+    assert store.forget([first, second]) == 1
+    assert [stored.id for stored in store.answers()] == [second]
+    store.pins.remove(PROBLEM, H200.id)
+    assert store.forget([second]) == 1
