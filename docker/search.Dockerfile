@@ -13,6 +13,8 @@ WORKDIR /src
 COPY . .
 RUN python3 -m venv /opt/tuner \
  && /opt/tuner/bin/pip install --no-cache-dir --constraint constraints.txt ".[search,gpu,postgres]"
+# What a CronJob runs, see docs/nightly.md.
+RUN install scripts/nightly /opt/tuner/bin/nightly
 
 FROM base
 # Nothing is written but /cache, /data and /tmp: run it with a read-only root.

@@ -1,70 +1,303 @@
-"""The nightly job: its steps, and its script, which measures stored answers and nothing else."""
+"""The scripts of a night and of the gate for pull requests, with stand-ins for `tuner` and `gh`.
+
+Stand-ins write down their arguments and end with the exit codes that a test gives them.
+"""
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
-from helpers import A100, H200
-from served import GEMM, answer, problem
-
-from tuner.db.import_rules import ImportedAnswer, ImportOutcome
-from tuner.db.store import Store
-from tuner.records import IMPORTED, Answer, Environment, Provenance
 
 ROOT = Path(__file__).parents[1]
-NIGHTLY = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
+DEVICE = "nvidia-h200"
+REPORT = "# Retune 7\n\nWhat moved.\n"
 
-
-def test_the_job_verifies_and_then_works_even_if_an_answer_changed() -> None:
-    (job,) = NIGHTLY["jobs"].values()
-    assert "self-hosted" in job["runs-on"]
-    assert NIGHTLY["permissions"] == {"contents": "read"}
-    *_, install, verify, work = job["steps"]
-    assert "--constraint constraints.txt" in install["run"]
-    assert verify["run"].split()[0] == "scripts/verify-stored"
-    assert "if" not in verify
-    assert (work["if"], work["run"]) == ("${{ !cancelled() }}", "tuner work --drain --missed")
-
-
-def problem_text(values: dict[str, str]) -> str:
-    return problem(**values).text
-
-
-def test_every_answer_of_the_card_is_measured_again(migrated: Path, tmp_path: Path) -> None:
-    """`verify` needs a GPU: a stand-in writes down its arguments, and says that one answer changed."""
-    db = shutil.copy(migrated, tmp_path / "tuner.db")
-    store = Store.open(db)
-    answer(store, problem(M=64))
-    answer(store, problem(M=16, N=32, K=48, layout="nt"))
-    answer(store, problem(M=128), replace(H200, mig="1g.18gb"))
-    answer(store, problem(M=256), A100)
-    answer(store, problem(M=512), replayed="gemm-512x512x512-bf16-nvidia-h200")
-    config = GEMM.default_config(problem(M=1024), H200.limits)
-    untimed = Answer(problem(M=1024), IMPORTED, config, None, None, None, None, None, None)
-    imported = ImportedAnswer(GEMM.signature, untimed, Provenance(H200, Environment(""), "", "unknown"), "E=8.json")
-    assert store.import_answers([imported]) == [ImportOutcome.STORED]
-    store.close()
-    recorder = tmp_path / "bin" / "tuner"
-    recorder.parent.mkdir()
-    recorder.write_text(
-        f"""#!/bin/sh
-[ "$1" = verify ] || exec {sys.executable} -P -m tuner "$@"
-echo "$@" >> {tmp_path}/called
-case "$*" in *--M=16*) exit 4;; esac
+TUNER = r"""#!/bin/sh
+echo "${0##*/} $*" >>"$CALLS"
+command=$1
+while [ $# -gt 0 ]; do
+  case $1 in
+    --report)
+      mkdir -p "$2"
+      printf "$REPORT" >"$2/retune.md"
+      echo '{"device": "nvidia-h200"}' >"$2/retune.json" ;;
+    export) cp "$BUNDLE" "$4" ;;
+  esac
+  shift
+done
+case $command in
+  retune) exit "$(echo "${RETUNE:-0 0 0}" | cut -d " " -f "$(grep -c ' retune ' "$CALLS")")" ;;
+  work) exit "${WORK:-0}" ;;
+esac
 """
-    )
-    recorder.chmod(0o755)
-    environment = os.environ | {"PATH": f"{recorder.parent}:{os.environ['PATH']}", "TUNER_DB": str(db)}
-    done = subprocess.run([ROOT / "scripts" / "verify-stored", H200.id], env=environment, check=False)
-    assert done.returncode == 4
-    called = [line.split() for line in (tmp_path / "called").read_text().splitlines()]
-    assert {tuple(words[:2]) for words in called} == {("verify", "gemm")}
-    verified = [dict(word.removeprefix("--").split("=") for word in words[2:]) for words in called]
-    expected = [problem(M=16, N=32, K=48, layout="nt"), problem(M=64)]
-    assert sorted(map(problem_text, verified)) == sorted(each.text for each in expected)
+"""Its exit codes are those of `RETUNE`, one for each call, and of `WORK`."""
+
+GH = """#!/bin/sh
+echo "$*" >>"$CALLS"
+case "$1 $2" in
+  *list) [ -z "${OPEN:-}" ] || echo "$OPEN" ;;
+  *create | *edit) while [ $# -gt 0 ]; do [ "$1" != --body-file ] || cp "$2" "$BODY"; shift; done ;;
+esac
+"""
+
+
+class Stage:
+    """A folder with programs on the path, and the calls that they wrote down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.calls = folder, folder / "calls"
+        (folder / "bin").mkdir()
+        self.environment = {
+            "PATH": f"{folder}/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
+            "HOME": str(folder),
+            "CALLS": str(self.calls),
+            "REPORT": REPORT,
+            "GITHUB_OUTPUT": str(folder / "output"),
+            "GITHUB_STEP_SUMMARY": str(folder / "summary"),
+        }
+
+    def program(self, name: str, text: str) -> Path:
+        file = self.folder / "bin" / name
+        file.write_text(text)
+        file.chmod(0o755)
+        return file
+
+    def run(self, script: str, *words: str | Path, folder: Path | None = None, **variables: Any) -> int:
+        environment = {**self.environment, **{name: str(value) for name, value in variables.items()}}
+        command = [ROOT / "scripts" / script, *words]
+        return subprocess.run(command, cwd=folder or self.folder, env=environment, check=False).returncode
+
+    def called(self) -> list[str]:
+        return self.calls.read_text().splitlines() if self.calls.exists() else []
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def bundle(file: Path, *answers: str, snapshot: str = "a-1") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"sha256": snapshot, "snapshot": snapshot, "answers": answers}))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("retune", "work", "code"), [(0, 0, 0), (0, 1, 1), (4, 0, 4), (4, 1, 4), (1, 0, 1)], ids=lambda code: str(code)
+)
+def test_a_night_ends_with_the_code_of_what_went_wrong_and_leaves_its_report(
+    stage: Stage, retune: int, work: int, code: int
+) -> None:
+    stage.program("tuner", TUNER)
+    held = bundle(stage.folder / "held.json", "one")
+    assert stage.run("nightly", "report", "gemm", "--budget", "5m", RETUNE=retune, WORK=work, BUNDLE=held) == code
+    assert stage.called() == [
+        "tuner retune --report report gemm --budget 5m",
+        "tuner work --drain --missed",
+        f"tuner export --device {DEVICE} report/answers/{DEVICE}.json",
+    ]
+    assert (stage.folder / "summary").read_text() == REPORT
+    assert (stage.folder / "output").read_text() == f"code={retune}\n"
+    assert (stage.folder / f"report/answers/{DEVICE}.json").read_text() == held.read_text()
+
+
+@pytest.mark.parametrize("code", [2, 3, 5, 130])
+def test_a_night_without_a_card_or_a_database_ends_at_once(stage: Stage, code: int) -> None:
+    stage.program("tuner", TUNER)
+    assert stage.run("nightly", "report", RETUNE=code) == code
+    assert stage.called() == ["tuner retune --report report"]
+
+
+def test_a_check_tunes_nothing_and_offers_no_answers_not_even_those_of_an_earlier_night(stage: Stage) -> None:
+    stage.program("tuner", TUNER)
+    bundle(stage.folder / f"report/answers/{DEVICE}.json", "of yesterday")
+    assert stage.run("nightly", "report", "--check", RETUNE=4) == 4
+    assert stage.called() == ["tuner retune --report report --check"]
+    assert not (stage.folder / "report/answers").exists()
+    assert (stage.folder / "summary").read_text() == REPORT
+
+
+class Repository:
+    """A clone with an origin, in which a night's report lies."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.origin, self.clone = stage.folder / "origin.git", stage.folder / "clone"
+        stage.program("gh", GH)
+        self.git("init", "--quiet", "--bare", "--initial-branch=main", str(self.origin), folder=stage.folder)
+        self.git("clone", "--quiet", str(self.origin), str(self.clone), folder=stage.folder)
+        (self.clone / "report").mkdir()
+        (self.clone / "report/retune.json").write_text(json.dumps({"device": DEVICE}))
+        (self.clone / "report/retune.md").write_text(REPORT)
+
+    def git(self, *words: str, folder: Path | None = None) -> str:
+        command = ["git", "-c", "user.name=me", "-c", "user.email=me@localhost", *words]
+        done = subprocess.run(
+            command, cwd=folder or self.clone, env=self.stage.environment, check=True, capture_output=True, text=True
+        )
+        return done.stdout
+
+    def keep(self, *answers: str) -> None:
+        bundle(self.clone / f"answers/{DEVICE}.json", *answers)
+        self.git("add", "answers")
+        self.git("commit", "--quiet", "--message", "answers")
+        self.git("push", "--quiet", "origin", "HEAD:main")
+
+    def propose(self, code: int, **variables: Any) -> list[str]:
+        self.stage.calls.unlink(missing_ok=True)
+        body = self.stage.folder / "body"
+        assert self.stage.run("propose", "report", str(code), folder=self.clone, BODY=body, **variables) == 0
+        return [" ".join(call.split()[:2]) for call in self.stage.called()]
+
+    def proposed(self) -> Mapping[str, Any]:
+        document: Mapping[str, Any] = json.loads(
+            self.git("show", f"nightly/{DEVICE}:answers/{DEVICE}.json", folder=self.origin)
+        )
+        return document
+
+
+@pytest.fixture
+def repository(stage: Stage) -> Repository:
+    return Repository(stage)
+
+
+def test_changed_answers_are_one_pull_request_that_later_nights_update(repository: Repository) -> None:
+    repository.keep("old")
+    bundle(repository.clone / f"report/answers/{DEVICE}.json", "new", snapshot="a-2")
+    run = {"GITHUB_SERVER_URL": "https://forge", "GITHUB_REPOSITORY": "me/it", "GITHUB_RUN_ID": "5"}
+    assert repository.propose(4, **run) == ["auth setup-git", "pr list", "pr create"]
+    assert repository.proposed()["answers"] == ["new"]
+    assert repository.git("diff", "--name-only", "main", f"nightly/{DEVICE}", folder=repository.origin).split() == [
+        f"answers/{DEVICE}.json"
+    ]
+    body = (repository.stage.folder / "body").read_text()
+    assert body == f"The whole report, with plots: https://forge/me/it/actions/runs/5\n\n{REPORT}"
+
+    repository.git("switch", "--quiet", "--detach", "main")  # as the checkout of the next night
+    bundle(repository.clone / f"report/answers/{DEVICE}.json", "newer", snapshot="a-3")
+    assert repository.propose(0, OPEN=9) == ["auth setup-git", "pr list", "pr edit"]
+    assert "pr edit 9" in " ".join(repository.stage.called())
+    assert repository.proposed()["answers"] == ["newer"]
+    assert repository.git("rev-list", "--count", f"main..nightly/{DEVICE}", folder=repository.origin) == "1\n"
+
+
+def test_the_first_night_proposes_a_file_of_answers(repository: Repository) -> None:
+    (repository.clone / "README.md").touch()
+    repository.git("add", "README.md")
+    repository.git("commit", "--quiet", "--message", "begin")
+    repository.git("push", "--quiet", "origin", "HEAD:main")
+    bundle(repository.clone / f"report/answers/{DEVICE}.json", "new")
+    assert repository.propose(0) == ["auth setup-git", "pr list", "pr create"]
+    assert repository.proposed()["answers"] == ["new"]
+
+
+def test_regressions_without_a_change_are_one_issue_and_a_calm_night_says_nothing(repository: Repository) -> None:
+    repository.keep("old")
+    bundle(repository.clone / f"report/answers/{DEVICE}.json", "old", snapshot="of another card's night")
+    assert repository.propose(0) == []
+    assert repository.propose(4) == ["issue list", "issue create"]
+    assert repository.propose(4, OPEN=3) == ["issue list", "issue edit"]
+    (repository.clone / f"report/answers/{DEVICE}.json").unlink()  # a check only
+    assert repository.propose(4, OPEN=3) == ["issue list", "issue edit"]
+    assert repository.git("branch", "--list", folder=repository.origin).split() == ["*", "main"]
+
+
+def test_a_report_too_long_for_github_is_cut_between_lines(repository: Repository) -> None:
+    repository.keep("old")
+    line = "ein Wort mit Umläuten, ö ä ü\n"
+    (repository.clone / "report/retune.md").write_text(line * 5000)
+    repository.propose(4)
+    body = (repository.stage.folder / "body").read_text()
+    assert 30_000 < len(body) < 65_536
+    assert set(body.splitlines(keepends=True)) == {line}
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [("0 0", 0), ("4 0", 0), ("1 0", 0), ("0 4 4", 4), ("0 4 0", 0), ("0 1", 1), ("0 3", 3)]
+)
+def test_a_slowdown_stops_a_pull_request_if_a_second_measurement_confirms_it(
+    stage: Stage, codes: str, code: int
+) -> None:
+    """The codes are those of the base, of the change, and of the change once more."""
+    base, head = stage.program("base", TUNER), stage.program("head", TUNER)
+    held = bundle(stage.folder / "held.json", "one")
+    assert stage.run("canary", held, base, head, "report", RETUNE=codes) == code
+    imported, measured, *checked = stage.called()
+    assert imported == f"base import {held}"
+    assert measured.startswith("base retune --report ")
+    assert checked == ["head retune --check --slower 10% --report report"] * (len(codes.split()) - 1)
+    assert (stage.folder / "summary").read_text() == REPORT
+    assert (stage.folder / "report/retune.md").read_text() == REPORT
+
+
+def test_the_gate_reads_and_writes_a_copy_that_it_removes(stage: Stage) -> None:
+    told = 'echo "$TUNER_DB" >>"$CALLS"'
+    tuner = stage.program("tuner", TUNER.replace("command=$1", f"command=$1; {told}"))
+    assert stage.run("canary", "answers.db", tuner, tuner, "report", TUNER_DB="/the/real.db") == 0
+    calls = stage.called()
+    (scratch,) = set(calls[1::2])
+    assert calls[0] == f"tuner db backup --db answers.db {scratch}"
+    assert not Path(scratch).parent.exists()
+
+
+@pytest.mark.parametrize("code", [2, 3, 5])
+def test_the_gate_ends_if_the_base_cannot_be_measured(stage: Stage, code: int) -> None:
+    tuner = stage.program("tuner", TUNER)
+    assert stage.run("canary", "answers.json", tuner, tuner, "report", RETUNE=code) == code
+    assert len(stage.called()) == 2
+
+
+def test_the_scripts_are_clean() -> None:
+    if (shellcheck := shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:/usr/bin")) is None:
+        pytest.skip("shellcheck is not installed")
+    scripts = [file for file in (ROOT / "scripts").iterdir() if not file.suffix and file.is_file()]
+    assert subprocess.run([shellcheck, *scripts, ROOT / ".ci/run"], check=False).returncode == 0
+
+
+def test_a_timer_starts_the_same_script_and_systemd_understands_its_units(tmp_path: Path) -> None:
+    units = sorted((ROOT / "systemd").iterdir())
+    assert [unit.name for unit in units] == ["triton-tuner-retune.service", "triton-tuner-retune.timer"]
+    service = units[0].read_text()
+    assert "Type=oneshot\n" in service  # the timer does not start what runs
+    assert "ExecStart=/opt/triton-tuner/scripts/nightly " in service
+    assert "PrivateTmp" not in service  # the lock of the card is a file in /tmp
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    for unit in units:
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/triton-tuner", str(ROOT)))
+    command = ["systemd-analyze", "verify", *(tmp_path / unit.name for unit in units)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+CRONJOB = ROOT / "docker" / "kubernetes" / "retune-cronjob.yaml"
+
+
+def test_a_cronjob_starts_the_same_script_on_one_gpu_and_never_twice() -> None:
+    volume, cronjob = yaml.safe_load_all(CRONJOB.read_text())
+    assert cronjob["spec"]["concurrencyPolicy"] == "Forbid"
+    job = cronjob["spec"]["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    assert job["podFailurePolicy"]["rules"][0]["onExitCodes"]["containerName"] == container["name"]
+    assert container["command"][0] == "nightly"
+    assert "RUN install scripts/nightly /opt/tuner/bin/nightly" in (ROOT / "docker" / "search.Dockerfile").read_text()
+    assert "!scripts/nightly" in (ROOT / ".dockerignore").read_text().splitlines()
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert container["env"][0]["valueFrom"]["secretKeyRef"]["key"] == container["env"][0]["name"] == "TUNER_DB"
+    claims = [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    assert claims == [volume["metadata"]["name"]]
+
+
+def test_the_cronjob_is_valid() -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    for document in yaml.safe_load_all(CRONJOB.read_text()):
+        kubernetes_validate.validate(document, "1.31", strict=True)

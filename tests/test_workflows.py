@@ -43,6 +43,68 @@ def test_a_workflow_runs_scripts_that_exist(file: Path) -> None:
         assert (ROOT / script).is_file()
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_no_value_of_an_event_is_read_as_shell(file: Path) -> None:
+    steps = [step for job in workflow(file.stem)["jobs"].values() for step in job["steps"]]
+    assert not [step["run"] for step in steps if "${{" in step.get("run", "")]
+
+
+def test_nights_never_overlap_and_none_is_cancelled() -> None:
+    nightly = workflow("nightly")
+    assert nightly["concurrency"] == {"group": "nightly", "cancel-in-progress": False}
+    assert set(nightly[True]) == {"schedule", "workflow_dispatch"}  # YAML reads `on` as true
+    assert set(nightly[True]["workflow_dispatch"]["inputs"]) == {"budget", "op", "check"}
+
+
+def test_a_night_uploads_its_report_in_any_case_and_may_write_nothing() -> None:
+    job = workflow("nightly")["jobs"]["retune"]
+    assert "self-hosted" in job["runs-on"]
+    assert "permissions" not in job
+    _, install, night, upload = job["steps"]
+    assert install["run"].split()[0] == "scripts/install-gpu"
+    assert "scripts/nightly report" in night["run"]
+    assert (upload["if"], upload["with"]["path"]) == ("${{ always() }}", "report/")
+    assert job["outputs"] == {"code": "${{ steps.night.outputs.code }}"}
+
+
+def test_the_job_that_may_write_runs_after_a_red_night_too_and_has_no_card_and_no_database() -> None:
+    job = workflow("nightly")["jobs"]["propose"]
+    assert (job["needs"], job["runs-on"]) == ("retune", "ubuntu-latest")
+    assert job["if"] == "${{ always() && needs.retune.outputs.code != '' }}"
+    assert job["permissions"] == {"contents": "write", "issues": "write", "pull-requests": "write"}
+    assert "TUNER_DB" not in str(job)
+    assert job["steps"][-1]["run"] == 'scripts/propose report "$CODE"'
+
+
+def test_the_gate_runs_a_forks_code_only_once_it_is_labelled_and_without_secrets() -> None:
+    canary = workflow("canary")
+    assert set(canary[True]) == {"pull_request"}  # not pull_request_target, which has secrets
+    text = (ROOT / ".github" / "workflows" / "canary.yml").read_text()
+    assert "secrets." not in text
+    (job,) = canary["jobs"].values()
+    fork = {
+        "vars.TUNER_CANARY": "answers/card.json",
+        "github.event.label.name": "canary",
+        "github.event.pull_request.head.repo.full_name": "else/it",
+        "github.repository": "me/it",
+    }
+    ours = fork | {"github.event.pull_request.head.repo.full_name": "me/it"}
+    assert not runs(job, fork | {"github.event.action": "opened"})
+    assert not runs(job, fork | {"github.event.action": "synchronize"})  # the label is of an earlier push
+    assert runs(job, fork | {"github.event.action": "labeled"})
+    assert not runs(job, fork | {"github.event.action": "labeled", "github.event.label.name": "docs"})
+    assert runs(job, ours | {"github.event.action": "synchronize"})
+    assert not runs(job, ours | {"github.event.action": "opened", "vars.TUNER_CANARY": ""})
+
+
+def runs(job: dict[str, Any], values: dict[str, str]) -> bool:
+    """Return whether the condition of a job holds."""
+    condition = job["if"].removeprefix("${{").removesuffix("}}").replace("&&", "and").replace("||", "or")
+    names = sorted(values, key=len, reverse=True)
+    found = re.sub("|".join(map(re.escape, names)), lambda name: repr(values[name[0]]), condition)
+    return bool(eval(found.strip(), {}))
+
+
 def test_only_the_step_that_publishes_has_an_identity_and_it_runs_nothing_of_ours() -> None:
     jobs = workflow("publish")["jobs"]
     assert "permissions" not in jobs["build"]
