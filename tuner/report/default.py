@@ -19,7 +19,7 @@ def default_failure(store: Store, stored: StoredAnswer | None) -> str:
     """Return the outcome and the error of a default that has no latency; empty if it ran, or is not known."""
     if stored is None or stored.answer.speedup is not None:
         return ""
-    run = store.run(stored.run_id)
+    run = store.run(stored.measured_in)
     return "" if run is None else failure_in(run.settings, store.known_to(run))
 
 

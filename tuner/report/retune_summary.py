@@ -33,8 +33,8 @@ class RetuneSummary:
     not_measured: tuple[Finding, ...]
     replaced: tuple[Finding, ...]
     machine: float | None
-    """Median over all problems of the latency now over that then, of the vendor if it was timed, else of the config;
-    None if no latencies can be compared."""
+    """Median over all problems of the latency now over that then: of the vendor, or else of the default or the config
+    if their code is the same. None if there is none."""
     gain: float | None
     """Geometric mean of the gains of the replaced answers; None without one."""
     seconds: float
@@ -121,16 +121,22 @@ def slowdown(finding: Finding) -> tuple[float, Interval] | None:
         pair = _comparable(finding)
         return None if pair is None else _quotient(*((each.latency_us, each.interval_us) for each in reversed(pair)))
     role, then, now = partner(finding), finding.then, finding.now
-    if role is None or then is None or now is None or role not in then.contenders:
+    if role is None or then is None or now is None:
         return None
     return _quotient(*((each.ratio, each.interval) for each in (then.contenders[role], now.contenders[role])))
 
 
 def partner(finding: Finding) -> str | None:
     """Return the role that the config is compared with then and now: the vendor, else the default; None without."""
-    readings = [reading for reading in (finding.then, finding.now) if reading is not None]
-    roles = (role for role in (VENDOR, DEFAULT) if all(role in reading.contenders for reading in readings))
-    return next(roles, None) if readings else None
+    if finding.then is None or finding.now is None:
+        return None
+    return next((role for role in (VENDOR, DEFAULT) if _is_in_both(role, finding.then, finding.now)), None)
+
+
+def _is_in_both(role: str, then: Reading, now: Reading) -> bool:
+    """Return whether the same contender has this role in both readings."""
+    before, after = then.contenders.get(role), now.contenders.get(role)
+    return before is not None and after is not None and before.config == after.config
 
 
 def _counts(finding: Finding, machine: float | None, slower: float) -> bool:
@@ -151,17 +157,23 @@ def _machine(findings: tuple[Finding, ...]) -> float | None:
 
 
 def _factor(finding: Finding) -> float | None:
-    """Return the vendor's latency now over that then, or the config's without a vendor."""
+    """Return the factor of the vendor's latency, else that of the default or the config if their code is the same."""
     pair = _comparable(finding)
     if pair is None:
         return None
-    then, now = (_partner_us(reading) for reading in pair)
-    return change(finding) if then is None or now is None else now / then
+    then, now = pair
+    if _is_in_both(VENDOR, then, now):
+        return now.contenders[VENDOR].latency_us / then.contenders[VENDOR].latency_us
+    if _code(then) != _code(now):
+        return None
+    if _is_in_both(DEFAULT, then, now):
+        return now.contenders[DEFAULT].latency_us / then.contenders[DEFAULT].latency_us
+    return now.latency_us / then.latency_us
 
 
-def _partner_us(reading: Reading) -> float | None:
-    vendor = reading.contenders.get(VENDOR)
-    return None if vendor is None else vendor.latency_us
+def _code(reading: Reading) -> tuple[str, str, str]:
+    provenance = reading.provenance
+    return provenance.source, provenance.environment.triton, provenance.environment.ptxas
 
 
 def _comparable(finding: Finding) -> tuple[Reading, Reading] | None:

@@ -38,7 +38,7 @@ def vendor_speedup(store: Store, stored: StoredAnswer | None) -> VendorSpeedup |
     """Return the answer's speed-up over the vendor, over paired rounds if stored; None if it was not timed."""
     if stored is None:
         return None
-    answer, comparison = stored.answer, store.comparison(stored.run_id)
+    answer, comparison = stored.answer, store.comparison(stored.measured_in)
     name = str(stored.settings.get("vendor", VENDOR_NAME))
     if comparison is not None and {VENDOR, answer.config.text} <= {*comparison.contenders}:
         return VendorSpeedup(*ratio(comparison, VENDOR, answer.config.text), name)

@@ -1,0 +1,165 @@
+"""Short texts of findings, shared by the terminal and the report files."""
+
+from __future__ import annotations
+
+import re
+
+from tuner.kernels.spec import Config
+from tuner.records import Interval
+from tuner.records.retune import Action, Cause, Contender, Finding, Reading, Retune
+from tuner.report.retune_summary import RetuneSummary, change
+from tuner.report.text import config_text, first_line, interval_text, us_text
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+"""Escape sequences of terminals: ECMA-48, and the texts that begin with `ESC ]`."""
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""Characters that no report file shows: controls, marks that reverse a line, and those that XML does not allow."""
+_CALM = (Cause.UNCHANGED, Cause.METHOD)
+"""Causes of findings that are only counted, unless something was done."""
+_ORDER = (
+    Cause.BROKEN,
+    Cause.SLOWER_CODE,
+    Cause.SLOWER_MACHINE,
+    Cause.ORDER,
+    Cause.FASTER_CODE,
+    Cause.FASTER_MACHINE,
+    Cause.METHOD,
+    Cause.UNCHANGED,
+    Cause.NOT_MEASURED,
+)
+"""Causes, the most urgent first."""
+_COUNTED = (*_ORDER[-2::-1], Cause.NOT_MEASURED)
+"""Causes in the order in which they are counted."""
+
+
+def plain_text(text: str) -> str:
+    """Return a text, such as a compiler's error, without colours and other control characters."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+
+
+def one_line(text: str, longest: int = 300) -> str:
+    """Return the first line of a text without control characters."""
+    return first_line(plain_text(text).replace("\t", " "), longest)
+
+
+def moved(retune: Retune) -> list[Finding]:
+    """Return the findings to show one by one, the most urgent first: all but those that are unchanged or confirmed."""
+    shown = [
+        finding
+        for finding in retune.findings
+        if (finding.cause not in _CALM and finding.cause is not Cause.NOT_MEASURED)
+        or finding.action in (Action.REPLACED, Action.RETIRED)
+    ]
+    return sorted(shown, key=lambda finding: _ORDER.index(finding.cause))
+
+
+def cause_counts(summary: RetuneSummary) -> str:
+    """Return `52 unchanged, 2 slower (kernel or compiler), 1 broken`."""
+    return ", ".join(f"{summary.causes[cause]:,} {_of(cause)}" for cause in _COUNTED if cause in summary.causes)
+
+
+def action_counts(summary: RetuneSummary) -> str:
+    """Return `2 replaced, 1.043 x as fast; 3 confirmed`; empty if all were kept."""
+    parts = []
+    for action in (Action.REPLACED, Action.RETIRED, Action.CONFIRMED):
+        if count := summary.actions.get(action, 0):
+            gain = action is Action.REPLACED and summary.gain is not None
+            each = " each" if count > 1 else ""
+            parts.append(f"{count:,} {action}" + (f" ({summary.gain:.3f} x as fast{each})" if gain else ""))
+    return ", ".join(parts)
+
+
+def _of(cause: Cause) -> str:
+    head, _, why = cause.partition(": ")
+    return f"{head} ({why})" if why else head
+
+
+def outcome(summary: RetuneSummary) -> str:
+    """Return the outcome of a retune in a few words, for a heading."""
+    failed = len(summary.not_measured)
+    parts = [_counted(len(summary.regressions), "regression")] if summary.regressions else []
+    parts += [f"{failed:,} not measured"] * bool(failed)
+    parts += [summary.status] * (summary.status in ("interrupted", "failed", "running"))
+    return ", ".join(parts) or "no regressions"
+
+
+def exit_text(summary: RetuneSummary) -> str:
+    """Return the exit code with its meaning, as a sentence."""
+    if summary.status == "interrupted":
+        return "Interrupted (exit code 130): the same command goes on from here."
+    match summary.exit_code:
+        case 0:
+            return "No regressions (exit code 0)."
+        case 1:
+            return "Something could not be measured, and no regressions were found (exit code 1)."
+    found = f"{_counted(len(summary.regressions), 'regression')} found (exit code {summary.exit_code})"
+    return f"{found}, {f'{len(summary.unrepaired):,} not' if summary.unrepaired else 'all'} repaired."
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def machine_text(summary: RetuneSummary) -> str:
+    """Return a sentence on the median of all latencies, of the vendor if it was timed; empty if it is not known."""
+    if summary.machine is None:
+        return ""
+    return f"Median of the latencies on this card now over then: {summary.machine:.3f}."
+
+
+def left_text(retune: Retune, summary: RetuneSummary) -> str:
+    """Return a sentence on the answers that are planned and have no finding."""
+    if retune.status in ("interrupted", "running"):
+        return f"{summary.left:,} left: the same command goes on with them within a day."
+    return f"{summary.left:,} left, as the budget was spent: the least valuable ones."
+
+
+def latency_cell(reading: Reading | None) -> str:
+    """Return `179.20 us (178.80 - 179.90)`, with the marks of the rounds; empty without a reading."""
+    if reading is None:
+        return ""
+    marks = f", {', '.join(reading.marks)}" if reading.marks else ""
+    return f"{us_text(reading.latency_us)} ({interval_text(reading.interval_us, 2)}){marks}"
+
+
+def change_cell(finding: Finding) -> str:
+    """Return `+11.2 %`, the change of the latency; empty if it cannot be compared."""
+    factor = change(finding)
+    return "" if factor is None else f"{100 * (factor - 1):+.1f} %"
+
+
+def ratio_cell(contender: Contender | None) -> str:
+    """Return `1.102 (1.100 - 1.104)`; empty without a contender."""
+    if contender is None:
+        return ""
+    return ratio_text(contender.ratio, contender.interval)
+
+
+def ratio_text(ratio: float, interval: Interval | None, unit: str = "") -> str:
+    """Return `1.102 (1.100 - 1.104)`, or `1.102 x torch (1.100 - 1.104)` with a unit."""
+    return f"{ratio:.3f}{unit and f' {unit}'}" + (f" ({interval_text(interval, 3)})" if interval is not None else "")
+
+
+def done_text(finding: Finding) -> str:
+    """Return what was done: `replaced by answer 42, 1.043 x as fast (1.040 - 1.046)`."""
+    gain = "" if finding.gain is None else ratio_text(finding.gain, finding.gain_interval, "x as fast")
+    match finding.action:
+        case Action.REPLACED:
+            by = "" if finding.new_answer_id is None else f" by answer {finding.new_answer_id}"
+            return f"replaced{by}{', ' if gain else ''}{gain}"
+        case Action.CONFIRMED:
+            return "confirmed" + ("" if finding.new_answer_id is None else f" as answer {finding.new_answer_id}")
+        case Action.RETIRED:
+            return "retired: no config works"
+    pinned = ", pinned" if finding.pinned else ""
+    if not finding.searched:
+        return f"kept{pinned}"
+    found = f"the fastest of {finding.searched:,} configs is {gain}" if gain else f"{finding.searched:,} configs tried"
+    return f"kept{pinned}; {found}"
+
+
+def config_line(config: Config | None) -> str:
+    """Return a config on one line with single spaces; empty for None."""
+    return "" if config is None else " ".join(config_text(config).split())
