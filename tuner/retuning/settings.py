@@ -26,7 +26,7 @@ class RetuneSettings:
     """Most rounds of a check."""
     check_s: float = 2.0
     """Time limit of the rounds of a check, in seconds."""
-    fewest_s: float = 10.0
+    first_look_s: float = 30.0
     """Time limit in seconds within which at least the first look of a slow kernel is taken."""
     tries: int = 2
     """Times that a config is measured before a crash, a timeout or lack of memory counts as its own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
@@ -52,6 +52,7 @@ class ComparisonLoop:
         default: always a contender if it ran; None if the card cannot run it.
         measurer: compares and rechecks configs.
         finalists: chooses the contenders.
+        kept: configs that are contenders if they ran, and stay to the end of the comparison.
         end: monotonic time at which the time budget is spent; infinite without one.
         seed: seed of the order within the rounds.
         on_round: called after each batch of rounds with the number of rounds done and of contenders left.
@@ -65,6 +66,7 @@ class ComparisonLoop:
         measurer: Measurer,
         finalists: Finalists,
         *,
+        kept: Collection[Config] = (),
         end: float,
         seed: int,
         settings: ComparisonSettings,
@@ -78,6 +80,7 @@ class ComparisonLoop:
         self.vendor_left_out = False
         """True if the vendor had no latency in some round."""
         self._trials, self._default, self._measurer, self._finalists = trials, default, measurer, finalists
+        self._kept = {*kept} if default is None else {*kept, default}
         self._end, self._seed, self._settings = end, seed, settings
         self._on_round, self._stop = on_round, stop
         self._compared_us: dict[Config, float] = {}
@@ -139,12 +142,12 @@ class ComparisonLoop:
         return timed
 
     def _contenders(self) -> list[Config]:
-        """Return the finalists and the default, fastest first, as many as there is time for."""
+        """Return the finalists, the default and the kept configs, fastest first, as many as there is time for."""
         ranked = self._ranked()
         left = self._end - monotonic()
         most = None if left == inf else max(self._settings.min_contenders, int(left / self._settings.contender_s))
         chosen = {measurement.config for measurement in self._finalists(ranked)[:most]}
-        return [m.config for m in ranked if m.config in chosen or m.config == self._default]
+        return [m.config for m in ranked if m.config in chosen or m.config in self._kept]
 
     def _ranked(self) -> list[Measurement]:
         """Return the measurements that are ok, fastest first, by their latencies in earlier rounds if they have any."""
@@ -163,8 +166,8 @@ class ComparisonLoop:
         return others if set(others) - set(compared) else []
 
     def _remaining(self, contenders: Sequence[Config], comparison: Comparison, verdict: Verdict) -> list[Config]:
-        """Return the contenders that are not shown to be slower; winner and default always remain."""
-        remaining = {verdict.config, self._default, *(tie.config for tie in verdict.ties)}
+        """Return the contenders that are not shown to be slower; winner, default and kept ones always remain."""
+        remaining = {verdict.config, *self._kept, *(tie.config for tie in verdict.ties)}
         if len(comparison.rounds) < VERDICT.min_rounds:
             lower = {config: ratio(comparison, config.text, verdict.config.text)[1][0] for config in contenders}
             remaining |= {config for config in contenders if lower[config] <= self._settings.far}

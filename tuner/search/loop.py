@@ -6,7 +6,7 @@ The search uses neither database nor terminal. It reports through callbacks, and
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -65,6 +65,7 @@ def search(
     winners: Sequence[Config] = (),
     late_winners: Callable[[], Iterable[Config]] = tuple,
     finalists: Finalists = close_to_best,
+    kept: Collection[Config] = (),
     on_trial: Callable[[Measurement], None] = lambda measurement: None,
     on_round: Callable[[int, int], None] = lambda rounds, contenders: None,
     stop: Callable[[], bool] = lambda: False,
@@ -84,6 +85,7 @@ def search(
         winners: winners of near problems, measured after the default in this order, before the sampler is asked.
         late_winners: called once, at the first result, for winners that were found since.
         finalists: chooses the configs of the interleaved comparison.
+        kept: configs that take part in it to its end if they ran, as the default does.
         on_trial: called with each measurement as it ends, and again if a recheck overrules it.
         on_round: called after each batch of rounds with the number of rounds done and of contenders left.
         stop: polled; True ends the search without a verdict, as `interrupted`.
@@ -108,7 +110,13 @@ def search(
         asking.settle()
     end = started + (inf if budget.seconds is None else budget.seconds)
     comparing = ComparisonLoop(
-        trials, default, measurer, finalists, end=end, seed=seed, settings=comparison, on_round=on_round, stop=stop
+        *(trials, default, measurer, finalists),
+        kept=kept,
+        end=end,
+        seed=seed,
+        settings=comparison,
+        on_round=on_round,
+        stop=stop,
     )
     compared = comparing.run()
     if compared is None and stop():

@@ -69,7 +69,11 @@ class Verdict:
 
 
 def decide(
-    comparison: Comparison, configs: Sequence[Config], default: Config | None, shared_bytes: Mapping[Config, int]
+    comparison: Comparison,
+    configs: Sequence[Config],
+    default: Config | None,
+    shared_bytes: Mapping[Config, int],
+    winner: Config | None = None,
 ) -> Verdict:
     """Return the winner, its speedup and its ties.
 
@@ -83,6 +87,7 @@ def decide(
         configs: the contenders that can win, the default among them if it ran.
         default: the kernel's default; None if the card cannot run it.
         shared_bytes: shared memory of each config, in bytes.
+        winner: the config that is kept in any case; None chooses.
     """
 
     @cache
@@ -101,10 +106,10 @@ def decide(
             as_good.append(config)
         if config == leader or (shown and upper <= VERDICT.equivalent):
             equivalents.append(config)
-    if default in as_good:
-        winner, kind = default, "default"
-    else:
-        winner, kind = min(equivalents, key=rank), "tuned"
+    if winner is None:
+        winner = default if default in as_good else min(equivalents, key=rank)
+    assert winner is not None
+    kind = "default" if winner == default else "tuned"
     ties = [Tie(config, *slowdown(config, winner)) for config in as_good if config != winner]
     undecided = [config for config in as_good if config not in equivalents]
     may_be_faster = [config for config in as_good if slowdown(winner, config)[1][1] > VERDICT.equivalent]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 
 from tuner.errors import MeasureError
@@ -22,17 +23,30 @@ from tuner.tuning.bench_row import Rival, Roof, Row
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """Precision and time limits of a row."""
+    """Precision of a row."""
 
     precision: float = 1.01
     """Upper over lower end of a ratio's interval at which the ratio is precise enough: 0.5 % either way."""
-    comparison_s: float = 10.0
-    """Time limit of the interleaved comparison, in seconds."""
     poll_s: float = 0.2
     """Polling interval of `stop`, in seconds."""
 
 
 SETTINGS = BenchSettings()
+
+
+@dataclass(frozen=True)
+class RoundLimits:
+    """Limits of the rounds of one interleaved comparison."""
+
+    rounds: int = VERDICT.max_rounds
+    limit_s: float = 10.0
+    """Time limit in seconds."""
+    first_look_s: float = 10.0
+    """Time limit in seconds until there are enough rounds for an interval."""
+
+    def seconds(self, done: int) -> float:
+        """Return the time limit in seconds after this number of rounds."""
+        return self.limit_s if done >= VERDICT.first_look else max(self.limit_s, self.first_look_s)
 
 
 @dataclass(frozen=True)
@@ -169,29 +183,46 @@ def measure_configs(
 
 
 def compare_configs(
-    configs: Sequence[Config], measurer: Measurer, seed: int, stop: Callable[[], bool]
+    configs: Sequence[Config],
+    measurer: Measurer,
+    seed: int,
+    stop: Callable[[], bool],
+    *,
+    is_enough: Callable[[Comparison], bool] | None = None,
+    limits: RoundLimits = RoundLimits(),
 ) -> Comparison | Measurement | None:
-    """Compare the configs until the ratios to the first are precise enough or time is up; return None if stopped."""
-    end = monotonic() + SETTINGS.comparison_s
+    """Compare configs until the rounds are enough or time is up; return None if it was stopped.
+
+    Args:
+        is_enough: looks at the rounds so far; None: whether the ratios to the first config are precise.
+
+    Returns:
+        The rounds, or the failed measurement of the first config that fails.
+    """
+    enough = is_enough or partial(_known, own=configs[0].text)
+    started = monotonic()
     comparison: Comparison | None = None
     wanted = VERDICT.min_rounds
-    while wanted and (comparison is None or monotonic() < end):
+    while wanted and (comparison is None or monotonic() < started + limits.seconds(len(comparison.rounds))):
         if stop():
             return None
         done = 0 if comparison is None else len(comparison.rounds)
-        more = only_timed(configs, measurer.compare(configs, wanted, max(0.0, end - monotonic()), seed + done))
+        left = started + limits.seconds(done) - monotonic()
+        more = only_timed(configs, measurer.compare(configs, wanted, max(0.0, left), seed + done))
         if isinstance(more, Measurement):
             return more
         if not more.rounds:  # a recording is used up
             break
         comparison = joined(comparison, more)
-        wanted = 0 if _known(comparison, configs[0].text) else until_next_look(len(comparison.rounds))
+        done = len(comparison.rounds)
+        wanted = 0 if enough(comparison) else min(until_next_look(done), limits.rounds - done)
     if comparison is None:
         raise MeasureError("an interleaved comparison has at least one round, and this measurer gave none")
     return comparison
 
 
 def _known(comparison: Comparison, own: str) -> bool:
+    """Return whether all ratios to a contender are precise enough."""
     intervals = [ratio(comparison, other, own)[1] for other in comparison.contenders]
     return all(high <= SETTINGS.precision * low for low, high in intervals)
 

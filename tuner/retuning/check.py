@@ -1,0 +1,187 @@
+"""The check of one answer: its config beside its runner-up, the default and the vendor, in the same rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tuner.db.rows import utc_now
+from tuner.kernels.spec import Config
+from tuner.measure.measurer import Measurer
+from tuner.records import Comparison, Evidence, Measurement, Provenance, StoredAnswer
+from tuner.records.retune import Cause, Reading
+from tuner.report.default import failure_text
+from tuner.report.vendor import VENDOR_NAME
+from tuner.retuning.cause import Judgement, cause_of, is_decided
+from tuner.retuning.reading import reading_of, roles_of, stored_reading
+from tuner.retuning.settings import SETTINGS, RetuneSettings
+from tuner.search.comparison import COMPARISON
+from tuner.search.verdict import VERDICT
+from tuner.tuning.bench import RoundLimits, compare_configs, measure_configs
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An answer to be checked, with the configs that are measured beside its own."""
+
+    stored: StoredAnswer
+    provenance: Provenance
+    """Of what is measured now."""
+    default: Config | None
+    """The kernel's default; None if it is not feasible."""
+    runner_up: Config | None = None
+    comparison: Comparison | None = None
+    """Stored rounds of the answer's run."""
+    vendor_name: str = VENDOR_NAME
+
+    @property
+    def config(self) -> Config:
+        """The answer's config."""
+        return self.stored.answer.config
+
+    @cached_property
+    def roles(self) -> Mapping[str, Config]:
+        """The other configs by their roles."""
+        return roles_of(self.default, self.runner_up)
+
+    @cached_property
+    def then(self) -> Reading | None:
+        """The reading of the stored rounds; None if there are none."""
+        return stored_reading(self.stored, self.comparison, self.roles)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of checking an answer."""
+
+    judgement: Judgement
+    then: Reading | None = None
+    now: Reading | None = None
+    """None if the config is broken or was not measured."""
+    error: str = ""
+    """Failure of the config, or the reason for which it was not measured."""
+    measured: tuple[Measurement, ...] = ()
+    comparison: Comparison | None = None
+    evidence: Evidence = field(default=Evidence())
+    """What its correctness check showed."""
+
+    @property
+    def cause(self) -> Cause:
+        """The cause of the difference."""
+        return self.judgement.cause
+
+
+def check(
+    subject: Subject,
+    measurer: Measurer,
+    *,
+    settings: RetuneSettings = SETTINGS,
+    machine: float | None = None,
+    is_shared: bool = False,
+    seed: int = 0,
+    stop: Callable[[], bool] = lambda: False,
+) -> Check | None:
+    """Check an answer's config for correctness, and time it beside the others; return None if it was stopped.
+
+    Args:
+        measurer: Times by the policy of `subject.provenance`. It is settled and not closed.
+        machine: As for `cause_of`.
+        is_shared: Rounds count even if other processes used the card meanwhile.
+
+    Raises:
+        MeasureError: The worker processes cannot be kept alive.
+    """
+    config = subject.config
+    contenders = list(dict.fromkeys([config, *subject.roles.values()]))
+    measured = _measure(contenders, config, measurer, settings, stop)
+    if measured is None:
+        return None
+    measurer.settle(0.0)
+    then, all_measured = subject.then, tuple(measured.values())
+    own = measured[config]
+    if not own.ok:
+        return _broken(own, then, all_measured)
+    right = [each for each in contenders if measured[each].ok]
+    found = _compare(subject, right, measurer, settings, is_shared, seed, stop)
+    if found is None:
+        return None
+    if isinstance(found, Measurement):
+        return _broken(found, then, (*(m for m in all_measured if m.config != config), found))
+    if "contended" in found.marks and not is_shared:
+        return not_measured("other processes used the card; run it again, or measure beside them with --shared", then)
+    if len(found.rounds) < VERDICT.first_look:
+        return not_measured(f"{len(found.rounds)} rounds are too few to decide, and took all the time", then)
+    now = reading_of(found, config, subject.roles, subject.provenance, utc_now())
+    judgement = cause_of(then, now, settings=settings, machine=machine, vendor=subject.vendor_name)
+    evidence = Evidence(own.max_error, own.tolerance, ("normal",), 1)
+    return Check(judgement, then, now, "", all_measured, found, evidence)
+
+
+def rechecked(found: Check, config: Config, measurer: Measurer) -> Check:
+    """Return a check after a second correctness check on other inputs, as a search makes of its finalists."""
+    (evidence,) = measurer.recheck([config], COMPARISON.recheck_seed)
+    if isinstance(evidence, Measurement):
+        others = tuple(m for m in found.measured if m.config != config)
+        return _broken(evidence, found.then, (*others, evidence))
+    return replace(found, evidence=evidence)
+
+
+def not_measured(error: str, then: Reading | None = None) -> Check:
+    """Return the outcome of an answer that could not be measured."""
+    return Check(Judgement(Cause.NOT_MEASURED, error), then, error=error)
+
+
+def _broken(failed: Measurement, then: Reading | None, measured: tuple[Measurement, ...]) -> Check:
+    error = failure_text(failed)
+    return Check(Judgement(Cause.BROKEN, error), then, error=error, measured=measured)
+
+
+def _measure(
+    contenders: list[Config],
+    config: Config,
+    measurer: Measurer,
+    settings: RetuneSettings,
+    stop: Callable[[], bool],
+) -> dict[Config, Measurement] | None:
+    """Measure each config alone, and the answer's again if its failure may not be its own."""
+    measured = measure_configs(contenders, measurer, stop)
+    for _ in range(settings.tries - 1):
+        if measured is None or measured[config].outcome.permanent:
+            break
+        again = measure_configs([config], measurer, stop)
+        measured = None if again is None else measured | again
+    return measured
+
+
+def _compare(
+    subject: Subject,
+    configs: list[Config],
+    measurer: Measurer,
+    settings: RetuneSettings,
+    is_shared: bool,
+    seed: int,
+    stop: Callable[[], bool],
+) -> Comparison | Measurement | None:
+    """Return the rounds; the failed measurement of the answer's config; or None if it was stopped.
+
+    Another config that fails leaves the comparison. Rounds during which others used the card are repeated.
+    """
+    own, then = subject.config, subject.then
+
+    def is_enough(comparison: Comparison) -> bool:
+        return is_decided(then, reading_of(comparison, own, subject.roles, subject.provenance, ""), settings)
+
+    limits = RoundLimits(settings.max_rounds, settings.check_s, settings.first_look_s)
+    disturbed = 0
+    while True:
+        found = compare_configs(configs, measurer, seed, stop, is_enough=is_enough, limits=limits)
+        if isinstance(found, Measurement) and found.config != own:
+            configs = [config for config in configs if config != found.config]
+        elif isinstance(found, Comparison) and "contended" in found.marks and not is_shared:
+            disturbed += 1
+            if disturbed >= settings.tries:
+                return found
+        else:
+            return found
+        seed += settings.max_rounds
