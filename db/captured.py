@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, select, update
 
 from tuner.captured import document
 from tuner.captured.call import CapturedCall, Examined
@@ -17,7 +17,7 @@ from tuner.db.opening import Transaction
 from tuner.db.rows import utc_now
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows
-from tuner.db.writes import device_id
+from tuner.db.writes import device_id, insert_missing
 from tuner.errors import UnknownName, UsageError
 from tuner.records import Device
 from tuner.records.strict import JsonObject
@@ -75,22 +75,31 @@ class CapturedCalls:
             )
         row = schema.CapturedRow
         with self._write() as connection:
-            now, device_number = utc_now(), device_id(connection, device)
-            same = (row.problem == problem.text) & (row.device_id == device_number)
-            known = select(row.id, row.call, row.count.label("times")).where(same)
-            found = connection.execute(known).one_or_none()
-            if found is not None:
-                changed: dict[str, Any] = {"count": found.times + 1, "last_at": now}
-                before = self._unreadable.read("captured", [found], lambda row: document.from_json(row.call))
-                if not before or not _same_function(before[0], call):
-                    changed["call"] = given
-                connection.execute(update(row).filter_by(id=found.id).values(changed))
-                return True
-            if (connection.scalar(select(func.count()).select_from(row)) or 0) >= SETTINGS.captured_calls:
-                return False
-            values = {"op": call.op, "problem": problem.text, "device_id": device_number, "call": given}
-            connection.execute(insert(row).values(**values, count=1, first_at=now, last_at=now))
+            now = utc_now()
+            unique = {"problem": problem.text, "device_id": device_id(connection, device)}
+            values = {"op": call.op, "call": given, "count": 1, "first_at": now, "last_at": now}
+            while not self._counted(connection, unique, call, given, now):
+                if (connection.scalar(select(func.count()).select_from(row)) or 0) >= SETTINGS.captured_calls:
+                    return False
+                if insert_missing(connection, row, **unique, **values) is not None:
+                    break  # else another writer was first
             return True
+
+    def _counted(
+        self, connection: Connection, unique: Mapping[str, Any], call: CapturedCall, given: Mapping[str, Any], now: str
+    ) -> bool:
+        """Count a call if one of its problem and device is stored, and return whether one is."""
+        row = schema.CapturedRow
+        known = select(row.id, row.call).filter_by(**unique).with_for_update()
+        found = connection.execute(known).one_or_none()
+        if found is None:
+            return False
+        changed: dict[str, Any] = {"count": row.count + 1, "last_at": now}
+        before = self._unreadable.read("captured", [found], lambda row: document.from_json(row.call))
+        if not before or not _same_function(before[0], call):
+            changed["call"] = given
+        connection.execute(update(row).filter_by(id=found.id).values(changed))
+        return True
 
     def all(self, op: str | None = None, device: str | None = None, problem: str | None = None) -> list[StoredCall]:
         """Return the captured calls, oldest first, of one op, device id and text of a problem if these are given."""
@@ -114,7 +123,7 @@ class CapturedCalls:
         """
         row = schema.CapturedRow
         with self._write() as connection:
-            given = connection.execute(select(row.call).where(row.id == id)).one_or_none()
+            given = connection.execute(select(row.call).where(row.id == id).with_for_update()).one_or_none()
             if given is None:
                 raise UnknownName(f"there is no captured call {id}; it was removed meanwhile")
             changed = document.to_json(replace(document.from_json(given.call), examined=examined))
@@ -126,7 +135,9 @@ class CapturedCalls:
         wanted, removed = sorted(set(ids)), 0
         with self._write() as connection:
             for start in range(0, len(wanted), SETTINGS.prune_batch):
-                these = schema.CapturedRow.id.in_(wanted[start : start + SETTINGS.prune_batch])
+                some = schema.CapturedRow.id.in_(wanted[start : start + SETTINGS.prune_batch])
+                in_order = select(schema.CapturedRow.id).where(some).order_by(schema.CapturedRow.id).with_for_update()
+                these = schema.CapturedRow.id.in_(in_order)
                 removed += connection.execute(delete(schema.CapturedRow).where(these)).rowcount
         return removed
 

@@ -35,8 +35,10 @@ class Database(ABC):
     def engine(self, *, writes: bool) -> Engine:
         """Return connections for a store that writes, or for one that only reads.
 
-        A transaction of a connection with the execution option `writes` excludes all others of that kind, from its
-        start to its end. Any other transaction sees one state of the database.
+        The execution option `transaction` of a connection says what its transactions are: `write`, `write_in_order`,
+        which also excludes all others of that kind from its start to its end, or else `read`, which sees one state of
+        the database. In the other two, each statement sees what is committed when it starts, or the transaction
+        excludes all other writers.
 
         Raises:
             StoreError: It does not exist, or may not be written.

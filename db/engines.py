@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Row, delete, func, select, update
 
 from tuner.db.opening import Transaction
 from tuner.db.rows import utc_now
 from tuner.db.schema import EngineFileRow
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows
+from tuner.db.writes import INSERTS
 from tuner.errors import UsageError
 from tuner.records.strict import is_text
 
@@ -57,10 +58,12 @@ class EngineFiles:
         with self._write() as connection:
             if connection.execute(update(row).filter_by(engine=engine, key=key).values(values)).rowcount:
                 return
-            connection.execute(insert(row).values(engine=engine, key=key, **values))
+            put = INSERTS[connection.dialect.name](row).values(engine=engine, key=key, **values)
+            connection.execute(put.on_conflict_do_update(index_elements=["engine", "key"], set_=values))
             surplus = (connection.scalar(select(func.count()).select_from(row)) or 0) - SETTINGS.engine_files
             if surplus > 0:
                 oldest = select(row.id).order_by(row.written_at, row.id).limit(surplus)
+                oldest = oldest.with_for_update(skip_locked=True)
                 connection.execute(delete(row).where(row.id.in_(oldest)))
 
 

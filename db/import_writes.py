@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select
@@ -11,9 +12,9 @@ from sqlalchemy import Connection, Row, insert, select
 from tuner.db import schema
 from tuner.db.import_rules import ExistingAnswer, ImportedAnswer, ImportOutcome, outcome_of
 from tuner.db.queries import in_service
-from tuner.db.rows import answer_values, timed, utc_now
+from tuner.db.rows import answer_values, fingerprint, timed, utc_now
 from tuner.db.unreadable import UnreadableRows
-from tuner.db.writes import kernel_id, run_values
+from tuner.db.writes import INSERTS, device_id, environment_id, kernel_id, run_values
 from tuner.kernels.spec import Problem
 from tuner.records import FORGOTTEN
 from tuner.records.strict import JsonObject
@@ -39,12 +40,7 @@ def _write(connection: Connection, imported: Sequence[ImportedAnswer]) -> None:
     """Write the answers, each with a run that ended as `imported`."""
     if not imported:
         return
-    ids, now = _problem_ids(connection, [one.answer.problem for one in imported]), utc_now()
-    for one in imported:
-        # A signature is as old as its answer, so that an old one is not taken for the newest.
-        if (one.signature, one.provenance.source) not in ids:
-            found_at = one.created_at or now
-            ids[one.signature, one.provenance.source] = kernel_id(connection, one.signature, one.provenance, found_at)
+    ids, now = _shared_rows(connection, imported, utc_now()), utc_now()
     ended = {"status": "done", "stopped": "imported", "seconds": {}, "ended_at": now}
     runs = [
         run_values(connection, one.signature, one.answer.problem, one.provenance, {"imported": one.origin}, ids) | ended
@@ -58,16 +54,32 @@ def _write(connection: Connection, imported: Sequence[ImportedAnswer]) -> None:
     connection.execute(insert(schema.AnswerRow), answers)
 
 
+def _shared_rows(connection: Connection, imported: Sequence[ImportedAnswer], now: str) -> dict[object, int]:
+    """Return the ids of the rows that the runs share, as `run_values` takes them. Missing rows are written in order."""
+    ids = dict[object, int]()
+    for one in sorted(imported, key=lambda one: (one.signature.op, one.provenance.source)):
+        # A signature is as old as its answer, so that an old one is not taken for the newest.
+        if (one.signature, one.provenance.source) not in ids:
+            found_at = one.created_at or now
+            ids[one.signature, one.provenance.source] = kernel_id(connection, one.signature, one.provenance, found_at)
+    ids |= _problem_ids(connection, [one.answer.problem for one in imported])
+    for device in sorted({one.provenance.device for one in imported}, key=fingerprint):
+        ids[device] = device_id(connection, device)
+    for environment in sorted({one.provenance.environment for one in imported}, key=astuple):
+        ids[environment] = environment_id(connection, environment)
+    return ids
+
+
 def _problem_ids(connection: Connection, problems: Sequence[Problem]) -> dict[object, int]:
-    """Return the ids of the rows of many problems, by text. Missing rows are written."""
+    """Return the ids of the rows of many problems, by text. Missing rows are written in the order of their texts."""
     table, by_text = schema.ProblemRow, {problem.text: problem for problem in problems}
     query = select(table.text, table.id).where(table.text.in_(by_text))
     ids: dict[object, int] = {row.text: row.id for row in connection.execute(query)}
-    new = [problem for text, problem in by_text.items() if text not in ids]
+    new = [by_text[text] for text in sorted(by_text.keys() - ids.keys())]
     if new:
         rows = [{"text": problem.text, "op": problem.op, "parameters": problem.values} for problem in new]
-        written = connection.execute(insert(table).returning(table.text, table.id), rows)
-        ids |= {row.text: row.id for row in written}
+        connection.execute(INSERTS[connection.dialect.name](table).on_conflict_do_nothing(), rows)
+        ids |= {row.text: row.id for row in connection.execute(query)}
     return ids
 
 

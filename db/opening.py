@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, event, func, insert, select
+from sqlalchemy.exc import DBAPIError
 
 from tuner.db import revisions, schema
 from tuner.db.database import Database
@@ -20,7 +21,7 @@ from tuner.db.rows import utc_now
 from tuner.errors import ReadOnly, StoreError
 
 Transaction = Callable[[], AbstractContextManager[Connection]]
-"""Opens a transaction: to read one state, or to write while no other writes."""
+"""Opens a transaction of one of the three kinds of `OpenDatabase`."""
 
 
 class OpenDatabase:
@@ -38,24 +39,53 @@ class OpenDatabase:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Yield a connection in a transaction that sees one state of the database."""
-        with self.database.errors("read"), self.engine.connect() as connection:
+        with self.database.errors("read"), self._begun("read") as connection:
             yield connection
 
-    @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """Yield a connection in a transaction that holds the write lock from its start to its commit.
+    def write(self) -> AbstractContextManager[Connection]:
+        """Return a context with a connection in a transaction that writes.
+
+        On PostgreSQL others write at the same time, and each statement sees what they have committed before it. What
+        must hold for all of them is left to unique constraints and row locks. Rows that several transactions write are
+        written in the order of their keys, and of shared rows kernels come first, then problems, devices and
+        environments, so that no two transactions wait for each other.
 
         Raises:
             ReadOnly: A newer version made the schema.
         """
+        return self._writing("write")
+
+    def write_in_order(self) -> AbstractContextManager[Connection]:
+        """Return a context as `write` does, but one at a time, so that rows get their ids in the order of commits.
+
+        A reader that has seen an id then has seen all lower ones. Tables that are read by id need it; they are
+        `schema.IN_COMMIT_ORDER`.
+
+        Raises:
+            ReadOnly: A newer version made the schema.
+        """
+        return self._writing("write_in_order")
+
+    @contextmanager
+    def _writing(self, kind: str) -> Iterator[Connection]:
         if self._only_read is not None:
             raise ReadOnly(self._only_read)
-        with (
-            self.database.errors("written"),
-            self.engine.connect().execution_options(writes=True) as connection,
-            connection.begin(),
-        ):
+        with self.database.errors("written"), self._begun(kind) as connection:
             yield connection
+            connection.commit()
+
+    def _begun(self, kind: str) -> Connection:
+        """Return a connection in a transaction. If the server has closed it since its last one, another is made."""
+        for is_last in (False, True):
+            connection = self.engine.connect()
+            try:
+                connection.execution_options(transaction=kind).begin()
+                break
+            except BaseException as error:
+                connection.close()
+                if is_last or not (isinstance(error, DBAPIError) and error.connection_invalidated):
+                    raise
+        return connection
 
     def close(self) -> None:
         """Close all connections."""
@@ -104,8 +134,8 @@ class OpenDatabase:
             )
 
     def upgrade(self) -> str | None:
-        """Bring the schema to `HEAD` inside the write lock, one process at a time; return the revision before."""
-        with self.write() as connection:
+        """Bring the schema to `HEAD` in one transaction, one process at a time; return the revision before."""
+        with self.write_in_order() as connection:
             found = revisions.found(connection)
             if revisions.newer(found):
                 raise self._newer(found)

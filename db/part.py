@@ -11,6 +11,6 @@ class Part:
 
     def __init__(self, opened: OpenDatabase) -> None:
         self._opened, self._database, self._engine = opened, opened.database, opened.engine
-        self._read, self._write = opened.read, opened.write
+        self._read, self._write, self._write_in_order = opened.read, opened.write, opened.write_in_order
         self.unreadable = UnreadableRows(str(opened.database))
         """Rows that were left out of a result, since they cannot be read."""

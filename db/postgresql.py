@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
@@ -18,8 +18,8 @@ from tuner.errors import StoreError, UsageError
 
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _PASSWORD_FILE = "password_file"
-_WRITERS_LOCK = 0x74756E6572
-"""Advisory lock that each write holds from its start to its commit: `tuner` in ASCII."""
+_ORDER_LOCK = 0x74756E6572
+"""Advisory lock that each write in order holds from its start to its commit: `tuner` in ASCII."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,9 @@ class PostgreSQL(Database):
 
     Beside libpq's own parameters the URL takes `password_file=PATH`, a file whose only line is the password, for
     secrets of containers. It is read when the database is opened.
+
+    A connection keeps no state between transactions but prepared statements, and none of these through a connection
+    pooler, so pgbouncer in transaction mode serves as well.
     """
 
     url: URL = field(repr=False)
@@ -69,22 +72,25 @@ class PostgreSQL(Database):
                 self._with_password(),
                 json_deserializer=json_value,
                 json_serializer=json_text,
-                pool_pre_ping=True,  # the server may be restarted during a long search
+                isolation_level="AUTOCOMMIT",  # transactions begin where we say, below, with their settings in one trip
                 connect_args={name: value for name, value in defaults.items() if name not in self.url.query},
             )
         except ImportError as error:
             raise UsageError(f"PostgreSQL needs {error.name}; pip install 'triton-tuner[postgres]'") from error
 
+        write = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_lock_timeout(self.wait.writer_s)}"
+        begins = {
+            "read": f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_lock_timeout(self.wait.reader_s)}",
+            "write": write,
+            # Released after the commit is visible, so that ids are in the order in which they become visible.
+            "write_in_order": f"{write}; SELECT pg_advisory_xact_lock({_ORDER_LOCK})",
+        }
+
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
-            if connection.get_execution_options().get("writes", False):
-                # Released after the commit is visible, so that ids are in the order in which they become visible.
-                lock = f"{_lock_timeout(self.wait.writer_s)}; SELECT pg_advisory_xact_lock({_WRITERS_LOCK})"
-                connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {lock}")
-            else:
-                one_state = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
-                connection.exec_driver_sql(f"{one_state}; {_lock_timeout(self.wait.reader_s)}")
+            connection.exec_driver_sql(begins[connection.get_execution_options().get("transaction", "read")])
 
+        event.listen(engine, "connect", _prepare_only_without_a_pooler)
         return engine
 
     def _with_password(self) -> URL:
@@ -107,6 +113,16 @@ class PostgreSQL(Database):
     def back_up(self, file: str) -> NoReturn:
         command = f"pg_dump --format=custom --file={file} '{self}'"
         raise UsageError(f"a PostgreSQL database is backed up by its own tools: {command}")
+
+
+def _prepare_only_without_a_pooler(connection: Any, _: Any) -> None:
+    """Turn prepared statements off if a pooler such as pgbouncer is between, which may change the server's process.
+
+    A pooler is known by the process id that it gives to a client, which is not that of the server's process.
+    """
+    (process,) = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if process != connection.info.backend_pid:
+        connection.prepare_threshold = None
 
 
 def _lock_timeout(seconds: float) -> str:

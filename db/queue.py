@@ -2,6 +2,12 @@
 
 A worker holds a job by a lease, which it renews while it searches. If the worker dies, the lease ends and the next
 worker claims the job. Leases follow the clock of the database, since those of hosts differ.
+
+A worker that comes back after its lease has ended cannot change the job any more once it is back in the queue. A hold
+is known by the worker and its try: each claim is a new try, and only the holder itself takes its try back. What such a
+worker measured is true all the same: its trials and its answer belong to its own run, and replace none of another run.
+
+On PostgreSQL any number of workers claim at once: each skips the jobs that another is claiming.
 """
 
 from __future__ import annotations
@@ -11,13 +17,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, or_, select, update
 
 from tuner.db import schema
 from tuner.db.opening import Transaction
 from tuner.db.rows import utc_text
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows, column_values
+from tuner.db.writes import insert_missing
 from tuner.errors import UsageError
 from tuner.kernels.spec import Problem
 
@@ -62,7 +69,7 @@ class Queue:
 
     Args:
         read: Opens a transaction that sees one state.
-        write: Opens a transaction that excludes all others of its kind.
+        write: Opens a transaction in which each statement sees what others have committed before it.
         clock: Returns the time of the database.
         unreadable: Is given the jobs that cannot be read.
     """
@@ -81,16 +88,19 @@ class Queue:
 
         An unfinished job of this problem is returned instead, with the higher of both priorities.
         """
+        job = schema.JobRow
         with self._write() as connection:
-            same = (schema.JobRow.problem == problem.text) & (schema.JobRow.device == device)
-            number = connection.scalar(select(schema.JobRow.id).where(same, schema.JobRow.status.in_(_UNFINISHED)))
-            if number is not None:
-                more = update(schema.JobRow).where(schema.JobRow.id == number, schema.JobRow.priority < priority)
-                connection.execute(more.values(priority=priority))
-                if (job := self._job(connection, number)) is not None:
-                    return job, False
-            number = _add_pending(connection, problem.op, problem.text, device, priority, self._clock(connection))
-            return _job(connection, number), True
+            unfinished = (job.problem == problem.text) & (job.device == device) & job.status.in_(_UNFINISHED)
+            while True:
+                more = update(job).where(unfinished, job.priority < priority).values(priority=priority)
+                connection.execute(more)
+                number = connection.scalar(select(job.id).where(unfinished))
+                if number is not None and (found := self._job(connection, number)) is not None:
+                    return found, False
+                now = self._clock(connection)
+                number = _add_pending(connection, problem.op, problem.text, device, priority, now)
+                if number is not None:  # else another was first
+                    return _job(connection, number), True
 
     def jobs(self, limit: int) -> list[Job]:
         """Return unfinished jobs, then finished ones, up to `limit` of either.
@@ -108,8 +118,9 @@ class Queue:
     def has_work(self, able: Sequence[JobFilter], *, missed: bool = False) -> bool:
         """Return whether there may be a job to claim."""
         with self._read() as connection:
-            now = utc_text(self._clock(connection))
-            queries = [_free(able, now), *([_missed(able)] if missed else [])]
+            free = or_(schema.JobRow.status == "pending", _lapsed(self._clock(connection)))
+            jobs = select(schema.JobRow.id).where(free, _any_of(able, schema.JobRow))
+            queries = [jobs, *([_missed(able)] if missed else [])]
             return any(connection.execute(query.limit(1)).first() is not None for query in queries)
 
     def claim(self, worker: str, able: Sequence[JobFilter], lease_s: float, *, missed: bool = False) -> Job | None:
@@ -125,13 +136,15 @@ class Queue:
         """
         with self._write() as connection:
             now = self._clock(connection)
-            _fail_lost(connection, now)
+            _take_back(connection, now)
             until = utc_text(now + timedelta(seconds=lease_s))
             taken = {"status": "running", "worker": worker, "lease_until": until, "tries": schema.JobRow.tries + 1}
             while True:
-                number = connection.scalar(_free(able, utc_text(now)).limit(1))
+                number = connection.scalar(_most_urgent(able))
                 if number is None and missed and (row := connection.execute(_missed(able).limit(1)).first()):
                     number = _add_pending(connection, row.op, row.problem, row.device, 0, now)
+                    if number is None:  # another was first
+                        continue
                 if number is None:
                     return None
                 connection.execute(update(schema.JobRow).filter_by(id=number).values(taken))
@@ -174,12 +187,19 @@ class Queue:
             return _change(connection, job, status="pending", tries=job.tries - 1)
 
 
-def _free(able: Sequence[JobFilter], now: str) -> Any:
-    """Return the query of ids of jobs that may be claimed, in order of claiming."""
-    lapsed = and_(schema.JobRow.status == "running", schema.JobRow.lease_until < now)
-    may_be_tuned = or_(*(each.of(schema.JobRow) for each in able))
-    free = select(schema.JobRow.id).where(or_(schema.JobRow.status == "pending", lapsed), may_be_tuned)
-    return free.order_by(*_urgency())
+def _most_urgent(able: Sequence[JobFilter]) -> Any:
+    """Return the query of the id of the pending job to be claimed next, which it locks."""
+    pending = select(schema.JobRow.id).where(schema.JobRow.status == "pending", _any_of(able, schema.JobRow))
+    return pending.order_by(*_urgency()).limit(1).with_for_update(skip_locked=True, of=schema.JobRow)
+
+
+def _any_of(able: Sequence[JobFilter], table: type[schema.JobRow] | type[schema.RequestRow]) -> ColumnElement[bool]:
+    return or_(*(each.of(table) for each in able))
+
+
+def _lapsed(now: datetime) -> ColumnElement[bool]:
+    """Return the condition of jobs whose lease has ended."""
+    return and_(schema.JobRow.status == "running", schema.JobRow.lease_until < utc_text(now))
 
 
 def _urgency() -> tuple[Any, ...]:
@@ -199,28 +219,33 @@ def _missed(able: Sequence[JobFilter]) -> Any:
         job.device == request.device,
         or_(job.status != "done", job.ended_at >= request.last_at),
     )
-    may_be_tuned = or_(*(each.of(request) for each in able))
-    return select(request).where(may_be_tuned, ~settled).order_by(request.count.desc(), request.id)
+    return select(request).where(_any_of(able, request), ~settled).order_by(request.count.desc(), request.id)
 
 
-def _fail_lost(connection: Connection, now: datetime) -> None:
-    """Fail the jobs whose workers died too often."""
+def _take_back(connection: Connection, now: datetime) -> None:
+    """Return the jobs whose lease has ended to the queue, and fail those whose workers died too often."""
     job = schema.JobRow
-    lost = select(job).where(job.status == "running", job.lease_until < utc_text(now), job.tries >= SETTINGS.job_tries)
+    lost = select(job.id, job.worker, job.tries).where(_lapsed(now)).with_for_update(skip_locked=True)
     for row in connection.execute(lost).all():
-        why = f"tried {row.tries} times; the last worker, {row.worker}, ended without reporting a result"
-        _change(connection, Job(**row._mapping), status="failed", error=why, ended_at=utc_text(now))
+        changed: dict[str, Any] = {"status": "pending"}
+        if row.tries >= SETTINGS.job_tries:
+            why = f"tried {row.tries} times; the last worker, {row.worker}, ended without reporting a result"
+            changed = {"status": "failed", "error": why, "ended_at": utc_text(now)}
+        connection.execute(update(job).filter_by(id=row.id).values(changed))
 
 
-def _add_pending(connection: Connection, op: str, problem: str, device: str, priority: int, now: datetime) -> int:
+def _add_pending(
+    connection: Connection, op: str, problem: str, device: str, priority: int, now: datetime
+) -> int | None:
+    """Write a pending job and return its id, or None if the problem has an unfinished one."""
     job = {"op": op, "problem": problem, "device": device, "priority": priority}
     values = {**job, "status": "pending", "tries": 0, "created_at": utc_text(now)}
-    return int(connection.execute(insert(schema.JobRow).values(values).returning(schema.JobRow.id)).scalar_one())
+    return insert_missing(connection, schema.JobRow, **values)
 
 
 def _change(connection: Connection, job: Job, **values: Any) -> bool:
     """Change a job; return False if its worker has lost it."""
-    held = update(schema.JobRow).filter_by(id=job.id, worker=job.worker, status="running")
+    held = update(schema.JobRow).filter_by(id=job.id, worker=job.worker, tries=job.tries, status="running")
     return connection.execute(held.values(values)).rowcount == 1
 
 

@@ -11,7 +11,7 @@ from tuner.db.rows import utc_now
 from tuner.db.schema import RequestRow
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows, column_values
-from tuner.db.writes import insert_row
+from tuner.db.writes import INSERTS
 from tuner.kernels.spec import Problem
 
 
@@ -48,11 +48,14 @@ def add_counts(connection: Connection, missed: Mapping[tuple[str, str, str], int
     """
     now = utc_now()
     room = SETTINGS.counted_requests - (connection.scalar(select(func.count()).select_from(RequestRow)) or 0)
-    for (op, problem, device), count in missed.items():
+    new = INSERTS[connection.dialect.name](RequestRow)
+    added = {"count": RequestRow.count + new.excluded.count, "last_at": new.excluded.last_at}
+    new = new.on_conflict_do_update(index_elements=["problem", "device"], set_=added)
+    for (op, problem, device), count in sorted(missed.items(), key=lambda item: item[0][1:]):
         known = update(RequestRow).where(RequestRow.problem == problem, RequestRow.device == device)
         if connection.execute(known.values(count=RequestRow.count + count, last_at=now)).rowcount:
             continue
         if room > 0:
-            new = {"op": op, "problem": problem, "device": device, "count": count}
-            insert_row(connection, RequestRow, **new, first_at=now, last_at=now)
+            values = {"op": op, "problem": problem, "device": device, "count": count}
+            connection.execute(new, values | {"first_at": now, "last_at": now})
             room -= 1

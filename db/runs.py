@@ -6,13 +6,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, Row, select, true
-from sqlalchemy.dialects import postgresql, sqlite
 
 from tuner.db import schema
 from tuner.db.part import Part
 from tuner.db.queries import runs_of, select_runs, select_trials
-from tuner.db.rows import comparison_of, earlier_search_from, measurement_from, round_from, settled, trial_values
-from tuner.db.writes import end_run, insert_row, run_values
+from tuner.db.rows import (
+    comparison_of,
+    earlier_search_from,
+    measurement_from,
+    round_from,
+    settled,
+    trial_values,
+    utc_now,
+)
+from tuner.db.writes import INSERTS, end_run, insert_row, kernel_id, known_kernel, run_values
 from tuner.errors import UnknownName
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import Comparison, EarlierSearch, Measurement, Provenance, StoredRun
@@ -23,10 +30,7 @@ _PUT_TRIAL = {
         index_elements=["run_id", "config_text"],
         set_={each.name: each for each in made.excluded if each.name not in ("id", "run_id", "config_text")},
     )
-    for dialect, made in (
-        ("sqlite", sqlite.insert(schema.TrialRow)),
-        ("postgresql", postgresql.insert(schema.TrialRow)),
-    )
+    for dialect, made in ((dialect, insert(schema.TrialRow)) for dialect, insert in INSERTS.items())
 }
 """Statements by dialect. Made once, since making one takes longer than running it."""
 
@@ -38,10 +42,15 @@ class RunStore(Part):
         self, signature: Signature, problem: Problem, provenance: Provenance, settings: Mapping[str, Any]
     ) -> int:
         """Start a run and return its id; trials are added to it as they end."""
+        with self._read() as connection:
+            known = known_kernel(connection, signature, provenance.source)
+        if known is None:
+            with self._write_in_order() as connection:
+                known = kernel_id(connection, signature, provenance, utc_now())
+        ids: dict[object, int] = {(signature, provenance.source): known}
         with self._write() as connection:
-            return insert_row(
-                connection, schema.RunRow, **run_values(connection, signature, problem, provenance, settings)
-            )
+            values = run_values(connection, signature, problem, provenance, settings, ids)
+            return insert_row(connection, schema.RunRow, **values)
 
     def add_trial(self, run_id: int, measurement: Measurement) -> None:
         """Write one measurement, in place of an earlier one of the same config in the same run."""

@@ -219,6 +219,10 @@ class TransferRow(Base):
     created_at: Mapped[str]
 
 
+IN_COMMIT_ORDER: frozenset[type[Base]] = frozenset({KernelRow, AnswerRow, TransferRow})
+"""Tables that are read by id: a reader asks for what is above the highest id that it has seen; see `store.Tip`."""
+
+
 class RequestRow(Base):
     """A missed query, with its count."""
 

@@ -66,7 +66,9 @@ class SQLite(Database):
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
-            if connection.get_execution_options().get("writes", False):
+            if (
+                connection.get_execution_options().get("transaction", "read") != "read"
+            ):  # both kinds exclude all writers
                 _begin_to_write(connection, self.wait)
             else:
                 connection.exec_driver_sql("BEGIN")

@@ -7,29 +7,58 @@ from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from tuner.db import schema
 from tuner.db.rows import digest, fingerprint, utc_now
 from tuner.kernels.spec import Problem, Signature
-from tuner.records import Comparison, Device, Provenance
+from tuner.records import Comparison, Device, Environment, Provenance
+
+INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+"""Functions that make an insertion with `ON CONFLICT`, by dialect."""
 
 
 def insert_row(connection: Connection, table: type[schema.Base], **values: Any) -> int:
-    """Write a row and return its id."""
+    """Write a row and return its id. Rows of `schema.IN_COMMIT_ORDER` are written in order."""
+    kind = connection.get_execution_options().get("transaction")
+    assert kind == "write_in_order" or table not in schema.IN_COMMIT_ORDER, f"{table.__tablename__} are read by id"
     row = connection.execute(insert(table).returning(table.id), values).one()  # type: ignore[attr-defined]
     return int(row[0])
 
 
+def insert_missing(connection: Connection, table: type[schema.Base], **values: Any) -> int | None:
+    """Write a row and return its id; return None if a unique constraint has another row in its place.
+
+    Waits for a transaction that is writing such a row.
+    """
+    kind = connection.get_execution_options().get("transaction")
+    assert kind == "write_in_order" or table not in schema.IN_COMMIT_ORDER, f"{table.__tablename__} are read by id"
+    row = INSERTS[connection.dialect.name](table).on_conflict_do_nothing()
+    written = connection.scalar(row.returning(table.id), values)  # type: ignore[attr-defined]
+    return None if written is None else int(written)
+
+
 def id_of(connection: Connection, table: type[schema.Base], unique: Mapping[str, Any], **others: Any) -> int:
-    """Return the id of the row with these unique values. A missing row is written."""
-    found = connection.scalar(select(table.id).filter_by(**unique))  # type: ignore[attr-defined]
-    return insert_row(connection, table, **unique, **others) if found is None else int(found)
+    """Return the id of the row with these unique values. A missing row is written, by one of several writers at once.
+
+    The table is one whose rows are never removed.
+    """
+    query = select(table.id).filter_by(**unique)  # type: ignore[attr-defined]
+    found = connection.scalar(query)
+    if found is None:  # asked first, since each attempt to insert uses up an id
+        found = insert_missing(connection, table, **unique, **others)
+    return int(connection.execute(query).scalar_one() if found is None else found)
 
 
 def device_id(connection: Connection, device: Device) -> int:
     """Return the id of a device's row. A missing row is written."""
     known_as = {"slug": device.id, "fingerprint": fingerprint(device)}
     return id_of(connection, schema.DeviceRow, known_as, facts=asdict(device), roofline_limits=None)
+
+
+def environment_id(connection: Connection, environment: Environment) -> int:
+    """Return the id of an environment's row. A missing row is written."""
+    return id_of(connection, schema.EnvironmentRow, asdict(environment))
 
 
 def run_values(
@@ -48,7 +77,7 @@ def run_values(
             ids[about] = look_up()
         return ids[about]
 
-    environment, text = asdict(provenance.environment), {"text": problem.text}
+    text = {"text": problem.text}
     described = {"op": problem.op, "parameters": problem.values}
     return {
         "kernel_id": shared(
@@ -56,7 +85,7 @@ def run_values(
         ),
         "problem_id": shared(problem.text, lambda: id_of(connection, schema.ProblemRow, text, **described)),
         "device_id": shared(provenance.device, lambda: device_id(connection, provenance.device)),
-        "environment_id": shared(provenance.environment, lambda: id_of(connection, schema.EnvironmentRow, environment)),
+        "environment_id": shared(provenance.environment, lambda: environment_id(connection, provenance.environment)),
         "policy": provenance.policy,
         "recorded": provenance.recorded,
         "definition": provenance.definition,
@@ -67,11 +96,19 @@ def run_values(
     }
 
 
+def known_kernel(connection: Connection, signature: Signature, source: str) -> int | None:
+    """Return the id of the row of a signature and source, or None if there is none."""
+    return connection.scalar(select(schema.KernelRow.id).filter_by(**_kernel(signature, source)))
+
+
 def kernel_id(connection: Connection, signature: Signature, provenance: Provenance, created_at: str) -> int:
     """Return the id of the row of a signature and source. A missing row is written."""
-    described = signature.as_json()
-    kernel = {"op": signature.op, "source": provenance.source, "digest": digest(described)}
-    return id_of(connection, schema.KernelRow, kernel, signature=described, created_at=created_at)
+    unique = _kernel(signature, provenance.source)
+    return id_of(connection, schema.KernelRow, unique, signature=signature.as_json(), created_at=created_at)
+
+
+def _kernel(signature: Signature, source: str) -> dict[str, str]:
+    return {"op": signature.op, "source": source, "digest": digest(signature.as_json())}
 
 
 def end_run(
