@@ -12,7 +12,7 @@ from typing import Any
 from helpers import H200
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, inspect, text
 
-from tuner.db import revisions
+from tuner.db import revisions, schema
 from tuner.db.database import Database
 from tuner.db.postgresql import PostgreSQL
 from tuner.db.sqlite import SQLite
@@ -133,7 +133,8 @@ def older(database: Database, revision: str) -> None:
     with outside(database).connect() as connection:
         statements = [f"DROP INDEX {name}" for name in _indexes(connection) - indexes]
         known = {table for table, _ in columns}
-        statements += [f"DROP TABLE {table}" for table in {table for table, _ in _columns(connection)} - known]
+        newer = reversed([table.name for table in schema.Base.metadata.sorted_tables if table.name not in known])
+        statements += [f"DROP TABLE {table}" for table in newer]
         for table, name in _columns(connection) - columns:
             if table not in known:
                 continue
