@@ -50,7 +50,7 @@ def print_tuned(title: str, rows: Sequence[Tuned], seconds: float) -> None:
                 console.write(f"  {escape(line)}")
         elif row.default_failure:
             console.write(f"[yellow]default[/]  {escape(short(row.problem))}: {escape(row.default_failure)}")
-    searched = sum(row.result is not None for row in rows)
+    searched = sum(row.searched for row in rows)
     stored = sum(row.answer is not None for row in rows) - searched
     console.write(f"{searched} searched, {stored} as stored; {seconds:,.1f} s")
     if recorded := sorted({row.found.recorded for row in rows if row.found is not None and row.found.recorded}):
@@ -81,7 +81,7 @@ def _cells(row: Tuned) -> tuple[str, ...]:
         return ("[red]failed[/]", *[""] * 4, f"{row.seconds:.1f}")
     assert row.found is not None
     assert row.found.stored is not None
-    seconds = "" if row.result is None else f"{row.seconds:.1f}"
+    seconds = f"{row.seconds:.1f}" if row.searched else ""
     numbers = (
         "" if answer.latency_us is None else f"{answer.latency_us:,.2f}",
         *speed_texts(row).values(),

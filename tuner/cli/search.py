@@ -17,11 +17,13 @@ from tuner.cli.effort import HOW_HARD, asked_effort
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.joint import print_joint, print_joint_so_far
 from tuner.cli.notes import TerminalProgress
+from tuner.cli.on import on_option
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
 from tuner.cli.problem_rows import ended
 from tuner.cli.problems import PROBLEMS
 from tuner.cli.search_captured import CAPTURED, called, search_captured, selected
+from tuner.cli.search_on import search_on
 from tuner.cli.suites import selected_suite, suite_options
 from tuner.cli.text import counted, give, print_json, print_partial, say
 from tuner.db.database import Database
@@ -35,7 +37,7 @@ from tuner.suites.selection import select_problems
 from tuner.suites.suite import Suite
 from tuner.tuning.captured import is_known
 from tuner.tuning.effort import Effort
-from tuner.tuning.gpu import MeasureOptions
+from tuner.tuning.gpu import AUTO, MeasureOptions
 from tuner.tuning.joint import check_joint, tune_jointly
 from tuner.tuning.lanes import chosen_gpus, open_lanes
 from tuner.tuning.plan import plan_search
@@ -55,6 +57,7 @@ def _search(
     replay: str | None,
     policy: str,
     shared: bool,
+    on: str | None,
     **how_hard: Any,
 ) -> int:
     effort = asked_effort(**how_hard)
@@ -66,12 +69,16 @@ def _search(
         return _plan(suite, effort, open_if_there(db), gpu, device_id, as_json, joint=bool(joint))
     if device_id is not None:
         raise UsageError("--device names the card of a --dry-run; a search measures on --gpu")
-    store = Store.open(db or default_database())
     options = MeasureOptions(gpu, replay, policy, shared)
+    if replay not in (None, AUTO) and len(suite.entries) > 1:
+        raise UsageError(f"--replay names the space of one problem, and {suite.name} has {len(suite.entries)}")
+    if on is not None:
+        if joint is not None:
+            raise UsageError("--joint measures all problems together on one card; leave out --joint or --on")
+        return search_on(on, suite, db or default_database(), options, _FORWARDED, as_json)
+    store = Store.open(db or default_database())
     if len(suite.entries) == 1:
         return _one(suite, effort, store, options, as_json)
-    if replay is not None:
-        raise UsageError(f"--replay names the space of one problem, and {suite.name} has {len(suite.entries)}")
     if joint is not None:
         return _joint(suite, joint, effort, store, options, as_json)
     return _several(suite, effort, store, options, as_json)
@@ -103,7 +110,10 @@ def _one(suite: Suite, effort: Effort, store: Store, options: MeasureOptions, as
     else:
         if tuned.found.recorded is None:
             say(_compiled_by(tuned.result))
-    give(tuned.found, store, as_json)
+    if as_json:
+        print_json(tuned.as_json(store.snapshot))
+    else:
+        give(tuned.found, store, as_json)
     _say_what_did_not_run(tuned.result, f"tuner show {tuned.found.stored.run_id}")
     return 0
 
@@ -212,6 +222,11 @@ class _SearchCommands(OpCommands):
         return super().parse_args(ctx, args)
 
 
+_REPLAY = click.Option(
+    ["--replay"], metavar="NAME|auto", help="Search a recorded space instead of a GPU; auto takes that of each problem."
+)
+_FORWARDED: list[click.Parameter] = [*HOW_HARD, _REPLAY, policy_option, shared_option]
+"""Options that a task of --on gets too."""
 _OPTIONS: list[click.Parameter] = [
     *HOW_HARD,
     click.Option(
@@ -227,9 +242,10 @@ _OPTIONS: list[click.Parameter] = [
         ["--device", "device_id"], metavar="ID", help="The card of a --dry-run, if it is not in this machine."
     ),
     gpus_option,
-    click.Option(["--replay"], metavar="NAME", help="Search a recorded space instead of a GPU."),
+    _REPLAY,
     policy_option,
     shared_option,
+    on_option,
     db_option,
     json_option,
 ]

@@ -76,6 +76,7 @@ def search_captured(
     replay: str | None,
     policy: str,
     shared: bool,
+    on: str | None,
     **how_hard: Any,
 ) -> int:
     """Search captured calls of this card, and print a row for each.
@@ -91,7 +92,7 @@ def search_captured(
         NothingFound: no call is captured on this card.
     """
     effort = asked_effort(**how_hard)
-    others = {"--joint": joint, "--dry-run": dry_run, "--device": device_id, "--replay": replay}
+    others = {"--joint": joint, "--dry-run": dry_run, "--device": device_id, "--replay": replay, "--on": on}
     if given := [name for name, value in others.items() if value]:
         raise UsageError(
             f"--captured searches each call on a GPU here, and takes no {given[0]}; leave it out, or list the calls "

@@ -47,6 +47,7 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     *,
     where: str = "",
+    logs: bool = True,
     settings: CommandSettings = CommandSettings(),
 ) -> Ended:
     """Run the command of a task in a process group of its own, and return its end.
@@ -57,6 +58,7 @@ def run(
     Args:
         stop: interrupts the command if it returns True, so that it keeps its trials.
         where: name of the place; empty for that of the host.
+        logs: whether to pass on what the command writes to stderr, for the engine's log.
     """
     where, started = where or gethostname(), monotonic()
     if task.version != __version__:
@@ -74,7 +76,7 @@ def run(
             start_new_session=True,
         )
         try:
-            errors = _Errors(process.stderr or ())
+            errors = _Errors(process.stderr or (), logs)
             code = _wait(process, stop, settings)
         finally:
             if process.poll() is None:
@@ -102,14 +104,15 @@ def _wait(process: subprocess.Popen[str], stop: Callable[[], bool], settings: Co
 class _Errors:
     """The standard error of a command: passed on line by line, and its last statement."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._last = ""
+    def __init__(self, lines: Iterable[str], logs: bool) -> None:
+        self._last, self._logs = "", logs
         self._thread = Thread(target=self._read, args=[lines], daemon=True)
         self._thread.start()
 
     def _read(self, lines: Iterable[str]) -> None:
         for line in lines:
-            sys.stderr.write(line)
+            if self._logs:
+                sys.stderr.write(line)
             if line.startswith(_SAID) or (line.strip() and not self._last.startswith(_SAID)):
                 self._last = line.strip()
 

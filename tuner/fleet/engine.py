@@ -12,9 +12,25 @@ from tuner.db.sqlite import SQLite
 from tuner.errors import UsageError
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
+from tuner.tuning.gpu import AUTO
 
 Watch = Callable[[Mapping[str, str]], None]
 """Receives the tasks under way, about once a second: the host or worker that runs each, by the task's name."""
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Numbers that engines share."""
+
+    poll_s: float = 1.0
+    """Longest wait between two looks at the tasks and the stop token, in seconds."""
+    connect_s: float = 20.0
+    """Seconds in which a cluster has to answer."""
+    tries: int = 3
+    """Number of times that a task is run again after its process or node was lost."""
+
+
+SETTINGS = EngineSettings()
 
 
 class Engine(Protocol):
@@ -54,8 +70,8 @@ class Wanted:
 
     gpus: int = 1
     """Number of GPUs of a task: 1, or 0 if it replays recorded spaces."""
-    chosen: str = "all"
-    """GPUs of this machine that the local engine uses, as `--gpu` has them."""
+    chosen: str = AUTO
+    """GPUs of this machine that the local engine uses, as `--gpu` has them; all for `auto`."""
 
 
 @dataclass(frozen=True)

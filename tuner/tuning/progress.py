@@ -137,7 +137,7 @@ def tuned_line(tuned: Tuned) -> str:
     speeds = {label: speed for label, speed in speed_texts(tuned).items() if label not in is_default}
     parts += [f"{speed} {label}" for label, speed in speeds.items() if speed[:1].isdigit()]
     parts += [f"default {outcome_of(tuned.default_failure)}"] * bool(tuned.default_failure)
-    parts.append("as stored" if tuned.result is None else f"{tuned.seconds:.1f} s")
+    parts.append(f"{tuned.seconds:.1f} s" if tuned.searched else "as stored")
     return f"{short(tuned.problem)}: {', '.join(parts)}"
 
 

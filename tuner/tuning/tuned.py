@@ -33,6 +33,8 @@ class Tuned:
 
     default_failure: str = ""
     """Outcome and error of the default, if it is not feasible or failed."""
+    elsewhere: bool = False
+    """True if another machine searched it, as a task of a fleet; the search itself is not here."""
 
     @staticmethod
     def of(store: Store, found: LookupResult, result: Result | None = None) -> Tuned:
@@ -48,6 +50,11 @@ class Tuned:
         return None if stored is None else stored.answer
 
     @property
+    def searched(self) -> bool:
+        """True if it was searched now, and not answered from the store."""
+        return self.result is not None or self.elsewhere
+
+    @property
     def interrupted(self) -> bool:
         """True if the search was stopped before it had an answer."""
         return self.answer is None and self.result is not None and self.result.stopped == "interrupted"
@@ -57,13 +64,15 @@ class Tuned:
         seconds = {"seconds": round(self.seconds, 2)}
         if self.found is None:
             head = {"op": self.problem.op, "problem": self.problem.values}
-            return {**head, "match": "failed", "error": self.error, "searched": True, "tried": None, **seconds}
-        tried = None if self.found.stored is None else self.found.stored.trials
+            how = {"searched": True, "tried": None, "run": None}
+            return {**head, "match": "failed", "error": self.error, **how, **seconds}
+        tried, run = (None, None) if self.found.stored is None else (self.found.stored.trials, self.found.stored.run_id)
         failure = {"default_failure": self.default_failure} if self.default_failure else {}
         return {
             **self.found.as_json(snapshot),
-            "searched": self.result is not None,
+            "searched": self.searched,
             "tried": tried,
+            "run": run,
             **failure,
             **seconds,
         }

@@ -1,0 +1,91 @@
+"""Tasks on a Dask cluster. Workers with a GPU state it as a resource: `dask worker SCHEDULER --resources GPU=1`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Self
+from uuid import uuid4
+
+import distributed
+
+from tuner.errors import FleetError
+from tuner.fleet.command import run
+from tuner.fleet.engine import SETTINGS, Wanted, Watch
+from tuner.fleet.task import Ended, Task
+from tuner.tuning.events import StopToken
+
+_GPU = "GPU"
+
+
+class DaskEngine:
+    """Submits tasks to the scheduler at an address. The scheduler runs those of a lost worker again."""
+
+    name = "dask"
+
+    def __init__(self, address: str, wanted: Wanted) -> None:
+        self._address, self._wanted = address, wanted
+
+    def __enter__(self) -> Self:
+        try:
+            self._client = distributed.Client(self._address, timeout=SETTINGS.connect_s, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise FleetError(f"no Dask scheduler answers at {self._address}: {error}") from error
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        if self._wanted.gpus and workers and not any(_GPU in worker["resources"] for worker in workers):
+            self._client.close()
+            raise FleetError(
+                f"no worker of {self._address} has the resource {_GPU}; start one for each GPU with "
+                f"dask worker {self._address} --nthreads 1 --resources {_GPU}=1"
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def submit_all(self, tasks: Sequence[Task], stop: StopToken, watch: Watch) -> Iterator[Ended]:
+        """Submit all tasks at once; an event of the cluster stops those under way."""
+        topic, under_way = f"tuner-{uuid4().hex}", dict[str, str]()
+        halt = distributed.Event(topic, client=self._client)
+        self._client.subscribe_topic(topic, lambda event: under_way.update([event[1]]))
+        resources = {_GPU: self._wanted.gpus} if self._wanted.gpus else None
+        left = {
+            self._client.submit(
+                _run, task, topic, key=f"{task.name}-{topic}", resources=resources, retries=SETTINGS.tries, pure=False
+            ): task
+            for task in tasks
+        }
+        try:
+            while left and not stop():
+                with suppress(TimeoutError):
+                    distributed.wait([*left], SETTINGS.poll_s, "FIRST_COMPLETED")
+                for future in [future for future in left if future.done()]:
+                    task = left.pop(future)
+                    where = under_way.pop(task.name, "")
+                    yield _ended(future, task, where)
+                watch(dict(under_way))
+        finally:
+            halt.set()
+            self._client.cancel([*left])
+            self._client.unsubscribe_topic(topic)
+
+
+def _ended(future: Any, task: Task, where: str) -> Ended:
+    if future.status == "finished":
+        ended: Ended = future.result()
+        return ended
+    reason = future.exception() if future.status == "error" else "the scheduler was lost"
+    return Ended(task, None, where, error=f"{type(reason).__name__}: {reason}")
+
+
+def _run(task: Task, topic: str) -> Ended:
+    """Run a task on a worker, until the event of this name is set."""
+    worker = distributed.get_worker()
+    worker.log_event(topic, (task.name, str(worker.name)))
+    with distributed.worker_client(separate_thread=False) as client:
+        return run(task, distributed.Event(topic, client=client).is_set, where=str(worker.name))
+
+
+def engine(place: str, wanted: Wanted) -> DaskEngine:
+    """Return the engine of `dask:ADDRESS`."""
+    return DaskEngine(place, wanted)

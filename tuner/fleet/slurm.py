@@ -1,0 +1,148 @@
+"""Tasks as jobs of SLURM, one array for each few hundred. `SBATCH_ACCOUNT`, `SBATCH_TIMELIMIT` and others apply.
+
+Whether a job has ended is read from its result file and from `squeue`: without an accounting database `sacct` knows
+nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, Self
+from uuid import uuid4
+
+import platformdirs
+import submitit
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.helpers import DelayedSubmission
+
+from tuner.errors import FleetError
+from tuner.fleet.command import run
+from tuner.fleet.engine import SETTINGS, Wanted, Watch
+from tuner.fleet.task import Ended, Task
+from tuner.tuning.events import StopToken
+
+FOLDER_VARIABLE = "TUNER_SLURM_FOLDER"
+"""Environment variable with a folder that the submitting host and all nodes share, for the files of the jobs."""
+
+
+@dataclass(frozen=True)
+class SlurmSettings:
+    """Sizes and limits of the jobs."""
+
+    array: int = 500
+    """Number of jobs of an array; SLURM's default limit is 1,000."""
+    minutes: int = 240
+    """Time limit of a job. One that reaches it is queued again, and keeps its trials."""
+    lost_s: float = 30.0
+    """Seconds after which a job that `squeue` does not list and that has no result file has ended without one."""
+    unreachable_s: float = 600.0
+    """Seconds for which `squeue` may fail, such as during a restart of the controller."""
+
+
+SLURM = SlurmSettings()
+
+
+class Command:
+    """The command of a task. A job whose time is up is queued again with the same task."""
+
+    def __call__(self, task: Task) -> Ended:
+        """Run it."""
+        return run(task, where=os.environ.get("SLURMD_NODENAME", ""))
+
+    def checkpoint(self, task: Task) -> Any:
+        """Return what submitit queues when the time is up: the same again, since the store has the trials."""
+        return DelayedSubmission(self, task)
+
+
+class SlurmEngine:
+    """Submits jobs with `sbatch`. SLURM queues those of a lost node again."""
+
+    name = "slurm"
+
+    def __init__(self, partition: str, wanted: Wanted) -> None:
+        self._name = f"tuner-{uuid4().hex[:8]}"
+        shared = os.environ.get(FOLDER_VARIABLE) or platformdirs.user_cache_path("triton-tuner") / "slurm"
+        self._folder = Path(shared).absolute() / self._name
+        gpus = {"gpus_per_node": wanted.gpus} if wanted.gpus else {}
+        named = {"slurm_partition": partition} if partition else {}
+        self._parameters: dict[str, Any] = {**gpus, **named}
+
+    def __enter__(self) -> Self:
+        if shutil.which("sbatch") is None:
+            raise FleetError("--on slurm needs the commands of SLURM, and there is no sbatch; run it on a login node")
+        self._folder.mkdir(parents=True, mode=0o700)  # the tasks in it may hold a password
+        self._executor = submitit.AutoExecutor(self._folder, cluster="slurm")
+        self._executor.update_parameters(
+            name=self._name,
+            timeout_min=SLURM.minutes,
+            slurm_array_parallelism=SLURM.array,
+            slurm_additional_parameters={"requeue": True},
+            **self._parameters,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["scancel", "--quiet", f"--name={self._name}"], check=False, capture_output=True)
+        for file in self._folder.glob("*.pkl"):
+            file.unlink()
+
+    def submit_all(self, tasks: Sequence[Task], stop: StopToken, watch: Watch) -> Iterator[Ended]:
+        """Submit arrays of jobs, and yield each job's result once its file is there."""
+        left = dict(zip(self._jobs(tasks), tasks, strict=True))
+        nodes, seen = dict[str, str](), dict.fromkeys(left, monotonic())
+        answered = monotonic()
+        while left and not stop():
+            listed, now = self._listed(), monotonic()
+            answered = now if listed is not None else answered
+            if now - answered > SLURM.unreachable_s:
+                raise FleetError(f"squeue has failed for {SLURM.unreachable_s:.0f} s; the jobs are named {self._name}")
+            for job in [*left]:
+                if listed is None or job.job_id in listed:
+                    seen[job] = now
+                nodes |= listed or {}
+                if job.paths.result_pickle.exists() or now - seen[job] > SLURM.lost_s:
+                    yield _ended(job, left.pop(job), nodes.get(job.job_id, ""))
+            watch({task.name: node for job, task in left.items() if (node := (listed or {}).get(job.job_id))})
+            sleep(SETTINGS.poll_s)
+
+    def _jobs(self, tasks: Sequence[Task]) -> Iterator[Any]:
+        for first in range(0, len(tasks), SLURM.array):
+            try:
+                yield from self._executor.map_array(Command(), tasks[first : first + SLURM.array])
+            except FailedSubmissionError as error:
+                raise FleetError(f"SLURM refuses the jobs: {_last_line(error)}") from error
+
+    def _listed(self) -> dict[str, str] | None:
+        """Return the node of each job that has not ended, empty if it waits; None if SLURM does not answer."""
+        command = ["squeue", "--noheader", "--array", f"--name={self._name}", "--format=%F|%K|%N"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            return None
+        rows = (line.split("|") for line in done.stdout.splitlines())
+        return {job if index == "N/A" else f"{job}_{index}": node.strip() for job, index, node in rows}
+
+
+def _ended(job: Any, task: Task, node: str) -> Ended:
+    why = "SLURM ended the job without a result"
+    if job.paths.result_pickle.exists():
+        try:
+            ended: Ended = job.result()
+            return ended
+        except FailedJobError:
+            why = "the job failed"
+    return Ended(task, None, node, error=f"{why}; its log is {job.paths.stderr}")
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1][:200]
+
+
+def engine(place: str, wanted: Wanted) -> SlurmEngine:
+    """Return the engine of `slurm[:PARTITION]`."""
+    return SlurmEngine(place, wanted)
