@@ -260,6 +260,20 @@ def feasible(kernel: Kernel, problem: Problem, limits: Limits) -> Iterator[Confi
             yield kernel.signature.config(values)
 
 
+def feasible_among(kernel: Kernel, problem: Problem, limits: Limits, configs: Collection[Config]) -> ListedSpace:
+    """Return those of some configs that the kernel's rules allow, in the same order."""
+    knobs = {knob.name for knob in kernel.signature.knobs}
+
+    def allowed(config: Config) -> bool:
+        return (
+            config.keys() == knobs
+            and any(all(config[name] in choices[name] for name in knobs) for choices in _choices(kernel))
+            and bool(kernel.valid(problem, config, limits))
+        )
+
+    return ListedSpace([config for config in configs if allowed(config)])
+
+
 def common(spaces: Sequence[Collection[Config]]) -> Space:
     """Return the configs that are in all of these spaces, in the order of the first."""
     first, *others = map(as_space, spaces)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,10 @@ from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup.neighbours import with_current_knobs
 from tuner.lookup.table import LookupResult, Table
 from tuner.measure.measurer import Measurer
-from tuner.records import IMPORTED, Answer, Measurement, StoredAnswer
+from tuner.records import IMPORTED, Answer, Comparison, Evidence, Measurement, StoredAnswer
+from tuner.records.retune import Finding
 from tuner.search import COMPARISON, Budget, ComparisonSettings, Finalists, Result, close_to_best, search
+from tuner.search.verdict import Verdict
 from tuner.suites.suite import Entry
 from tuner.tuning.covered import Covered, space_hash
 from tuner.tuning.effort import Effort
@@ -22,6 +24,35 @@ from tuner.tuning.pinned import pinned_answer
 from tuner.tuning.target import Target
 from tuner.tuning.warm_start import near_winners, transfer_losses
 from tuner.tuning.winners import Winner
+
+
+@dataclass(frozen=True)
+class Decided:
+    """An answer that a retune stores for the result of a search, with its finding."""
+
+    answer: Answer
+    retune: int
+    """Id of the retune."""
+    finding: Callable[[int], Finding]
+    """Return the finding, given the answer's id."""
+
+
+@dataclass(frozen=True)
+class SearchAgain:
+    """A search of a problem whose answer was just measured again."""
+
+    decide: Callable[[Result, Answer], Decided | None]
+    """Return what is stored for a result, given the answer of its verdict; None stores none."""
+    measured: Sequence[Measurement] = ()
+    """Measurements of today, in place of those of earlier runs."""
+    first: Sequence[Config] = ()
+    """Configs that are measured first."""
+    kept: Sequence[Config] = ()
+    """Configs that stay in the comparison to its end."""
+    among: Sequence[Config] | None = None
+    """The configs that are searched; None: all of the target."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of the run."""
 
 
 def run_search(
@@ -33,6 +64,7 @@ def run_search(
     reuse: Callable[[Measurement], bool] = lambda measurement: True,
     finalists: Finalists = close_to_best,
     comparison: ComparisonSettings = COMPARISON,
+    again: SearchAgain | None = None,
     events: Events | None = None,
     stop: StopToken | None = None,
 ) -> Result:
@@ -42,13 +74,14 @@ def run_search(
         reuse: whether a measurement of an earlier run is good enough not to be repeated; none is if the effort forces.
         finalists: as for `search`.
         comparison: limits of the interleaved comparison.
+        again: what a retune knows, and its decision on the result.
 
     Raises:
         TunerError: the GPU is in use, or its processes cannot be started; then no run is stored.
     """
     measurer = target.measurer()  # first, since it may wait for another search or refuse
     try:
-        run = _Run(target, store, entry, effort, reuse, events or Events(), stop or StopToken())
+        run = _Run(target, store, entry, effort, reuse, again, events or Events(), stop or StopToken())
         result = run.search(measurer, finalists, comparison)
     finally:
         measurer.close()
@@ -66,24 +99,31 @@ class _Run:
         entry: Entry,
         effort: Effort,
         reuse: Callable[[Measurement], bool],
+        again: SearchAgain | None,
         events: Events,
         stop: StopToken,
     ) -> None:
         self._target, self._store, self._entry, self._effort = target, store, entry, effort
-        self._events, self._stop = events, stop
+        self._events, self._stop, self._again = events, stop, again
+        self._space = target.space if again is None or again.among is None else again.among
+        self._measured = () if again is None else [m for m in again.measured if m.config in self._space]
+        today = {m.config for m in self._measured}
         measured = [] if effort.force else store.known(entry.signature, entry.problem, target.provenance)
-        self._known = [m for m in measured if m.config in target.space and reuse(m)]
+        self._known = [m for m in measured if m.config in self._space and m.config not in today and reuse(m)]
         earlier = store.earlier_searches(entry.problem, target.provenance)
         self._covered = Covered.of(self._known, earlier, target.space)
         self._winners = self._near_winners()
         self._id = store.start_run(entry.signature, entry.problem, target.provenance, self._settings())
+        for measurement in self._measured:
+            store.add_trial(self._id, measurement)
 
     def search(self, measurer: Measurer, finalists: Finalists, comparison: ComparisonSettings) -> Result:
         """Search, and write each trial the moment it ends."""
-        problem, space, effort = self._entry.problem, self._target.space, self._effort
-        budget = self._budget
+        problem, space, effort = self._entry.problem, self._space, self._effort
+        budget, known = self._budget, [*self._known, *self._measured]
+        first, kept = ((), ()) if self._again is None else (self._again.first, self._again.kept)
         try:
-            self._events.search_started(problem, min(budget.trials or len(space), len(space)), len(self._known))
+            self._events.search_started(problem, min(budget.trials or len(space), len(space)), len(known))
             with self._stop.watched():
                 return search(
                     space,
@@ -92,12 +132,13 @@ class _Run:
                     sampler=effort.sampler,
                     seed=effort.seed,
                     budget=budget,
-                    known=self._known,
-                    winners=[*self._winners],
+                    known=known,
+                    winners=[*first, *self._winners],
                     late_winners=self._late_winners,
                     on_trial=self._on_trial,
                     on_round=partial(self._events.round, problem),
                     finalists=finalists,
+                    kept=kept,
                     comparison=comparison,
                     stop=self._stop,
                 )
@@ -113,16 +154,16 @@ class _Run:
 
         If an earlier search was finished before the space changed, all of what was added is measured.
         """
-        budget, added = self._effort.budget, len(self._target.space) - len(self._known)
+        budget, added = self._effort.budget, len(self._space) - len(self._known) - len(self._measured)
         if budget.trials is None:
             return budget
-        all_added = self._covered.continues and added <= budget.trials
+        all_added = (self._covered.continues or self._space is not self._target.space) and added <= budget.trials
         probability = None if all_added else budget.min_improvement_probability
         return replace(budget, trials=budget.trials + self._covered.free, min_improvement_probability=probability)
 
     def end(self, result: Result) -> None:
         """Close the run, with its answer if it has one."""
-        store, target, problem = self._store, self._target, self._entry.problem
+        store, target = self._store, self._target
         if result.vendor_left_out:
             vendor = target.vendor_name
             self._events.note(f"{vendor} is left out: in some round its latency was not finite and above 0.")
@@ -135,11 +176,26 @@ class _Run:
         elif pinned_answer(store, target, self._entry, self._events, "what was found here is not stored") is not None:
             store.end_run(self._id, "done", "pinned", result.seconds, result.comparison)
         else:
-            losses = [*transfer_losses(self._winners, problem, result)]
-            answer = _answer(problem, target, result)
-            store.add_answer(
-                self._id, answer, target.provenance, result.stopped, result.seconds, result.comparison, losses
-            )
+            self._keep(result, result.verdict, result.comparison)
+
+    def _keep(self, result: Result, verdict: Verdict, comparison: Comparison) -> None:
+        """Store the answer of the verdict, or what the retune decides."""
+        problem, target = self._entry.problem, self._target
+        losses = [*transfer_losses(self._winners, problem, result)]
+        answer = answer_of(problem, target, verdict, comparison, result.evidence[verdict.config])
+        stopped, seconds = result.stopped, result.seconds
+        decided = None if self._again is None else self._again.decide(result, answer)
+        if self._again is not None and decided is None:
+            self._store.end_run(self._id, "done", stopped, seconds, comparison)
+            return
+        self._store.add_answer(
+            self._id,
+            answer if decided is None else decided.answer,
+            target.provenance,
+            *(stopped, seconds, comparison, losses),
+            retune=None if decided is None else decided.retune,
+            finding=None if decided is None else decided.finding,
+        )
 
     def _settings(self) -> Mapping[str, Any]:
         """Return the settings of the run, as `Effort.accepts` and `tuner show` read them."""
@@ -154,6 +210,7 @@ class _Run:
             "default": None if target.default is None else target.default.text,
             **target.settings,
             "winners": winners,
+            **({} if self._again is None else self._again.settings),
         }
 
     def _near_winners(self) -> dict[Config, Winner]:
@@ -205,10 +262,12 @@ def _is_clean(found: LookupResult) -> bool:
     return stored is not None and not found.differences and "contended" not in stored.answer.marks
 
 
-def _answer(problem: Problem, target: Target, result: Result) -> Answer:
-    verdict = result.verdict
-    assert verdict is not None
-    assert result.comparison is not None
+def answer_of(problem: Problem, target: Target, verdict: Verdict, comparison: Comparison, evidence: Evidence) -> Answer:
+    """Return the answer that a verdict gives.
+
+    Args:
+        evidence: of the verdict's config.
+    """
     return Answer(
         problem=problem,
         kind=verdict.kind,
@@ -221,8 +280,8 @@ def _answer(problem: Problem, target: Target, result: Result) -> Answer:
         vendor_latency_us=verdict.vendor_latency_us,
         ties=verdict.ties,
         unresolved=verdict.unresolved,
-        evidence=result.evidence[verdict.config],
-        marks=target.marks(verdict.latency_us, result.comparison),
+        evidence=evidence,
+        marks=target.marks(verdict.latency_us, comparison),
         basis=target.basis,
         flops=target.flops,
         bytes=target.bytes,

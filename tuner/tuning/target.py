@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from tuner.records import POLICIES, Comparison, Device, Policy, Provenance, Roof
 from tuner.records.answer import AGREEMENT, REFERENCE
 from tuner.report.vendor import VENDOR_NAME
 from tuner.search.refusals import none_feasible, refusal
-from tuner.search.space import FeasibleSpace, ListedSpace, Space
+from tuner.search.space import FeasibleSpace, ListedSpace, Space, feasible_among
 from tuner.suites.suite import Entry
 from tuner.tuning.events import Events
 from tuner.tuning.gpu import AUTO, HeldGpu, MeasureOptions
@@ -147,6 +147,7 @@ def gpu_target(
     stop_beaten: bool = True,
     spare: bool = True,
     compile_as: str | None = None,
+    among: Collection[Config] | None = None,
 ) -> Target:
     """Return a problem on a GPU of this machine as a target. Roofline limits are measured if none are stored.
 
@@ -156,6 +157,8 @@ def gpu_target(
         stop_beaten: as for `GpuMeasurer`; without it a slow compile is waited for too.
         spare: as for `GpuMeasurer`.
         compile_as: as for `GpuMeasurer`.
+        among: the feasible ones of these and of the default are the space, as all of a gemm's take half a second to
+            enumerate; None: all.
 
     Raises:
         NothingFound: no config is feasible.
@@ -169,7 +172,7 @@ def gpu_target(
         if held is not gpu:
             undo.callback(held.close)
         card = device.describe(held.index)
-        kernel, space, default, refused, limits = _prepared(entry, store, held, card, events)
+        kernel, space, default, refused, limits = _prepared(entry, store, held, card, events, among)
         flops, bytes = kernel.flops(problem), kernel.bytes(problem)
         short = limits.roofline_us(problem, flops, bytes) < SETTINGS.graph_below_us
         policy = POLICIES[("graph" if short else "cold") if options.policy == AUTO else options.policy]
@@ -216,7 +219,7 @@ def _gpu_of(entry: Entry, index: int, options: MeasureOptions, events: Events, s
 
 
 def _prepared(
-    entry: Entry, store: Store, held: HeldGpu, card: Device, events: Events
+    entry: Entry, store: Store, held: HeldGpu, card: Device, events: Events, among: Collection[Config] | None
 ) -> tuple[Kernel, Space, Config | None, str, RooflineLimits]:
     """Return the kernel, its feasible configs, its default if that is feasible, why not, and the limits of the card."""
     problem = entry.problem
@@ -225,9 +228,14 @@ def _prepared(
     kernel = catalog.resolve(entry.reference)
     if surveys:
         held.compilers.prepare(entry.reference, problem, card.limits)
-    space = FeasibleSpace.of(kernel, problem, card.limits)
-    if not space:
-        raise NothingFound(none_feasible(kernel, problem, card.name, card.limits))
+    space: Space
+    if among is not None:
+        configs = dict.fromkeys([*among, kernel.default_config(problem, card.limits)])
+        space = feasible_among(kernel, problem, card.limits, configs)
+    else:
+        space = FeasibleSpace.of(kernel, problem, card.limits)
+        if not space:
+            raise NothingFound(none_feasible(kernel, problem, card.name, card.limits))
     default = kernel.default_config(problem, card.limits)
     refused = "" if default in space else f"{default.text} is {refusal(kernel, problem, default, card.limits)}"
     if refused:
