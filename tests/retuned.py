@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from stored import HERE, SCALE, config
+from helpers import H200
+from stored import HERE, SCALE, answer, answered, config
 
+from tuner.db.store import Store
 from tuner.kernels.spec import Config
 from tuner.records import Answer, CardState, Environment, Provenance, StoredAnswer
 from tuner.records.retune import Action, Cause, Contender, Finding, Reading, Retune
@@ -97,3 +99,16 @@ def retune(*findings: Finding, status: str = "done", planned: int | None = None,
         "ended_at": NOW_AT,
     }
     return Retune(12, "nvidia-h200", planned=ids, status=status, findings=shown, **{**values, **others})
+
+
+def stored_retune(store: Store, night: int = 29, planned: int = 9) -> int:
+    """Store a retune of answers with the findings of `CAUSES` by their place, and return its id."""
+    ids = [stored.id for stored in store.answers()]
+    ids = ids or [answered(store, answer(SCALE.problem({"M": 128 * place, "N": 4352}))) for place in range(1, 10)]
+    number = store.retunes.start(H200.id, {"threshold": 0.02}, ids[:planned], {**TODAY.as_json(), "host": "node-7"})
+    for found in CAUSES:
+        today = None if found.now is None else replace(found.now, at=f"2026-11-{night}T01:00:00.000+00:00")
+        new = None if found.new_answer_id is None else ids[-1]
+        store.retunes.add(number, replace(found, answer_id=ids[found.answer_id - 1], now=today, new_answer_id=new))
+    store.retunes.end(number, "done")
+    return number

@@ -1,0 +1,30 @@
+"""The report of a retune with the history that a store has of its problems."""
+
+from __future__ import annotations
+
+from tuner.db.store import Store
+from tuner.kernels.spec import Problem
+from tuner.records.retune import Finding, Retune
+from tuner.report.retune_report import RetuneReport
+from tuner.report.retune_text import moved
+
+
+def stored_report(store: Store, retune: Retune) -> RetuneReport:
+    """Return the report of a retune with all answers and earlier findings of each problem that moved."""
+    shown = moved(retune)
+    return RetuneReport(
+        retune,
+        generations={each.answer_id: store.history(each.problem, retune.device) for each in shown},
+        earlier={each.answer_id: _earlier(store, retune, each) for each in shown},
+        left={answer: problem for answer in retune.left if (problem := _problem(store, answer)) is not None},
+    )
+
+
+def _earlier(store: Store, retune: Retune, finding: Finding) -> list[Finding]:
+    found = store.retunes.of_problem(finding.problem.text, retune.device)
+    return [other for number, other in found if number < retune.id]
+
+
+def _problem(store: Store, answer: int) -> Problem | None:
+    stored = store.answer(answer)
+    return None if stored is None else stored.answer.problem
