@@ -39,6 +39,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     monkeypatch.setenv("TUNER_DB", str(tmp_path / "tuner.db"))
     monkeypatch.delenv("TUNER_AUTOTUNE", raising=False)
     forget()
+    CONTEXT.warn.clear()
     spec = importlib.util.spec_from_file_location("served_script", toy("served_script"))
     assert spec is not None
     assert spec.loader is not None
