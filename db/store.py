@@ -20,6 +20,7 @@ from tuner.db.answers import AnswerStore
 from tuner.db.captured import CapturedCalls
 from tuner.db.database import Database
 from tuner.db.engines import EngineFiles
+from tuner.db.history import HistoryStore
 from tuner.db.interrupts import kept_interrupts
 from tuner.db.location import database_at, default_database, is_named
 from tuner.db.opening import OpenDatabase, connect
@@ -54,7 +55,7 @@ class Tip:
         return f"{self.uuid}:{self.answer}"
 
 
-class Store(RunStore, AnswerStore):
+class Store(RunStore, AnswerStore, HistoryStore):
     """One database. Made by `Store.open`; safe to use from several threads."""
 
     @staticmethod

@@ -16,7 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from helpers import A100, H200
-from sqlalchemy import func, insert, inspect, select, text, update
+from sqlalchemy import func, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 from stored import (
     COMPARISON,
@@ -468,17 +468,6 @@ class TestRuns:
         assert store.answers_of(max(by_id.values()) + 1) == []
 
 
-def roll_back(database: Database, to: int) -> int:
-    """Restore an answer by a newer row, as a later release will; return its id."""
-    with outside(database).begin() as connection:
-        row = connection.execute(select(schema.AnswerRow).where(schema.AnswerRow.id == to)).one()
-        values = row._asdict() | {"kind": "rollback", "about_id": to}
-        del values["id"]
-        return int(
-            connection.execute(insert(schema.AnswerRow).values(values).returning(schema.AnswerRow.id)).scalar_one()
-        )
-
-
 class TestAnswers:
     def test_they_come_oldest_first(self, store: Store) -> None:
         ids = [answered(store, answer(latency_us=latency)) for latency in (12.0, 10.0, 11.0)]
@@ -539,10 +528,10 @@ class TestAnswers:
         assert [stored.answer.problem.text for stored in store.answers()] == written
         assert len(set(written)) == 8
 
-    def test_a_rollback_serves_in_place_of_a_newer_answer(self, store: Store, database: Database) -> None:
+    def test_a_rollback_serves_in_place_of_a_newer_answer(self, store: Store) -> None:
         good = answered(store, replace(answer(), config=config(64)))
         bad = answered(store, replace(answer(), config=config(256)))
-        restored = roll_back(database, to=good)
+        restored = store.roll_back(good)
         assert [stored.id for stored in store.answers()] == [good, bad, restored]
         best = Table(H200.id, store.answers()).find(Query(PROBLEM)).stored
         assert best is not None
@@ -598,16 +587,14 @@ class TestSnapshot:
         number = answered(store)
         assert store.snapshot == f"{uuid}:{number}"
 
-    def test_it_changes_with_every_answer_and_rollback_and_with_nothing_else(
-        self, store: Store, database: Database
-    ) -> None:
+    def test_it_changes_with_every_answer_and_rollback_and_with_nothing_else(self, store: Store) -> None:
         empty = store.snapshot
         store.add_trial(started(store), measured())
         assert store.snapshot == empty
-        number = answered(store)
-        assert store.snapshot == f"{empty.partition(':')[0]}:{number}"
-        roll_back(database, to=number)
-        assert store.snapshot == f"{empty.partition(':')[0]}:{number + 1}"
+        first, second = answered(store), answered(store)
+        assert store.snapshot == f"{empty.partition(':')[0]}:{second}"
+        store.roll_back(first)
+        assert store.snapshot == f"{empty.partition(':')[0]}:{second + 1}"
 
     def test_it_is_the_same_in_a_store_opened_anew(self, store: Store, database: Database) -> None:
         answered(store)

@@ -81,15 +81,7 @@ class TestPrune:
 
     def test_what_a_rollback_restores_stays(self, store: Store, database: Database) -> None:
         restored, replaced = searched(store), searched(store)
-        columns = (
-            "op, problem, device, source, policy, triton, config, latency_us, interval_us, ties, unresolved, flops, "
-            "bytes, evidence, created_at"
-        )
-        change(
-            database,
-            f"INSERT INTO answers ({columns}, run_id, kind, about_id) SELECT {columns}, {replaced}, 'rollback', id "
-            f"FROM answers WHERE run_id = {restored}",
-        )
+        store.roll_back(next(stored.id for stored in store.answers() if stored.run_id == restored))
         age(database)
         store.prune(MONTHS)
         assert runs_with(database, "trials") == [restored, replaced]

@@ -64,7 +64,7 @@ def _explain(
 
 
 def _report(store: Store, stored: StoredAnswer) -> tuple[Explanation, list[Measurement], RooflineLimits | None]:
-    run = store.run(stored.run_id)
+    run = store.run(stored.measured_in)
     assert run is not None  # an answer's run is a foreign key
     measurements = store.known_to(run)
     roofline_limits = store.roofline_limits(stored.provenance.device)

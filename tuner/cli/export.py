@@ -78,7 +78,7 @@ def _searches(store: Store, answers: list[StoredAnswer]) -> tuple[dict[str, Any]
     documents, refused = dict[str, Any](), list[Skipped]()
     for (text, device), several in by_query.items():
         stored = serving(several)
-        run = store.run(stored.run_id)
+        run = store.run(stored.measured_in)
         measured = [] if run is None or stored.provenance.recorded is not None else store.known_to(run)
         try:
             path = folder.relative_path(f"{problem_stem(stored.answer.problem)}-{device}.json")

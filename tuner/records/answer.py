@@ -7,7 +7,7 @@ document and its OpenAPI description follow from their types and from what `stat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -17,6 +17,8 @@ from tuner.records.measurement import Interval
 
 IMPORTED = "imported"
 """Kind of an answer taken from a file of another tool: not checked here, and perhaps never timed."""
+ROLLBACK = "rollback"
+"""Kind of an answer that restores an earlier one, with the measurements of that one."""
 FORGOTTEN = "forgotten"
 """Kind of the row that retires an answer. It is never read as an answer."""
 REFERENCE, AGREEMENT = "reference", "agreement"
@@ -24,7 +26,7 @@ REFERENCE, AGREEMENT = "reference", "agreement"
 BASES = (REFERENCE, AGREEMENT)
 UNVERIFIED = "agreeing, not verified"
 """Label of answers whose basis is agreement."""
-KINDS = ("tuned", "default", "rollback", IMPORTED)
+KINDS = ("tuned", "default", ROLLBACK, IMPORTED)
 """Kinds of answers."""
 
 
@@ -177,6 +179,42 @@ class StoredAnswer:
         """The file or store that it was imported from; None: found by a search into this store."""
         origin: str | None = self.settings.get("imported")
         return origin
+
+    @property
+    def restored(self) -> int | None:
+        """Id of the answer that a rollback restored, which was measured; None of any other kind."""
+        origin = self._origin
+        return None if origin is None else origin["answer"]
+
+    @property
+    def measured_in(self) -> int:
+        """Id of the run that holds its measurements: its own, but of a rollback that of the restored answer."""
+        origin = self._origin
+        return self.run_id if origin is None else origin["run"]
+
+    @property
+    def measured_with(self) -> Provenance:
+        """Origin of its measurements: its own provenance, but of a rollback that of the restored answer."""
+        origin = self._origin
+        if origin is None:
+            return self.provenance
+        versions = {name: origin["tuned_with"][name] for name in _TUNED_WITH[:4]}
+        others = {name: origin["tuned_with"][name] for name in _TUNED_WITH[4:]}
+        return replace(self.provenance, environment=Environment(**versions), **others)
+
+    @property
+    def _origin(self) -> Any:
+        """Setting of a rollback's run that names the restored answer; None if there is none, or it is malformed."""
+        origin = self.settings.get(ROLLBACK) if self.answer.kind == ROLLBACK else None
+        if not isinstance(origin, dict) or not isinstance(tuned_with := origin.get("tuned_with"), dict):
+            return None
+        ids = (origin.get("answer"), origin.get("run"))
+        is_whole = all(type(id) is int for id in ids) and all(type(tuned_with.get(name)) is str for name in _TUNED_WITH)
+        return origin if is_whole else None
+
+
+_TUNED_WITH = ("triton", "ptxas", "torch", "driver", "source", "definition", "policy", "tuner")
+"""Names in `Provenance.as_json`, those of the environment first."""
 
 
 @dataclass(frozen=True, slots=True)
