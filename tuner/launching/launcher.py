@@ -28,7 +28,7 @@ from tuner.launching.arguments import (
     expanded,
     make_room,
 )
-from tuner.launching.capturing import loading_allowed
+from tuner.launching.loading import loading_allowed
 from tuner.measure.binaries import checked_cache
 from tuner.measure.tensors import blank
 

@@ -9,7 +9,7 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner, Config
 
 from tuner.launching.calls import is_refusal
-from tuner.launching.capturing import loading_allowed
+from tuner.launching.loading import loading_allowed
 from tuner.triton.choice import Choice
 from tuner.triton.fast import FastCalls
 from tuner.triton.mode import OFF

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tuner.launching import capturing
-from tuner.launching.capturing import loading_allowed
+from tuner.launching import loading
+from tuner.launching.loading import loading_allowed
 
 GLOBAL, RELAXED = 0, 2
 
@@ -30,9 +30,9 @@ def modes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    capturing._exchange.cache_clear()
+    loading._exchange.cache_clear()
     yield modes
-    capturing._exchange.cache_clear()
+    loading._exchange.cache_clear()
 
 
 @pytest.mark.parametrize(("is_recording", "seen"), [(True, [GLOBAL, RELAXED, GLOBAL]), (False, [GLOBAL])])
