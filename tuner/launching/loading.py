@@ -38,6 +38,6 @@ def loading_allowed() -> Iterator[None]:
 def _exchange() -> Callable[[Any], int] | None:
     """Return the driver's function that exchanges the mode of this thread's captures, or None without a driver."""
     try:
-        return ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode  # type: ignore[no-any-return]
+        return ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
     except (OSError, AttributeError):
         return None
