@@ -126,6 +126,7 @@ class TestFiles:
         assert names == [
             "retune.json",
             "retune.md",
+            "retune-short.md",
             "retune.xml",
             "plots/12-2-scale-256-x-4352-bf16.svg",
             "plots/12-3-scale-384-x-4352-bf16.svg",

@@ -56,11 +56,8 @@ def give_report(report: RetuneReport, folder: Path | None, as_json: bool) -> Non
         print_report(report)
     if folder is not None:
         written = write_files(report, folder)
-        say(f"Report written to {folder}: {', '.join(file.name for file in written[:3])}{_plots(len(written) - 3)}.")
-
-
-def _plots(count: int) -> str:
-    return f" and {count:,} plot{'' if count == 1 else 's'}" if count else ""
+        plots = sum(file.suffix == ".svg" for file in written)
+        say(f"Report written to {folder}: Markdown, JSON, JUnit and {plots:,} plot{'' if plots == 1 else 's'}.")
 
 
 def print_report(report: RetuneReport) -> None:

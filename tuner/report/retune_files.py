@@ -11,7 +11,7 @@ from tuner.errors import UsageError
 from tuner.records.retune import Finding
 from tuner.report.retune_json import retune_document
 from tuner.report.retune_junit import junit
-from tuner.report.retune_markdown import markdown
+from tuner.report.retune_markdown import MarkdownSettings, markdown
 from tuner.report.retune_plot import plot
 from tuner.report.retune_report import RetuneReport
 from tuner.report.retune_text import done_text
@@ -19,12 +19,16 @@ from tuner.report.text import short
 
 PLOTS = "plots"
 """Folder of the plots within the report's."""
+SHORT = MarkdownSettings(most_bytes=60_000)
+"""Limits of the short Markdown: the text of an issue or a pull request on GitHub has at most 65,536 characters."""
 _LONGEST = 80
 """Characters of a problem in a file's name."""
 
 
 def write_files(report: RetuneReport, folder: Path) -> list[Path]:
-    """Write `retune.md`, `retune.json`, `retune.xml` and `plots/*.svg`, and return their paths. Files are replaced.
+    """Write `retune.json`, `retune.md`, `retune-short.md`, `retune.xml` and `plots/*.svg`, and return their paths.
+
+    Files are replaced.
 
     Raises:
         UsageError: a file cannot be written.
@@ -46,6 +50,7 @@ def write_files(report: RetuneReport, folder: Path) -> list[Path]:
 def _files(report: RetuneReport) -> Iterator[tuple[str, str]]:
     yield "retune.json", json.dumps(retune_document(report), indent=2) + "\n"
     yield "retune.md", markdown(report)
+    yield "retune-short.md", markdown(report, SHORT)
     yield "retune.xml", junit(report)
     for finding in report.moved:
         points = report.points(finding)
