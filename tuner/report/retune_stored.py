@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.db.store import Store
-from tuner.kernels.spec import Problem
+from tuner.records import StoredAnswer
 from tuner.records.retune import Finding, Retune
 from tuner.report.retune_report import RetuneReport
 from tuner.report.retune_text import moved
@@ -14,17 +14,17 @@ def stored_report(store: Store, retune: Retune) -> RetuneReport:
     shown = moved(retune)
     return RetuneReport(
         retune,
-        generations={each.answer_id: store.history(each.problem, retune.device) for each in shown},
+        generations={each.answer_id: _generations(store, each) for each in shown},
         earlier={each.answer_id: _earlier(store, retune, each) for each in shown},
-        left={answer: problem for answer in retune.left if (problem := _problem(store, answer)) is not None},
+        left={answer: stored.answer.problem for answer in retune.left if (stored := store.answer(answer)) is not None},
     )
+
+
+def _generations(store: Store, finding: Finding) -> list[StoredAnswer]:
+    stored = store.answer(finding.answer_id)
+    return [] if stored is None else store.history(finding.problem, stored.provenance.device.id)
 
 
 def _earlier(store: Store, retune: Retune, finding: Finding) -> list[Finding]:
     found = store.retunes.of_problem(finding.problem.text, retune.device)
     return [other for number, other in found if number < retune.id]
-
-
-def _problem(store: Store, answer: int) -> Problem | None:
-    stored = store.answer(answer)
-    return None if stored is None else stored.answer.problem
