@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 
 from tuner.db.store import Store
-from tuner.kernels.spec import Config
+from tuner.errors import UsageError
+from tuner.kernels.spec import Config, Signature
+from tuner.kernels.values import parsed, value_text
 from tuner.records import VENDOR, Comparison, Provenance, StoredAnswer, median
 from tuner.records.retune import Contender, Reading
 from tuner.retuning.cause import DEFAULT, RUNNER_UP
@@ -57,22 +60,30 @@ def next_best(stored: StoredAnswer, comparison: Comparison | None, store: Store)
     They are its ties, then the others of its rounds by their latency there, then the fastest trials of its run.
     """
     yield from (tie.config for tie in stored.answer.ties)
+    if comparison is not None and stored.signature is not None:
+        names = sorted(set(comparison.timed) - {VENDOR}, key=lambda name: median(comparison.of(name)))
+        configs = (_config_of(stored.signature, name) for name in names)
+        yield from (config for config in configs if config is not None and config != stored.answer.config)
     run = None if stored.imported_from is not None else store.run(stored.run_id)
-    if run is None:
-        return
-    measured = {m.config.text: m for m in store.known_to(run) if m.ok and m.config != stored.answer.config}
-    timed = () if comparison is None else comparison.timed
-    compared = sorted((name for name in timed if name in measured), key=lambda name: median(_of(comparison, name)))
-    yield from (measured[name].config for name in compared)
-    yield from (m.config for m in sorted(measured.values(), key=lambda m: m.latency_us)[:_TRIALS])
+    if run is not None:
+        measured = sorted((m for m in store.known_to(run) if m.ok), key=lambda m: m.latency_us)
+        yield from (m.config for m in measured if m.config != stored.answer.config)
 
 
-def _of(comparison: Comparison | None, name: str) -> tuple[float, ...]:
-    return () if comparison is None else comparison.of(name)
-
-
-_TRIALS = 8
-"""Number of trials, the fastest, among which a runner-up is chosen."""
+def _config_of(signature: Signature, text: str) -> Config | None:
+    """Return the config of a canonical text, or None if a value is none of the choices."""
+    texts = parsed(text)
+    values = {
+        knob.name: choice
+        for knob in signature.knobs
+        for choice in knob.choices
+        if knob.name in texts and value_text(choice) in (texts[knob.name], json.dumps(texts[knob.name]))
+    }
+    try:
+        config = signature.config(values)
+    except UsageError:
+        return None
+    return config if config.text == text else None
 
 
 def roles_of(default: Config | None, runner_up: Config | None) -> dict[str, Config]:

@@ -13,6 +13,7 @@ from tuner.records import Measurement
 if TYPE_CHECKING:
     from tuner.db.queue import Job
     from tuner.records import StoredAnswer
+    from tuner.records.retune import Finding, Retune
     from tuner.tuning.tuned import Tuned
 
 
@@ -45,6 +46,12 @@ class Events:
 
     def tuned(self, tuned: Tuned, done: int, total: int) -> None:
         """Receive the outcome of one of several problems: the `done`-th of `total`."""
+
+    def retune_started(self, retune: Retune) -> None:
+        """Receive the start of a retune, or that an interrupted one goes on: with its plan and findings so far."""
+
+    def found(self, finding: Finding, done: int, total: int) -> None:
+        """Receive a finding of a retune: the `done`-th of `total`."""
 
     def job_done(self, job: Job, stored: StoredAnswer) -> None:
         """Receive the answer of a job."""

@@ -1,0 +1,288 @@
+"""The choice of answers that are measured again: those that a lookup on this card would return today."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from tuner import catalog
+from tuner.captured.problem import problem_of_call
+from tuner.db.captured import StoredCall
+from tuner.db.settings import SETTINGS as STORE_SETTINGS
+from tuner.db.store import Store
+from tuner.errors import TunerError
+from tuner.kernels.spec import Config, Problem, Signature, Value
+from tuner.lookup.neighbours import with_current_knobs
+from tuner.lookup.offered import not_offered, not_offered_by
+from tuner.lookup.query import Query
+from tuner.lookup.table import Table
+from tuner.recorded import RecordedSpace
+from tuner.records import IMPORTED, POLICIES, Device, Environment, StoredAnswer
+from tuner.report.text import first_line
+from tuner.retuning.priority import Priority
+from tuner.suites.suite import Entry
+from tuner.tuning.captured import entry_of, is_known
+from tuner.tuning.gpu import AUTO
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Filters of the answers."""
+
+    reference: str | None = None
+    """Name or file of a kernel; None: all ops."""
+    op: str | None = None
+    """Op of the reference."""
+    problems: frozenset[str] | None = None
+    """Texts of problems; None: all."""
+    stale: bool = False
+    """Only answers that are stale."""
+    demand: bool = False
+    """Only problems whose lookups missed."""
+    policy: str = AUTO
+    """Timing policy; `auto` is that of each answer."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An answer to be measured again."""
+
+    stored: StoredAnswer
+    """The answer; a knob that its config lacks has its default."""
+    entry: Entry
+    policy: str
+    """Name of the timing policy."""
+    reasons: tuple[str, ...] = ()
+    """What changed since it was stored."""
+    is_stale: bool = False
+    """True if a lookup would call it stale, but for being recorded, or the policy is another one."""
+    is_exact: bool = True
+    """True if source, definition, Triton and ptxas are as they were."""
+    added: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """Choices of each knob that the kernel has now and had not when the answer was searched."""
+    misses: int = 0
+    """Number of lookups that missed the problem."""
+    is_pinned: bool = False
+    call: StoredCall | None = None
+    """The captured call, of an op without own code."""
+    space: RecordedSpace | None = None
+    """The recorded space that is replayed."""
+
+    @property
+    def problem(self) -> Problem:
+        """The answer's problem."""
+        return self.stored.answer.problem
+
+    def is_new(self, config: Config) -> bool:
+        """Return whether a config has a choice that was added."""
+        return any(config[name] in choices for name, choices in self.added.items())
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The answers to be measured again, most valuable first."""
+
+    chosen: tuple[Chosen, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Sentence on the answers of an op that cannot be measured, by op."""
+    total: int = 0
+    """Number of answers in service before the filters on their state."""
+
+
+@dataclass(frozen=True)
+class _Code:
+    """A kernel, or a recorded space in its place, as answers are compared with it."""
+
+    entry: Callable[[Problem], Entry]
+    signature: Signature
+    source: str
+    definition: str
+    environment: Environment
+    device: Device
+    refused: Callable[[StoredAnswer], str]
+    policy: str | None = None
+    """Text of the policy of a recorded space."""
+    call: StoredCall | None = None
+    space: RecordedSpace | None = None
+
+
+def select_live(store: Store, wanted: Wanted, card: Device, environment: Environment) -> Selection:
+    """Return the answers of a card that were measured or imported."""
+    stored = [each for each in store.answers(op=wanted.op, device=card.id) if each.provenance.recorded is None]
+    calls = {call.problem: call for call in store.captured.all(wanted.op, card.id)}
+    left_out: dict[str, str] = {}
+
+    @cache
+    def kernel_code(reference: str) -> _Code:
+        kernel = catalog.resolve(reference)
+        return _Code(
+            entry=lambda problem: Entry(reference, kernel.signature, problem),
+            signature=kernel.signature,
+            source=kernel.source,
+            definition=kernel.definition,
+            environment=environment,
+            device=card,
+            refused=lambda stored: not_offered_by(kernel, stored),
+        )
+
+    def code_of(problem: Problem) -> _Code | None:
+        """Return the code of a problem; None, with a sentence in `left_out`, if there is none here."""
+        reference = problem.op if wanted.reference is None else wanted.reference
+        call = None if is_known(reference) else calls.get(problem.text)
+        try:
+            if call is None:
+                return kernel_code(reference)
+            entry = entry_of(call.call)
+            made = kernel_code(entry.reference)
+            return replace(made, entry=lambda _: replace(entry, problem=problem_of_call(call.call)), call=call)
+        except TunerError as error:
+            left_out.setdefault(
+                problem.op, f"answers of {problem.op} are left out: {first_line(str(error), 200)}; {_way_out(problem)}"
+            )
+            return None
+
+    return _selected(store, wanted, stored, code_of, card.id, left_out)
+
+
+def select_recorded(store: Store, wanted: Wanted, spaces: Sequence[RecordedSpace]) -> Selection:
+    """Return the answers that were replayed from recorded spaces of these names."""
+    codes = {(space.name, space.problem.text): _recorded_code(space) for space in spaces}
+    by_problem = {problem: code for (_, problem), code in codes.items()}
+    found = [
+        each for each in store.answers(op=wanted.op) if (each.provenance.recorded, each.answer.problem.text) in codes
+    ]
+    device = ",".join(sorted({space.device.id for space in spaces}))
+    return _selected(store, wanted, found, lambda problem: by_problem.get(problem.text), device, {})
+
+
+def _recorded_code(space: RecordedSpace) -> _Code:
+    return _Code(
+        entry=lambda problem: Entry(problem.op, space.signature, problem),
+        signature=space.signature,
+        source=space.source,
+        definition="",
+        environment=space.environment,
+        device=space.device,
+        refused=lambda stored: not_offered(space.signature, stored),
+        policy=space.policy.text,
+        space=space,
+    )
+
+
+def _way_out(problem: Problem) -> str:
+    return f"name the kernel's file: tuner retune FILE.py, or tuner forget {problem.op}"
+
+
+def _selected(
+    store: Store,
+    wanted: Wanted,
+    answers: Sequence[StoredAnswer],
+    code_of: Callable[[Problem], _Code | None],
+    device: str,
+    left_out: dict[str, str],
+) -> Selection:
+    by_problem: dict[str, list[StoredAnswer]] = {}
+    for stored in answers:
+        if wanted.problems is None or stored.answer.problem.text in wanted.problems:
+            by_problem.setdefault(stored.answer.problem.text, []).append(stored)
+    misses = _misses(store, {stored.provenance.device.id for stored in answers})
+    pins = {pin.answer_id for name in device.split(",") for pin in store.pins.of(name)}
+    found = list[Chosen]()
+    for text, several in by_problem.items():
+        code = code_of(several[0].answer.problem)
+        served = None if code is None else _served(several, code)
+        if code is not None and served is not None:
+            found.append(_chosen(served, code, wanted, misses.get(text, 0), served.id in pins))
+    kept = [each for each in found if _is_wanted(each, wanted)]
+    priority = Priority.of(store.retunes.newest(Priority.REMEMBERED, device))
+    kept.sort(
+        key=lambda each: (-priority.value(each.stored, each.reasons, each.misses, bool(each.added)), each.stored.id)
+    )
+    return Selection(tuple(kept), left_out, len(found))
+
+
+def _served(several: Sequence[StoredAnswer], code: _Code) -> StoredAnswer | None:
+    """Return the answer that a lookup returns today; None if the kernel has none of the configs any more."""
+    query = Query.for_environment(several[0].answer.problem, code.environment, code.source, definition=code.definition)
+    fitting = [
+        replace(stored, answer=replace(stored.answer, config=config))
+        for stored in several
+        if not code.refused(stored) and (config := with_current_knobs(code.signature, stored.answer.config)) is not None
+    ]
+    return Table(code.device.id, fitting).find(query).stored if fitting else None
+
+
+def _chosen(stored: StoredAnswer, code: _Code, wanted: Wanted, misses: int, is_pinned: bool) -> Chosen:
+    has = stored.provenance
+    policy = wanted.policy if wanted.policy != AUTO else _policy_of(stored)
+    text = code.policy or (POLICIES[policy].text if policy != AUTO else "another")
+    added = _added(stored.signature, code.signature) if stored.answer.kind != IMPORTED else {}
+    reasons = tuple(_reasons(stored, code, text, added))
+    now = code.environment
+    same_code = (has.source, has.environment.triton, has.environment.ptxas) == (code.source, now.triton, now.ptxas)
+    defined = not has.definition or has.definition == code.definition
+    stale = not same_code or not defined or has.environment.driver != now.driver or has.policy != text
+    return Chosen(
+        stored,
+        code.entry(stored.answer.problem),
+        policy,
+        reasons,
+        is_stale=stale or stored.answer.kind == IMPORTED,
+        is_exact=same_code and defined and stored.answer.kind != IMPORTED,
+        added=added,
+        misses=misses,
+        is_pinned=is_pinned,
+        call=code.call,
+        space=code.space,
+    )
+
+
+def _reasons(stored: StoredAnswer, code: _Code, policy: str, added: Mapping[str, tuple[Value, ...]]) -> Iterator[str]:
+    """Yield what changed since an answer was stored."""
+    has, now = stored.provenance, code.environment
+    versions = {"Triton": "triton", "ptxas": "ptxas", "PyTorch": "torch", "driver": "driver"}
+    for name, field_name in versions.items():
+        before, after = getattr(has.environment, field_name), getattr(now, field_name)
+        if before != after and after:
+            yield f"{name} {before or 'not known'}, now {after}"
+    if has.source != code.source:
+        yield "the kernel's source"
+    if has.definition and has.definition != code.definition:
+        yield "the kernel's definition"
+    if has.policy != policy:
+        yield f"policy {has.policy or 'not known'}, now {policy}"
+    for name, choices in added.items():
+        yield f"choices of {name}: {', '.join(map(str, choices))}"
+    if stored.answer.kind == IMPORTED:
+        yield f"imported from {stored.imported_from}, not measured here"
+
+
+def _added(before: Signature | None, now: Signature) -> dict[str, tuple[Value, ...]]:
+    """Return the choices of each knob that were added; those of a knob that is new are all but its default."""
+    if before is None:
+        return {}
+    had = {knob.name: knob.choices for knob in before.knobs}
+    found = {
+        knob.name: tuple(choice for choice in knob.choices if choice not in had.get(knob.name, (knob.default,)))
+        for knob in now.knobs
+    }
+    return {name: choices for name, choices in found.items() if choices}
+
+
+def _policy_of(stored: StoredAnswer) -> str:
+    """Return the name of the policy that an answer was timed by; `auto` if this version has none such."""
+    return next((name for name, policy in POLICIES.items() if policy.text == stored.provenance.policy), AUTO)
+
+
+def _misses(store: Store, devices: Collection[str]) -> dict[str, int]:
+    """Return the number of missed lookups of each problem on these devices."""
+    counts: dict[str, int] = {}
+    for row in store.requests(STORE_SETTINGS.counted_requests):
+        if row["device"] in devices:
+            counts[row["problem"]] = counts.get(row["problem"], 0) + row["count"]
+    return counts
+
+
+def _is_wanted(chosen: Chosen, wanted: Wanted) -> bool:
+    return (chosen.is_stale or bool(chosen.added) or not wanted.stale) and (chosen.misses > 0 or not wanted.demand)
