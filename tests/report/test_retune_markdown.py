@@ -32,6 +32,11 @@ def test_the_outcome_is_said_first() -> None:
     ]
 
 
+def test_the_settings_that_are_on_are_said() -> None:
+    settings = {"stale": True, "demand": False, "op": None, "problems": ["a_1", "b"], "threshold": 0.02}
+    assert r"- Settings: stale, problems a\_1, b, threshold 0.02." in lines(RetuneReport(retune(settings=settings)))
+
+
 def test_what_moved_is_a_row_with_both_latencies_and_what_was_done() -> None:
     text = markdown(RetuneReport(retune()))
     assert (

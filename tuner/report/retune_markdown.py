@@ -26,6 +26,7 @@ from tuner.report.retune_text import (
     outcome,
     plain_text,
     ratio_cell,
+    settings_text,
 )
 from tuner.report.text import short
 
@@ -106,6 +107,8 @@ def _facts(report: RetuneReport) -> Iterator[str]:
         yield left_text(retune, summary)
     ended = "" if retune.ended_at is None else f" to {_minute(retune.ended_at)}"
     yield f"{_minute(retune.started_at)}{ended} UTC, {summary.seconds:,.0f} s of measuring and searching."
+    if settings := settings_text(retune):
+        yield f"Settings: {_escaped(settings)}."
     if recorded := _recorded(retune.findings):
         yield f"Replayed from recorded spaces, not measured here: {', '.join(map(_code, recorded))}."
 

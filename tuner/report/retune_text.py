@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tuner.kernels.spec import Config
 from tuner.records import Interval
@@ -114,6 +115,17 @@ def left_text(retune: Retune, summary: RetuneSummary) -> str:
     if retune.status in ("interrupted", "running"):
         return f"{summary.left:,} left: the same command goes on with them within a day."
     return f"{summary.left:,} left, as the budget was spent: the least valuable ones."
+
+
+def settings_text(retune: Retune) -> str:
+    """Return the settings that are on, `stale, threshold 0.02, budget 1200`; empty without any."""
+    shown = {name: value for name, value in retune.settings.items() if value not in (None, False, "", 0, [], ())}
+    words = [name.replace("_", " ") + ("" if value is True else f" {_value(value)}") for name, value in shown.items()]
+    return one_line(", ".join(words))
+
+
+def _value(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def latency_cell(reading: Reading | None) -> str:
