@@ -288,6 +288,7 @@ class JobDocument(BaseModel):
     run_id: int | None = Field(description="The run whose answer serves.")
     created_at: str
     ended_at: str | None
+    missed: int = Field(description="Misses of the problem; of equal priority, the most missed is taken first.")
 
 
 Item = TypeVar("Item")

@@ -42,7 +42,8 @@ class HistoryStore(Part):
 
         Args:
             to_answer: Id of the earlier answer, which may be retired.
-            serving: Id of the answer to be replaced; None is the newest one in service.
+            serving: Id of the answer in service that is replaced; None is the newest one. One that was imported, or
+                recorded if the earlier one was not, is replaced by none, and the newest other one is taken.
 
         Raises:
             UnknownName: There is no such answer.
@@ -101,6 +102,11 @@ def _replaced(origin: StoredAnswer, history: Sequence[StoredAnswer], serving: in
             f"a rollback restores an answer that was measured here, and answer {origin.id} is imported from "
             f"{origin.imported_from}; tuner forget retires the answers that are served instead"
         )
+    if serving is not None and serving not in [stored.id for stored in history]:
+        raise UsageError(
+            f"a rollback replaces an answer to the same problem on the same device, and {serving} is none for answer "
+            f"{origin.id}; tuner history lists them"
+        )
     is_recorded = origin.provenance.recorded is not None
     alike = [
         stored
@@ -108,14 +114,8 @@ def _replaced(origin: StoredAnswer, history: Sequence[StoredAnswer], serving: in
         if stored.forgotten_at is None
         and stored.answer.kind != IMPORTED
         and (stored.provenance.recorded is not None) == is_recorded
-        and serving in (None, stored.id)
     ]
-    if not alike and serving is not None:
-        raise UsageError(
-            f"a rollback replaces a measured answer in service to the same problem, and {serving} is none for answer "
-            f"{origin.id}; tuner history lists them"
-        )
-    return alike[-1] if alike else origin
+    return next((stored for stored in alike if stored.id == serving), alike[-1] if alike else origin)
 
 
 def _config(origin: StoredAnswer, replaced: StoredAnswer) -> Config:

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, Row, bindparam, func, select, update
 
 from tuner.db.rows import utc_now
-from tuner.db.schema import RequestRow
+from tuner.db.schema import JobRow, RequestRow
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows, column_values
 from tuner.db.writes import INSERTS
 from tuner.kernels.spec import Problem
+
+_PENDING = (
+    select(JobRow.id)
+    .where(
+        JobRow.status == "pending", JobRow.problem == bindparam("of_problem"), JobRow.device == bindparam("of_device")
+    )
+    .with_for_update(skip_locked=True)  # one that is being claimed needs no place in the queue
+)
+_COUNT = select(RequestRow.count).where(RequestRow.problem == JobRow.problem, RequestRow.device == JobRow.device)
+_PUT_MISSED = update(JobRow).where(JobRow.id.in_(_PENDING)).values(missed=_COUNT.scalar_subquery())
 
 
 def page(connection: Connection, limit: int, unreadable: UnreadableRows, after: int = 0) -> list[dict[str, Any]]:
@@ -42,7 +52,7 @@ def _readable(rows: Iterable[Row[Any]], unreadable: UnreadableRows) -> list[dict
 
 
 def add_counts(connection: Connection, missed: Mapping[tuple[str, str, str], int]) -> None:
-    """Add to the counts, by op, problem text and device.
+    """Add to the counts, by op, problem text and device, also to those of pending jobs.
 
     At most `StoreSettings.counted_requests` problems are counted; further ones are ignored.
     """
@@ -53,9 +63,10 @@ def add_counts(connection: Connection, missed: Mapping[tuple[str, str, str], int
     new = new.on_conflict_do_update(index_elements=["problem", "device"], set_=added)
     for (op, problem, device), count in sorted(missed.items(), key=lambda item: item[0][1:]):
         known = update(RequestRow).where(RequestRow.problem == problem, RequestRow.device == device)
-        if connection.execute(known.values(count=RequestRow.count + count, last_at=now)).rowcount:
-            continue
-        if room > 0:
+        if not connection.execute(known.values(count=RequestRow.count + count, last_at=now)).rowcount:
+            if room <= 0:
+                continue
             values = {"op": op, "problem": problem, "device": device, "count": count}
             connection.execute(new, values | {"first_at": now, "last_at": now})
             room -= 1
+        connection.execute(_PUT_MISSED, {"of_problem": problem, "of_device": device})

@@ -10,7 +10,7 @@ from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, get_args
 
-from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, MetaData, UniqueConstraint, text
+from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, Integer, MetaData, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedColumn, mapped_column
 from sqlalchemy.types import TypeEngine
 
@@ -31,6 +31,10 @@ class Base(DeclarativeBase):
         }
     )
     type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON, float: Number, str: Text}  # noqa: RUF012
+
+
+_LONG_ID = BigInteger().with_variant(Integer(), "sqlite")
+"""Ids of tables of which a fleet writes more than two thousand million rows. Those of SQLite always have 64 bits."""
 
 
 class StoreRow(Base):
@@ -129,7 +133,7 @@ class TrialRow(Base):
 
     __tablename__ = "trials"
     __table_args__ = (UniqueConstraint("run_id", "config_text"),)
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(_LONG_ID, primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
     config_text: Mapped[str]
     config: Mapped[dict[str, Any]]
@@ -153,7 +157,7 @@ class RoundRow(Base):
 
     __tablename__ = "rounds"
     __table_args__ = (UniqueConstraint("run_id", "number"),)
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(_LONG_ID, primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
     number: Mapped[int]
     latencies: Mapped[dict[str, Any]]
@@ -284,6 +288,22 @@ class JobRow(Base):
             sqlite_where=text("status IN ('pending', 'running')"),
             postgresql_where=text("status IN ('pending', 'running')"),
         ),
+        Index(
+            "ix_jobs_pending",
+            "device",
+            text("priority DESC"),
+            "tries",
+            text("missed DESC"),
+            "id",
+            sqlite_where=text("status = 'pending'"),
+            postgresql_where=text("status = 'pending'"),
+        ),
+        Index(
+            "ix_jobs_running",
+            "lease_until",
+            sqlite_where=text("status = 'running'"),
+            postgresql_where=text("status = 'running'"),
+        ),
     )
     id: Mapped[int] = mapped_column(primary_key=True)
     op: Mapped[str]
@@ -304,6 +324,8 @@ class JobRow(Base):
     """The run whose answer serves."""
     created_at: Mapped[str]
     ended_at: Mapped[str | None]
+    missed: Mapped[int] = mapped_column(server_default="0")
+    """Number of misses of its problem, as long as it is pending; one of the columns by which jobs are claimed."""
 
 
 class RetuneRow(Base):

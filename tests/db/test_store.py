@@ -43,6 +43,7 @@ from stored import (
 
 from tuner.db import schema
 from tuner.db.database import Database
+from tuner.db.postgresql import PostgreSQL
 from tuner.db.queue import JobFilter
 from tuner.db.revisions import HEAD
 from tuner.db.store import Store
@@ -677,8 +678,12 @@ def reopened(database: Database, **how: bool) -> Store:
 
 class TestMigrations:
     def test_they_make_the_tables_that_the_schema_states(self, database: Database) -> None:
+        def compared(_: object, name: str | None, *others: object) -> bool:
+            return name != "ix_jobs_pending" or isinstance(database, PostgreSQL)  # SQLite does not state its order
+
         with outside(database).connect() as connection:
-            assert compare_metadata(MigrationContext.configure(connection), schema.Base.metadata) == []
+            context = MigrationContext.configure(connection, opts={"include_object": compared})
+            assert compare_metadata(context, schema.Base.metadata) == []
 
     def test_head_is_the_newest_migration(self) -> None:
         folder = Path(schema.__file__).parent / "migrations"

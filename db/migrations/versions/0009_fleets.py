@@ -1,0 +1,25 @@
+"""what many workers at once need: indexes to claim jobs by, and ids that do not run out."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0009"
+down_revision = "0008"
+
+
+def upgrade() -> None:
+    op.add_column("jobs", sa.Column("missed", sa.Integer(), nullable=False, server_default="0"))
+    op.execute(
+        "UPDATE jobs SET missed = coalesce((SELECT count FROM requests"
+        " WHERE requests.problem = jobs.problem AND requests.device = jobs.device), 0)"
+    )
+    for name, columns, status in (
+        ("ix_jobs_pending", ["device", sa.text("priority DESC"), "tries", sa.text("missed DESC"), "id"], "pending"),
+        ("ix_jobs_running", ["lease_until"], "running"),
+    ):
+        condition = sa.text(f"status = '{status}'")
+        op.create_index(name, "jobs", columns, sqlite_where=condition, postgresql_where=condition)
+    if op.get_bind().dialect.name == "postgresql":  # ids of SQLite have 64 bits already
+        for table in ("trials", "rounds"):
+            op.execute(f"ALTER TABLE {table} ALTER COLUMN id TYPE BIGINT")
+            op.execute(f"ALTER SEQUENCE {table}_id_seq AS BIGINT")
