@@ -31,18 +31,20 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
     kept = {key: [one for one in several if one.forgotten_at is None] for key, several in sorted(answers.items())}
     in_service = {key: serving(several) for key, several in kept.items() if several}
     retired = [answers[key][-1] for key, several in kept.items() if not several]
+    pins = {(pin.device, pin.problem): pin for pin in store.pins.of(device)}
     if as_json:
         snapshot = store.snapshot
         rows = [
-            Table(device_id, [stored]).find(Query(stored.answer.problem)).as_json(snapshot)
-            for (device_id, _), stored in in_service.items()
+            {**Table(key[0], [stored]).find(Query(stored.answer.problem)).as_json(snapshot), "pinned": key in pins}
+            for key, stored in in_service.items()
         ]
         print_json(rows)
         return 0
     console = Output()
     if not answers:
         console.write(EMPTY)
-    for (device_id, _), stored in in_service.items():
+    for key, stored in in_service.items():
+        device_id = key[0]
         answer, recorded = stored.answer, stored.provenance.recorded
         faster = "" if answer.speedup is None else f", {speed_text(answer.speedup, 'default')}"
         if answer.kind == "default":
@@ -55,6 +57,10 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
         console.write(f"  [green]{escape(config_text(answer.config))}[/]")
         if (origin := stored.imported_from) is not None:
             faster += f", imported from {escape(origin)}"
+        if stored.restored is not None:
+            faster += f", restored from answer {stored.restored}"
+        if (pin := pins.get(key)) is not None:
+            faster += f", [yellow]pinned{escape(pin.because)}[/]"
         console.write(f"  {latency_text(answer)}{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
     for stored in retired:
         console.write(f"[bold]{escape(problem_text(stored.answer.problem))}[/]  on {stored.provenance.device.id}")

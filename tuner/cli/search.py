@@ -106,7 +106,9 @@ def _one(suite: Suite, effort: Effort, store: Store, options: MeasureOptions, as
         return _no_answer(tuned.result, as_json)
     assert tuned.found.stored is not None
     if tuned.result is None:
-        say(f"Answered from the store, run {tuned.found.stored.run_id}; --force searches again.")
+        is_pinned = store.pins.of_problem(tuned.problem, tuned.found.stored.provenance.device.id) is not None
+        again = "" if is_pinned else "; --force searches again"
+        say(f"Answered from the store, run {tuned.found.stored.run_id}{again}.")
     else:
         if tuned.found.recorded is None:
             say(_compiled_by(tuned.result))

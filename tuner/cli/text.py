@@ -17,6 +17,7 @@ from tuner.cli.grid import Output, print_table
 from tuner.db.store import Store
 from tuner.lookup.table import LookupResult
 from tuner.records import IMPORTED, Answer, Measurement, StoredAnswer
+from tuner.records.answer import ROLLBACK
 from tuner.report.default import default_failure, outcome_of
 from tuner.report.explanation import Failure
 from tuner.report.text import (
@@ -118,7 +119,7 @@ def _latencies(answer: Answer, vendor: VendorSpeedup | None, default: str) -> Gr
     """Return a row for each contender with its latency and the answer's speed-up over it, or how the default failed."""
     grid = Grid("", box=SIMPLE, pad_edge=True)
     rows = [(answer.kind, answer.latency_us, interval_text(answer.interval_us, 2), "", "")]
-    if answer.kind == "tuned" and answer.default_latency_us is not None and answer.speedup is not None:
+    if answer.kind in ("tuned", ROLLBACK) and answer.default_latency_us is not None and answer.speedup is not None:
         speed = speed_text(answer.speedup, "default"), interval_text(answer.speedup_interval, 3)
         rows.append(("default", answer.default_latency_us, "", *speed))
     if vendor is not None:
@@ -154,12 +155,15 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
     environment = provenance.environment
     versions = {"triton": environment.triton, "torch": environment.torch, "driver": environment.driver}
     known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    verb = "imported" if answer.kind == IMPORTED else "tuned"
+    verb = {IMPORTED: "imported", ROLLBACK: "restored"}.get(answer.kind, "tuned")
     timed = "" if answer.latency_us is None else f", timed by {provenance.policy}"
     yield f"{verb} {stored.created_at[:16].replace('T', ' ')} UTC{timed}"
     yield f"with {known or 'unknown versions'}"
     if stored.imported_from is not None:
         yield f"imported from {stored.imported_from}"
+    if stored.restored is not None:
+        before = stored.measured_with.environment
+        yield f"restored from answer {stored.restored}, which was measured with triton {before.triton}"
 
 
 def _ties(answer: Answer) -> str:
