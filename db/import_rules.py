@@ -32,6 +32,7 @@ class ImportOutcome(StrEnum):
     ALREADY_STORED = "already stored"
     KEPT_MEASURED = "an answer measured here is stored; --replace imports this one in its place"
     KEPT_NEWER = "a newer imported answer is stored"
+    KEPT_PINNED = "the stored answer is pinned; tuner unpin lets it be replaced"
 
     @property
     def is_stored(self) -> bool:
@@ -65,7 +66,9 @@ class ExistingAnswer:
         )
 
 
-def outcome_of(imported: ImportedAnswer, existing: Sequence[ExistingAnswer], *, replace: bool) -> ImportOutcome:
+def outcome_of(
+    imported: ImportedAnswer, existing: Sequence[ExistingAnswer], *, replace: bool, is_pinned: bool = False
+) -> ImportOutcome:
     """Return the outcome of importing an answer.
 
     An answer that is stored already is not stored again. An answer measured here goes on serving unless `replace` is
@@ -74,15 +77,18 @@ def outcome_of(imported: ImportedAnswer, existing: Sequence[ExistingAnswer], *, 
 
     Args:
         existing: Stored answers of the same key, oldest first.
+        is_pinned: Whether an answer to the problem is pinned on the device; then none is stored.
     """
     definition = imported.provenance.definition
     existing = [one for one in existing if _agree(one.definition, definition)]
     if not existing:
-        return ImportOutcome.STORED
+        return ImportOutcome.KEPT_PINNED if is_pinned else ImportOutcome.STORED
     same = [one for one in existing if _is_same(imported, one)]
     newest, dated = existing[-1], bool(imported.created_at)
     if newest in same or (same and dated):
         return ImportOutcome.ALREADY_STORED
+    if is_pinned:
+        return ImportOutcome.KEPT_PINNED
     if not all(one.imported for one in _serving(existing)):
         return ImportOutcome.REPLACED_MEASURED if replace else ImportOutcome.KEPT_MEASURED
     older = dated and imported.created_at < newest.created_at

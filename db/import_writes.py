@@ -24,16 +24,24 @@ def write_imported(
     connection: Connection, imported: Sequence[ImportedAnswer], unreadable: UnreadableRows, *, replace: bool
 ) -> list[ImportOutcome]:
     """Write those of the answers that `outcome_of` lets pass, and return the outcome of each."""
-    existing = _existing(connection, imported, unreadable)
+    existing, pinned = _existing(connection, imported, unreadable), _pinned(connection, imported)
     outcomes, passed = list[ImportOutcome](), list[ImportedAnswer]()
     for one in imported:
         of_its_key = existing[_key_of(one)]
-        outcomes.append(outcome_of(one, of_its_key, replace=replace))
+        is_pinned = (one.answer.problem.text, one.provenance.device.id) in pinned
+        outcomes.append(outcome_of(one, of_its_key, replace=replace, is_pinned=is_pinned))
         if outcomes[-1].is_stored:
             passed.append(one)
             of_its_key.append(ExistingAnswer.of(one))
     _write(connection, passed)
     return outcomes
+
+
+def _pinned(connection: Connection, imported: Sequence[ImportedAnswer]) -> set[tuple[str, str]]:
+    """Return problem and device of the pins of the problems that are imported."""
+    pin = schema.PinRow
+    of_these = pin.problem.in_({one.answer.problem.text for one in imported})
+    return {(row.problem, row.device) for row in connection.execute(select(pin.problem, pin.device).where(of_these))}
 
 
 def _write(connection: Connection, imported: Sequence[ImportedAnswer]) -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from helpers import A100, H200
-from stored import HERE, PROBLEM, SCALE, answered, config
+from stored import HERE, PROBLEM, SCALE, answer, answered, config
 
+from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.store import Store
 from tuner.errors import UnknownName
 
@@ -59,3 +60,20 @@ def test_it_stays_in_service_when_others_are_forgotten(store: Store) -> None:
     assert [stored.id for stored in store.answers()] == [second]
     store.pins.remove(PROBLEM, H200.id)
     assert store.forget([second]) == 1
+
+
+def test_no_import_takes_its_place(store: Store) -> None:
+    id = answered(store)
+    store.pins.add(id)
+    newer = replace(HERE, environment=replace(HERE.environment, triton="3.7.1"))
+    others = [
+        ImportedAnswer(SCALE, answer(latency_us=9.0), HERE, "bundle"),
+        ImportedAnswer(SCALE, answer(latency_us=9.0), newer, "bundle"),
+        ImportedAnswer(SCALE, answer(OTHER), HERE, "bundle"),
+        ImportedAnswer(SCALE, answer(), replace(HERE, device=A100), "bundle"),
+    ]
+    kept, stored = ImportOutcome.KEPT_PINNED, ImportOutcome.STORED
+    assert store.import_answers(others, replace=True) == [kept, kept, stored, stored]
+    assert next(each.id for each in store.answers(device=H200.id)) == id
+    store.pins.remove(PROBLEM, H200.id)
+    assert store.import_answers(others[:1], replace=True) == [ImportOutcome.REPLACED_MEASURED]
