@@ -112,6 +112,18 @@ def test_what_is_not_understood_retires_nothing(
     assert len(left(store)) == 4
 
 
+def test_a_pinned_one_stays(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.pins.add(2)
+    with pytest.raises(NothingFound, match="answer 2 is pinned and stays in service; tuner unpin comes first"):
+        forget(store, "scale", "--N", "64", "--dtype", "bf16")
+    assert forget(store, "scale", "--N", "64", "--dry-run", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert ([row["id"] for row in document["answers"]], [row["id"] for row in document["pinned"]]) == ([3], [2])
+    assert forget(store, "scale") == 0
+    assert "answer 2 is pinned and stays in service." in capsys.readouterr().err
+    assert left(store) == [2]
+
+
 def test_list_and_show_say_so(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     forget(store, "scale", "--dtype", "fp16")
     capsys.readouterr()

@@ -14,7 +14,7 @@ from rich.markup import escape
 from tuner.cli.grid import Output
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import EMPTY, db_option, json_option
-from tuner.cli.text import print_json
+from tuner.cli.text import print_json, say
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import NothingFound
@@ -74,14 +74,22 @@ def _forget(
             and (stored.imported_from is not None or not (imported or file))
             and (file is None or _is_from(stored, file))
         ]
+        pinned = {pin.answer_id for pin in store.pins.of(device)}
+        kept = [stored for stored in chosen if stored.id in pinned]
+        chosen = [stored for stored in chosen if stored.id not in pinned]
         if not chosen:
+            if kept:
+                raise NothingFound(f"{_kept(kept)}; tuner unpin comes first")
             raise NothingFound("no such answer is in service; tuner list shows those that are")
         retired = len(chosen) if dry_run else store.forget(stored.id for stored in chosen)
         snapshot = store.snapshot
     if as_json:
-        print_json({"forgotten": retired, "dry_run": dry_run, "answers": [*map(_row, chosen)], "snapshot": snapshot})
+        rows = {"answers": [*map(_row, chosen)], "pinned": [*map(_row, kept)]}
+        print_json({"forgotten": retired, "dry_run": dry_run, **rows, "snapshot": snapshot})
     else:
         _print(chosen, retired, dry_run)
+        if kept:
+            say(f"{_kept(kept)}.")
     return 0
 
 
@@ -89,6 +97,12 @@ def _is_from(stored: StoredAnswer, file: str) -> bool:
     """Return whether an answer was imported from a file or store of this name."""
     origin = stored.imported_from or ""
     return file in (origin, PurePath(origin).name)
+
+
+def _kept(pinned: list[StoredAnswer]) -> str:
+    """Return a sentence, without its full stop, on the answers that stay because they are pinned."""
+    ids, one = ", ".join(str(stored.id) for stored in pinned), len(pinned) == 1
+    return f"answer{'' if one else 's'} {ids} {'is' if one else 'are'} pinned and stay{'s' if one else ''} in service"
 
 
 def _row(stored: StoredAnswer) -> dict[str, Any]:
