@@ -116,6 +116,15 @@ def test_a_night_without_a_card_or_a_database_ends_at_once(stage: Stage, code: i
     assert stage.called() == ["tuner retune --report report"]
 
 
+def test_a_night_with_nothing_to_measure_again_tunes_the_requests(stage: Stage) -> None:
+    stage.program("tuner", TUNER.replace("--report)", "--nothing)"))
+    (stage.folder / "report").mkdir()
+    (stage.folder / "report/retune.json").write_text("of yesterday")
+    assert stage.run("nightly", "report", RETUNE=1) == 1
+    assert stage.called() == ["tuner retune --report report", "tuner work --drain --missed"]
+    assert not (stage.folder / "output").exists()
+
+
 def test_a_check_tunes_nothing_and_offers_no_answers_not_even_those_of_an_earlier_night(stage: Stage) -> None:
     stage.program("tuner", TUNER)
     bundle(stage.folder / f"report/answers/{DEVICE}.json", "of yesterday")
