@@ -27,6 +27,7 @@ from tuner.version import __version__
 
 if typing.TYPE_CHECKING:
     from tuner.launching.launch import launch
+    from tuner.retuning.api import retune
     from tuner.tuning import Events, JointAnswer, Tuned, tune
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "launch",
     "precompile",
     "refresh",
+    "retune",
     "sync_ranks",
     "tune",
 ]
@@ -62,6 +64,7 @@ _LAZY = {
     "JointAnswer": "tuner.tuning",
     "Tuned": "tuner.tuning",
     "launch": "tuner.launching.launch",
+    "retune": "tuner.retuning.api",
     "tune": "tuner.tuning",
 }
 """Modules of names that need Optuna, torch or Triton."""

@@ -101,13 +101,13 @@ def check(
     then, all_measured = subject.then, tuple(measured.values())
     own = measured[config]
     if not own.ok:
-        return _broken(own, then, all_measured)
+        return broken(own, then, all_measured)
     right = [each for each in contenders if measured[each].ok]
     found = _compare(subject, right, measurer, settings, is_shared, seed, stop)
     if found is None:
         return None
     if isinstance(found, Measurement):
-        return _broken(found, then, (*(m for m in all_measured if m.config != config), found))
+        return broken(found, then, (*(m for m in all_measured if m.config != config), found))
     if "contended" in found.marks and not is_shared:
         return not_measured("other processes used the card; run it again, or measure beside them with --shared", then)
     if len(found.rounds) < VERDICT.first_look:
@@ -123,7 +123,7 @@ def rechecked(found: Check, config: Config, measurer: Measurer) -> Check:
     (evidence,) = measurer.recheck([config], COMPARISON.recheck_seed)
     if isinstance(evidence, Measurement):
         others = tuple(m for m in found.measured if m.config != config)
-        return _broken(evidence, found.then, (*others, evidence))
+        return broken(evidence, found.then, (*others, evidence))
     return replace(found, evidence=evidence)
 
 
@@ -132,7 +132,8 @@ def not_measured(error: str, then: Reading | None = None) -> Check:
     return Check(Judgement(Cause.NOT_MEASURED, error), then, error=error)
 
 
-def _broken(failed: Measurement, then: Reading | None, measured: tuple[Measurement, ...]) -> Check:
+def broken(failed: Measurement, then: Reading | None, measured: tuple[Measurement, ...] = ()) -> Check:
+    """Return the outcome of an answer whose config failed."""
     error = failure_text(failed)
     return Check(Judgement(Cause.BROKEN, error), then, error=error, measured=measured)
 

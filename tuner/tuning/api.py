@@ -132,8 +132,8 @@ def tune(
     seconds = parse_duration(budget) if isinstance(budget, str) else budget
     how = Effort.named(effort, trials, seconds, sampler=sampler, seed=seed, warm_start=warm_start, force=force)
     token = StopToken() if stop is None else StopToken(stop)
-    several = _several(problem)
-    with _opened(store) as opened, _shown(on_event) as events:
+    several = several_problems(problem)
+    with opened_store(store) as opened, shown_progress(on_event) as events:
         suite, problems = _suite(kernel, [problem] if several is None else several, opened)
         if joint is not None:
             return _joint_answer(tune_jointly(suite, joint, how, opened, options, events, token))
@@ -166,7 +166,7 @@ def _without_answer(name: str, result: Result) -> TunerError:
     return Interrupted(f"{name}: stopped after {len(result.measurements):,} configs; tune again to continue")
 
 
-def _several(problem: object) -> list[object] | None:
+def several_problems(problem: object) -> list[object] | None:
     """Return the problems of a sequence; None for one problem."""
     is_one = isinstance(problem, Problem | Mapping | str)
     return [*problem] if isinstance(problem, Iterable) and not is_one else None
@@ -178,14 +178,15 @@ def _suite(kernel: str | Path | Kernel, problems: Sequence[object], store: Store
         raise UsageError("tune takes a problem or several, and the sequence is empty")
     reference = kernel_reference(kernel)
     signature = kernel.signature if isinstance(kernel, Kernel) else known_signature(reference, store)
-    parsed = [_problem(signature, problem) for problem in problems]
+    parsed = [checked_problem(signature, problem) for problem in problems]
     if others := [problem.text for problem in parsed if problem.op != signature.op]:
         raise UsageError(f"{others[0]} is not a problem of {signature.op}")
     entries = {problem.text: Entry(reference, signature, problem) for problem in parsed}
     return Suite(signature.op if len(entries) > 1 else parsed[0].text, tuple(entries.values())), parsed
 
 
-def _problem(signature: Signature, given: object) -> Problem:
+def checked_problem(signature: Signature, given: object) -> Problem:
+    """Return a problem, or that of dims, dtype and attributes by name. Raises UsageError for anything else."""
     if isinstance(given, Problem):
         return given
     if isinstance(given, Mapping):
@@ -233,7 +234,8 @@ def _refuse_while_imported(kernel: str | Path | Kernel) -> None:
 
 
 @contextmanager
-def _opened(store: Store | str | Path | None) -> Iterator[Store]:
+def opened_store(store: Store | str | Path | None) -> Iterator[Store]:
+    """Yield a store, or open the one at a path or URL and close it; None is the user's."""
     if isinstance(store, Store):
         yield store
         return
@@ -245,7 +247,8 @@ def _opened(store: Store | str | Path | None) -> Iterator[Store]:
 
 
 @contextmanager
-def _shown(events: Events | None) -> Iterator[Events]:
+def shown_progress(events: Events | None) -> Iterator[Events]:
+    """Yield the receiver of the progress; None shows it on a terminal or in a notebook."""
     if events is not None:
         yield events
         return

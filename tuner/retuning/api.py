@@ -1,0 +1,288 @@
+"""`retune`: measure stored answers again, name what changed, and repair it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from socket import gethostname
+from statistics import mean
+from typing import Any
+
+from tuner import recorded
+from tuner.db.store import Store
+from tuner.errors import NoDevice, NothingFound, UsageError
+from tuner.kernels.spec import Kernel, Problem
+from tuner.measure import device
+from tuner.records import Environment
+from tuner.records.retune import Retune
+from tuner.retuning.retune import How, Retuning
+from tuner.retuning.selection import Chosen, Selection, Wanted, select_live, select_recorded
+from tuner.retuning.settings import SETTINGS
+from tuner.tuning.api import (
+    ProblemLike,
+    checked_problem,
+    kernel_reference,
+    known_signature,
+    opened_store,
+    several_problems,
+    shown_progress,
+)
+from tuner.tuning.effort import Effort, parse_duration, require_search
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.gpu import AUTO, MeasureOptions
+from tuner.tuning.lanes import Lane, chosen_gpus, on_cards
+from tuner.tuning.other_gpus import gpu_here
+from tuner.tuning.target import recorded_target
+from tuner.version import __version__
+
+_ANSWER_S = 1.0
+"""Seconds of one answer on a card without earlier retunes. Source: chosen, as the aim is 60 answers in a minute."""
+_EARLIER = 3
+"""Earlier retunes from which the time of one answer is estimated."""
+
+
+def retune(
+    kernel: str | Path | Kernel | None = None,
+    problem: ProblemLike | Sequence[ProblemLike] | None = None,
+    *,
+    store: Store | str | Path | None = None,
+    gpu: int | str = AUTO,
+    replay: str | None = None,
+    policy: str = AUTO,
+    shared: bool = False,
+    stale: bool = False,
+    demand: bool = False,
+    effort: str = "quick",
+    threshold: float = SETTINGS.threshold,
+    slower: float = 0.0,
+    budget: float | str | None = None,
+    check_only: bool = False,
+    resume: bool = True,
+    on_event: Events | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Retune:
+    """Measure the answers in service on this card again, and store what is better.
+
+    The config of each answer is timed beside its runner-up, the default and the vendor in interleaved rounds. The
+    finding names the cause of a difference. Only if another config is ahead, the config fails or the kernel has new
+    choices, a new search follows. It replaces the answer if its config is faster by more than the threshold with
+    confidence, or if the answer's fails. A stale answer whose config is still the best is stored again for today's
+    kernel and software.
+
+        night = tuner.retune(budget="20m")
+        for finding in night.findings:
+            print(finding.problem.text, finding.cause, finding.action, finding.text)
+
+    Args:
+        kernel: the name of an op, the path of a kernel file, or the `Kernel` of one; None: the answers of all ops.
+        problem: one problem of the kernel, or several; None: all that have an answer.
+        store: a store, or the path or URL of its database; None is `TUNER_DB`, else the user's data folder.
+        gpu: the number of a GPU; `"auto"`, the first one; `"0,1"` or `"all"`.
+        replay: the name or file of a recorded space to measure on in place of a GPU, or `"auto"` for those that the
+            answers were replayed from.
+        policy: `"cold"`, `"warm"` or `"graph"`; `"auto"` is the policy that each answer was timed by.
+        shared: measure even while other processes use the GPU.
+        stale: only answers that are stale, or whose kernel has new choices.
+        demand: only problems whose lookups missed, which the service counts.
+        effort: of a new search: `"quick"`, `"normal"` or `"exhaustive"`.
+        threshold: gain from which a config replaces an answer, as a share.
+        slower: slowdown from which a regression counts in the summary and the exit code, as a share.
+        budget: seconds after which no further answer is begun, or a text such as `"20m"`; the most valuable are first.
+        check_only: name the causes, and change no answer.
+        resume: go on with a retune of the same options that was interrupted in the last 24 hours.
+        on_event: receives the progress; None shows it on a terminal or in a notebook.
+        stop: polled, such as `threading.Event().is_set`; the findings so far are kept.
+
+    Returns:
+        The retune with its findings; `left` has the answers that the budget did not reach.
+
+    Raises:
+        UsageError: the kernel, a problem or an option is not understood.
+        NoDevice: there is no GPU and no `replay`, or other processes use the GPU.
+        NothingFound: no answer in service is selected.
+        MeasureError: nothing could be measured for several answers in a row.
+        StoreError: the database cannot be read or written.
+    """
+    options = MeasureOptions(str(gpu), replay, policy, shared)
+    how = How(
+        options,
+        Effort.named(effort),
+        replace(SETTINGS, threshold=_share("threshold", threshold)),
+        check_only,
+        parse_duration(budget) if isinstance(budget, str) else budget,
+        stop=StopToken() if stop is None else StopToken(stop),
+    )
+    settings: dict[str, Any] = {
+        "stale": stale,
+        "demand": demand,
+        "check_only": check_only,
+        "effort": effort,
+        "threshold": threshold,
+        "slower": _share("slower", slower),
+        "budget_s": how.budget_s,
+        "policy": policy,
+        "replay": replay,
+    }
+    if not check_only:
+        require_search()
+    with opened_store(store) as opened, shown_progress(on_event) as events:
+        place = _place(opened, options, kernel, problem, Wanted(stale=stale, demand=demand))
+        for sentence in place.selection.left_out.values():
+            events.note(sentence)
+        settings |= {"kernel": place.wanted.reference, "problems": sorted(place.wanted.problems or ()) or None}
+        begun = _begun(opened, place, settings, resume=resume)
+        with place.lanes(opened, options, events) if begun.left else nullcontext([]) as lanes:
+            return Retuning(opened, begun, place.selection, replace(how, events=events)).run(lanes)
+
+
+@dataclass(frozen=True)
+class RetunePlan:
+    """What a retune would measure. Measures nothing."""
+
+    device: str
+    """Device id."""
+    chosen: tuple[Chosen, ...]
+    """The answers, most valuable first."""
+    left_out: Mapping[str, str]
+    """Sentence on the answers of an op that cannot be measured, by op."""
+    seconds: float
+    """Expected wall time, without new searches."""
+
+
+def plan_retune(
+    kernel: str | Path | Kernel | None = None,
+    problem: ProblemLike | Sequence[ProblemLike] | None = None,
+    *,
+    store: Store | str | Path | None = None,
+    gpu: int | str = AUTO,
+    replay: str | None = None,
+    policy: str = AUTO,
+    stale: bool = False,
+    demand: bool = False,
+) -> RetunePlan:
+    """Return the answers that `retune` would measure again with these options; it raises as `retune` does."""
+    options = MeasureOptions(str(gpu), replay, policy)
+    with opened_store(store) as opened:
+        place = _place(opened, options, kernel, problem, Wanted(stale=stale, demand=demand))
+        seconds = [
+            finding.seconds
+            for retune in opened.retunes.newest(_EARLIER, place.device)
+            for finding in retune.findings
+            if not finding.searched
+        ]
+        each = mean(seconds) if seconds else _ANSWER_S
+    chosen = place.selection.chosen
+    return RetunePlan(place.device, chosen, place.selection.left_out, each * len(chosen) / max(1, len(place.gpus)))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The card or recorded spaces of a retune, and what it measures there."""
+
+    device: str
+    environment: Environment
+    gpus: Sequence[int]
+    wanted: Wanted
+    selection: Selection
+
+    def lanes(self, store: Store, options: MeasureOptions, events: Events) -> AbstractContextManager[list[Lane]]:
+        """Hold the cards, a lane each; or return the lane of the recorded spaces."""
+        if self.gpus:
+            return on_cards(self.gpus, "tuner retune", store, options, events)
+        spaces = {each.problem.text: each.space for each in self.selection.chosen if each.space is not None}
+        return nullcontext([Lane("", lambda entry, spare: recorded_target(spaces[entry.problem.text], entry.problem))])
+
+
+def _place(
+    store: Store,
+    options: MeasureOptions,
+    kernel: str | Path | Kernel | None,
+    problem: object,
+    filters: Wanted,
+) -> _Place:
+    """Return the place to measure on, and what is selected there.
+
+    Raises:
+        NothingFound: no answer is in service, or none of the kernel and problems.
+    """
+    named = _wanted(store, kernel, problem)
+    wanted = replace(named, stale=filters.stale, demand=filters.demand, policy=options.policy)
+    if options.replay is not None:
+        spaces = _spaces(store, options.replay, wanted)
+        name = ",".join(sorted({space.device.id for space in spaces}))
+        place = _Place(name, spaces[0].environment, [], wanted, select_recorded(store, wanted, spaces))
+    else:
+        gpus = chosen_gpus(options.gpu)
+        if not gpus:
+            raise NoDevice(
+                f"re-tuning measures on a GPU, and there is no {gpu_here()}; run it on a machine with the card, or "
+                "replay recorded spaces with --replay auto"
+            )
+        card, environment = device.describe(gpus[0]), device.environment(gpus[0])
+        place = _Place(card.id, environment, gpus, wanted, select_live(store, wanted, card, environment))
+    if not place.selection.total:
+        lost = "".join(f"; {sentence}" for sentence in place.selection.left_out.values())
+        raise NothingFound(
+            f"no answer of {place.device} that can be measured is in service{lost}; tuner search finds one"
+        )
+    return place
+
+
+def _wanted(store: Store, kernel: str | Path | Kernel | None, problem: object) -> Wanted:
+    if kernel is None:
+        if problem is None:
+            return Wanted()
+        given = several_problems(problem) or [problem]
+        if not all(isinstance(each, Problem) for each in given):
+            raise UsageError("sizes by name are of a kernel; name it: tuner.retune('gemm', {'M': 4096})")
+        return Wanted(problems=frozenset(each.text for each in given if isinstance(each, Problem)))
+    reference = kernel_reference(kernel)
+    signature = kernel.signature if isinstance(kernel, Kernel) else known_signature(reference, store)
+    if problem is None:
+        return Wanted(reference, signature.op)
+    several = several_problems(problem)
+    problems = [checked_problem(signature, each) for each in ([problem] if several is None else several)]
+    return Wanted(reference, signature.op, frozenset(each.text for each in problems))
+
+
+def _spaces(store: Store, replay: str, wanted: Wanted) -> list[recorded.RecordedSpace]:
+    """Return the recorded space of a name or file; for `auto`, those that stored answers were replayed from."""
+    if replay != AUTO:
+        return [recorded.load(replay)]
+    shipped = set(recorded.names())
+    names = {stored.provenance.recorded for stored in store.answers(op=wanted.op)}
+    found = [recorded.load(name) for name in sorted(name for name in names if name in shipped and name is not None)]
+    if not found:
+        raise NothingFound("no answer in service was replayed from a recorded space that ships; name one with --replay")
+    return found
+
+
+def _begun(store: Store, place: _Place, settings: Mapping[str, Any], *, resume: bool) -> Retune:
+    """Return the unfinished retune of these settings, or a new one."""
+    retunes = store.retunes
+    unfinished = retunes.unfinished(place.device, settings) if resume else None
+    if unfinished is not None:
+        retunes.resume(unfinished.id)
+        return unfinished
+    now = place.environment
+    environment = {
+        "triton": now.triton,
+        "ptxas": now.ptxas,
+        "torch": now.torch,
+        "driver": now.driver,
+        "tuner": __version__,
+        "host": gethostname(),
+    }
+    planned = [chosen.stored.id for chosen in place.selection.chosen]
+    begun = retunes.get(retunes.start(place.device, settings, planned, environment))
+    assert begun is not None
+    return begun
+
+
+def _share(name: str, value: float) -> float:
+    """Return a share. Raises UsageError unless it is from 0 to 10."""
+    if not 0 <= value <= 10:
+        raise UsageError(f"{name} is a share from 0 to 10, such as 0.02 for 2 %, not {value:g}")
+    return value

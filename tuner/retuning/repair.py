@@ -1,0 +1,292 @@
+"""What is done with a checked answer: kept, confirmed for today's key, replaced by a new search, or retired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.db.store import Store
+from tuner.errors import StoreError
+from tuner.kernels.spec import Config
+from tuner.records import Answer, Comparison, Evidence
+from tuner.records.retune import Action, Cause, Finding
+from tuner.report.default import failure_text
+from tuner.report.text import interval_text
+from tuner.retuning.check import Check, Subject
+from tuner.retuning.selection import Chosen
+from tuner.retuning.settings import RetuneSettings
+from tuner.search import Result
+from tuner.search.space import ListedSpace
+from tuner.search.verdict import decide, ratio
+from tuner.tuning.covered import space_hash
+from tuner.tuning.effort import Effort
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.run import Decided, SearchAgain, answer_of, run_search
+from tuner.tuning.target import Target
+
+RETUNE = "retune"
+"""Setting of a run that a retune made: its id."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An answer that was checked, on its way to a finding."""
+
+    chosen: Chosen
+    subject: Subject
+    target: Target
+    check: Check
+
+    @property
+    def is_broken(self) -> bool:
+        """True if its config does not work."""
+        return self.check.cause is Cause.BROKEN
+
+    @property
+    def is_outdated(self) -> bool:
+        """True if a lookup with today's key, or a search of today's choices, would not take the answer as it is."""
+        return self.chosen.is_stale or bool(self.chosen.added)
+
+    def finding(self, action: Action, **others: Any) -> Finding:
+        """Return the finding of an action."""
+        chosen, check = self.chosen, self.check
+        given = {
+            "problem": chosen.problem,
+            "answer_id": chosen.stored.id,
+            "config": chosen.stored.answer.config,
+            "cause": check.cause,
+            "action": action,
+            "text": check.judgement.text,
+            "then": check.then,
+            "now": check.now,
+            "reasons": chosen.reasons,
+            "pinned": chosen.is_pinned,
+            "error": check.error,
+        }
+        return Finding(**{**given, **others})
+
+
+@dataclass(frozen=True)
+class Repair:
+    """The repair of answers in one retune.
+
+    Args:
+        finish: completes a finding, such as with its wall time.
+    """
+
+    store: Store
+    retune: int
+    settings: RetuneSettings
+    effort: Effort
+    events: Events
+    stop: StopToken
+    check_only: bool
+    is_shared: bool
+    finish: Callable[[Finding], Finding]
+
+    def act(self, checked: Checked, whole: Callable[[], Target]) -> Finding | None:
+        """Do what a check calls for, and return the finding, which is stored; None if it was stopped.
+
+        Args:
+            whole: returns the target with all feasible configs.
+        """
+        chosen, check = checked.chosen, checked.check
+        if check.cause is Cause.NOT_MEASURED or self.check_only or chosen.is_pinned:
+            return self._written(checked.finding(Action.KEPT))
+        if checked.is_broken or check.judgement.ahead is not None or chosen.added:
+            return self._search(replace(checked, target=whole()))
+        if chosen.is_stale:
+            return self._confirm(replace(checked, target=whole()))
+        return self._written(checked.finding(Action.KEPT))
+
+    def _written(self, finding: Finding) -> Finding:
+        finding = self.finish(finding)
+        self.store.retunes.add(self.retune, finding)
+        return finding
+
+    def _confirm(self, checked: Checked) -> Finding:
+        """Store the same config under today's key, with the rounds that were just measured."""
+        target, check = checked.target, checked.check
+        assert check.comparison is not None
+        answer = _about(checked, check.comparison, [m.config for m in check.measured], check.evidence)
+        settings = {
+            "sampler": "retune",
+            "seed": 0,
+            "trials": len(check.measured),
+            "budget_s": self.settings.check_s,
+            "space": len(target.space),
+            "space_hash": space_hash(target.space),
+            "known": 0,
+            "default": None if target.default is None else target.default.text,
+            **target.settings,
+            **self._about_run(checked),
+        }
+        entry = checked.chosen.entry
+        run = self.store.start_run(entry.signature, entry.problem, target.provenance, settings)
+        for measurement in check.measured:
+            self.store.add_trial(run, measurement)
+        outcome, comparison = _Outcome(), check.comparison
+        decided = self._stored(checked, answer, Action.CONFIRMED, {}, outcome)
+
+        def store() -> None:
+            self.store.add_answer(
+                *(run, answer, target.provenance, "confirmed", {}, comparison),
+                retune=self.retune,
+                finding=decided.finding,
+            )
+
+        return self._existing_or(checked, store) or _known(outcome.finding)
+
+    def _search(self, checked: Checked) -> Finding | None:
+        """Search again, from what is known, and store what `_decide` returns."""
+        chosen, target, check = checked.chosen, checked.target, checked.check
+        config, outcome, entry = checked.subject.config, _Outcome(), chosen.entry
+        known = {m.config for m in self.store.known(entry.signature, entry.problem, target.provenance)}
+        known |= {measurement.config for measurement in check.measured}
+
+        def decided(result: Result, answer: Answer) -> Decided | None:
+            outcome.searched = sum(measurement.config not in known for measurement in result.measurements)
+            return self._decide(checked, result, answer, outcome)
+
+        again = SearchAgain(
+            decided,
+            measured=check.measured,
+            first=[each for each in (config, *checked.subject.roles.values()) if each in target.space],
+            kept=[] if checked.is_broken else [config],
+            among=self._among(checked, known),
+            settings=self._about_run(checked),
+        )
+        effort = self.effort.exhausting() if target.is_exhausted else self.effort
+        results = list[Result]()
+
+        def search() -> None:
+            results.append(
+                run_search(*(target, self.store, entry, effort), again=again, events=self.events, stop=self.stop)
+            )
+
+        existing = self._existing_or(checked, search) or outcome.finding
+        if existing is not None:
+            return existing
+        (result,) = results
+        if outcome.kept is not None:
+            return self._written(outcome.kept)
+        if result.stopped == "interrupted":
+            return None
+        searched = sum(measurement.config not in known for measurement in result.measurements)
+        return self._without_answer(checked, searched)
+
+    def _decide(self, checked: Checked, result: Result, answer: Answer, outcome: _Outcome) -> Decided | None:
+        """Return what to store for the result of a search: a config that is faster enough, or the old one."""
+        comparison, config, new = result.comparison, checked.subject.config, answer.config
+        assert comparison is not None
+        facts: dict[str, Any] = {"searched": outcome.searched}
+        if "contended" in comparison.marks and not self.is_shared:
+            text = f"{checked.check.judgement.text}; other processes used the card during the search"
+            outcome.kept = checked.finding(Action.KEPT, text=text, **facts)
+            return None
+        if config.text not in comparison.contenders:
+            error = checked.check.error or _failure(result, config)
+            facts |= {"cause": Cause.BROKEN, "text": error, "error": error, "new_config": new}
+            return self._stored(checked, answer, Action.REPLACED, facts, outcome)
+        if new != config:
+            gain, interval = ratio(comparison, config.text, new.text)
+            facts |= {"new_config": new, "gain": gain, "gain_interval": interval}
+            if interval[0] > 1 + self.settings.threshold:
+                return self._stored(checked, answer, Action.REPLACED, facts, outcome)
+            facts["text"] = (
+                f"{checked.check.judgement.text}; the best that a search found gains "
+                f"{gain:.3f} ({interval_text(interval, 3)}), less than {self.settings.threshold:.1%} with confidence"
+            )
+        if checked.is_outdated:
+            evidence = result.evidence[config]
+            configs = [measurement.config for measurement in result.measurements]
+            old = answer if new == config else _about(checked, comparison, configs, evidence)
+            return self._stored(checked, old, Action.CONFIRMED, facts, outcome)
+        outcome.kept = checked.finding(Action.KEPT, **facts)
+        return None
+
+    def _stored(
+        self, checked: Checked, answer: Answer, action: Action, facts: dict[str, Any], outcome: _Outcome
+    ) -> Decided:
+        def finding(id: int) -> Finding:
+            return outcome.keep(self.finish(checked.finding(action, new_answer_id=id, **facts)))
+
+        return Decided(answer, self.retune, finding)
+
+    def _without_answer(self, checked: Checked, searched: int) -> Finding:
+        """Return the finding of a search in which no config worked.
+
+        An answer that is exact for today's kernel and compiler is retired. One of another version is kept, since it may
+        be right for those that still have that version.
+        """
+        if checked.is_broken and checked.chosen.is_exact:
+            finding = self._written(checked.finding(Action.RETIRED, searched=searched))
+            self.store.forget([finding.answer_id])
+            return finding
+        text = f"{checked.check.judgement.text}; no other config works"
+        if checked.is_broken:
+            text += ", and the answer is kept for the version that it was stored with"
+        return self._written(checked.finding(Action.KEPT, text=text, searched=searched))
+
+    def _among(self, checked: Checked, known: Collection[Config]) -> Sequence[Config] | None:
+        """Return the known configs and those with choices that were added, if only these are new; None: all."""
+        chosen, target = checked.chosen, checked.target
+        if not chosen.added or not chosen.is_exact or checked.is_broken or checked.check.judgement.ahead is not None:
+            return None
+        return ListedSpace([config for config in target.space if config in known or chosen.is_new(config)])
+
+    def _about_run(self, checked: Checked) -> dict[str, Any]:
+        return {RETUNE: self.retune, "about": checked.chosen.stored.id}
+
+    def _existing_or(self, checked: Checked, write: Callable[[], object]) -> Finding | None:
+        """Write; return the finding of another process that goes on with this retune, if it was first, else None."""
+        try:
+            write()
+        except StoreError:
+            retune, id = self.store.retunes.get(self.retune), checked.chosen.stored.id
+            existing = (
+                None if retune is None else next((each for each in retune.findings if each.answer_id == id), None)
+            )
+            if existing is None:
+                raise
+            return existing
+        return None
+
+
+class _Outcome:
+    """What a search came to, of which the store learns in the middle."""
+
+    def __init__(self) -> None:
+        self.finding: Finding | None = None
+        """The finding that was stored with an answer."""
+        self.kept: Finding | None = None
+        """The finding of an answer that is kept, which is not stored yet."""
+        self.searched = 0
+        """Number of configs that the search measured."""
+
+    def keep(self, finding: Finding) -> Finding:
+        self.finding = finding
+        return finding
+
+
+def _known(finding: Finding | None) -> Finding:
+    assert finding is not None
+    return finding
+
+
+def _about(checked: Checked, comparison: Comparison, configs: Iterable[Config], evidence: Evidence) -> Answer:
+    """Return the answer that rounds give about the config that was checked, whether it is the fastest or not.
+
+    Args:
+        configs: those of the rounds, and perhaps others.
+    """
+    target, config = checked.target, checked.subject.config
+    timed = [each for each in dict.fromkeys(configs) if each.text in comparison.timed]
+    verdict = decide(comparison, timed, target.default, {}, winner=config)
+    return answer_of(checked.chosen.problem, target, verdict, comparison, evidence)
+
+
+def _failure(result: Result, config: Config) -> str:
+    """Return the failure of a config in a search; an empty text if it is not known."""
+    return next((failure_text(m) for m in result.measurements if m.config == config and not m.ok), "")

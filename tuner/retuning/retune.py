@@ -1,0 +1,245 @@
+"""A run of re-tuning: the answers of a plan, one after the other on each card.
+
+Two problems are under way on a card: one measures, and the next compiles. Each finding is stored when it is made, an
+answer together with its finding, so that a run that was killed goes on with what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from threading import Lock
+from time import monotonic
+
+from tuner.db.store import Store
+from tuner.errors import Interrupted, KernelFault, MeasureError, StoreError, TunerError
+from tuner.kernels.spec import Config
+from tuner.records import Comparison, Measurement, Outcome, StoredAnswer, median
+from tuner.records.retune import Action, Cause, Finding, Retune
+from tuner.retuning.cause import machine_factor
+from tuner.retuning.check import Check, Subject, broken, check, not_measured, rechecked
+from tuner.retuning.reading import next_best
+from tuner.retuning.repair import Checked, Repair
+from tuner.retuning.selection import Chosen, Selection
+from tuner.retuning.settings import SETTINGS, RetuneSettings
+from tuner.tuning.captured import CallTuning
+from tuner.tuning.effort import Effort
+from tuner.tuning.events import Events, StopToken
+from tuner.tuning.gpu import MeasureOptions
+from tuner.tuning.lanes import Lane, spread
+from tuner.tuning.target import Target, gpu_target, recorded_target
+
+_A_CARD = 2
+"""Problems under way on a card: one measures, and the next compiles meanwhile."""
+_BROKEN = 3
+"""Problems in a row for which no worker process ran, after which the retune ends as failed."""
+_CANDIDATES = 3
+"""Number of configs after the answer's of which the first that is feasible is its runner-up."""
+
+
+@dataclass(frozen=True)
+class How:
+    """The way in which answers are measured again and repaired."""
+
+    options: MeasureOptions
+    effort: Effort
+    """Of a new search."""
+    settings: RetuneSettings = SETTINGS
+    check_only: bool = False
+    """Change no answer."""
+    budget_s: float | None = None
+    """Seconds after which no further answer is begun; None: no limit."""
+    events: Events = field(default_factory=Events)
+    stop: StopToken = field(default_factory=StopToken)
+
+
+class Retuning:
+    """One run of re-tuning on the lanes of a host, of a retune that was started or goes on."""
+
+    def __init__(self, store: Store, retune: Retune, selection: Selection, how: How) -> None:
+        self._store, self._retune, self._how = store, retune, how
+        self._chosen: Mapping[int, Chosen] = {chosen.stored.id: chosen for chosen in selection.chosen}
+        self._done = len(retune.findings)
+        self._started = self._last_end = monotonic()
+        self._lock = Lock()
+        self._factors = [
+            factor for each in retune.findings if (factor := machine_factor(each.then, each.now)) is not None
+        ]
+        self._failed = 0
+        """Problems in a row for which no worker process ran."""
+
+    def run(self, lanes: Sequence[Lane]) -> Retune:
+        """Measure the answers again that are left, and return the retune with all findings.
+
+        Raises:
+            MeasureError: Nothing could be measured for several answers in a row.
+        """
+        how, store = self._how, self._store
+        how.events.retune_started(self._retune)
+        with self._ended():
+            store.forget(each.answer_id for each in self._retune.findings if each.action is Action.RETIRED)
+            workers = [partial(self._measure, lane) for lane in lanes for _ in range(_A_CARD if lane.device else 1)]
+            spread(self._retune.left, workers, self._on_finding, how.stop)
+        found = store.retunes.get(self._retune.id)
+        assert found is not None
+        return found
+
+    @contextmanager
+    def _ended(self) -> Iterator[None]:
+        """Write the status of the retune at its end."""
+        end = partial(self._store.retunes.end, self._retune.id)
+        try:
+            yield
+        except BaseException as error:
+            end("failed" if isinstance(error, TunerError) else "interrupted")
+            raise
+        end("interrupted" if self._how.stop() else "done")
+
+    def _on_finding(self, finding: Finding) -> None:
+        self._done += 1
+        self._how.events.found(finding, self._done, len(self._retune.planned))
+
+    def _measure(self, lane: Lane, answer: int) -> Finding | None:
+        """Return the finding of an answer, which is stored; None if it was stopped or the budget is spent."""
+        if self._how.budget_s is not None and monotonic() - self._started >= self._how.budget_s:
+            return None
+        chosen = self._chosen.get(answer)
+        if chosen is None:
+            return self._gone(answer)
+        try:
+            finding = self._checked(lane, chosen)
+        except Interrupted:
+            return None
+        except StoreError:
+            raise
+        except TunerError as error:
+            self._count_failure(error)
+            finding = self._not_measured(chosen, str(error))
+        else:
+            self._failed = 0
+        return finding
+
+    def _count_failure(self, error: TunerError) -> None:
+        """Raise the error if several in a row say that no worker process runs here."""
+        with self._lock:
+            self._failed += isinstance(error, MeasureError) and not isinstance(error, KernelFault)
+            if self._failed >= _BROKEN:
+                raise error
+
+    def _checked(self, lane: Lane, chosen: Chosen) -> Finding | None:
+        """Check an answer, and do what the check calls for; return None if it was stopped."""
+        comparison = self._store.comparison(chosen.stored.run_id)
+        candidates = _candidates(chosen.stored, comparison, self._store)
+        whole = not self._how.check_only and (chosen.is_stale or bool(chosen.added))
+        target = self._target(lane, chosen, None if whole else [chosen.stored.answer.config, *candidates])
+        feasible = (each for each in candidates if each in target.space and each != target.default)
+        subject = Subject(
+            *(chosen.stored, target.provenance, target.default),
+            next(feasible, None),
+            comparison,
+            target.vendor_name,
+        )
+        found = self._check(chosen, subject, target)
+        if found is None:
+            return None
+        factor = machine_factor(found.then, found.now)
+        if factor is not None:
+            self._factors.append(factor)
+        checked = Checked(chosen, subject, target, found)
+        return self._repair().act(checked, lambda: target if whole else self._target(lane, chosen, None))
+
+    def _check(self, chosen: Chosen, subject: Subject, target: Target) -> Check | None:
+        """Return the check of an answer; None if it was stopped."""
+        how, config = self._how, subject.config
+        if config not in target.space:
+            why = "the kernel's constraints or the card's limits refuse it now"
+            return broken(Measurement(config, Outcome.INFEASIBLE, error=why), subject.then)
+        machine = median(self._factors) if len(self._factors) >= how.settings.few else None
+        measurer = target.measurer()
+        try:
+            found = check(
+                *(subject, measurer),
+                settings=how.settings,
+                machine=machine,
+                is_shared=how.options.shared,
+                seed=self._retune.id * how.settings.max_rounds,
+                stop=how.stop,
+            )
+            keeps = how.check_only or chosen.is_pinned or not chosen.is_stale
+            if found is not None and found.now is not None and not keeps:
+                found = rechecked(found, config, measurer)
+        finally:
+            measurer.close()
+        return found
+
+    def _target(self, lane: Lane, chosen: Chosen, among: Sequence[Config] | None) -> Target:
+        """Return the target of an answer.
+
+        Args:
+            among: the configs that are of interest; None: all.
+        """
+        how = self._how
+        options = replace(how.options, policy=chosen.policy)
+        if lane.card is None:
+            assert chosen.space is not None
+            return recorded_target(chosen.space, chosen.problem, how.options.policy)
+        if chosen.call is not None:
+            tuning = CallTuning(self._store, options, how.events, how.stop)
+            return tuning.target(chosen.call.call, chosen.call.id, lane.card, spare=False)[1]
+        return gpu_target(
+            *(chosen.entry, self._store, lane.card), options=options, events=how.events, spare=False, among=among
+        )
+
+    def _repair(self) -> Repair:
+        how, effort = self._how, self._how.effort
+        if how.budget_s is not None:
+            left = max(1.0, how.budget_s - (monotonic() - self._started))
+            seconds = min(left, effort.budget.seconds or left)
+            effort = replace(effort, budget=replace(effort.budget, seconds=seconds))
+        return Repair(
+            *(self._store, self._retune.id, how.settings, effort, how.events, how.stop),
+            check_only=how.check_only,
+            is_shared=how.options.shared,
+            finish=self._timed,
+        )
+
+    def _timed(self, finding: Finding) -> Finding:
+        """Return a finding with the wall time since the one before."""
+        with self._lock:
+            now = monotonic()
+            seconds, self._last_end = now - self._last_end, now
+        return replace(finding, seconds=round(seconds, 3))
+
+    def _not_measured(self, chosen: Chosen, error: str) -> Finding:
+        stored = chosen.stored
+        found = not_measured(error)
+        finding = Finding(
+            *(chosen.problem, stored.id, stored.answer.config, found.cause, Action.KEPT, found.judgement.text),
+            reasons=chosen.reasons,
+            pinned=chosen.is_pinned,
+            error=error,
+        )
+        return self._added(finding)
+
+    def _gone(self, answer: int) -> Finding | None:
+        """Return the finding of a planned answer that serves no longer; None if it cannot be read."""
+        stored = next((each for each in self._store.answers(forgotten=True) if each.id == answer), None)
+        if stored is None:
+            return None
+        text = "another answer serves its problem now, so it was not measured"
+        finding = Finding(stored.answer.problem, answer, stored.answer.config, Cause.UNCHANGED, Action.KEPT, text)
+        return self._added(finding)
+
+    def _added(self, finding: Finding) -> Finding:
+        finding = self._timed(finding)
+        self._store.retunes.add(self._retune.id, finding)
+        return finding
+
+
+def _candidates(stored: StoredAnswer, comparison: Comparison | None, store: Store) -> list[Config]:
+    """Return the first few configs after an answer's."""
+    seen = dict.fromkeys(islice(next_best(stored, comparison, store), _CANDIDATES))
+    return [config for config in seen if config != stored.answer.config]
