@@ -9,10 +9,12 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 
 FROM base AS build
+# For the nodes of a Ray or Dask cluster: --build-arg EXTRAS=search,gpu,postgres,ray
+ARG EXTRAS=search,gpu,postgres
 WORKDIR /src
 COPY . .
 RUN python3 -m venv /opt/tuner \
- && /opt/tuner/bin/pip install --no-cache-dir --constraint constraints.txt ".[search,gpu,postgres]"
+ && /opt/tuner/bin/pip install --no-cache-dir --constraint constraints.txt ".[${EXTRAS}]"
 # What a CronJob runs, see docs/nightly.md.
 RUN install scripts/nightly /opt/tuner/bin/nightly
 

@@ -21,6 +21,8 @@ import yaml
 
 Run = Callable[[dict[str, str], str], tuple[int, str]]
 """Runs a pod with its variables on a node: its exit code and its log."""
+ROLE = yaml.safe_load((Path(__file__).parents[1] / "docker" / "kubernetes" / "fleet-role.yaml").read_text())
+"""What a fleet may do; all else is refused."""
 PATHS = re.compile(
     r"/(?:api|apis/batch)/v1/namespaces/(?P<namespace>[^/]+)/(?P<kind>jobs|pods)(?:/(?P<name>[^/]+))?(?P<log>/log)?"
 )
@@ -285,7 +287,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, "the server could not find the requested resource")
             return None
         self._path = found
+        resource, verb = found["kind"] + (found["log"] or ""), self._verb()
+        if not any(resource in rule["resources"] and verb in rule["verbs"] for rule in ROLE["rules"]):
+            self._refuse(403, f'{resource} is forbidden: User "me" cannot {verb} resource "{resource}"')
+            return None
         return body
+
+    def _verb(self) -> str:
+        if self.command == "GET":
+            return "get" if self._path["name"] else "watch" if self._query.get("watch") else "list"
+        if self.command == "DELETE":
+            return "delete" if self._path["name"] else "deletecollection"
+        return "create"
 
     def _watch(self) -> None:
         self.send_response(200)

@@ -68,7 +68,9 @@ def test_an_image_runs_without_rights_in_an_empty_folder_and_installs_pinned_ver
 
 def test_the_service_is_installed_without_torch_and_the_worker_with_it() -> None:
     assert SERVE.installs[0].endswith('".[serve,postgres]"')
-    assert SEARCH.installs[0].endswith('".[search,gpu,postgres]"')
+    assert SEARCH.installs[0].endswith('".[${EXTRAS}]"')
+    (extras,) = re.findall(r"^ARG EXTRAS=(.+)$", (DOCKER / "search.Dockerfile").read_text(), re.MULTILINE)
+    assert extras == "search,gpu,postgres"
     assert SEARCH.environment["TRITON_CACHE_DIR"].startswith("/cache/")
 
 
@@ -82,7 +84,9 @@ def test_our_containers_are_hardened_and_secrets_are_files() -> None:
         mentioned = set(re.findall(r"/run/secrets/(\w+)", str(words)))
         assert mentioned == set(service["secrets"]) <= set(COMPOSE["secrets"])
     assert SERVICES["api"]["ports"] == ["127.0.0.1:8000:8000"]
-    assert "command" not in SERVICES["worker"]
+    assert SERVICES["worker"]["command"] == [*SEARCH.command("CMD"), "--gpu", "all"]
+    (cards,) = SERVICES["worker"]["deploy"]["resources"]["reservations"]["devices"]
+    assert cards["count"] == "all"
     assert SERVICES["api"]["command"][: len(SERVE.command("CMD"))] == SERVE.command("CMD")
 
 
@@ -92,12 +96,22 @@ def test_the_page_names_what_is_there() -> None:
         assert (DOCKER.parent / file).is_file()
         assert f"| `{image}` | `{file}` |" in PAGE
     for line in COMMANDS:
-        assert set(re.findall(r"--file (\S+)", line)) <= {"docker/compose.yaml", *images.values()}
+        assert set(re.findall(r"--file (\S+)", line)) <= {"docker/compose.yaml", "docker/shared.yaml", *images.values()}
         assert set(re.findall(r"--tag (\S+)", line)) <= set(images)
     assert set(re.findall(r"> (docker/secrets/\w+)", "\n".join(COMMANDS))) == {
         f"docker/{secret['file']}" for secret in COMPOSE["secrets"].values()
     }
     assert "docker/secrets/" in (DOCKER.parent / ".gitignore").read_text().splitlines()
+
+
+def test_workers_of_other_hosts_reach_the_database() -> None:
+    """The port is published only by the second file, and the host's name replaces that of the service."""
+    assert "ports" not in SERVICES["db"]
+    over = yaml.safe_load((DOCKER / "shared.yaml").read_text())["services"]
+    assert set(over) == {"db"} <= set(SERVICES)
+    (port,) = over["db"]["ports"]
+    assert re.fullmatch(r"\$\{TUNER_DB_LISTEN:\?[^}]+\}:5432:5432", port)
+    assert "@${TUNER_DB_HOST:-db}/" in SERVICES["worker"]["environment"]["TUNER_DB"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,7 @@ class Host:
     port: int
 
     def mapped(self, text: str) -> str:
-        text = text.replace("postgresql://tuner@db/tuner?", f"{self.database}&")
+        text = text.replace("postgresql://tuner@${TUNER_DB_HOST:-db}/tuner?", f"{self.database}&")
         text = text.replace("/opt/tuner", str(self.installed)).replace("8000", str(self.port))
         return re.sub(r"(^|=)/(data|run/secrets)\b", rf"\1{self.folder}/\2", text)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes_api import Cluster, Run, served
+from kubernetes_api import ROLE, Cluster, Run, served
 
 from tuner.errors import FleetError, UsageError
 from tuner.fleet.engine import Wanted, parse
@@ -25,6 +25,7 @@ from tuner.tuning.events import StopToken
 
 pytest.importorskip("kubernetes")
 
+KUBERNETES = Path(__file__).parents[2] / "docker" / "kubernetes"
 DB = "postgresql://tuner:password@db/tuner"
 SECRET = {"TUNER_DB": DB}
 SPACE = "gemm-4096x4096x4096-bf16-nvidia-h200"
@@ -266,6 +267,17 @@ def test_the_manifest_is_valid(pod: dict[str, Any], gpus: int, version: str) -> 
         assert spec["containers"][0]["resources"]["requests"] == {"cpu": "8"}
         assert spec["containers"][0]["image"] == "registry/search:1"
         assert [one["key"].rpartition("/")[2] for one in spec["tolerations"]] == ["not-ready", "unreachable", "gpu"]
+
+
+def test_the_files_for_a_cluster_are_valid() -> None:
+    validate = pytest.importorskip("kubernetes_validate").validate
+    validate(ROLE, "1.37", strict=True)
+    pod = yaml.safe_load((KUBERNETES / "pod.yaml").read_text())
+    job = job_of(task("gemm"), "tuner-1-0-gemm", "tuner-1", 1, JobSettings(pod=pod))
+    validate(job, "1.37", strict=True)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert container["resources"]["requests"] == pod["spec"]["containers"][0]["resources"]["requests"]
 
 
 def test_names_are_dns_labels_and_differ() -> None:
