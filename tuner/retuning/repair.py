@@ -142,8 +142,9 @@ class Repair:
         """Search again, from what is known, and store what `_decide` returns."""
         chosen, target, check = checked.chosen, checked.target, checked.check
         config, outcome, entry = checked.subject.config, _Outcome(), chosen.entry
-        known = {m.config for m in self.store.known(entry.signature, entry.problem, target.provenance)}
-        known |= {measurement.config for measurement in check.measured}
+        known = {measurement.config for measurement in check.measured}
+        if not checked.is_broken:  # else earlier measurements are in doubt too
+            known |= {m.config for m in self.store.known(entry.signature, entry.problem, target.provenance)}
 
         def decided(result: Result, answer: Answer) -> Decided | None:
             outcome.searched = sum(measurement.config not in known for measurement in result.measurements)
@@ -161,9 +162,14 @@ class Repair:
         results = list[Result]()
 
         def search() -> None:
-            results.append(
-                run_search(*(target, self.store, entry, effort), again=again, events=self.events, stop=self.stop)
+            result = run_search(
+                *(target, self.store, entry, effort),
+                reuse=lambda measurement: not checked.is_broken,
+                again=again,
+                events=self.events,
+                stop=self.stop,
             )
+            results.append(result)
 
         existing = self._existing_or(checked, search) or outcome.finding
         if existing is not None:
