@@ -77,7 +77,7 @@ def test_one_is_shown_again(stored: Invoked) -> None:
 
 def test_its_files_have_the_history_of_the_store(stored: Invoked) -> None:
     done = stored("retunes", "2", "--report", "out", "--json")
-    assert done.stderr == "Report written to out: Markdown, JSON, JUnit and 2 plots.\n"
+    assert done.stderr == "Report written to out: Markdown, JSON and JUnit, and 2 plots.\n"
     document = json.loads(done.stdout)
     assert document == json.loads((stored.folder / "out/retune.json").read_text())
     assert [row["problem"]["M"] for row in document["left_problems"]] == [128 * place for place in (7, 8, 9)]

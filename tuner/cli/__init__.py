@@ -19,6 +19,7 @@ _COMMANDS = {
     "why": "Show the fields in which the stored answers differ from a query made here.",
     "explain": "Explain why the stored best config is the best.",
     "verify": "Measure a stored answer again, and report whether it still holds.",
+    "retune": "Measure the stored answers of a card again, name what changed, and repair it.",
     "retunes": "Show the report of one retune, or list the newest.",
     "check": "Check a kernel file without a GPU.",
     "bench": "Compare answers with the default and the vendor, for one problem or a suite.",

@@ -57,7 +57,8 @@ def give_report(report: RetuneReport, folder: Path | None, as_json: bool) -> Non
     if folder is not None:
         written = write_files(report, folder)
         plots = sum(file.suffix == ".svg" for file in written)
-        say(f"Report written to {folder}: Markdown, JSON, JUnit and {plots:,} plot{'' if plots == 1 else 's'}.")
+        drawn = f", and {plots:,} plot{'' if plots == 1 else 's'}" if plots else ""
+        say(f"Report written to {folder}: Markdown, JSON and JUnit{drawn}.")
 
 
 def print_report(report: RetuneReport) -> None:

@@ -120,12 +120,13 @@ def left_text(retune: Retune, summary: RetuneSummary) -> str:
 def settings_text(retune: Retune) -> str:
     """Return the settings that are on, `stale, threshold 0.02, budget 1200`; empty without any."""
     shown = {name: value for name, value in retune.settings.items() if value not in (None, False, "", 0, [], ())}
-    words = [name.replace("_", " ") + ("" if value is True else f" {_value(value)}") for name, value in shown.items()]
-    return one_line(", ".join(words))
+    return one_line(", ".join(map(_setting, shown, shown.values())))
 
 
-def _value(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+def _setting(name: str, value: Any) -> str:
+    words, unit = (name[:-2], " s") if name.endswith("_s") else (name, "")
+    text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return words.replace("_", " ") + ("" if value is True else f" {text}{unit}")
 
 
 def latency_cell(reading: Reading | None) -> str:

@@ -1,0 +1,181 @@
+"""`tuner retune [OP]`: measure stored answers again, name what changed, and repair it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from typing import Any
+
+import click
+
+from tuner.cli import INTERRUPTED
+from tuner.cli.interrupt import Interrupt
+from tuner.cli.op_commands import OpCommands
+from tuner.cli.ops import db_option, gpus_option, json_option, open_to_read, shared_option
+from tuner.cli.retune_options import Share
+from tuner.cli.retune_plan import give_plan
+from tuner.cli.retune_progress import RetuneProgress
+from tuner.cli.retune_report import give_report, report_option
+from tuner.cli.suites import selected_suite, suite_options
+from tuner.db.database import Database
+from tuner.db.store import Store
+from tuner.errors import TunerError, UsageError
+from tuner.kernels.spec import Problem, Signature
+from tuner.records import POLICIES
+from tuner.records.retune import Retune
+from tuner.report.retune_stored import stored_report
+from tuner.retuning.api import plan_retune, retune
+from tuner.retuning.settings import SETTINGS
+from tuner.suites.selection import select_problems
+from tuner.tuning.effort import EFFORTS, parse_duration
+
+
+def _retune(
+    reference: str | None,
+    problems: Sequence[Problem] | None,
+    *,
+    dry_run: bool,
+    folder: Path | None,
+    db: Database | None,
+    as_json: bool,
+    budget: float | None,
+    check: bool,
+    anew: bool,
+    gpu: str,
+    replay: str | None,
+    policy: str,
+    shared: bool,
+    stale: bool,
+    demand: bool,
+    **how: Any,
+) -> int:
+    """Show the progress, and the report; write its files, also of a retune that was interrupted or failed."""
+    store = open_to_read(db)
+    what: dict[str, Any] = {"gpu": gpu, "replay": replay, "policy": policy, "stale": stale, "demand": demand}
+    if dry_run:
+        if folder is not None:
+            raise UsageError("--report writes what was measured, and --dry-run measures nothing; leave one of them out")
+        give_plan(plan_retune(reference, problems, store=store, **what), budget, as_json)
+        return 0
+    how |= {"shared": shared, "budget": budget, "check_only": check, "resume": not anew}
+    failure: TunerError | None = None
+    done: Retune | None
+    with RetuneProgress() as progress, Interrupt(SIGINT, SIGTERM) as interrupt, interrupt.token.watched():
+        try:
+            done = retune(reference, problems, store=store, on_event=progress, stop=interrupt.token, **what, **how)
+        except TunerError as error:
+            failure, done = error, _begun(progress, store)
+    if done is not None:
+        report = stored_report(store, done)
+        give_report(report, folder, as_json)
+    if failure is not None:
+        raise failure
+    return INTERRUPTED if report.retune.status == "interrupted" else report.summary.exit_code
+
+
+def _begun(progress: RetuneProgress, store: Store) -> Retune | None:
+    """Return the retune that failed with its findings; None if it has not started."""
+    return None if progress.retune is None else store.retunes.get(progress.retune.id)
+
+
+def _retune_op(reference: str, signature: Signature, values: Mapping[str, str], **options: Any) -> int:
+    problems = None
+    if values:
+        suite = select_problems(reference, signature, values, shapes=None, model=None, tp=None)
+        problems = [entry.problem for entry in suite.entries]
+    return _retune(reference, problems, **options)
+
+
+def _retune_all(
+    ctx: click.Context,
+    suite: str | None,
+    dtype: str | None,
+    only: tuple[str, ...],
+    list_: bool,
+    **options: Any,
+) -> int | None:
+    if ctx.invoked_subcommand is not None:
+        return None
+    if suite is None and not list_:
+        for name, given in {"--dtype": dtype, "--only": only}.items():
+            if given:
+                raise UsageError(f"{name} selects problems of an OP or of a --suite; name one of them")
+        return _retune(None, None, **options)
+    chosen = selected_suite(ctx, suite, dtype, only, list_, options["db"])
+    return None if chosen is None else _retune(None, [entry.problem for entry in chosen.entries], **options)
+
+
+class _RetuneCommands(OpCommands):
+    """Commands by op. Without an op, all ops are meant."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        op, _, unknown = self._split(args)
+        return (
+            click.Group.parse_args(self, ctx, args) if op is None and unknown is None else super().parse_args(ctx, args)
+        )
+
+
+_OPTIONS: list[click.Parameter] = [
+    click.Option(["--stale"], is_flag=True, help="Only answers that are stale, or whose kernel has new choices."),
+    click.Option(["--demand"], is_flag=True, help="Only problems whose lookups missed, which the service counts."),
+    click.Option(["--check"], is_flag=True, help="Measure and name the causes, and change no answer."),
+    click.Option(["--dry-run"], is_flag=True, help="Print what would be measured, in order, and the reasons."),
+    click.Option(
+        ["--budget"],
+        type=parse_duration,
+        metavar="TIME",
+        help="Time after which no further answer is begun, such as 20m. The most valuable are measured first.",
+    ),
+    click.Option(
+        ["--threshold"],
+        type=Share(),
+        metavar="SHARE",
+        default=f"{SETTINGS.threshold:.0%}",
+        show_default=True,
+        help="Gain, shown with confidence, from which another config replaces an answer.",
+    ),
+    click.Option(
+        ["--slower"],
+        type=Share(),
+        metavar="SHARE",
+        default="0%",
+        help="Slowdown, shown with confidence, from which a regression counts in the exit code.  [default: any]",
+    ),
+    click.Option(
+        ["--effort"],
+        type=click.Choice(list(EFFORTS)),
+        default="quick",
+        show_default=True,
+        help="Effort of a new search, which follows only if another config is ahead or the answer's does not work.",
+    ),
+    click.Option(["--anew"], is_flag=True, help="Start anew, instead of going on with one that was interrupted."),
+    report_option,
+    gpus_option,
+    click.Option(
+        ["--replay"], metavar="NAME|auto", help="Measure on a recorded space, or on those that answers were found in."
+    ),
+    click.Option(
+        ["--policy"],
+        type=click.Choice(["auto", *POLICIES]),
+        default="auto",
+        show_default=True,
+        help="How latencies are measured; auto is the policy of each answer.",
+    ),
+    shared_option,
+    db_option,
+    json_option,
+]
+
+command = _RetuneCommands(
+    _retune_op,
+    _OPTIONS,
+    asked=lambda signature, values: values,
+    name="retune",
+    help="Measure the stored answers of this card again beside the default and torch, name what changed, and repair "
+    "it: all of them, those of an OP, or of one problem.\n\n"
+    "Exit code 4: regressions were found, repaired or not. Exit code 1: something could not be measured.",
+    invoke_without_command=True,
+    callback=click.pass_context(_retune_all),
+    params=[*suite_options("Measure the answers of"), *_OPTIONS],
+)
