@@ -109,6 +109,10 @@ def _retune_all(
 class _RetuneCommands(OpCommands):
     """Commands by op. Without an op, all ops are meant."""
 
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.subcommand_metavar = "[OP]"
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         op, _, unknown = self._split(args)
         return (
