@@ -18,11 +18,13 @@ from starlette.routing import Route
 
 from tuner.api.describe import described
 from tuner.api.guard import Guard
+from tuner.api.listing import Threads
 from tuner.api.lists import lists
 from tuner.api.lookups import BestConfigRoute, Lookups, TableRoute, best_configs
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
 from tuner.api.pages import pages
+from tuner.api.past import past
 from tuner.api.reply import refusal
 from tuner.api.schemas import ErrorDocument, HealthDocument, ReadyDocument
 from tuner.api.settings import SETTINGS, ServiceSettings
@@ -78,8 +80,10 @@ def create_app(
         redirect_slashes=False,
     )
     _add_error_handlers(app, metrics)
-    listed = lists(store, lookups)
+    threads = Threads()
+    listed, of_the_past = lists(store, lookups, threads), past(store, lookups, threads)
     app.include_router(listed)
+    app.include_router(of_the_past)
     _add_health(app, watcher, metrics, settings.max_age_s)
 
     async def many(request: Request) -> Response:
@@ -92,7 +96,7 @@ def create_app(
         *pages(lambda: app.openapi()),
     ]
     _describe(app, watcher)
-    paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes))
+    paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes, *of_the_past.routes))
     app.add_middleware(
         Guard, token=token, metrics=metrics, paths=paths, log=log, max_body_bytes=settings.max_body_bytes
     )

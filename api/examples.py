@@ -13,6 +13,10 @@ from tuner.lookup import bundle
 from tuner.lookup.table import LookupResult
 from tuner.records import Answer, Device, Environment, Evidence, Provenance, StoredAnswer, StoredRun
 from tuner.records.document import answer_document
+from tuner.records.retune import Action, Cause, Contender, Finding, Reading, Retune
+from tuner.records.retune_codec import retune_as_json
+from tuner.report.history import Generation, History
+from tuner.report.retune_summary import summarise
 from tuner.version import __version__
 
 _CONFIG = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 3}
@@ -53,6 +57,20 @@ _TIMES = {"tuned_at": _END, "forgotten_at": None}
 _SETTINGS = {"sampler": "gp", "seed": 0, "trials": 200, "known": 0}
 _STORED = StoredAnswer(1, _ANSWER, _PROVENANCE, _END, 1, 64, _SETTINGS)
 _SNAPSHOT = "94f9af6d-62ee-4270-b435-4432600de399:1"
+
+
+_READING = Reading(
+    185.2,
+    (184.9, 186.2),
+    {"vendor": Contender(174.5, 0.942, (0.94, 0.944))},
+    _PROVENANCE,
+    40,
+    _END,
+)
+_FINDING = Finding(
+    _PROBLEM, 1, _ANSWER.config, Cause.UNCHANGED, Action.KEPT, "1.001 x then", _READING, _READING, seconds=0.6
+)
+_RETUNE = Retune(1, _DEVICE, {"all": True}, (1,), _PROVENANCE.as_json(), "done", _AT, _END, (_FINDING,))
 
 
 def example() -> dict[str, Any]:
@@ -101,9 +119,17 @@ def examples() -> Mapping[tuple[str, str], Any]:
         ("/requests", "get"): _page({**request, "first_at": _AT, "last_at": _END}),
         ("/jobs", "get"): _page(_job(other.text)),
         ("/jobs", "post"): _job(other.text),
+        ("/history", "get"): History(_PROBLEM, _DEVICE, [Generation(_STORED)]).as_json(1, _SNAPSHOT),
+        ("/retunes", "get"): _page(_retune_summary()),
+        ("/retunes/{id}", "get"): {**_retune_summary(), **retune_as_json(_RETUNE)},
         ("/healthz", "get"): {"status": "ok", "version": __version__},
         ("/readyz", "get"): {"status": "ready", "snapshot": _SNAPSHOT, "answers": 1, "age_s": 0.412},
     }
+
+
+def _retune_summary() -> dict[str, Any]:
+    about = ("id", "device", "status", "started_at", "ended_at")
+    return {**{name: getattr(_RETUNE, name) for name in about}, "summary": summarise(_RETUNE).as_json()}
 
 
 def _page(item: dict[str, Any]) -> dict[str, Any]:

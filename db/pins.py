@@ -33,7 +33,7 @@ class Pin:
     config: Mapping[str, Any]
     """Config of the answer."""
     note: str
-    """Text of the person who pinned it; may be empty."""
+    """Reason that was given with it; may be empty."""
     created_at: str
     """UTC, ISO 8601."""
 

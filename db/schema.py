@@ -346,7 +346,7 @@ class RetuneRow(Base):
 
 
 class FindingRow(Base):
-    """What a retune found about one answer, and did. A retune has at most one for each answer."""
+    """Finding of a retune about one answer: its cause, and what was done. A retune has at most one for each answer."""
 
     __tablename__ = "findings"
     __table_args__ = (UniqueConstraint("retune_id", "answer_id"),)

@@ -26,6 +26,7 @@ def test_every_curl_is_answered_and_none_is_left_out(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "tuner.db")
     answer(store, problem(M=4096))
     answer(store, problem(M=16, N=4096, K=4096))
+    store.retunes.start("nvidia-h200", {"all": True}, [1, 2], {"triton": "3.6.0"})
     with serving(create_app(store, token=TOKEN)) as client:
         curls = [line for line in COMMANDS if line.startswith("curl")]
         for line in curls:

@@ -1,4 +1,4 @@
-"""The generations of an answer: what changed from one to the next, and what made each."""
+"""Generations of an answer: the changes from one to the next, and the retunes that made them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Generation:
         made_by = None if finding is None else {"id": self.retune, "cause": finding.cause, "action": finding.action}
         return {
             "id": stored.id,
+            "problem": stored.answer.problem.values,
             **answer_document(stored),
             "restored": stored.restored,
             "tuned_at": stored.created_at,
