@@ -18,9 +18,10 @@ from typing import Any
 
 import postgres
 import pytest
+from found import finding
 from served import serving
 from sqlalchemy import JSON, Boolean, MetaData, insert, text
-from stored import address, documents, outside, rows
+from stored import PROBLEM, address, answered, documents, older, outside, rows
 
 from tuner.api.app import create_app
 from tuner.db import revisions
@@ -303,3 +304,18 @@ class TestSchema0004:
         held = bundle.read(OLD / "bundle-1-of-schema-0004.json")
         assert (held.skipped, held.snapshot) == ((), without_definitions.snapshot)
         assert list(held.answers) == without_definitions.answers()
+
+
+def test_a_store_of_schema_0007_is_retuned_pinned_and_rolled_back(database: Database) -> None:
+    with closing(Store.open(database)) as store:
+        first, second = answered(store), answered(store)
+        before = store.answers()
+    older(database, "0007")
+    assert Store.upgrade(database) == "0007"
+    with closing(Store.open(database)) as store:
+        assert store.answers() == before
+        retune = store.retunes.start(H200, {"all": True}, [second], {})
+        assert store.retunes.add(retune, finding(second))
+        assert store.retunes.of_problem(PROBLEM.text, H200) == [(retune, finding(second))]
+        assert store.roll_back(first) == second + 1
+        assert store.pins.add(second + 1).answer_id == second + 1
