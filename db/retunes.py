@@ -114,10 +114,9 @@ class Retunes:
 
     def of_problem(self, problem: str, device: str) -> list[tuple[int, Finding]]:
         """Return the findings about a problem (its text) on a device, each with the id of its retune, oldest first."""
-        finding = schema.FindingRow
-        of_device = finding.retune_id.in_(select(schema.RetuneRow.id).where(schema.RetuneRow.device == device))
+        condition = (schema.FindingRow.problem == problem) & (schema.AnswerRow.device == device)
         with self._read() as connection:
-            return self._findings(connection, (finding.problem == problem) & of_device)
+            return self._findings(connection, condition)
 
     def _retunes(self, connection: Connection, query: Any) -> list[Retune]:
         return self._of_rows(connection, connection.execute(query).all())

@@ -107,10 +107,12 @@ class TestRetune:
     def test_the_findings_of_a_problem_are_found(self, store: Store) -> None:
         here, other = answered(store), answered(store, answer(SCALE.problem({"M": 64})))
         of_other = replace(finding(other), problem=SCALE.problem({"M": 64}))
-        first, second, elsewhere = begun(store), begun(store), begun(store, device=A100.id)
-        for number in (first, second, elsewhere):
+        there = answered(store, provenance=replace(HERE, device=A100))
+        first, second = begun(store), begun(store, device=f"{A100.id},{H200.id}")
+        for number in (first, second):
             store.retunes.add(number, finding(here))
         store.retunes.add(first, of_other)
+        store.retunes.add(second, finding(there))
         found = store.retunes.of_problem(PROBLEM.text, H200.id)
         assert found == [(first, finding(here)), (second, finding(here))]
 

@@ -51,7 +51,7 @@ def stored_reading(stored: StoredAnswer, comparison: Comparison | None, roles: M
     config = stored.answer.config
     if comparison is None or config.text not in comparison.timed:
         return None
-    return reading_of(comparison, config, roles, stored.provenance, stored.created_at)
+    return reading_of(comparison, config, roles, stored.measured_with, stored.created_at)
 
 
 def next_best(stored: StoredAnswer, comparison: Comparison | None, store: Store) -> Iterator[Config]:
@@ -64,7 +64,7 @@ def next_best(stored: StoredAnswer, comparison: Comparison | None, store: Store)
         names = sorted(set(comparison.timed) - {VENDOR}, key=lambda name: median(comparison.of(name)))
         configs = (_config_of(stored.signature, name) for name in names)
         yield from (config for config in configs if config is not None and config != stored.answer.config)
-    run = None if stored.imported_from is not None else store.run(stored.run_id)
+    run = None if stored.imported_from is not None else store.run(stored.measured_in)
     if run is not None:
         measured = sorted((m for m in store.known_to(run) if m.ok), key=lambda m: m.latency_us)
         yield from (m.config for m in measured if m.config != stored.answer.config)

@@ -187,13 +187,15 @@ def _selected(
         if wanted.problems is None or stored.answer.problem.text in wanted.problems:
             by_problem.setdefault(stored.answer.problem.text, []).append(stored)
     misses = _misses(store, {stored.provenance.device.id for stored in answers})
-    pins = {pin.answer_id for name in device.split(",") for pin in store.pins.of(name)}
+    pins = {(pin.problem, pin.device) for name in device.split(",") for pin in store.pins.of(name)}
     found = list[Chosen]()
     for text, several in by_problem.items():
         code = code_of(several[0].answer.problem)
         served = None if code is None else _served(several, code)
         if code is not None and served is not None:
-            found.append(_chosen(served, code, wanted, misses.get(text, 0), served.id in pins))
+            found.append(
+                _chosen(served, code, wanted, misses.get(text, 0), (text, served.provenance.device.id) in pins)
+            )
     kept = [each for each in found if _is_wanted(each, wanted)]
     priority = Priority.of(store.retunes.newest(Priority.REMEMBERED, device))
     kept.sort(
