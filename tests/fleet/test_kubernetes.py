@@ -204,6 +204,8 @@ def test_what_a_watch_misses_is_listed(cluster_of: Callable[..., Cluster]) -> No
         done.append(next(ends))
         others.set()
         done += ends
+    assert not cluster.cut
+    assert not cluster.answers
     assert [(ended.task.name, ended.code) for ended in done] == [("first", 0), ("gone", None), ("second", 0)]
     assert re.fullmatch(r"its Job tuner-[0-9a-f]{8}-2-gone was deleted", done[1].error)
 
