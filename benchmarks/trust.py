@@ -23,7 +23,6 @@ from time import monotonic
 from typing import Any
 
 from tuner.measure import device
-from tuner.tuning.verify import overlap
 
 PROBLEMS: list[tuple[str, dict[str, object]]] = [
     ("gemm", {"M": 1, "N": 4096, "K": 4096}),
@@ -81,6 +80,11 @@ def agree(a: dict[str, Any], b: dict[str, Any]) -> str:
         return "same"
     mutual = a["config"] in [tie["config"] for tie in b["ties"]] and b["config"] in [tie["config"] for tie in a["ties"]]
     return "ties" if mutual else ""
+
+
+def overlap(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    """Return whether two intervals have a value in common."""
+    return a[0] <= b[1] and b[0] <= a[1]
 
 
 def row(result: dict[str, Any]) -> dict[str, Any]:

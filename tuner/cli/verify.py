@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from rich.markup import escape
 
@@ -20,15 +21,19 @@ from tuner.kernels.spec import Problem, Signature
 from tuner.lookup.table import LookupResult
 from tuner.measure import device
 from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
+from tuner.records.retune import Cause, Reading
 from tuner.report.text import evidence_text, interval_text, speed_text, us_text
+from tuner.retuning.cause import DEFAULT
+from tuner.retuning.check import Check, Subject, candidates_of, check, rechecked
 from tuner.suites.suite import Entry
 from tuner.tuning.captured import captured_reference
 from tuner.tuning.gpu import AUTO, MeasureOptions
 from tuner.tuning.other_gpus import gpu_here
-from tuner.tuning.target import gpu_target
-from tuner.tuning.verify import Check, verify
+from tuner.tuning.target import Target, gpu_target
 
 _EXIT = {"holds": 0, "wrong": 1, "changed": CHANGED}
+_HOLDS = (Cause.UNCHANGED, Cause.SLOWER_MACHINE, Cause.FASTER_MACHINE)
+"""Causes other than a change of the answer's code, if its ratio to the vendor held."""
 
 
 def _verify(
@@ -51,22 +56,61 @@ def _verify(
         give(found, store, as_json)
         return 1
     options = MeasureOptions(gpu, policy=_policy(found.stored), shared=shared)
+    stored, entry = found.stored, Entry(reference, signature, problem)
+    comparison = store.comparison(stored.run_id)
+    candidates = candidates_of(stored, comparison, store)
     with TerminalProgress() as progress:
-        target = gpu_target(Entry(reference, signature, problem), store, index, options=options, events=progress)
-    answer = found.stored.answer
-    if answer.config not in target.space:
-        raise NothingFound(f"the config {answer.config.text} is no longer valid for {problem.text}; search again")
-    measurer = target.measurer()
-    try:
-        check = verify(answer, target.default, measurer)
-    finally:
-        measurer.close()
+        among = [stored.answer.config, *candidates]
+        target = gpu_target(entry, store, index, options=options, events=progress, among=among)
+    if stored.answer.config not in target.space:
+        target.close()
+        raise NothingFound(
+            f"the config {stored.answer.config.text} is no longer valid for {problem.text}; search again"
+        )
+    made = _checked(Subject.of(stored, comparison, candidates, target), target, shared)
+    if made.cause is Cause.NOT_MEASURED:
+        raise NothingFound(f"{problem.text} could not be measured again: {made.error}")
     if as_json:
-        print_json(found.as_json(store.snapshot) | {"verified": check.as_json()})
+        print_json(found.as_json(store.snapshot) | {"verified": _as_json(made)})
     else:
         console = Output()
-        print_lines(_lines(found, check), console)
-    return _EXIT[check.outcome]
+        print_lines(_lines(found, made), console)
+    return _EXIT[_outcome(made)]
+
+
+def _checked(subject: Subject, target: Target, shared: bool) -> Check:
+    """Return the check of an answer, with the second correctness check of a search's finalists."""
+    measurer = target.measurer()
+    try:
+        found = check(subject, measurer, is_shared=shared)
+        assert found is not None
+        return found if found.now is None else rechecked(found, subject.config, measurer)
+    finally:
+        measurer.close()
+
+
+def _outcome(made: Check) -> str:
+    """Return `holds`, `changed` or `wrong`."""
+    if made.cause is Cause.BROKEN:
+        return "wrong"
+    return "holds" if made.cause in _HOLDS and not made.judgement.is_moved else "changed"
+
+
+def _as_json(made: Check) -> dict[str, Any]:
+    """Return the `verified` part of the document."""
+    now, default = made.now, None if made.now is None else made.now.contenders.get(DEFAULT)
+    return {
+        "outcome": _outcome(made),
+        "cause": str(made.cause),
+        "text": made.judgement.text,
+        "error": made.error or None,
+        "latency_us": None if now is None else now.latency_us,
+        "interval_us": None if now is None else now.interval_us,
+        "speedup": None if default is None else default.ratio,
+        "speedup_interval": None if default is None else default.interval,
+        "checked": None if now is None else asdict(made.evidence),
+        "marks": [] if now is None else list(now.marks),
+    }
 
 
 def _policy(stored: StoredAnswer) -> str:
@@ -81,33 +125,31 @@ def _policy(stored: StoredAnswer) -> str:
     return names[0]
 
 
-def _lines(found: LookupResult, check: Check) -> Iterator[str]:
+def _lines(found: LookupResult, made: Check) -> Iterator[str]:
     assert found.stored is not None
-    colour = {"holds": "green", "changed": "yellow", "wrong": "red"}[check.outcome]
+    outcome = _outcome(made)
+    colour = {"holds": "green", "changed": "yellow", "wrong": "red"}[outcome]
     problem = escape(found.problem.text)
-    yield f"[bold {colour}]{check.outcome}[/]  {problem}  on {found.device}, run {found.stored.run_id}"
+    yield f"[bold {colour}]{outcome}[/]  {problem}  on {found.device}, run {found.stored.run_id}"
     for difference in found.differences:
         yield f"  [yellow]stale: {escape(difference)}[/]"
-    if check.wrong is not None:
-        yield f"  {check.wrong.outcome}: {escape(check.wrong.error)}"
+    yield f"  {made.cause}: {escape(made.judgement.text)}"
+    if made.now is None:
         return
-    yield from _times(found.stored.answer, check)
-    for change in check.changes:
-        yield f"  [yellow]{escape(change)}[/]"
-    if check.evidence is not None:
-        yield f"  {evidence_text(check.evidence)}"
-    for mark in check.marks:
+    yield from _times(found.stored.answer, made.now)
+    yield f"  {evidence_text(made.evidence)}"
+    for mark in made.now.marks:
         yield f"  [yellow]{mark} while it was measured again[/]"
 
 
-def _times(answer: Answer, check: Check) -> Iterator[str]:
-    assert check.latency_us is not None
+def _times(answer: Answer, now: Reading) -> Iterator[str]:
     was = "" if answer.latency_us is None else "was "
-    yield f"  latency        {was}{us_text(answer.latency_us)}, is {us_text(check.latency_us)}"
-    if check.speedup is not None and check.speedup_interval is not None:
+    yield f"  latency        {was}{us_text(answer.latency_us)}, is {us_text(now.latency_us)}"
+    default = now.contenders.get(DEFAULT)
+    if default is not None:
         before = "" if answer.speedup is None else f"was {speed_text(answer.speedup, 'default')}, "
-        now = f"is {speed_text(check.speedup, 'default')} ({interval_text(check.speedup_interval, 3)})"
-        yield f"  speed-up       {before}{now}"
+        now_is = f"is {speed_text(default.ratio, 'default')} ({interval_text(default.interval, 3)})"
+        yield f"  speed-up       {before}{now_is}"
 
 
 command = OpCommands(

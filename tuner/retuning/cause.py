@@ -30,6 +30,8 @@ class Judgement:
     """One sentence."""
     ahead: str | None = None
     """Role of the config that is ahead with confidence, the fastest; None if none is."""
+    is_moved: bool = False
+    """True if the config moved against its partner, or another is ahead."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ def cause_of(
         return judged
     order = f"{ahead} takes {_ratio(now.contenders[ahead])} of the answer's time"
     if judged.cause is Cause.SLOWER_CODE:
-        return Judgement(judged.cause, f"{judged.text}; {order}", ahead)
-    return Judgement(Cause.ORDER, order, ahead)
+        return Judgement(judged.cause, f"{judged.text}; {order}", ahead, is_moved=True)
+    return Judgement(Cause.ORDER, order, ahead, is_moved=True)
 
 
 def role_ahead(now: Reading, least: float = SETTINGS.ahead) -> str | None:
@@ -157,9 +159,10 @@ def _moved(
         return Judgement(Cause.UNCHANGED, f"{move.text(name)}; {held}")
     if _code_changed(then, now):
         cause = Cause.SLOWER_CODE if direction < 0 else Cause.FASTER_CODE
-        return Judgement(cause, move.text(name))
+        return Judgement(cause, move.text(name), is_moved=True)
     cause = Cause.SLOWER_MACHINE if direction < 0 else Cause.FASTER_MACHINE
-    return Judgement(cause, f"{move.text(name)}; source, Triton and ptxas are the same, so the code is not the cause")
+    same = "source, Triton and ptxas are the same, so the code is not the cause"
+    return Judgement(cause, f"{move.text(name)}; {same}", is_moved=True)
 
 
 def _config_moved(

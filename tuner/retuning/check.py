@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 
 from tuner.db.rows import utc_now
+from tuner.db.store import Store
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
 from tuner.records import Comparison, Evidence, Measurement, Provenance, StoredAnswer
@@ -14,11 +16,12 @@ from tuner.records.retune import Cause, Reading
 from tuner.report.default import failure_text
 from tuner.report.vendor import VENDOR_NAME
 from tuner.retuning.cause import Judgement, cause_of, is_decided
-from tuner.retuning.reading import reading_of, roles_of, stored_reading
+from tuner.retuning.reading import next_best, reading_of, roles_of, stored_reading
 from tuner.retuning.settings import SETTINGS, RetuneSettings
 from tuner.search.comparison import COMPARISON
 from tuner.search.verdict import VERDICT
 from tuner.tuning.bench import RoundLimits, compare_configs, measure_configs
+from tuner.tuning.target import Target
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,17 @@ class Subject:
     comparison: Comparison | None = None
     """Stored rounds of the answer's run."""
     vendor_name: str = VENDOR_NAME
+
+    @staticmethod
+    def of(
+        stored: StoredAnswer, comparison: Comparison | None, candidates: Iterable[Config], target: Target
+    ) -> Subject:
+        """Return an answer with the default of a target, and the first candidate that is feasible as its runner-up."""
+        others = {stored.answer.config, target.default}
+        feasible = (each for each in candidates if each in target.space and each not in others)
+        return Subject(
+            *(stored, target.provenance, target.default), next(feasible, None), comparison, target.vendor_name
+        )
 
     @property
     def config(self) -> Config:
@@ -70,6 +84,16 @@ class Check:
     def cause(self) -> Cause:
         """The cause of the difference."""
         return self.judgement.cause
+
+
+def candidates_of(stored: StoredAnswer, comparison: Comparison | None, store: Store) -> list[Config]:
+    """Return the first few configs that come next after an answer's, the best first.
+
+    Args:
+        comparison: Stored rounds of the answer's run.
+    """
+    seen = dict.fromkeys(islice(next_best(stored, comparison, store), SETTINGS.candidates))
+    return [config for config in seen if config != stored.answer.config]
 
 
 def check(

@@ -10,18 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from threading import Lock
 from time import monotonic
 
 from tuner.db.store import Store
 from tuner.errors import Interrupted, KernelFault, MeasureError, StoreError, TunerError
 from tuner.kernels.spec import Config
-from tuner.records import Comparison, Measurement, Outcome, StoredAnswer, median
+from tuner.records import Measurement, Outcome, median
 from tuner.records.retune import Action, Cause, Finding, Retune
 from tuner.retuning.cause import machine_factor
-from tuner.retuning.check import Check, Subject, broken, check, not_measured, rechecked
-from tuner.retuning.reading import next_best
+from tuner.retuning.check import Check, Subject, broken, candidates_of, check, not_measured, rechecked
 from tuner.retuning.repair import Checked, Repair
 from tuner.retuning.selection import Chosen, Selection
 from tuner.retuning.settings import SETTINGS, RetuneSettings
@@ -36,8 +34,6 @@ _A_CARD = 2
 """Problems under way on a card: one measures, and the next compiles meanwhile."""
 _BROKEN = 3
 """Problems in a row for which no worker process ran, after which the retune ends as failed."""
-_CANDIDATES = 3
-"""Number of configs after the answer's of which the first that is feasible is its runner-up."""
 
 
 @dataclass(frozen=True)
@@ -131,17 +127,11 @@ class Retuning:
 
     def _checked(self, lane: Lane, chosen: Chosen) -> Finding | None:
         """Check an answer, and do what the check calls for; return None if it was stopped."""
-        comparison = self._store.comparison(chosen.stored.run_id)
-        candidates = _candidates(chosen.stored, comparison, self._store)
+        comparison = self._store.comparison(chosen.stored.measured_in)
+        candidates = candidates_of(chosen.stored, comparison, self._store)
         whole = not self._how.check_only and (chosen.is_stale or bool(chosen.added))
         target = self._target(lane, chosen, None if whole else [chosen.stored.answer.config, *candidates])
-        feasible = (each for each in candidates if each in target.space and each != target.default)
-        subject = Subject(
-            *(chosen.stored, target.provenance, target.default),
-            next(feasible, None),
-            comparison,
-            target.vendor_name,
-        )
+        subject = Subject.of(chosen.stored, comparison, candidates, target)
         found = self._check(chosen, subject, target)
         if found is None:
             return None
@@ -237,9 +227,3 @@ class Retuning:
         finding = self._timed(finding)
         self._store.retunes.add(self._retune.id, finding)
         return finding
-
-
-def _candidates(stored: StoredAnswer, comparison: Comparison | None, store: Store) -> list[Config]:
-    """Return the first few configs after an answer's."""
-    seen = dict.fromkeys(islice(next_best(stored, comparison, store), _CANDIDATES))
-    return [config for config in seen if config != stored.answer.config]

@@ -28,6 +28,8 @@ class RetuneSettings:
     """Time limit of the rounds of a check, in seconds."""
     first_look_s: float = 30.0
     """Time limit in seconds within which at least the first look of a slow kernel is taken."""
+    candidates: int = 3
+    """Number of configs after the answer's, of which the first that is feasible is its runner-up."""
     tries: int = 2
     """Times that a config is measured before a crash, a timeout or lack of memory counts as its own."""
 
