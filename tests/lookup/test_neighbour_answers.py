@@ -230,6 +230,12 @@ class TestEvidence:
         assert serves(find(answers, everywhere(answers, 1.0), query(200))) is None
         assert serves(find(answers, everywhere(answers, 1.0), query(140))) == 128
 
+    def test_an_answer_that_was_restored_serves_nearby(self) -> None:
+        answers = [replace(one, answer=replace(one.answer, kind="rollback")) if one.id == 5 else one for one in tuned()]
+        assert serves(find(answers, everywhere(answers), query(200))) == serves(
+            find(tuned(), everywhere(tuned()), query(200))
+        )
+
 
 def test_a_table_that_grows_sees_what_one_that_is_made_at_once_sees() -> None:
     answers = tuned()

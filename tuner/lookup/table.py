@@ -26,6 +26,7 @@ from tuner.lookup.ranking import (
     unverified,
 )
 from tuner.records import StoredAnswer, Transfer
+from tuner.records.answer import ROLLBACK
 from tuner.records.document import answer_document, unmeasured
 
 
@@ -192,7 +193,7 @@ class Table:
 
     def _missed(self, query: Query, fits: Callable[[StoredAnswer], bool]) -> LookupResult:
         near = None if query.strict or not self.transfers else self._neighbour(query)
-        if near is not None and near.answer.kind == "tuned" and fits(near):
+        if near is not None and near.answer.kind in ("tuned", ROLLBACK) and fits(near):
             neighbour = self._losses.neighbour(near, query.problem)
             if neighbour is not None:
                 return LookupResult(query.problem, self._device, "neighbour", near, neighbour=neighbour)
