@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_one_is_shown_again(stored: Invoked) -> None:
     assert done.return_value == 0
     title, _, head, _, *rows = done.stdout.splitlines()
     assert title == f"retune 2 on {H200.id}"
-    assert head.split() == ["problem", "cause", "then,", "us", "now,", "us", "change", "x", "vendor", "done"]
+    assert head.split() == ["problem", "cause", "us", "then", "us", "now", "change", "x", "vendor", "done"]
     assert " ".join(rows[1].split()) == (
         "scale 256 x 4352 bf16 slower: kernel or compiler 10.00 11.10 +11.0 % 1.100, now 0.991 kept"
     )
@@ -73,6 +74,16 @@ def test_one_is_shown_again(stored: Invoked) -> None:
     ]
     failed = stored("retunes", "3")
     assert str(failed.exception) == "there is no retune 3; newest: 2, 1"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(stored: Invoked, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    for command in (("retunes",), ("retunes", "2")):
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", stored(*command).stdout).splitlines()
+        assert [line for line in lines if len(line.rstrip()) > width] == []
+        assert any("2 regressions" in line for line in lines)
 
 
 def test_its_files_have_the_history_of_the_store(stored: Invoked) -> None:

@@ -39,7 +39,7 @@ class RetuneProgress(TerminalProgress):
             self._count(finding)
             if self._task is not None:
                 self._bars.update(self._task, completed=done, best=short(finding.problem), failures=self._failures())
-        if finding.cause is not Cause.UNCHANGED or finding.action is not Action.KEPT:
+        if finding.cause is not Cause.UNCHANGED or finding.action in (Action.REPLACED, Action.RETIRED):
             self.print_line(f"{done:>{len(str(total))}}/{total}  {finding_line(finding)}", logging.INFO)
 
     def search_started(self, problem: Problem | None, trials: int, known: int) -> None:

@@ -67,7 +67,7 @@ def print_report(report: RetuneReport) -> None:
     retune = report.retune
     console.write(f"[bold]retune {retune.id}[/] on {escape(retune.device)}")
     if report.moved:
-        print_table(_table(report), console, spare=(times(VENDOR), "then, us", "now, us", "change"))
+        print_table(_table(report), console, spare=(times(VENDOR), "us then", "us now", "change"))
     for finding in (each for each in report.moved if each.error):
         console.write(f"[red]{finding.cause}[/]  {escape(_with_reason(finding))}")
     for finding in report.summary.not_measured:
@@ -90,7 +90,7 @@ def _table(report: RetuneReport) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
     for name in ("problem", "cause"):
         table.add_column(name)
-    for name in ("then, us", "now, us", "change", times(VENDOR)):
+    for name in ("us then", "us now", "change", times(VENDOR)):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("done")
     for finding in report.moved:
@@ -102,7 +102,7 @@ def _table(report: RetuneReport) -> Table:
             _latency(finding.now),
             change_cell(finding),
             _against_vendor(finding),
-            escape(done_text(finding)),
+            escape(done_text(finding, short=True)),
         )
     return table
 

@@ -155,9 +155,10 @@ def ratio_text(ratio: float, interval: Interval | None, unit: str = "") -> str:
     return f"{ratio:.3f}{unit and f' {unit}'}" + (f" ({interval_text(interval, 3)})" if interval is not None else "")
 
 
-def done_text(finding: Finding) -> str:
-    """Return what was done: `replaced by answer 42, 1.043 x as fast (1.040 - 1.046)`."""
-    gain = "" if finding.gain is None else ratio_text(finding.gain, finding.gain_interval, "x as fast")
+def done_text(finding: Finding, *, short: bool = False) -> str:
+    """Return what was done: `replaced by answer 42, 1.043 x as fast (1.040 - 1.046)`; without the interval if short."""
+    interval = None if short else finding.gain_interval
+    gain = "" if finding.gain is None else ratio_text(finding.gain, interval, "x as fast")
     match finding.action:
         case Action.REPLACED:
             by = "" if finding.new_answer_id is None else f" by answer {finding.new_answer_id}"
