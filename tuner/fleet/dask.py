@@ -28,7 +28,7 @@ class DaskEngine:
 
     def __enter__(self) -> Self:
         try:
-            self._client = distributed.Client(self._address, timeout=SETTINGS.connect_s, set_as_default=False)
+            self._client = distributed.Client(self._address, timeout=SETTINGS.connect_s)
         except (OSError, ValueError) as error:
             raise FleetError(f"no Dask scheduler answers at {self._address}: {error}") from error
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout, suppress
 from typing import Any, Self
 
 import ray
@@ -13,6 +15,8 @@ from tuner.fleet.command import run
 from tuner.fleet.engine import SETTINGS, Wanted, Watch
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
+
+_log = logging.getLogger("tuner")
 
 
 class RayEngine:
@@ -25,6 +29,7 @@ class RayEngine:
 
     def __init__(self, address: str, wanted: Wanted) -> None:
         self._address, self._wanted = address, wanted
+        self._open = ExitStack()  # of Ray's messages on stdout: 40 lines for a lost node, amid the JSON of a command
 
     def __enter__(self) -> Self:
         try:
@@ -32,51 +37,61 @@ class RayEngine:
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
             place = self._address or "the address in RAY_ADDRESS"
             raise FleetError(f"no Ray cluster answers at {place}: {error}") from error
+        self._open.enter_context(redirect_stdout(self._open.enter_context(open(os.devnull, "w"))))
+        if self._wanted.gpus and not ray.cluster_resources().get("GPU"):
+            _log.warning("The Ray cluster has no GPU now; the tasks wait until a node with one joins.")
         return self
 
     def __exit__(self, *_: object) -> None:
         ray.shutdown()
+        self._open.close()
 
     def submit_all(self, tasks: Sequence[Task], stop: StopToken, watch: Watch) -> Iterator[Ended]:
-        """Submit all tasks at once. Each yields its place when it begins, and its end."""
-        under_way = dict[str, str]()
-        remote = ray.remote(
-            num_gpus=self._wanted.gpus,
-            max_retries=SETTINGS.tries,
-            num_returns="streaming",
-            scheduling_strategy="SPREAD",
-        )(_run)
-        left = {remote.options(name=task.name).remote(task): task for task in tasks}
+        """Submit all tasks at once. Each writes the place where it begins on a board."""
+        board = ray.remote(_Board).options(num_cpus=0).remote()
+        how = {"num_gpus": self._wanted.gpus, "max_retries": SETTINGS.tries, "scheduling_strategy": "SPREAD"}
+        left = {ray.remote(_run).options(name=task.name, **how).remote(task, board): task for task in tasks}
+        places: dict[str, str] = {}
         try:
             while left and not stop():
-                ready, _ = ray.wait([*left], num_returns=len(left), timeout=SETTINGS.poll_s, fetch_local=False)
-                for stream in ready:
-                    ended = _next(stream, left[stream])
-                    if isinstance(ended, str):
-                        under_way[left[stream].name] = ended
-                    else:
-                        under_way.pop(left.pop(stream).name, None)
-                        yield ended
-                watch(dict(under_way))
+                ready, _ = ray.wait([*left], num_returns=len(left), timeout=SETTINGS.poll_s)
+                with suppress(ray.exceptions.RayError):  # the node of the board is lost
+                    places = ray.get(board.all.remote(), timeout=SETTINGS.connect_s)
+                for reference in ready:
+                    yield _ended(reference, left.pop(reference), places)
+                watch({task.name: places[task.name] for task in left.values() if task.name in places})
         finally:
-            for stream in left:
-                ray.cancel(stream)
+            for reference in left:
+                ray.cancel(reference)
 
 
-def _next(stream: Any, task: Task) -> Ended | str:
-    """Return the next value of a task: its place or its end."""
+class _Board:
+    """An actor with the places where tasks have begun, since Ray tells them only to its dashboard."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, str] = {}
+
+    def put(self, name: str, where: str) -> None:
+        self._places[name] = where
+
+    def all(self) -> dict[str, str]:
+        return self._places
+
+
+def _ended(reference: Any, task: Task, places: Mapping[str, str]) -> Ended:
     try:
-        value: Ended | str = ray.get(next(stream))
-    except (ray.exceptions.RayError, StopIteration) as error:
-        return Ended(task, None, error=f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}")
-    return value
+        ended: Ended = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        return Ended(task, None, places.get(task.name, ""), error=f"{type(error).__name__}: {reason}")
+    return ended
 
 
-def _run(task: Task) -> Iterator[Ended | str]:
+def _run(task: Task, board: Any) -> Ended:
     """Run a task on a node."""
-    where = ray.util.get_node_ip_address()
-    yield where
-    yield run(task, where=where)
+    where = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:6]}"
+    board.put.remote(task.name, where)
+    return run(task, where=where)
 
 
 def engine(place: str, wanted: Wanted) -> RayEngine:
