@@ -134,7 +134,7 @@ class Retunes:
         query: Any = select(finding, run.kernel_id).outerjoin(answer, answer.id == finding.answer_id)
         query = query.outerjoin(run, run.id == answer.run_id).where(condition).order_by(finding.id)
         rows = connection.execute(query).all()
-        ids = {row.kernel_id for row in rows}
+        ids = {row.kernel_id for row in rows if type(row.kernel_id) is int}
         kernels = connection.execute(select(kernel.id, kernel.op, kernel.signature).where(kernel.id.in_(ids)))
         signatures = dict(self._unreadable.read("kernels", kernels, lambda row: (row.id, kernel_from(row)[1])))
         return self._unreadable.read("findings", rows, lambda row: _finding_from(row, signatures))

@@ -199,6 +199,7 @@ def test_an_import_goes_past_an_answer_that_cannot_be_read(whole: Path, path: Pa
     shutil.copy(whole, path)
     reader = Store.open(path)
     hurt, _ = reader.answers()
+    assert reader.pins.remove(HURT_PROBLEM, HURT_AT.device.id)
     reader.close()
     faults.hurt(path, "runs", "settings", "'{'")
     store = Store.open(path)
