@@ -28,7 +28,9 @@ def changed(**fields: str) -> Provenance:
     """Return the provenance with other versions, or another source or policy."""
     versions = {name: value for name, value in fields.items() if hasattr(THEN.environment, name)}
     others = {name: value for name, value in fields.items() if name not in versions}
-    return replace(THEN, environment=replace(THEN.environment, **versions), **others)
+    changed = replace(THEN, environment=replace(THEN.environment, **versions))
+    source, policy = others.get("source", THEN.source), others.get("policy", THEN.policy)
+    return replace(changed, source=source, policy=policy)
 
 
 def rounds_of(

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.db.store import Store
 from tuner.errors import StoreError
 from tuner.kernels.spec import Config
-from tuner.records import Answer, Comparison, Evidence
+from tuner.records import Answer, Comparison, Evidence, StoredAnswer
 from tuner.records.retune import Action, Cause, Finding
 from tuner.report.default import failure_text
 from tuner.report.text import interval_text
@@ -228,7 +228,7 @@ class Repair:
         """
         if checked.is_broken and checked.chosen.is_exact:
             finding = self._written(checked.finding(Action.RETIRED, searched=searched))
-            self.store.forget([finding.answer_id])
+            retire(self.store, [finding])
             return finding
         text = f"{checked.check.judgement.text}; no other config works"
         if checked.is_broken:
@@ -258,6 +258,26 @@ class Repair:
                 raise
             return existing
         return None
+
+
+def retire(store: Store, findings: Iterable[Finding]) -> None:
+    """Forget the answers of those findings that retired one, with the older answers of the same code."""
+    for finding in findings:
+        if finding.action is not Action.RETIRED:
+            continue
+        answers = [each for each in store.answers(op=finding.problem.op, forgotten=True) if _is_about(each, finding)]
+        code = {_code(each) for each in answers if each.id == finding.answer_id}
+        store.forget(each.id for each in answers if _code(each) in code)
+
+
+def _is_about(stored: StoredAnswer, finding: Finding) -> bool:
+    return stored.answer.problem == finding.problem and stored.id <= finding.answer_id
+
+
+def _code(stored: StoredAnswer) -> tuple[str | None, ...]:
+    """Return what decides the code of an answer's config, and where it was measured."""
+    made = stored.provenance
+    return made.device.id, made.recorded, made.source, made.environment.triton, made.environment.ptxas
 
 
 class _Outcome:

@@ -20,7 +20,7 @@ from tuner.records import Measurement, Outcome, median
 from tuner.records.retune import Action, Cause, Finding, Retune
 from tuner.retuning.cause import machine_factor
 from tuner.retuning.check import Check, Subject, broken, candidates_of, check, not_measured, rechecked
-from tuner.retuning.repair import Checked, Repair
+from tuner.retuning.repair import Checked, Repair, retire
 from tuner.retuning.selection import Chosen, Selection
 from tuner.retuning.settings import SETTINGS, RetuneSettings
 from tuner.tuning.captured import CallTuning
@@ -76,7 +76,7 @@ class Retuning:
         how, store = self._how, self._store
         how.events.retune_started(self._retune)
         with self._ended():
-            store.forget(each.answer_id for each in self._retune.findings if each.action is Action.RETIRED)
+            retire(store, self._retune.findings)  # if it was killed in between
             workers = [partial(self._measure, lane) for lane in lanes for _ in range(_A_CARD if lane.device else 1)]
             spread(self._retune.left, workers, self._on_finding, how.stop)
         found = store.retunes.get(self._retune.id)
