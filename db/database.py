@@ -35,10 +35,8 @@ class Database(ABC):
     def engine(self, *, writes: bool) -> Engine:
         """Return connections for a store that writes, or for one that only reads.
 
-        The execution option `transaction` of a connection says what its transactions are: `write`, `write_in_order`,
-        which also excludes all others of that kind from its start to its end, or else `read`, which sees one state of
-        the database. In the other two, each statement sees what is committed when it starts, or the transaction
-        excludes all other writers.
+        The execution option `transaction` of a connection says what its transactions are, as `OpenDatabase` describes
+        them: `read`, which is the default, `write`, `write_in_order`, or `put`, a transaction of one statement.
 
         Raises:
             StoreError: It does not exist, or may not be written.

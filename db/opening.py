@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, event, func, insert, select
+from sqlalchemy import Connection, Engine, Executable, event, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from tuner.db import revisions, schema
@@ -65,6 +65,31 @@ class OpenDatabase:
             ReadOnly: A newer version made the schema.
         """
         return self._writing("write_in_order")
+
+    def put(self, statements: Mapping[str, Executable], values: Mapping[str, Any]) -> None:
+        """Execute a statement that is a transaction of its own, which needs one trip to a server instead of three.
+
+        It is executed again if the connection was lost, and must have the same effect twice as once.
+
+        Args:
+            statements: The statement for each dialect.
+
+        Raises:
+            ReadOnly: A newer version made the schema.
+        """
+        if self._only_read is not None:
+            raise ReadOnly(self._only_read)
+        statement = statements[self.engine.dialect.name]
+        with self.database.errors("written"):
+            for is_last in (False, True):
+                try:
+                    with self._begun("put") as connection:
+                        connection.execute(statement, values)
+                        connection.commit()
+                    return
+                except DBAPIError as error:
+                    if is_last or not error.connection_invalidated:
+                        raise
 
     @contextmanager
     def _writing(self, kind: str) -> Iterator[Connection]:

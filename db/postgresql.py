@@ -72,6 +72,9 @@ class PostgreSQL(Database):
                 self._with_password(),
                 json_deserializer=json_value,
                 json_serializer=json_text,
+                pool_size=self.wait.connections,
+                max_overflow=0,  # such connections are closed after each use, and many would be made each second
+                pool_use_lifo=True,
                 isolation_level="AUTOCOMMIT",  # transactions begin where we say, below, with their settings in one trip
                 connect_args={name: value for name, value in defaults.items() if name not in self.url.query},
             )
@@ -82,15 +85,25 @@ class PostgreSQL(Database):
         begins = {
             "read": f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_lock_timeout(self.wait.reader_s)}",
             "write": write,
+            "put": write,
             # Released after the commit is visible, so that ids are in the order in which they become visible.
             "write_in_order": f"{write}; SELECT pg_advisory_xact_lock({_ORDER_LOCK})",
         }
 
+        @event.listens_for(engine, "connect")
+        def connected(connection: Any, _: Any) -> None:
+            if _is_pooled(connection):
+                connection.prepare_threshold = None
+            else:  # for transactions of one statement
+                connection.execute(_lock_timeout(self.wait.writer_s, "SESSION"))
+
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
-            connection.exec_driver_sql(begins[connection.get_execution_options().get("transaction", "read")])
+            kind = connection.get_execution_options().get("transaction", "read")
+            is_pooled = connection.connection.driver_connection.prepare_threshold is None
+            if kind != "put" or is_pooled:
+                connection.exec_driver_sql(begins[kind])
 
-        event.listen(engine, "connect", _prepare_only_without_a_pooler)
         return engine
 
     def _with_password(self) -> URL:
@@ -115,15 +128,14 @@ class PostgreSQL(Database):
         raise UsageError(f"a PostgreSQL database is backed up by its own tools: {command}")
 
 
-def _prepare_only_without_a_pooler(connection: Any, _: Any) -> None:
-    """Turn prepared statements off if a pooler such as pgbouncer is between, which may change the server's process.
+def _is_pooled(connection: Any) -> bool:
+    """Return whether a pooler such as pgbouncer is between, which may give each transaction another server process.
 
-    A pooler is known by the process id that it gives to a client, which is not that of the server's process.
+    It gives its clients a process id of its own, which is not that of the server's process.
     """
     (process,) = connection.execute("SELECT pg_backend_pid()").fetchone()
-    if process != connection.info.backend_pid:
-        connection.prepare_threshold = None
+    return bool(process != connection.info.backend_pid)
 
 
-def _lock_timeout(seconds: float) -> str:
-    return f"SET LOCAL lock_timeout = '{round(seconds * 1000)}ms'"
+def _lock_timeout(seconds: float, scope: str = "LOCAL") -> str:
+    return f"SET {scope} lock_timeout = '{round(seconds * 1000)}ms'"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, literal_column, or_, select, update
 
 from tuner.db import schema
 from tuner.db.opening import Transaction
@@ -29,6 +29,8 @@ from tuner.errors import UsageError
 from tuner.kernels.spec import Problem
 
 _UNFINISHED = ("pending", "running")
+_PENDING, _RUNNING = literal_column("'pending'"), literal_column("'running'")
+"""Constants in the text of a query: a prepared statement with a parameter in their place cannot use a partial index."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,13 @@ class Queue:
             while True:
                 more = update(job).where(unfinished, job.priority < priority).values(priority=priority)
                 connection.execute(more)
-                number = connection.scalar(select(job.id).where(unfinished))
-                if number is not None and (found := self._job(connection, number)) is not None:
+                row = connection.execute(select(job).where(unfinished)).one_or_none()
+                if row is not None and (found := self._readable(connection, row)) is not None:
                     return found, False
                 now = self._clock(connection)
                 number = _add_pending(connection, problem.op, problem.text, device, priority, now)
                 if number is not None:  # else another was first
-                    return _job(connection, number), True
+                    return _job_of(connection.execute(select(job).where(job.id == number)).one()), True
 
     def jobs(self, limit: int) -> list[Job]:
         """Return unfinished jobs, then finished ones, up to `limit` of either.
@@ -119,7 +121,7 @@ class Queue:
     def has_work(self, able: Sequence[JobFilter], *, missed: bool = False) -> bool:
         """Return whether there may be a job to claim."""
         with self._read() as connection:
-            free = or_(schema.JobRow.status == "pending", _lapsed(self._clock(connection)))
+            free = or_(schema.JobRow.status == _PENDING, _lapsed(self._clock(connection)))
             jobs = select(schema.JobRow.id).where(free, _any_of(able, schema.JobRow))
             queries = [jobs, *([_missed(able)] if missed else [])]
             return any(connection.execute(query.limit(1)).first() is not None for query in queries)
@@ -140,27 +142,24 @@ class Queue:
             _take_back(connection, now)
             until = utc_text(now + timedelta(seconds=lease_s))
             taken = {"status": "running", "worker": worker, "lease_until": until, "tries": schema.JobRow.tries + 1}
+            most_urgent = _most_urgent(able).scalar_subquery()
+            claimed = update(schema.JobRow).where(schema.JobRow.id == most_urgent).values(taken)
             while True:
-                number = connection.scalar(_most_urgent(able))
-                if number is None and missed and (row := connection.execute(_missed(able).limit(1)).first()):
-                    number = _add_pending(connection, row.op, row.problem, row.device, 0, now)
-                    if number is None:  # another was first
-                        continue
-                if number is None:
-                    return None
-                connection.execute(update(schema.JobRow).filter_by(id=number).values(taken))
-                if (job := self._job(connection, number)) is not None:
+                row = connection.execute(claimed.returning(schema.JobRow)).one_or_none()
+                if row is not None and (job := self._readable(connection, row)) is not None:
                     return job
+                if row is None and not (missed and _add_missed(connection, able, now)):
+                    return None
 
-    def _job(self, connection: Connection, number: int) -> Job | None:
-        """Return the job of that id; if it cannot be read, mark it as failed and return None."""
+    def _readable(self, connection: Connection, row: Row[Any]) -> Job | None:
+        """Return the job of a row; if it cannot be read, mark it as failed and return None."""
         try:
-            return _job(connection, number)
+            return _job_of(row)
         except UsageError as error:
-            self._unreadable.add("jobs", number, error)
+            self._unreadable.add("jobs", row.id, error)
             ended = {"status": "failed", "error": f"it cannot be read: {error}"}
             ended["ended_at"] = utc_text(self._clock(connection))
-            connection.execute(update(schema.JobRow).filter_by(id=number).values(ended))
+            connection.execute(update(schema.JobRow).filter_by(id=row.id).values(ended))
             return None
 
     def renew(self, job: Job, lease_s: float) -> bool:
@@ -190,7 +189,7 @@ class Queue:
 
 def _most_urgent(able: Sequence[JobFilter]) -> Any:
     """Return the query of the id of the pending job to be claimed next, which it locks."""
-    pending = select(schema.JobRow.id).where(schema.JobRow.status == "pending", _any_of(able, schema.JobRow))
+    pending = select(schema.JobRow.id).where(schema.JobRow.status == _PENDING, _any_of(able, schema.JobRow))
     return pending.order_by(*_urgency()).limit(1).with_for_update(skip_locked=True, of=schema.JobRow)
 
 
@@ -200,7 +199,7 @@ def _any_of(able: Sequence[JobFilter], table: type[schema.JobRow] | type[schema.
 
 def _lapsed(now: datetime) -> ColumnElement[bool]:
     """Return the condition of jobs whose lease has ended."""
-    return and_(schema.JobRow.status == "running", schema.JobRow.lease_until < utc_text(now))
+    return and_(schema.JobRow.status == _RUNNING, schema.JobRow.lease_until < utc_text(now))
 
 
 def _urgency() -> tuple[Any, ...]:
@@ -245,14 +244,18 @@ def _add_pending(
     return insert_missing(connection, schema.JobRow, **values)
 
 
+def _add_missed(connection: Connection, able: Sequence[JobFilter], now: datetime) -> bool:
+    """Add a job of the problem that is missed most often; return whether there is one, now or by another worker."""
+    row = connection.execute(_missed(able).limit(1)).first()
+    if row is not None:
+        _add_pending(connection, row.op, row.problem, row.device, 0, now)
+    return row is not None
+
+
 def _change(connection: Connection, job: Job, **values: Any) -> bool:
     """Change a job; return False if its worker has lost it."""
     held = update(schema.JobRow).filter_by(id=job.id, worker=job.worker, tries=job.tries, status="running")
     return connection.execute(held.values(values)).rowcount == 1
-
-
-def _job(connection: Connection, number: int) -> Job:
-    return _job_of(connection.execute(select(schema.JobRow).where(schema.JobRow.id == number)).one())
 
 
 def _job_of(row: Row[Any]) -> Job:

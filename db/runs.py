@@ -54,10 +54,8 @@ class RunStore(Part):
 
     def add_trial(self, run_id: int, measurement: Measurement) -> None:
         """Write one measurement, in place of an earlier one of the same config in the same run."""
-        values, text = trial_values(measurement), measurement.config.text
-        with self._write() as connection:
-            put = _PUT_TRIAL[connection.dialect.name]
-            connection.execute(put, {"run_id": run_id, "config_text": text, **values})
+        named = {"run_id": run_id, "config_text": measurement.config.text}
+        self._put(_PUT_TRIAL, named | trial_values(measurement))
 
     def end_run(
         self, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], comparison: Comparison | None = None

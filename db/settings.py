@@ -17,6 +17,8 @@ class ConnectionSettings:
     """Wait of a writer for the server, in seconds."""
     reader_connects_s: int = 2
     """Wait of a reader for the server, in seconds; the client library takes no less."""
+    connections: int = 20
+    """Largest number of connections of a process to a server, which are made when they are needed."""
     slice_s: float = 0.1
     """Longest wait of SQLite itself for the write lock, which Ctrl-C does not end, in seconds."""
     poll_s: float = 0.01

@@ -65,8 +65,12 @@ def binaries() -> Path | None:
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
-    """Yield a running server. Skip, or fail if `TUNER_REQUIRE_POSTGRES=1`, if PostgreSQL is not installed."""
+def cluster(**settings: str) -> Iterator[Cluster]:
+    """Yield a running server. Skip, or fail if `TUNER_REQUIRE_POSTGRES=1`, if PostgreSQL is not installed.
+
+    Args:
+        settings: Settings of the server, in place of those of the tests.
+    """
     found = binaries()
     if found is None:
         message = "PostgreSQL is not installed here: neither /usr/lib/postgresql/*/bin/initdb nor initdb on PATH"
@@ -97,7 +101,7 @@ def cluster() -> Iterator[Cluster]:
 
         data = folder / "data"
         run("initdb", "--no-sync", "--auth=trust", "--username=tuner", "--encoding=UTF8", "--locale=C.UTF-8", data)
-        options = " ".join(f"-c {name}={value!r}" for name, value in _SETTINGS.items())
+        options = " ".join(f"-c {name}={value!r}" for name, value in (_SETTINGS | settings).items())
         run("pg_ctl", "start", "-w", "-D", data, "-l", folder / "server.log", "-o", f"{options} -k {folder}")
         try:
             yield Cluster(folder)

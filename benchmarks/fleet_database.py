@@ -1,0 +1,345 @@
+"""One PostgreSQL under a fleet of simulated workers, some of which are killed.
+
+    python benchmarks/fleet_database.py               # ten minutes, 100 workers
+    python benchmarks/fleet_database.py --smoke       # less than a minute
+
+A worker is a thread, with a few others in a process, that claims jobs, stores a trial in each interval, renews its lease, stores an answer and ends
+its job. Workers are killed with SIGKILL at random and replaced; others are stopped for longer than their lease and go
+on. A service counts misses and reads answers by id meanwhile. The server is started here, with its own defaults, and
+shares the cores with the workers.
+
+It is run twice: with one lock over every write, as it was once, and as it is. At the end each acknowledged write is
+looked for in the database. The exit code is 1 if one is lost or doubled, a job was done twice or a transaction met a
+deadlock, or if a bar is missed: 1,500 trials a second for 100 workers, and a claim in 50 ms in 99 of 100 cases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from sqlalchemy import Connection, Executable
+
+from tuner.db.location import database_at
+from tuner.db.opening import OpenDatabase
+from tuner.db.queue import Job, JobFilter
+from tuner.db.store import Store, Tip
+from tuner.kernels.spec import Dim, Knob, Problem, Signature
+from tuner.records import COLD, Answer, Comparison, Device, Environment, Measurement, Outcome, Provenance
+from tuner.tuning.lease import Lease
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from postgres import cluster
+
+TRIALS_PER_S, CLAIM_MS = 15, 50
+"""The bars: trials a second of each worker, and the 99th percentile of a claim in ms."""
+KNOBS = (Knob("BLOCK", tuple(range(1, 121))), Knob("num_warps", (4,)), Knob("num_stages", (1,)))
+FLEET = Signature("fleet", (Dim("M"),), ("fp32",), KNOBS)
+CARD = Device("NVIDIA H200", (9, 0), 132, 1 << 37, 1 << 25, 232_448)
+HERE = Provenance(CARD, Environment("3.6.0"), "0", COLD.text)
+CONFIGS = [FLEET.config({"BLOCK": block, "num_warps": 4, "num_stages": 1}) for block in KNOBS[0].choices]
+SERVER = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "autovacuum": "on"} | {
+    "shared_buffers": "128MB",
+    "max_connections": "400",
+}
+
+
+@dataclass(frozen=True)
+class Load:
+    """The load of one phase."""
+
+    workers: int = 100
+    threads: int = 5
+    """Workers in a process. They share connections and what Python has in memory, or two cores are too few for 100."""
+    seconds: float = 600
+    killed: int = 30
+    stopped: int = 5
+    """Workers that are stopped for longer than their lease."""
+    interval_s: float = 0.058
+    """Time from one trial of a worker to its next."""
+    lease_s: float = 15
+    poll_s: float = 1
+    one_lock: bool = False
+    """Whether every write waits for every other."""
+
+
+class OneLock(OpenDatabase):
+    """A database with one lock over every write."""
+
+    def write(self) -> AbstractContextManager[Connection]:
+        return self.write_in_order()
+
+    def put(self, statements: Mapping[str, Executable], values: Mapping[str, Any]) -> None:
+        with self.write_in_order() as connection:
+            connection.execute(statements[connection.dialect.name], values)
+
+
+def opened(url: str, load: Load) -> Store:
+    if not load.one_lock:
+        return Store.open(url)
+    database = database_at(url)
+    return Store(OneLock(database.engine(writes=True), database).opened())
+
+
+def problem(number: int) -> Problem:
+    return FLEET.problem({"M": number})
+
+
+class Worker:
+    """A simulated worker. It writes a line to its log for each write that the database has acknowledged."""
+
+    def __init__(self, store: Store, name: str, log: Path, load: Load, until: float) -> None:
+        self._store, self._name, self._load, self._until = store, name, load, until
+        self._log = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        self._due = monotonic()
+
+    def work(self) -> None:
+        sleep(random.uniform(0, len(CONFIGS) * self._load.interval_s))  # they do not all start at once
+        while monotonic() < self._until:
+            if not self.do_one():
+                sleep(self._load.poll_s * random.uniform(0.5, 1.5))
+
+    def do_one(self) -> bool:
+        """Do a job; return whether there was one."""
+        queue, began = self._store.queue, monotonic()
+        job = queue.claim(self._name, [JobFilter(CARD.id, frozenset([FLEET.op]))], self._load.lease_s)
+        self._write("claimed", round((monotonic() - began) * 1e6))
+        if job is not None:
+            with Lease(queue, job, self._load.lease_s) as lease:
+                self._do(job, lease)
+        return job is not None
+
+    def _do(self, job: Job, lease: Lease) -> None:
+        store, wanted = self._store, problem(int(job.problem.split()[1].removeprefix("M=")))
+        known = {measurement.config for measurement in store.known(FLEET, wanted, HERE)}
+        run = store.start_run(FLEET, wanted, HERE, {"known": len(known)})
+        self._write("began", job.id, run)
+        self._due = monotonic()
+        for number, config in enumerate(CONFIGS):
+            if config in known:
+                continue
+            self._due += self._load.interval_s
+            sleep(max(0.0, self._due - monotonic()))
+            if lease.is_lost or monotonic() > self._until:
+                self._write("released" if store.queue.release(job) else "lost", job.id)
+                return
+            samples = tuple(10 + random.random() for _ in range(20))
+            store.add_trial(run, Measurement(config, Outcome.OK, samples, compiled_by="pool", registers=128, spills=0))
+            self._write("trial", run, number)
+        answer = Answer(wanted, "tuned", CONFIGS[0], 10.0, (9.9, 10.1), 1.25, (1.2, 1.3), 12.5, None)
+        comparison = Comparison((CONFIGS[0].text, CONFIGS[1].text), ((10.0, 12.5),) * 20)
+        self._write("answered", store.add_answer(run, answer, HERE, "trials", {"measure": 1.0}, comparison))
+        self._write("done" if store.queue.done(job, run) else "lost", job.id)
+
+    def _write(self, *words: object) -> None:
+        os.write(self._log, (" ".join(map(str, words)) + "\n").encode())
+
+
+def serve(store: Store, log: Path, ended: Path) -> None:
+    """Count misses and read answers by id, as a service does, until a file says that all workers have ended."""
+    seen, ids = Tip("", 0, 0), list[int]()
+    while True:
+        is_last = ended.exists()
+        tip = store.tip()
+        ids += [stored.id for stored in store.answers_between(seen.answer, tip.answer)]
+        seen = tip
+        if is_last:
+            break
+        missed = {(FLEET.op, problem(random.randrange(1, 5000)).text, CARD.id): 1 for _ in range(20)}
+        store.count_requests(missed)
+        sleep(0.25)
+    log.write_text("".join(f"read {id}\n" for id in ids))
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Do the work in a process of its own, and return its id."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+class Fleet:
+    """The workers of one phase, from their start to their end."""
+
+    def __init__(self, store: Store, folder: Path, load: Load) -> None:
+        self._store, self._folder, self._load = store, folder, load
+        self._until = monotonic() + load.seconds
+        self._number = 0
+        self.failed = 0
+        """Processes that ended with an error."""
+
+    def run(self) -> None:
+        load, began = self._load, monotonic()
+        ended = self._folder / "ended"
+        service = forked(lambda: serve(self._store, self._folder / "service", ended))
+        alive = {self._start() for _ in range(load.workers // load.threads)}
+        whole = load.seconds
+        events = [(random.uniform(0.1, 0.8) * whole, signal.SIGKILL) for _ in range(load.killed // load.threads)]
+        events += [(random.uniform(0.1, 0.5) * whole, signal.SIGSTOP) for _ in range(load.stopped // load.threads)]
+        stopped = dict[int, float]()
+        for at, what in sorted(events):
+            sleep(max(0.0, began + at - monotonic()))
+            self._go_on(stopped)
+            some = random.choice(sorted(alive - stopped.keys()))
+            os.kill(some, what)
+            if what == signal.SIGSTOP:
+                stopped[some] = monotonic() + 1.5 * load.lease_s
+            else:
+                os.waitpid(some, 0)
+                alive.remove(some)
+                alive.add(self._start())
+        while stopped:
+            sleep(0.05)
+            self._go_on(stopped)
+        self.failed += sum(os.waitpid(child, 0)[1] != 0 for child in alive)
+        ended.touch()
+        self.failed += os.waitpid(service, 0)[1] != 0
+
+    def _go_on(self, stopped: dict[int, float]) -> None:
+        for child in [child for child, until in stopped.items() if until < monotonic()]:
+            os.kill(child, signal.SIGCONT)
+            del stopped[child]
+
+    def _start(self) -> int:
+        self._number += 1
+        names = [f"worker-{self._number}-{thread}" for thread in range(self._load.threads)]
+        workers = [Worker(self._store, name, self._folder / name, self._load, self._until) for name in names]
+
+        def work() -> None:
+            with ThreadPoolExecutor(len(workers)) as threads:
+                for ended in [threads.submit(worker.work) for worker in workers]:
+                    ended.result()
+
+        return forked(work)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The outcome of one phase."""
+
+    trials_per_s: float
+    claims: int
+    claim_p50_ms: float
+    claim_p99_ms: float
+    jobs: int
+    wrong: Sequence[str]
+    """What must not be, in words; empty if all is well."""
+
+    def __str__(self) -> str:
+        claims = f"{self.claims} claims, p50 {self.claim_p50_ms:.1f} ms, p99 {self.claim_p99_ms:.1f} ms"
+        return f"{self.trials_per_s:,.0f} trials/s; {claims}; {self.jobs} jobs done"
+
+
+def figures(store: Store, folder: Path, load: Load, failed: int) -> Figures:
+    """Return the figures of a phase, and compare what was acknowledged with what is stored."""
+    lines = [line.split() for file in folder.iterdir() for line in file.read_text().splitlines()]
+
+    def logged(word: str) -> list[tuple[int, ...]]:
+        return [tuple(map(int, words)) for first, *words in lines if first == word]
+
+    def stored(query: str) -> list[tuple[int, ...]]:
+        with store._read() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(query)]
+
+    trials = set(stored("SELECT run_id, (config->>'BLOCK')::int - 1 FROM trials"))
+    acknowledged = logged("trial")
+    doubled = stored(
+        "SELECT run_id FROM runs JOIN trials ON run_id = runs.id GROUP BY problem_id, config_text HAVING count(*) > 1".replace(
+            "SELECT run_id", "SELECT max(run_id)"
+        )
+    )
+    done, ended = Counter(logged("done")), set(stored("SELECT id FROM jobs WHERE status = 'done'"))
+    answers = set(stored("SELECT id FROM answers"))
+    (deadlocks,) = stored("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[0]
+    counts = {
+        "acknowledged trials are lost": len({*acknowledged} - trials),
+        "trials are doubled": len(doubled),
+        "jobs were done twice": sum(times > 1 for times in done.values()),
+        "jobs were done and are not": len(done.keys() - ended),
+        "jobs ended without a word of their worker": max(0, len(ended - done.keys()) - load.killed),
+        "acknowledged answers are lost": len({*logged("answered")} - answers),
+        "answers were skipped by a reader by id": len(answers - {*logged("read")}),
+        "deadlocks": deadlocks,
+        "processes failed": failed,
+    }
+    claims = sorted(us / 1000 for (us,) in logged("claimed"))
+    return Figures(
+        trials_per_s=len(acknowledged) / load.seconds,
+        claims=len(claims),
+        claim_p50_ms=claims[len(claims) // 2],
+        claim_p99_ms=claims[len(claims) * 99 // 100],
+        jobs=len(ended),
+        wrong=[f"{count} {what}" for what, count in counts.items() if count],
+    )
+
+
+def phase(url: str, load: Load) -> Figures:
+    """Run a phase over an empty database."""
+    Store.upgrade(url)
+    store = opened(url, load)
+    jobs = round(2 * load.workers * (1 + load.seconds / (len(CONFIGS) * load.interval_s)))
+    with store._write() as connection:
+        row = (
+            "INSERT INTO jobs (op, problem, device, priority, status, created_at) VALUES (%s, %s, %s, 0, 'pending', '')"
+        )
+        connection.exec_driver_sql(row, [(FLEET.op, problem(number + 1).text, CARD.id) for number in range(jobs)])
+    with tempfile.TemporaryDirectory() as folder:
+        Worker(store, "first", Path(folder) / "first", replace(load, interval_s=0), monotonic() + 60).do_one()
+        store.close()  # its connections; what it has compiled is ready for all workers
+        fleet = Fleet(store, Path(folder), load)
+        fleet.run()
+        found = figures(store, Path(folder), load, fleet.failed)
+    store.close()
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=Load.workers)
+    parser.add_argument("--seconds", type=float, default=Load.seconds)
+    parser.add_argument("--before", type=float, default=30, help="seconds with one lock over every write; 0: none")
+    parser.add_argument("--smoke", action="store_true", help="20 seconds, after 6 with the lock")
+    given = parser.parse_args(arguments)
+    load = Load(workers=given.workers, seconds=given.seconds)
+    before = given.before
+    if given.smoke:
+        load, before = replace(load, seconds=20, lease_s=5), 6
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {load.workers} workers", flush=True)
+    with cluster(**SERVER) as server:
+        if before:
+            locked = replace(load, seconds=before, one_lock=True, killed=0, stopped=0, lease_s=60)
+            print(f"one lock over every write, {before:g} s: {phase(server.url, locked)}", flush=True)
+        after = phase(server.empty(), load)
+        print(f"as it is, {load.seconds:g} s, {load.killed} workers killed: {after}")
+    missed = [*after.wrong]
+    if after.trials_per_s < TRIALS_PER_S * load.workers:
+        missed.append(f"fewer than {TRIALS_PER_S * load.workers:,} trials/s")
+    if after.claim_p99_ms > CLAIM_MS:
+        missed.append(f"a claim takes more than {CLAIM_MS} ms in one of 100 cases")
+    print("\n".join(missed) or "no acknowledged write lost or doubled, no job done twice, no deadlock")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
