@@ -26,5 +26,6 @@ def _generations(store: Store, finding: Finding) -> list[StoredAnswer]:
 
 
 def _earlier(store: Store, retune: Retune, finding: Finding) -> list[Finding]:
+    """Return the findings of the same problem in earlier retunes. The retune may be several that are shown as one."""
     found = store.retunes.of_problem(finding.problem.text, retune.device)
-    return [other for number, other in found if number < retune.id]
+    return [other for number, other in found if number < retune.id and other != finding]
