@@ -56,7 +56,8 @@ class Chosen:
     reasons: tuple[str, ...] = ()
     """What changed since it was stored."""
     is_stale: bool = False
-    """True if a lookup would call it stale, but for being recorded, or the policy is another one."""
+    """True if a lookup would call it stale, but for being recorded, if the policy is another one, or if it was imported,
+    also from a bundle: its rounds are not stored."""
     is_exact: bool = True
     """True if source, definition, Triton and ptxas are as they were."""
     added: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
@@ -230,7 +231,7 @@ def _chosen(stored: StoredAnswer, code: _Code, wanted: Wanted, misses: int, is_p
         code.entry(stored.answer.problem),
         policy,
         reasons,
-        is_stale=stale or stored.answer.kind == IMPORTED,
+        is_stale=stale or stored.imported_from is not None,
         is_exact=same_code and defined and stored.answer.kind != IMPORTED,
         added=added,
         misses=misses,
@@ -256,7 +257,7 @@ def _reasons(stored: StoredAnswer, code: _Code, policy: str, added: Mapping[str,
         yield f"policy {has.policy or 'not known'}, now {policy}"
     for name, choices in added.items():
         yield f"choices of {name}: {', '.join(map(str, choices))}"
-    if stored.answer.kind == IMPORTED:
+    if stored.imported_from is not None:
         yield f"imported from {stored.imported_from}, not measured here"
 
 
