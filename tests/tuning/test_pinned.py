@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import H200
+from helpers import H200, toy
 from scripted import BEST, DEFAULT, SPACE, TOY, ScriptedMeasurer
 
+from tuner import catalog, recorded
 from tuner.db.store import Store
 from tuner.records import COLD, Answer, Comparison, Environment, Provenance
 from tuner.search import Budget
-from tuner.suites.suite import Entry
+from tuner.suites.suite import Entry, Suite
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
+from tuner.tuning.plan import plan_search
 from tuner.tuning.run import run_search, stored_answer
 from tuner.tuning.several import tune_target
 from tuner.tuning.target import Target
@@ -96,3 +98,22 @@ def test_it_is_searched_again_once_it_is_unpinned(store: Store) -> None:
     tuned = tune_target(ENTRY, target(), EVERYTHING, store, Events(), StopToken())
     assert tuned.answer is not None
     assert tuned.answer.config == BEST
+
+
+def test_a_dry_run_measures_nothing_of_it(store: Store) -> None:
+    file, card = toy("double"), recorded.devices()[H200.id]
+    kernel = catalog.resolve(file)
+    entry = Entry(str(file), kernel.signature, kernel.signature.problem({"N": 4096}))
+    config = kernel.default_config(entry.problem, card.limits)
+    run = store.start_run(kernel.signature, entry.problem, target(device=card).provenance, {})
+    given = Answer(entry.problem, "tuned", config, 20.0, (19.0, 21.0))
+    rounds = Comparison((config.text,), ((20.0,),))
+    id = store.add_answer(run, given, target(device=card).provenance, "trials", {}, rounds)
+
+    def planned() -> int:
+        suite = Suite("double", (entry,))
+        return plan_search(suite, [entry], EVERYTHING, store, gpus=[], device_id=H200.id).problems[0].trials
+
+    assert planned() > 0
+    store.pins.add(id)
+    assert planned() == 0

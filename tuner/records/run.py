@@ -43,8 +43,8 @@ class StoredRun:
     status: str
     """`running` (or killed), `done`, `failed` or `interrupted`."""
     stopped: str | None
-    """Reason for its end: `trials`, `budget`, `converged`, `exhausted`, `interrupted`, `error`, or `imported` if only
-    the answer was taken from elsewhere; None while it runs."""
+    """Reason for its end: `trials`, `budget`, `converged`, `exhausted`, `interrupted` or `error`; `contended` or
+    `pinned` if the stored answer was kept; `imported` or `rollback` if nothing was measured; None while it runs."""
     seconds: Mapping[str, float]
     """Wall time by stage; empty while it runs."""
     started_at: str

@@ -216,6 +216,8 @@ def _plan(
     problem, budget = entry.problem, effort.budget
     answers = [] if store is None else store.answers(op=problem.op, device=card.id)
     measured = [stored for stored in answers if not stored.provenance.recorded]
+    pin = None if store is None else store.pins.of_problem(problem, card.id)
+    is_pinned = pin is not None and any(stored.id == pin.answer_id for stored in measured)
     if space is not None:
         measured = feasible_answers(measured, entry.signature, space)
     query = Query(problem, source=source, definition=definition)
@@ -225,7 +227,7 @@ def _plan(
     alone = () if effort.force else _runs_alone(problem, card, source, definition, runs)
     known, counted = next((_known_after(run, space) for run in alone), (0, 0))
     most = [limit for limit in (budget.trials and budget.trials - counted, size and size - known) if limit is not None]
-    trials = 0 if effort.accepts(found, space) else max(0, min(most, default=0))
+    trials = 0 if is_pinned or effort.accepts(found, space) else max(0, min(most, default=0))
     combinations = prod(len(knob.choices) for knob in entry.signature.knobs)
     return ProblemPlan(
         *(problem, combinations, space, found.match, known, trials, pace.seconds(trials, budget.seconds)),
