@@ -30,7 +30,7 @@ _PUT_TRIAL = {
         index_elements=["run_id", "config_text"],
         set_={each.name: each for each in made.excluded if each.name not in ("id", "run_id", "config_text")},
     )
-    for dialect, made in ((dialect, insert(schema.TrialRow)) for dialect, insert in INSERTS.items())
+    for dialect, made in ((dialect, insert(schema.TrialRow).inline()) for dialect, insert in INSERTS.items())
 }
 """Statements by dialect. Made once, since making one takes longer than running it."""
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ class Cluster:
     """A running server with one database, which each test finds empty, since making many is slow."""
 
     def __init__(self, socket: Path) -> None:
+        self.socket = socket
         self.url = f"postgresql://tuner@/postgres?host={socket}"
         self._engine = create_engine(self.url.replace("://", "+psycopg://"), poolclass=NullPool)
 
@@ -108,6 +110,47 @@ def cluster(**settings: str) -> Iterator[Cluster]:
         finally:
             run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", data)
     finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def pooled(behind: Cluster) -> Iterator[str]:
+    """Yield the URL of the database through pgbouncer in transaction mode, with two connections to the server.
+
+    Skip if it is not installed.
+    """
+    found = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+    if found is None:
+        pytest.skip("pgbouncer is not installed here, neither on PATH nor in /usr/sbin")
+    folder = Path(tempfile.mkdtemp(prefix="tuner-pool-", dir="/tmp"))
+    runs_as = _owner()
+    settings = {
+        "listen_addr": "",
+        "unix_socket_dir": folder,
+        "auth_type": "any",
+        "pool_mode": "transaction",
+        "default_pool_size": 2,
+        "max_client_conn": 100,
+    }
+    lines = ["[databases]", f"postgres = host={behind.socket} user=tuner", "[pgbouncer]"]
+    lines += [f"{name} = {value}" for name, value in settings.items()]
+    (folder / "pgbouncer.ini").write_text("\n".join(lines))
+    if runs_as is not None:
+        os.chown(folder, runs_as.pw_uid, runs_as.pw_gid)
+    folder.chmod(0o755)
+    ids = {} if runs_as is None else {"user": runs_as.pw_uid, "group": runs_as.pw_gid, "extra_groups": []}
+    with (folder / "log").open("w") as log:
+        pooler = subprocess.Popen([found, folder / "pgbouncer.ini"], cwd=folder, stdout=log, stderr=log, **ids)
+    try:
+        until = monotonic() + 10
+        while not (folder / ".s.PGSQL.6432").exists():
+            if pooler.poll() is not None or monotonic() > until:
+                pytest.fail((folder / "log").read_text())
+            sleep(0.02)
+        yield f"postgresql://tuner@/postgres?host={folder}&port=6432"
+    finally:
+        pooler.kill()
+        pooler.wait()
         shutil.rmtree(folder)
 
 

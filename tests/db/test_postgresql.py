@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Timer
 from time import monotonic
 
 import postgres
 import pytest
-from stored import HERE, NASTY, PROBLEM, SCALE, change, measured, older, outside, rows, started
+from stored import HERE, NASTY, PROBLEM, SCALE, answered, change, measured, older, outside, rows, started
 
 from tuner.db.database import Database
 from tuner.db.postgresql import PostgreSQL
@@ -153,8 +153,15 @@ def test_a_writer_waits_for_another(store: Store, database: Database) -> None:
 def test_a_search_outlives_a_restart_of_the_server(store: Store, database: Database) -> None:
     run = started(store)
     others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-    assert (True,) in rows(database, f"{others} AND backend_type = 'client backend'")
-    store.add_trial(run, measured())
+    uses: list[Callable[[], object]] = [
+        lambda: store.add_trial(run, measured()),
+        lambda: started(store),
+        lambda: answered(store),
+        lambda: store.known(SCALE, PROBLEM, HERE),
+    ]
+    for use in uses:
+        assert (True,) in rows(database, f"{others} AND backend_type = 'client backend'")
+        use()
     assert store.known(SCALE, PROBLEM, HERE) == [measured()]
 
 
