@@ -78,7 +78,7 @@ def test_a_calm_night_is_four_lines_and_changes_nothing(night: Night) -> None:
 
 def test_a_config_that_lost_under_a_new_compiler_is_replaced_and_the_next_night_is_calm(night: Night) -> None:
     (old,) = night.answers()
-    space = after(before(), slowed(old.answer.config), triton="3.7.1")
+    space = after(before(), slowed(old.answer.config), changed={"triton": "3.7.1"})
     done = night.retune(space, "--report", "out")
     assert done.return_value == 4, done.exception
     text = " ".join(done.stdout.split())
@@ -126,7 +126,7 @@ def test_a_broken_config_is_replaced_and_its_error_said(night: Night) -> None:
 def test_a_check_names_the_cause_and_changes_nothing(night: Night) -> None:
     """The canary of a pull request: 11 % counts at `--slower 10%`, not at 15 %."""
     (old,) = stored = night.answers()
-    space = after(before(), slowed(old.answer.config), source="0" * 16)
+    space = after(before(), slowed(old.answer.config), changed={"source": "0" * 16})
     for slower, code in (("10%", 4), ("0.15", 0)):
         document = night.document(space, "--check", "--slower", slower)
         assert causes(document) == [("slower: kernel or compiler", "kept")]
@@ -135,7 +135,7 @@ def test_a_check_names_the_cause_and_changes_nothing(night: Night) -> None:
 
 
 def test_a_stale_answer_that_is_still_the_best_is_confirmed(night: Night) -> None:
-    space = after(before(), held, triton="3.7.1")
+    space = after(before(), held, changed={"triton": "3.7.1"})
     assert causes(night.document(space, "--stale")) == [("unchanged", "confirmed")]
     assert "1 confirmed" in night("retunes", "1").stdout
     again = night.retune(space, "--stale")
@@ -144,7 +144,7 @@ def test_a_stale_answer_that_is_still_the_best_is_confirmed(night: Night) -> Non
 
 
 def test_the_plan_is_printed_and_nothing_is_measured(night: Night) -> None:
-    space = after(before(), triton="3.7.1")
+    space = after(before(), changed={"triton": "3.7.1"})
     done = night.retune(space, "--dry-run", "--budget", "20m")
     assert done.return_value == 0
     title, _, head, _, row, *_, end = done.stdout.splitlines()
