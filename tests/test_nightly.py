@@ -1,6 +1,7 @@
-"""The scripts of a night and of the gate for pull requests, with stand-ins for `tuner` and `gh`.
+"""The scripts of a night and of the gate for pull requests, and what starts them.
 
-Stand-ins write down their arguments and end with the exit codes that a test gives them.
+Most tests have stand-ins for `tuner` and `gh`, two have the real `tuner` over recorded spaces. Stand-ins
+write down their arguments and end with the exit codes that a test gives them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from invoked import Invoked
+from nights import after, before, written
 
 ROOT = Path(__file__).parents[1]
 DEVICE = "nvidia-h200"
@@ -231,7 +235,7 @@ def test_a_slowdown_stops_a_pull_request_if_a_second_measurement_confirms_it(
     assert stage.run("canary", held, base, head, "report", RETUNE=codes) == code
     imported, measured, *checked = stage.called()
     assert imported == f"base import {held}"
-    assert measured.startswith("base retune --report ")
+    assert measured.startswith("base retune --budget 15m --report ")
     assert checked == ["head retune --check --slower 10% --report report"] * (len(codes.split()) - 1)
     assert (stage.folder / "summary").read_text() == REPORT
     assert (stage.folder / "report/retune.md").read_text() == REPORT
@@ -254,6 +258,60 @@ def test_the_gate_ends_if_the_base_cannot_be_measured(stage: Stage, code: int) -
     assert len(stage.called()) == 2
 
 
+def replaying(space: str) -> str:
+    """Return a program that is `tuner` on a machine whose card is a recorded space."""
+    return f"""#!/bin/sh
+case $1 in
+  retune) set -- "$@" --replay {space} ;;
+  work) set -- "$@" --replay auto ;;
+esac
+exec {sys.executable} -P -m tuner "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """A recorded space, the same with a slower kernel, and a bundle with the answer of a search of the first."""
+
+    before: str
+    after: str
+    bundle: str
+
+
+@pytest.fixture
+def slowed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Slowed:
+    tuner = Invoked.alone(stage.folder, monkeypatch)
+    stage.environment["TUNER_DB"] = str(tuner.db)
+    spaces = stage.folder / "spaces"
+    spaces.mkdir()
+    old, new = before(), after(before(), lambda _: 1.3, changed={"source": "0"})
+    files = written(old, spaces), written(new, spaces)
+    problem = [f"--{name}={value}" for name, value in old.problem.values.items()]
+    for command in (["search", "softmax", *problem, "--replay", files[0]], ["export", "held.json"]):
+        assert tuner(*command).exception is None
+    return Slowed(*files, str(stage.folder / "held.json"))
+
+
+def test_a_night_with_a_slower_kernel_is_red_and_its_report_and_answers_are_there(stage: Stage, slowed: Slowed) -> None:
+    stage.program("tuner", replaying(slowed.after))
+    assert stage.run("nightly", "report", "softmax", "--budget", "5m") == 4
+    report = json.loads((stage.folder / "report/retune.json").read_text())
+    assert [finding["cause"] for finding in report["findings"]] == ["slower: kernel or compiler"]
+    assert "slower" in (stage.folder / "summary").read_text()
+    answers = json.loads((stage.folder / f"report/answers/{DEVICE}.json").read_text())["answers"]
+    assert len(answers) == 2  # one for each source of the kernel
+
+
+def test_the_gate_finds_a_slower_kernel_by_answers_of_a_bundle_and_changes_nothing(
+    stage: Stage, slowed: Slowed
+) -> None:
+    base, head = stage.program("base", replaying(slowed.before)), stage.program("head", replaying(slowed.after))
+    stored = (stage.folder / "tuner.db").read_bytes()
+    assert stage.run("canary", slowed.bundle, base, head, "report") == 4
+    assert "slower" in (stage.folder / "report/retune.md").read_text()
+    assert (stage.folder / "tuner.db").read_bytes() == stored
+
+
 def test_the_scripts_are_clean() -> None:
     if (shellcheck := shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:/usr/bin")) is None:
         pytest.skip("shellcheck is not installed")
@@ -272,7 +330,7 @@ def test_a_timer_starts_the_same_script_and_systemd_understands_its_units(tmp_pa
         pytest.skip("systemd is not installed")
     for unit in units:
         (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/triton-tuner", str(ROOT)))
-    command = ["systemd-analyze", "verify", *(tmp_path / unit.name for unit in units)]
+    command: list[str | Path] = ["systemd-analyze", "verify", *(tmp_path / unit.name for unit in units)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -56,8 +56,8 @@ class Chosen:
     reasons: tuple[str, ...] = ()
     """What changed since it was stored."""
     is_stale: bool = False
-    """True if a lookup would call it stale, but for being recorded, if the policy is another one, or if it was imported,
-    also from a bundle: its rounds are not stored."""
+    """True if a lookup would call it stale, but for being recorded; if the policy is another one; or if it was
+    imported, since its rounds are not stored."""
     is_exact: bool = True
     """True if source, definition, Triton and ptxas are as they were."""
     added: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
