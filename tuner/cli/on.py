@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from tuner.cli import INTERRUPTED
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.on_progress import FleetProgress
+from tuner.cli.retune_options import Share
 from tuner.db.database import Database
 from tuner.db.postgresql import PostgreSQL
 from tuner.errors import UsageError
@@ -70,7 +71,7 @@ def environment_of(database: Database) -> dict[str, str]:
 def problem_words(reference: str, problem: Problem) -> list[str]:
     """Return the words that name a problem: its op or the full path of its file, and an option for each value."""
     kernel = str(Path(reference).absolute()) if Path(reference).suffix == ".py" else reference
-    return [kernel, *(word for name, value in problem.stated.items() for word in (f"--{name}", str(value)))]
+    return [kernel, *(f"--{name}={value}" for name, value in problem.stated.items())]
 
 
 def given_words(options: Sequence[click.Parameter]) -> list[str]:
@@ -85,5 +86,6 @@ def given_words(options: Sequence[click.Parameter]) -> list[str]:
         if isinstance(option, click.Option) and option.is_flag:
             words += option.opts[:1] if value else option.secondary_opts[:1]
         else:
-            words += [option.opts[0], str(value)]
+            text = f"{value:%}" if isinstance(option.type, Share) else str(value)
+            words.append(f"{option.opts[0]}={text}")
     return words

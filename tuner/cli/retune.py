@@ -11,15 +11,17 @@ import click
 
 from tuner.cli import INTERRUPTED
 from tuner.cli.interrupt import Interrupt
+from tuner.cli.on import on_option
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import db_option, gpus_option, json_option, open_to_read, shared_option
+from tuner.cli.retune_on import retune_on
 from tuner.cli.retune_options import Share
 from tuner.cli.retune_plan import give_plan
 from tuner.cli.retune_progress import RetuneProgress
 from tuner.cli.retune_report import give_report, report_option
 from tuner.cli.suites import selected_suite, suite_options
 from tuner.db.database import Database
-from tuner.db.store import Store
+from tuner.db.store import Store, default_database
 from tuner.errors import TunerError, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import POLICIES
@@ -29,6 +31,7 @@ from tuner.retuning.api import plan_retune, retune
 from tuner.retuning.settings import SETTINGS
 from tuner.suites.selection import select_problems
 from tuner.tuning.effort import EFFORTS, parse_duration
+from tuner.tuning.gpu import MeasureOptions
 
 
 def _retune(
@@ -48,9 +51,18 @@ def _retune(
     shared: bool,
     stale: bool,
     demand: bool,
+    on: str | None,
     **how: Any,
 ) -> int:
     """Show the progress, and the report; write its files, also of a retune that was interrupted or failed."""
+    if on is not None and not dry_run:
+        if budget is not None:
+            raise UsageError(
+                "--budget is the time of one machine; with --on select fewer answers: OP, --stale, --demand"
+            )
+        options = MeasureOptions(gpu, replay, policy, shared)
+        database = db or default_database()
+        return retune_on(on, reference, problems, database, options, _FORWARDED, folder=folder, as_json=as_json)
     store = open_to_read(db)
     what: dict[str, Any] = {"gpu": gpu, "replay": replay, "policy": policy, "stale": stale, "demand": demand}
     if dry_run:
@@ -156,6 +168,7 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(["--anew"], is_flag=True, help="Start anew, instead of going on with one that was interrupted."),
     report_option,
     gpus_option,
+    on_option,
     click.Option(
         ["--replay"], metavar="NAME|auto", help="Measure on a recorded space, or on those that answers were found in."
     ),
@@ -170,6 +183,9 @@ _OPTIONS: list[click.Parameter] = [
     db_option,
     json_option,
 ]
+_HERE = ("dry_run", "budget", "folder", "gpu", "on", "db", "as_json")
+_FORWARDED = [option for option in _OPTIONS if option.name not in _HERE]
+"""Options that a task of --on gets too."""
 
 command = _RetuneCommands(
     _retune_op,

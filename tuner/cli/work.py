@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from random import uniform
 from signal import SIGINT, SIGTERM
 from time import sleep
 
@@ -13,8 +14,10 @@ from tuner.cli.effort import HOW_LONG, asked_effort
 from tuner.cli.grid import Output, escape
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.notes import TerminalProgress
+from tuner.cli.on import on_option
 from tuner.cli.ops import db_option, gpus_option, policy_option, shared_option
 from tuner.cli.text import say
+from tuner.cli.work_on import work_on
 from tuner.db.database import Database
 from tuner.db.queue import Job
 from tuner.db.store import Store, default_database
@@ -58,10 +61,17 @@ def _work(
     replay: str | None,
     policy: str,
     shared: bool,
+    on: str | None,
     db: Database | None,
 ) -> int:
+    options = MeasureOptions(gpu, replay, policy, shared)
+    if on is not None:
+        if once or missed:
+            given = "--once" if once else "--missed"
+            raise UsageError(f"--on does the jobs that are pending now, and takes no {given}; leave it out")
+        return work_on(on, kernels, db or default_database(), options, _FORWARDED)
     store, progress = Store.open(db or default_database()), _JobLines(bars=False)
-    place = _place(store, kernels, MeasureOptions(gpu, replay, policy, shared), progress)
+    place = _place(store, kernels, options, progress)
     ends = once or drain
     with Interrupt(SIGINT, SIGTERM) as interrupt, suppress(KeyboardInterrupt):
         how_hard = asked_effort(effort=effort, trials=trials, budget=budget)
@@ -76,7 +86,7 @@ def _work(
             if ends:
                 break
             if not interrupt.token():
-                sleep(poll)
+                sleep(poll * uniform(0.5, 1.5))  # workers that were started together do not ask together
     if interrupt.received is not None:
         return 0 if interrupt.received is SIGTERM and not ends else INTERRUPTED
     return 1 if worker.failed else 0
@@ -95,6 +105,18 @@ def _place(store: Store, kernels: tuple[str, ...], options: MeasureOptions, even
     return on_gpus(store, kernels, gpus, options, events)
 
 
+_LEASE = click.Option(
+    ["--lease"],
+    type=parse_duration,
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="Lease of a job, after which another worker may take it. A running worker renews it.",
+)
+_REPLAY = click.Option(["--replay"], metavar="NAME|auto", help="Search recorded spaces instead of a GPU.")
+_FORWARDED: list[click.Parameter] = [_LEASE, *HOW_LONG, _REPLAY, policy_option, shared_option]
+"""Options that a task of --on gets too."""
+
 command = click.Command(
     "work",
     callback=_work,
@@ -109,21 +131,15 @@ command = click.Command(
             default="5s",
             show_default=True,
             metavar="TIME",
-            help="Polling interval while there is no job.",
+            help="Polling interval while there is no job, varied at random by up to half.",
         ),
-        click.Option(
-            ["--lease"],
-            type=parse_duration,
-            default="60s",
-            show_default=True,
-            metavar="TIME",
-            help="Lease of a job, after which another worker may take it. A running worker renews it.",
-        ),
+        _LEASE,
         *HOW_LONG,
         gpus_option,
-        click.Option(["--replay"], metavar="NAME|auto", help="Search recorded spaces instead of a GPU."),
+        _REPLAY,
         policy_option,
         shared_option,
+        on_option,
         db_option,
     ],
     help="Take jobs (POST /jobs) and tune them, one at a time on each GPU: the highest priority first, then the most "

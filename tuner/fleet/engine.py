@@ -66,7 +66,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a task needs of the place where it runs."""
+    """Needs of a task."""
 
     gpus: int = 1
     """Number of GPUs of a task: 1, or 0 if it replays recorded spaces."""
