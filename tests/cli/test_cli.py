@@ -213,7 +213,7 @@ class TestBestAndList:
         assert "(replayed)" in shown
         (row,) = json.loads(tuned("list", "--json").stdout)
         assert row["problem"]["M"] == 4096
-        assert row.keys() == FIELDS
+        assert row.keys() == FIELDS | {"pinned"}
 
     def test_an_empty_store_says_how_to_fill_it_and_is_not_made(self, tuner: Tuner, tmp_path: Path) -> None:
         tuner.environment |= {"TUNER_DB": "", "XDG_DATA_HOME": str(tmp_path / "data")}
