@@ -17,7 +17,7 @@ from nights import after, before, held, written
 from tuner.cli.retune_options import Share
 from tuner.cli.retune_progress import RetuneProgress
 from tuner.db.store import Store
-from tuner.errors import NoDevice, NothingFound, TunerError, UsageError
+from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config
 from tuner.recorded import RecordedSpace
 from tuner.records import StoredAnswer
@@ -220,11 +220,16 @@ def test_without_a_card_the_way_out_is_named(night: Night, monkeypatch: pytest.M
     assert str(failed.exception).endswith("or replay recorded spaces with --replay auto")
 
 
-def test_a_report_that_cannot_be_written_is_an_error_in_a_line(night: Night) -> None:
+@pytest.mark.parametrize("folder", ["taken", "taken/out"])
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_measured(night: Night, folder: str) -> None:
     (night.folder / "taken").touch()
-    failed = night.retune(before(), "--report", "taken/out")
-    assert isinstance(failed.exception, TunerError)
-    assert str(failed.exception).startswith("--report names a folder that can be written")
+    failed = night.retune(before(), "--report", folder)
+    assert isinstance(failed.exception, UsageError)
+    taken = night.folder / "taken"
+    assert str(failed.exception) == (
+        f"--report names a folder that can be written, and {taken} is a file; name another"
+    )
+    assert night("retunes").stdout.startswith("no retune is stored")
 
 
 @pytest.mark.parametrize(("text", "share"), [("2%", 0.02), ("0.02", 0.02), ("12.5 %", 0.125), ("0", 0.0), ("0%", 0.0)])

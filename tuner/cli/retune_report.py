@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from tuner.cli.grid import Output, print_lines, print_table
 from tuner.cli.text import print_json, say
+from tuner.errors import UsageError
 from tuner.records import VENDOR
 from tuner.records.retune import Action, Cause, Finding, Reading
 from tuner.report.retune_files import write_files
@@ -40,9 +42,23 @@ _COLOURS = {
     Cause.FASTER_CODE: "green",
     Cause.FASTER_MACHINE: "green",
 }
+
+
+def _checked(ctx: click.Context, param: click.Parameter, folder: Path | None) -> Path | None:
+    """Return the folder, which need not exist. Raises UsageError, before measuring, if it cannot be made or written."""
+    if folder is None:
+        return None
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        why = "may not be written" if there.is_dir() else "is a file"
+        raise UsageError(f"--report names a folder that can be written, and {there} {why}; name another")
+    return folder
+
+
 report_option = click.Option(
     ["--report", "folder"],
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path),
+    callback=_checked,
     metavar="DIR",
     help="Write the report as retune.md, retune.json, retune.xml (JUnit) and plots to a folder.",
 )

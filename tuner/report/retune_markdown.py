@@ -106,7 +106,7 @@ def _facts(report: RetuneReport) -> Iterator[str]:
     if summary.left:
         yield left_text(retune, summary)
     ended = "" if retune.ended_at is None else f" to {_minute(retune.ended_at)}"
-    yield f"{_minute(retune.started_at)}{ended} UTC, {summary.seconds:,.0f} s of measuring and searching."
+    yield f"{_minute(retune.started_at)}{ended} UTC, {summary.seconds:,.1f} s of measuring and searching."
     if settings := settings_text(retune):
         yield f"Settings: {_escaped(settings)}."
     if recorded := _recorded(retune.findings):
