@@ -1,6 +1,6 @@
 """An API server of Kubernetes with a few nodes, as far as a fleet uses them: over HTTP, for the real client.
 
-It keeps Jobs and pods, runs a pod for each Job on a free node, and follows the Job's own policy when a pod fails. It
+It keeps Jobs and pods, runs a pod for each Job on a free node, and replaces those that fail or whose node is lost. It
 stands in for a cluster, which tests cannot have.
 """
 
@@ -77,18 +77,13 @@ class Cluster:
             self.pods = {key: pod for key, pod in self.pods.items() if pod["metadata"]["labels"]["job-name"] != name}
 
     def lose(self, node: str) -> None:
-        """Lose a node: its pods are taken off it, and Kubernetes names the reason."""
+        """Lose a node: its pods are deleted, but never end, since nobody there says so; their Jobs replace them."""
         with self._changed:
             self._lost.add(node)
             for name, pod in list(self.pods.items()):
                 if pod["spec"].get("nodeName") == node and pod["status"]["phase"] == "Running":
-                    pod["status"] = {
-                        "phase": "Failed",
-                        "conditions": [
-                            {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
-                        ],
-                    }
-                    self._follow_policy(name, None)
+                    pod["metadata"]["deletionTimestamp"] = _now()
+                    self._replace(name)
 
     def expire(self) -> None:
         """Forget all changes so far, so that watches from before are refused with 410."""
@@ -177,7 +172,7 @@ class Cluster:
     def _run(self, name: str, node: str, container: Any) -> None:
         stated = {one["name"]: one["value"] for one in container["env"] if "value" in one}
         secret = {name: self.secrets[one["name"]][one["key"]] for name, one in _references(container).items()}
-        assert container["command"] == ["python", "-m", "tuner.fleet.command"]
+        assert container["command"] == ["python", "-m", "tuner.fleet.pod"]
         started = _now()
         code, log = self.run(stated | secret, node)
         with self._changed:
@@ -190,24 +185,21 @@ class Cluster:
                         "phase": "Failed" if code else "Succeeded",
                         "containerStatuses": [_status({"terminated": end})],
                     }
-                    self._follow_policy(name, code)
+                    if code:
+                        self._replace(name)
+                    else:
+                        self._finish(self.pods[name]["metadata"]["labels"]["job-name"], "Complete", "", "")
             self._place()
 
-    def _follow_policy(self, pod: str, code: int | None) -> None:
-        """Do what the Job says about a pod that ended with a code; None if its node was lost."""
+    def _replace(self, pod: str) -> None:
+        """Replace a pod that failed or is deleted, unless its Job has reached its limit."""
         name = self.pods[pod]["metadata"]["labels"]["job-name"]
         job = self.jobs[name]
-        final, lost = job["spec"]["podFailurePolicy"]["rules"]
-        failed = job["status"].get("failed", 0)
-        if code == 0:
-            self._finish(name, "Complete", "CompletionsReached", "")
-        elif code in final["onExitCodes"]["values"]:
-            self._finish(name, "Failed", "PodFailurePolicy", f"Container tuner failed with exit code {code}")
-        elif code is not None and failed >= job["spec"]["backoffLimit"]:
+        assert "podFailurePolicy" not in job["spec"], "such a Job waits until the pods of a lost node have ended"
+        job["status"]["failed"] = job["status"].get("failed", 0) + 1
+        if job["status"]["failed"] > job["spec"]["backoffLimit"]:
             self._finish(name, "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
         else:
-            assert lost["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
-            job["status"]["failed"] = failed + (code is not None)
             self._publish("MODIFIED", name)
             self._add_pod(name)
 

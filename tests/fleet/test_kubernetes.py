@@ -20,6 +20,7 @@ from kubernetes_api import ROLE, Cluster, Run, served
 from tuner.errors import FleetError, UsageError
 from tuner.fleet.engine import Wanted, parse
 from tuner.fleet.kubernetes_job import CONTAINER, JobSettings, job_name, job_of
+from tuner.fleet.pod import exit_code
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
 
@@ -47,7 +48,7 @@ def task(name: str, *words: str) -> Task:
 def said(environment: Mapping[str, str], code: int, error: str = "", output: Any = None) -> tuple[int, str]:
     """Return what a pod leaves whose command ended by itself."""
     done = Ended(Task.from_text(environment["TUNER_TASK"]), code, "pod", output, error, 1.5)
-    return code, f"Searching.\n{done.as_text()}\nlast words\n"
+    return 0, f"Searching.\n{done.as_text()}\nlast words\n"
 
 
 @pytest.fixture
@@ -107,18 +108,21 @@ def test_no_value_of_a_variable_is_in_a_request(cluster_of: Callable[..., Cluste
 
 
 def test_a_killed_pod_is_replaced_until_the_task_is_given_up(cluster_of: Callable[..., Cluster]) -> None:
-    counts = {"once": 0, "always": 0}
+    counts = dict.fromkeys(("once", "command", "pod"), 0)
 
     def run(environment: Mapping[str, str], node: str) -> tuple[int, str]:
         name = Task.from_text(environment["TUNER_TASK"]).name
         counts[name] += 1
-        return (137, "Searching.\nout of memory\n") if name == "always" or counts[name] == 1 else said(environment, 0)
+        if name == "once" and counts[name] == 2:
+            return said(environment, 0)
+        return 137, said(environment, -9, "out of memory")[1] if name == "command" else "Searching.\nlast words\n"
 
     cluster_of(run)
-    ends = run_all(task("once"), task("always"))
+    ends = run_all(*map(task, counts))
     assert ends["once"].code == 0
-    assert (ends["always"].code, ends["always"].error) == (None, "BackoffLimitExceeded: out of memory")
-    assert counts == {"once": 2, "always": 4}
+    assert (ends["command"].code, ends["command"].error) == (None, "BackoffLimitExceeded: out of memory")
+    assert (ends["pod"].code, ends["pod"].error) == (None, "BackoffLimitExceeded: last words")
+    assert counts == {"once": 2, "command": 4, "pod": 4}
 
 
 def test_a_task_whose_node_is_lost_runs_on_another(cluster_of: Callable[..., Cluster]) -> None:
@@ -241,7 +245,7 @@ def test_a_search_in_a_pod_stores_its_answer(cluster_of: Callable[..., Cluster],
     database = str(tmp_path / "tuner.db")
 
     def run(environment: Mapping[str, str], node: str) -> tuple[int, str]:
-        command = [sys.executable, "-P", "-m", "tuner.fleet.command"]
+        command = [sys.executable, "-P", "-m", "tuner.fleet.pod"]
         both: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         done = subprocess.run(command, env=os.environ | environment, check=False, text=True, **both)
         return done.returncode, done.stdout
@@ -280,6 +284,10 @@ def test_the_files_for_a_cluster_are_valid() -> None:
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     assert container["resources"]["requests"] == pod["spec"]["containers"][0]["resources"]["requests"]
+
+
+def test_a_pod_fails_only_if_its_command_was_killed() -> None:
+    assert [exit_code(code) for code in (0, 1, 5, -9, -15)] == [0, 0, 0, 137, 143]
 
 
 def test_names_are_dns_labels_and_differ() -> None:

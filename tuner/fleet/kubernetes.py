@@ -80,18 +80,19 @@ class Kubernetes:
             return None
         pod, log = self._cluster.last_pod(name)
         where = (pod and pod.spec.node_name) or ""
-        last = (log.splitlines() or [condition.message or condition.reason])[-1]
-        if condition.type == "Failed" and condition.reason != "PodFailurePolicy":
-            return Ended(task, None, where, error=f"{condition.reason}: {last}")
-        without_log = Ended(task, 0 if condition.type == "Complete" else None, where, error=last)
-        return next((replace(ended, where=where) for ended in _stated(log, task)), without_log)
+        stated = next(_stated(log, task), None)
+        if condition.type == "Complete":
+            lost = Ended(task, None, error="its log is lost; the store has what it found")
+            return replace(stated or lost, where=where)
+        last = stated.error if stated else (log.splitlines() or [condition.message])[-1]
+        return Ended(task, None, where, error=f"{condition.reason}: {last}")
 
     def _look(self, selector: str, running: dict[str, Task], watch: Watch) -> Iterator[Ended]:
         """Report the nodes of the tasks under way, and yield the tasks whose pod cannot start."""
         under_way = {}
         for pod in self._cluster.pods_under_way(selector):
             name = pod.metadata.labels["job-name"]
-            if (task := running.get(name)) is None:
+            if (task := running.get(name)) is None or pod.metadata.deletion_timestamp:  # of a lost node
                 continue
             waiting = [one.state.waiting for one in pod.status.container_statuses or () if one.state.waiting]
             if waiting and waiting[0].reason in _STUCK:

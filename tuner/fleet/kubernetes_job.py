@@ -15,8 +15,6 @@ FLEET = "triton-tuner/fleet"
 """Label of all Jobs and pods of one command."""
 CONTAINER = "tuner"
 """Name of the container that runs the command."""
-ENDS = (1, 2, 3, 4, 5)
-"""Exit codes with which `tuner` ends by itself. A pod with another one was killed, and is replaced."""
 _DNS_LABEL = 63
 """Longest name of a Job, in characters, since its pods carry it as a label."""
 
@@ -30,7 +28,7 @@ class JobSettings:
     secret: str = "triton-tuner"
     """Secret of the namespace that holds the variables of a task, such as `TUNER_DB`, under their own names."""
     retries: int = SETTINGS.tries
-    """Number of killed pods that are replaced before the task is given up. The loss of a node is not counted."""
+    """Number of pods that are replaced, since they were killed or their node was lost, before the task is given up."""
     kept_s: int = 3600
     """Time that a Job and its log are kept once it has ended, in seconds."""
     lost_node_s: int = 60
@@ -51,7 +49,6 @@ def job_of(task: Task, name: str, fleet: str, gpus: int, settings: JobSettings) 
     labels = {"app.kubernetes.io/name": "triton-tuner", FLEET: fleet}
     pod = merged({"metadata": {"labels": labels}, "spec": _pod(task, gpus, settings)}, settings.pod)
     labels = pod["metadata"]["labels"]  # queues of Jobs are named by a label too
-    final_codes = {"containerName": CONTAINER, "operator": "In", "values": list(ENDS)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -59,12 +56,6 @@ def job_of(task: Task, name: str, fleet: str, gpus: int, settings: JobSettings) 
         "spec": {
             "backoffLimit": settings.retries,
             "ttlSecondsAfterFinished": settings.kept_s,
-            "podFailurePolicy": {
-                "rules": [
-                    {"action": "FailJob", "onExitCodes": final_codes},
-                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                ]
-            },
             "template": pod,
         },
     }
@@ -90,7 +81,7 @@ def _pod(task: Task, gpus: int, settings: JobSettings) -> dict[str, Any]:
             {
                 "name": CONTAINER,
                 "image": settings.image,
-                "command": ["python", "-m", "tuner.fleet.command"],
+                "command": ["python", "-m", "tuner.fleet.pod"],
                 "env": [{"name": TASK_VARIABLE, "value": replace(task, environment={}).as_text()}, *variables],
                 "resources": {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {},
                 "securityContext": {
