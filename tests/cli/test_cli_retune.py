@@ -17,7 +17,7 @@ from nights import after, before, held, written
 from tuner.cli.retune_options import Share
 from tuner.cli.retune_progress import RetuneProgress
 from tuner.db.store import Store
-from tuner.errors import NoDevice, NothingFound, UsageError
+from tuner.errors import MeasureError, NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Config
 from tuner.recorded import RecordedSpace
 from tuner.records import StoredAnswer
@@ -201,6 +201,19 @@ def test_one_that_is_interrupted_says_so_and_the_same_command_goes_on(
     assert "2 of 2 answers measured again: 2 unchanged" in again.stdout
     assert again.stdout.startswith("retune 1 on ")
     assert night.retune(None).stdout.startswith("retune 2 on ")
+
+
+def test_one_that_fails_reports_what_it_found(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MeasureError("the worker process ended 3 times in a row")
+
+    monkeypatch.setattr(RetuneProgress, "found", fail)
+    done = night.retune(before(), "--report", "out")
+    assert isinstance(done.exception, MeasureError)
+    assert "1 of 1 answers measured again: 1 unchanged; " in done.stdout
+    assert (night.folder / "out/retune.md").read_text().startswith("# Retune 1 on nvidia-h200: failed\n")
+    document = json.loads((night.folder / "out/retune.json").read_text())
+    assert (document["status"], document["summary"]["exit_code"]) == ("failed", 1)
 
 
 def test_anew_leaves_the_interrupted_one(night: Night) -> None:
