@@ -7,6 +7,8 @@ write down their arguments and end with the exit codes that a test gives them.
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -312,6 +314,42 @@ def test_the_gate_finds_a_slower_kernel_by_answers_of_a_bundle_and_changes_nothi
     assert (stage.folder / "tuner.db").read_bytes() == stored
 
 
+CRONJOB = ROOT / "docker" / "kubernetes" / "retune-cronjob.yaml"
+PAGE = (ROOT / "docs" / "nightly.md").read_text()
+COMMANDS = [line.partition("    #")[0] for line in re.findall(r"^ *\$ (.+)$", PAGE, re.MULTILINE)]
+
+
+def test_the_scripts_run_as_the_page_says(stage: Stage) -> None:
+    for place in ("clone/.venv/bin", "base/.venv/bin", "clone/answers"):
+        (stage.folder / place).mkdir(parents=True)
+    tuner = stage.program("tuner", TUNER)
+    for place in ("clone", "base"):
+        shutil.copy(tuner, stage.folder / place / ".venv/bin")
+    bundle(stage.folder / "clone/answers/canary.json")
+    night, gate = (shlex.split(line) for line in COMMANDS if line.startswith(("scripts/nightly", "scripts/canary")))
+    environment = {"RETUNE": "0 0 0", "BUNDLE": stage.folder / "clone/answers/canary.json"}
+    for script, *words in (night, gate):
+        assert stage.run(script.removeprefix("scripts/"), *words, folder=stage.folder / "clone", **environment) == 0
+    assert len([call for call in stage.called() if " retune " in call]) == 3
+
+
+def test_what_the_page_installs_and_starts_is_there() -> None:
+    paths = re.findall(r"(?:systemd|docker/kubernetes)/[\w-]+\.\w+", "\n".join(COMMANDS))
+    assert len(paths) == 3
+    assert all((ROOT / path).is_file() for path in paths)
+    units = {Path(path).name for path in paths if path.startswith("systemd/")}
+    assert set(re.findall(r"systemctl .* (\S+)$", "\n".join(COMMANDS), re.MULTILINE)) == units
+    (cronjob,) = [each for each in yaml.safe_load_all(CRONJOB.read_text()) if each["kind"] == "CronJob"]
+    assert f"--from=cronjob/{cronjob['metadata']['name']}" in "\n".join(COMMANDS)
+    variables = set(re.findall(r"TUNER_(?:NIGHTS|CANARY|DB)", PAGE))
+    workflows = "".join((ROOT / f".github/workflows/{name}.yml").read_text() for name in ("nightly", "canary"))
+    assert (
+        variables
+        == {name for name in variables if f".{name}" in workflows}
+        == {"TUNER_NIGHTS", "TUNER_CANARY", "TUNER_DB"}
+    )
+
+
 def test_the_scripts_are_clean() -> None:
     if (shellcheck := shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:/usr/bin")) is None:
         pytest.skip("shellcheck is not installed")
@@ -333,9 +371,6 @@ def test_a_timer_starts_the_same_script_and_systemd_understands_its_units(tmp_pa
     command: list[str | Path] = ["systemd-analyze", "verify", *(tmp_path / unit.name for unit in units)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-CRONJOB = ROOT / "docker" / "kubernetes" / "retune-cronjob.yaml"
 
 
 def test_a_cronjob_starts_the_same_script_on_one_gpu_and_never_twice() -> None:
