@@ -26,6 +26,7 @@ COPY --from=build /opt/tuner /opt/tuner
 ENV PATH=/opt/tuner/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     TRITON_CACHE_DIR=/cache/triton \
+    XDG_CACHE_HOME=/cache \
     TUNER_DB=/data/tuner.db
 USER 10001
 WORKDIR /work

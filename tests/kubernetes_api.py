@@ -249,6 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self._begin() is None:
             return
         if self._path["log"]:
+            assert self._query["container"] == "tuner", "a pod may have others"
             log = self.cluster.log(self._path["name"])
             self._reply(200, log) if log is not None else self._refuse(404, "the node of the pod is lost")
         elif self._query.get("watch"):

@@ -72,6 +72,7 @@ def test_the_service_is_installed_without_torch_and_the_worker_with_it() -> None
     (extras,) = re.findall(r"^ARG EXTRAS=(.+)$", (DOCKER / "search.Dockerfile").read_text(), re.MULTILINE)
     assert extras == "search,gpu,postgres"
     assert SEARCH.environment["TRITON_CACHE_DIR"].startswith("/cache/")
+    assert SEARCH.environment["XDG_CACHE_HOME"] == "/cache"
 
 
 def test_our_containers_are_hardened_and_secrets_are_files() -> None:
@@ -126,7 +127,7 @@ class Host:
     def mapped(self, text: str) -> str:
         text = text.replace("postgresql://tuner@${TUNER_DB_HOST:-db}/tuner?", f"{self.database}&")
         text = text.replace("/opt/tuner", str(self.installed)).replace("8000", str(self.port))
-        return re.sub(r"(^|=)/(data|run/secrets)\b", rf"\1{self.folder}/\2", text)
+        return re.sub(r"(^|=)/(cache|data|run/secrets)\b", rf"\1{self.folder}/\2", text)
 
     def environment(self, image: Image, service: Mapping[str, Any]) -> dict[str, str]:
         set_there = {**image.environment, **service.get("environment", {})}
@@ -149,7 +150,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, installed: Path, cluster: postgres.Cluster) -> Host:
-    for name in ("nothing", "tmp", "data", "run/secrets"):
+    for name in ("nothing", "tmp", "cache", "data", "run/secrets"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "nothing").chmod(0o555)
     for name in COMPOSE["secrets"]:

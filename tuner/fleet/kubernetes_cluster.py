@@ -18,6 +18,7 @@ from urllib3 import Retry
 from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
 
 from tuner.errors import FleetError
+from tuner.fleet.kubernetes_job import CONTAINER
 
 _AT_FIRST = Retry(total=2, backoff_factor=0.5)
 """Retries of the first request."""
@@ -127,7 +128,9 @@ class Cluster:
                 return None, ""
             pod = max(pods, key=lambda pod: (pod.status.phase == "Succeeded", pod.metadata.creation_timestamp))
             try:
-                reply = self._core.read_namespaced_pod_log(pod.metadata.name, _preload_content=False, **self._here)
+                reply = self._core.read_namespaced_pod_log(
+                    pod.metadata.name, container=CONTAINER, _preload_content=False, **self._here
+                )
                 return pod, str(reply.read(), errors="replace").strip()
             except (ApiException, HTTPError):  # lost with its node
                 return pod, ""
