@@ -107,12 +107,22 @@ def test_a_night_ends_with_the_code_of_what_went_wrong_and_leaves_its_report(
     assert stage.run("nightly", "report", "gemm", "--budget", "5m", RETUNE=retune, WORK=work, BUNDLE=held) == code
     assert stage.called() == [
         "tuner retune --report report gemm --budget 5m",
-        "tuner work --drain --missed",
+        "tuner work --drain --missed --gpu auto",
         f"tuner export --device {DEVICE} report/answers/{DEVICE}.json",
     ]
     assert (stage.folder / "summary").read_text() == REPORT
     assert (stage.folder / "output").read_text() == f"code={retune}\n"
     assert (stage.folder / f"report/answers/{DEVICE}.json").read_text() == held.read_text()
+
+
+@pytest.mark.parametrize("words", [["--gpu", "0,1"], ["--gpu=0,1", "--stale"]])
+def test_both_commands_of_a_night_use_the_same_gpus(stage: Stage, words: list[str]) -> None:
+    stage.program("tuner", TUNER)
+    assert stage.run("nightly", "report", *words, BUNDLE=bundle(stage.folder / "held.json", "one")) == 0
+    assert stage.called()[:2] == [
+        f"tuner retune --report report {' '.join(words)}",
+        "tuner work --drain --missed --gpu 0,1",
+    ]
 
 
 @pytest.mark.parametrize("code", [2, 3, 5, 130])
@@ -127,7 +137,7 @@ def test_a_night_with_nothing_to_measure_again_tunes_the_requests(stage: Stage) 
     (stage.folder / "report").mkdir()
     (stage.folder / "report/retune.json").write_text("of yesterday")
     assert stage.run("nightly", "report", RETUNE=1) == 1
-    assert stage.called() == ["tuner retune --report report", "tuner work --drain --missed"]
+    assert stage.called() == ["tuner retune --report report", "tuner work --drain --missed --gpu auto"]
     assert not (stage.folder / "output").exists()
 
 
@@ -341,12 +351,12 @@ def test_what_the_page_installs_and_starts_is_there() -> None:
     assert set(re.findall(r"systemctl .* (\S+)$", "\n".join(COMMANDS), re.MULTILINE)) == units
     (cronjob,) = [each for each in yaml.safe_load_all(CRONJOB.read_text()) if each["kind"] == "CronJob"]
     assert f"--from=cronjob/{cronjob['metadata']['name']}" in "\n".join(COMMANDS)
-    variables = set(re.findall(r"TUNER_(?:NIGHTS|CANARY|DB)", PAGE))
+    variables = set(re.findall(r"TUNER_(?:NIGHTS|CANARY|DB|GPUS)", PAGE))
     workflows = "".join((ROOT / f".github/workflows/{name}.yml").read_text() for name in ("nightly", "canary"))
     assert (
         variables
         == {name for name in variables if f".{name}" in workflows}
-        == {"TUNER_NIGHTS", "TUNER_CANARY", "TUNER_DB"}
+        == {"TUNER_NIGHTS", "TUNER_CANARY", "TUNER_DB", "TUNER_GPUS"}
     )
 
 
