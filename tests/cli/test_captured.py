@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from helpers import H200, toy
 from machines import Machine
 
+import tuner
 from tuner import catalog
 from tuner.captured.call import CapturedCall, Function, Grids, TensorArgument
 from tuner.captured.problem import op_name, problem_of_call
@@ -23,6 +24,7 @@ from tuner.cli import cli
 from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UsageError
 from tuner.kernels.spec import Value
+from tuner.records.retune import Action
 from tuner.tuning import captured
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
@@ -184,6 +186,14 @@ def test_the_kernel_of_an_answer_is_found_by_its_captured_call(searched: Host) -
     )
     other = run("verify", OP, "--N", "41", "--dtype", "fp32", "--count_dtype", "int32")
     assert "is captured, and was not examined on nvidia-h200; tuner search " in str(other.exception)
+
+
+def test_its_answer_is_measured_again(searched: Host) -> None:
+    night = tuner.retune(store=searched.db, check_only=True, on_event=Events())
+    (finding,) = night.findings
+    assert finding.problem == problem_of_call(CALL)
+    assert (finding.action, finding.error) == (Action.KEPT, "")
+    assert finding.now is not None
 
 
 def test_a_job_is_done_by_its_captured_call(searched: Host) -> None:

@@ -139,7 +139,7 @@ def retune(
 
 @dataclass(frozen=True)
 class RetunePlan:
-    """What a retune would measure. Measures nothing."""
+    """Plan of a retune: the answers that it would measure again."""
 
     device: str
     """Device id."""

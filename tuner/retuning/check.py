@@ -30,7 +30,7 @@ class Subject:
 
     stored: StoredAnswer
     provenance: Provenance
-    """Of what is measured now."""
+    """Provenance of what is measured now."""
     default: Config | None
     """The kernel's default; None if it is not feasible."""
     runner_up: Config | None = None
@@ -78,7 +78,7 @@ class Check:
     measured: tuple[Measurement, ...] = ()
     comparison: Comparison | None = None
     evidence: Evidence = field(default=Evidence())
-    """What its correctness check showed."""
+    """Result of its correctness check."""
 
     @property
     def cause(self) -> Cause:

@@ -1,4 +1,4 @@
-"""What is done with a checked answer: kept, confirmed for today's key, replaced by a new search, or retired."""
+"""Repair of checked answers: they are kept, confirmed for today's key, replaced by a new search, or retired."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def _code(stored: StoredAnswer) -> tuple[str | None, ...]:
 
 
 class _Outcome:
-    """What a search came to, of which the store learns in the middle."""
+    """Result of a search, as the finding of its answer is made while the store writes it."""
 
     def __init__(self) -> None:
         self.finding: Finding | None = None

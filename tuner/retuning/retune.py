@@ -42,7 +42,7 @@ class How:
 
     options: MeasureOptions
     effort: Effort
-    """Of a new search."""
+    """Effort of a new search."""
     settings: RetuneSettings = SETTINGS
     check_only: bool = False
     """Change no answer."""

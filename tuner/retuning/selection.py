@@ -54,7 +54,7 @@ class Chosen:
     policy: str
     """Name of the timing policy."""
     reasons: tuple[str, ...] = ()
-    """What changed since it was stored."""
+    """Changes since it was stored."""
     is_stale: bool = False
     """True if a lookup would call it stale, but for being recorded; if the policy is another one; or if it was
     imported, since its rounds are not stored."""
@@ -138,8 +138,9 @@ def select_live(store: Store, wanted: Wanted, card: Device, environment: Environ
             made = kernel_code(entry.reference)
             return replace(made, entry=lambda _: replace(entry, problem=problem_of_call(call.call)), call=call)
         except TunerError as error:
+            way_out = _way_out(problem) if call is None else f"tuner forget {problem.op} removes them"
             left_out.setdefault(
-                problem.op, f"answers of {problem.op} are left out: {first_line(str(error), 200)}; {_way_out(problem)}"
+                problem.op, f"answers of {problem.op} are left out: {first_line(str(error), 200)}; {way_out}"
             )
             return None
 
