@@ -100,7 +100,7 @@ def test_a_config_that_does_not_fit_the_card_is_replaced(script: ModuleType, cap
 def test_the_first_call_may_be_in_a_graph(script: ModuleType) -> None:
     keep(script, 512, LARGE)
     a, b = draw(512)
-    warm = torch.empty(8, device="cuda") + 1
+    warm = torch.zeros(8, device="cuda") + 1
     assert warm.sum().item() == 8
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

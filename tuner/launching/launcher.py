@@ -28,7 +28,6 @@ from tuner.launching.arguments import (
     expanded,
     make_room,
 )
-from tuner.launching.loading import loading_allowed
 from tuner.measure.binaries import checked_cache
 from tuner.measure.tensors import blank
 
@@ -59,7 +58,7 @@ def prepare_launch(
         raise UsageError("a prepared launch is of a compiled kernel, and TRITON_INTERPRET=1 compiles none; unset it")
     work = kernel.workspace(problem, config, limits)
     given = {**tensors, **blank(work, "cuda")}
-    with checked_cache(), loading_allowed():
+    with checked_cache():
         steps = [_step(launch, list(given.values())) for launch in kernel.launch(problem, config, given)]
     run = steps[0] if len(steps) == 1 else _in_order(steps)
     return _on_device(torch.cuda.current_device(), _with_workspace(work, run) if work else run)

@@ -9,7 +9,6 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner, Config
 
 from tuner.launching.calls import is_refusal
-from tuner.launching.loading import loading_allowed
 from tuner.triton.choice import Choice
 from tuner.triton.fast import FastCalls
 from tuner.triton.mode import OFF
@@ -90,7 +89,6 @@ def _launch(autotuner: Autotuner, config: Config, args: Sequence[Any], kwargs: M
     settings = config.all_kwargs()
     if config.pre_hook is not None:
         config.pre_hook({**named, **kwargs, **settings})
-    with loading_allowed():
-        result = autotuner.fn.run(*args, **kwargs, **settings)
+    result = autotuner.fn.run(*args, **kwargs, **settings)
     autotuner.nargs = None
     return result
