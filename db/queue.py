@@ -239,7 +239,8 @@ def _add_pending(
     """Write a pending job and return its id, or None if the problem has an unfinished one."""
     job = {"op": op, "problem": problem, "device": device, "priority": priority}
     request = schema.RequestRow
-    missed = connection.scalar(select(request.count).filter_by(problem=problem, device=device)) or 0
+    counted = connection.scalar(select(request.count).filter_by(problem=problem, device=device))
+    missed = counted if type(counted) is int else 0  # a count that cannot be read costs no job
     values = {**job, "status": "pending", "tries": 0, "created_at": utc_text(now), "missed": missed}
     return insert_missing(connection, schema.JobRow, **values)
 
