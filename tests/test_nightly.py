@@ -199,6 +199,7 @@ def test_changed_answers_are_one_pull_request_that_later_nights_update(repositor
     bundle(repository.clone / f"report/answers/{DEVICE}.json", "new", snapshot="a-2")
     run = {"GITHUB_SERVER_URL": "https://forge", "GITHUB_REPOSITORY": "me/it", "GITHUB_RUN_ID": "5"}
     assert repository.propose(4, **run) == ["auth setup-git", "pr list", "pr create"]
+    assert f"--title Answers of {DEVICE}, re-tuned; there are regressions" in " ".join(repository.stage.called())
     assert repository.proposed()["answers"] == ["new"]
     assert repository.git("diff", "--name-only", "main", f"nightly/{DEVICE}", folder=repository.origin).split() == [
         f"answers/{DEVICE}.json"
@@ -209,7 +210,7 @@ def test_changed_answers_are_one_pull_request_that_later_nights_update(repositor
     repository.git("switch", "--quiet", "--detach", "main")  # as the checkout of the next night
     bundle(repository.clone / f"report/answers/{DEVICE}.json", "newer", snapshot="a-3")
     assert repository.propose(0, OPEN=9) == ["auth setup-git", "pr list", "pr edit"]
-    assert "pr edit 9" in " ".join(repository.stage.called())
+    assert f"pr edit 9 --title Answers of {DEVICE}, re-tuned --body-file" in " ".join(repository.stage.called())
     assert repository.proposed()["answers"] == ["newer"]
     assert repository.git("rev-list", "--count", f"main..nightly/{DEVICE}", folder=repository.origin) == "1\n"
 
@@ -325,6 +326,19 @@ def test_the_gate_finds_a_slower_kernel_by_answers_of_a_bundle_and_changes_nothi
 
 
 CRONJOB = ROOT / "docker" / "kubernetes" / "retune-cronjob.yaml"
+
+
+def test_an_installation_is_of_the_checkout_and_its_own_versions(stage: Stage) -> None:
+    """A stand-in for `python3 -m venv` makes a pip that writes down its arguments."""
+    pip = 'printf "#!/bin/sh\\necho \\$* >>$CALLS" >"$4/bin/pip"'
+    stage.program("python3", f'#!/bin/sh\nmkdir -p "$4/bin"\n{pip}\nchmod +x "$4/bin/pip"\n')
+    (stage.folder / "base").mkdir()
+    assert stage.run("install-gpu", "base/.venv", "base") == 0
+    (call,) = stage.called()
+    base = stage.folder / "base"
+    assert call.endswith(f"--constraint {base}/constraints.txt {base}[search,gpu,postgres]")
+
+
 PAGE = (ROOT / "docs" / "nightly.md").read_text()
 COMMANDS = [line.partition("    #")[0] for line in re.findall(r"^ *\$ (.+)$", PAGE, re.MULTILINE)]
 
