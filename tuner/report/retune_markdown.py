@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.records import VENDOR
-from tuner.records.retune import Cause, Finding, Reading
+from tuner.records.retune import Cause, Finding
+from tuner.report.retune_conditions import card, card_state, environment
+from tuner.report.retune_escapes import block, code, escaped, html
 from tuner.report.retune_mermaid import chart
 from tuner.report.retune_report import RetuneReport
 from tuner.report.retune_summary import DEFAULT
@@ -29,9 +29,6 @@ from tuner.report.retune_text import (
     settings_text,
 )
 from tuner.report.text import short
-
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
-"""Characters that Markdown, its tables or its formulas would read."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +56,11 @@ def markdown(report: RetuneReport, settings: MarkdownSettings = MARKDOWN) -> str
     room.add([*_head(report), ""])
     cut = int(settings.most_bytes * (1 - settings.table_share))
     _add_table(room, "What moved", _MOVED, [[*_moved_row(finding)] for finding in report.moved], cut)
-    failed = [[_code(short(f.problem)), _escaped(one_line(f.error or f.text))] for f in report.summary.not_measured]
+    failed = [[code(short(f.problem)), escaped(one_line(f.error or f.text))] for f in report.summary.not_measured]
     _add_table(room, "Not measured", ("problem", "error"), failed, cut)
     room.add(_left(report, settings))
-    room.add(_environment(report))
-    room.add(_card(report))
+    room.add(environment(report))
+    room.add(card(report))
     _add_details(room, report, settings)
     return "\n".join(room.lines).rstrip("\n") + "\n"
 
@@ -88,10 +85,10 @@ class _Room:
 
 def _head(report: RetuneReport) -> Iterator[str]:
     retune, summary = report.retune, report.summary
-    yield f"# Retune {retune.id} on {_escaped(retune.device)}: {outcome(summary)}"
+    yield f"# Retune {retune.id} on {escaped(retune.device)}: {outcome(summary)}"
     yield ""
     counts = cause_counts(summary) or "nothing"
-    yield f"**{summary.measured:,} of {summary.planned:,} answers measured again: {_escaped(counts)}.**"
+    yield f"**{summary.measured:,} of {summary.planned:,} answers measured again: {escaped(counts)}.**"
     yield ""
     yield from (f"- {line}" for line in _facts(report))
 
@@ -100,7 +97,7 @@ def _facts(report: RetuneReport) -> Iterator[str]:
     retune, summary = report.retune, report.summary
     yield exit_text(summary)
     if actions := action_counts(summary):
-        yield f"Done: {_escaped(actions)}."
+        yield f"Done: {escaped(actions)}."
     if machine := machine_text(summary):
         yield machine
     if summary.left:
@@ -108,9 +105,9 @@ def _facts(report: RetuneReport) -> Iterator[str]:
     ended = "" if retune.ended_at is None else f" to {_minute(retune.ended_at)}"
     yield f"{_minute(retune.started_at)}{ended} UTC, {summary.seconds:,.1f} s of measuring and searching."
     if settings := settings_text(retune):
-        yield f"Settings: {_escaped(settings)}."
+        yield f"Settings: {escaped(settings)}."
     if recorded := _recorded(retune.findings):
-        yield f"Replayed from recorded spaces, not measured here: {', '.join(map(_code, recorded))}."
+        yield f"Replayed from recorded spaces, not measured here: {', '.join(map(code, recorded))}."
 
 
 def _recorded(findings: Iterable[Finding]) -> list[str]:
@@ -122,14 +119,14 @@ _MOVED = ("problem", "cause", "then", "now", "change", "x vendor then", "x vendo
 
 
 def _moved_row(finding: Finding) -> Iterator[str]:
-    yield _code(short(finding.problem))
-    yield _escaped(finding.cause)
-    yield _escaped(latency_cell(finding.then))
-    yield _escaped(latency_cell(finding.now)) or _escaped(one_line(finding.error, 100))
+    yield code(short(finding.problem))
+    yield escaped(finding.cause)
+    yield escaped(latency_cell(finding.then))
+    yield escaped(latency_cell(finding.now)) or escaped(one_line(finding.error, 100))
     yield change_cell(finding)
     for reading in (finding.then, finding.now):
         yield "" if reading is None else ratio_cell(reading.contenders.get(VENDOR))
-    yield _escaped(done_text(finding))
+    yield escaped(done_text(finding))
 
 
 def _add_table(room: _Room, title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], leave: int) -> None:
@@ -150,94 +147,9 @@ def _add_table(room: _Room, title: str, heads: Sequence[str], rows: Sequence[Seq
 def _left(report: RetuneReport, settings: MarkdownSettings) -> Iterator[str]:
     if not report.left:
         return
-    names = [_code(short(problem)) for problem in report.left.values()]
+    names = [code(short(problem)) for problem in report.left.values()]
     more = f" and {len(names) - settings.listed:,} more" if len(names) > settings.listed else ""
     yield from ("## Left", "", f"{', '.join(names[: settings.listed])}{more}", "")
-
-
-def _environment(report: RetuneReport) -> Iterator[str]:
-    """Yield a table of the versions then, with the number of answers, and now."""
-    then = [finding.then.provenance.as_json() for finding in report.retune.findings if finding.then is not None]
-    now = [finding.now.provenance.as_json() for finding in report.retune.findings if finding.now is not None]
-    rows = []
-    for name, title in _VERSIONS.items():
-        today = {report.retune.environment[name]} if report.retune.environment.get(name) else None
-        rows.append((title, _counted(each[name] for each in then), today or _counted(each[name] for each in now)))
-    rows = [row for row in rows if any(row[1:])]
-    if rows:
-        yield from ("## Environment", "", "| | then | now |", "| --- | --- | --- |")
-        for title, before, after in rows:
-            yield f"| {title} | {_joined(before)} | {_joined(after)} |"
-        if host := report.retune.environment.get("host"):
-            yield f"| host | | {_escaped(host)} |"
-        yield ""
-
-
-_VERSIONS = {
-    "triton": "Triton",
-    "ptxas": "ptxas",
-    "torch": "PyTorch",
-    "driver": "driver",
-    "policy": "policy",
-    "tuner": "tuner",
-}
-
-
-def _counted(values: Iterable[str]) -> dict[str, int]:
-    """Return each value with its number, the most frequent first; empty ones are unknown."""
-    return dict(Counter(value for value in values if value).most_common())
-
-
-def _joined(values: Iterable[str]) -> str:
-    if isinstance(values, dict) and len(values) > 1:
-        return ", ".join(f"{_escaped(value)} ({count:,})" for value, count in values.items())
-    return ", ".join(map(_escaped, values))
-
-
-def _card(report: RetuneReport) -> Iterator[str]:
-    """Yield a table of the ranges of the card's state over all readings."""
-    sides = [
-        [reading for finding in report.retune.findings if (reading := getattr(finding, when)) is not None]
-        for when in ("then", "now")
-    ]
-    rows = [(title, *(cell(side) for side in sides)) for title, cell in _STATES.items()]
-    if rows := [row for row in rows if any(row[1:])]:
-        yield from ("## Card", "", "| | then | now |", "| --- | --- | --- |")
-        yield from (f"| {title} | {then} | {now} |" for title, then, now in rows)
-        yield ""
-
-
-def _range(field: str, unit: str) -> Callable[[Sequence[Reading]], str]:
-    def cell(readings: Sequence[Reading]) -> str:
-        states = [getattr(reading.state, field) for reading in readings if reading.state is not None]
-        known = [value for value in states if value is not None]
-        if not known:
-            return ""
-        low, high = f"{min(known):,.0f}", f"{max(known):,.0f}"
-        return f"{low} {unit}" if low == high else f"{low} - {high} {unit}"
-
-    return cell
-
-
-def _throttled(readings: Sequence[Reading]) -> str:
-    states = [reading.state for reading in readings if reading.state is not None]
-    counts = _counted(reason for state in states for reason in state.throttled)
-    return ", ".join(f"{_escaped(reason)} ({count:,})" for reason, count in counts.items())
-
-
-def _marks(readings: Sequence[Reading]) -> str:
-    counts = _counted(mark for reading in readings for mark in reading.marks)
-    return ", ".join(f"{_escaped(mark)} ({count:,})" for mark, count in counts.items())
-
-
-_STATES: dict[str, Callable[[Sequence[Reading]], str]] = {
-    "SM clock": _range("sm_mhz", "MHz"),
-    "memory clock": _range("memory_mhz", "MHz"),
-    "temperature": _range("temperature_c", "°C"),
-    "power": _range("power_w", "W"),
-    "clocks lowered by": _throttled,
-    "marks": _marks,
-}
 
 
 def _add_details(room: _Room, report: RetuneReport, settings: MarkdownSettings) -> None:
@@ -257,20 +169,20 @@ def _add_details(room: _Room, report: RetuneReport, settings: MarkdownSettings) 
 
 
 def _detail(report: RetuneReport, finding: Finding, settings: MarkdownSettings, with_chart: bool) -> Iterator[str]:
-    yield f"<details><summary><code>{_html(short(finding.problem))}</code>: {_html(finding.cause)}</summary>"
+    yield f"<details><summary><code>{html(short(finding.problem))}</code>: {html(finding.cause)}</summary>"
     yield ""
     if finding.text:
-        yield f"{_escaped(plain_text(finding.text))}"
+        yield f"{escaped(plain_text(finding.text))}"
         yield ""
-    yield f"- answer {finding.answer_id}: {_code(config_line(finding.config))}"
-    yield f"- done: {_escaped(done_text(finding))}"
+    yield f"- answer {finding.answer_id}: {code(config_line(finding.config))}"
+    yield f"- done: {escaped(done_text(finding))}"
     if finding.new_config is not None and finding.new_config != finding.config:
-        yield f"- new config: {_code(config_line(finding.new_config))}"
+        yield f"- new config: {code(config_line(finding.new_config))}"
     for reason in finding.reasons:
-        yield f"- changed: {_escaped(one_line(reason))}"
+        yield f"- changed: {escaped(one_line(reason))}"
     yield from ("", *_readings(finding))
     if finding.error:
-        yield from (*_block(plain_text(finding.error).strip(), settings.error_characters), "")
+        yield from (*block(plain_text(finding.error).strip(), settings.error_characters), "")
     points = report.points(finding) if with_chart and finding.cause is not Cause.NOT_MEASURED else []
     if len(points) > 1:
         drawn, words = chart(points)
@@ -286,54 +198,17 @@ def _readings(finding: Finding) -> Iterator[str]:
     roles = dict.fromkeys(role for reading in readings if reading is not None for role in reading.contenders)
     order = {VENDOR: 0, DEFAULT: 1}
     yield from ("| | then | now |", "| --- | --- | --- |")
-    yield f"| latency | {' | '.join(_escaped(latency_cell(reading)) for reading in readings)} |"
+    yield f"| latency | {' | '.join(escaped(latency_cell(reading)) for reading in readings)} |"
     for role in sorted(roles, key=lambda role: (order.get(role, 2), role)):
         cells = ["" if reading is None else ratio_cell(reading.contenders.get(role)) for reading in readings]
-        yield f"| x {_escaped(role)} | {' | '.join(cells)} |"
+        yield f"| x {escaped(role)} | {' | '.join(cells)} |"
     rounds = ["" if reading is None else f"{reading.rounds:,}, {_minute(reading.at)} UTC" for reading in readings]
     yield f"| rounds | {' | '.join(rounds)} |"
-    states = [_state(reading) for reading in readings]
+    states = [card_state(reading) for reading in readings]
     if any(states):
         yield f"| card | {' | '.join(states)} |"
     yield ""
 
 
-def _state(reading: Reading | None) -> str:
-    if reading is None or reading.state is None:
-        return ""
-    state = reading.state
-    values = {"MHz": state.sm_mhz, "°C": state.temperature_c, "W": state.power_w}
-    parts = [f"{value:,.0f} {unit}" for unit, value in values.items() if value is not None]
-    return ", ".join([*parts, *map(_escaped, state.throttled)])
-
-
 def _minute(moment: str) -> str:
     return moment[:16].replace("T", " ")
-
-
-def _escaped(text: str) -> str:
-    """Return a text on one line in which Markdown reads nothing, and no name is called by an `@`."""
-    line = " ".join(plain_text(text).split())
-    return _SPECIAL.sub(r"\\\1", line).replace("@", "@\u200b")
-
-
-def _code(text: str) -> str:
-    """Return a text as a code span, also in a table: there a bar is escaped even in code."""
-    line = " ".join(plain_text(text).split()).replace("|", "\\|")
-    if "`" not in line:
-        return f"`{line}`"
-    ticks = "`" * (1 + max(len(run) for run in re.findall("`+", line)))
-    return f"{ticks} {line} {ticks}"
-
-
-def _html(text: str) -> str:
-    """Return a text on one line for HTML."""
-    line = " ".join(plain_text(text).split())
-    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _block(text: str, most: int) -> list[str]:
-    """Return a text as a block of code with a fence that it does not hold."""
-    cut = text if len(text) <= most else f"{text[:most]}\n..."
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", cut)), default=0))
-    return [f"{fence}text", cut, fence]
