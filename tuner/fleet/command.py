@@ -21,7 +21,7 @@ from threading import Thread
 from time import monotonic
 from typing import Any
 
-from tuner.errors import UsageError
+from tuner.errors import Interrupted, UsageError
 from tuner.fleet.task import Ended, Task
 from tuner.measure.processes import die_with
 from tuner.version import __version__
@@ -88,7 +88,7 @@ def run(
 
 
 def _wait(process: subprocess.Popen[str], stop: Callable[[], bool], settings: CommandSettings) -> int:
-    """Return the exit code of a process; interrupt it once `stop` is set."""
+    """Return the exit code of a process; that of an interrupted command if `stop` is set before it ends."""
     while True:
         with suppress(subprocess.TimeoutExpired):
             return process.wait(settings.poll_s)
@@ -96,9 +96,8 @@ def _wait(process: subprocess.Popen[str], stop: Callable[[], bool], settings: Co
             break
     process.send_signal(signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
-        return process.wait(settings.grace_s)
-    process.kill()
-    return process.wait()
+        process.wait(settings.grace_s)
+    return Interrupted.exit_code
 
 
 class _Errors:
