@@ -12,14 +12,14 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from socket import gethostname
 from tempfile import TemporaryFile
 from threading import Thread
 from time import monotonic
-from typing import Any
+from typing import IO, Any
 
 from tuner.errors import Interrupted, UsageError
 from tuner.fleet.task import Ended, Task
@@ -76,7 +76,8 @@ def run(
             start_new_session=True,
         )
         try:
-            errors = _Errors(process.stderr or (), logs)
+            assert process.stderr is not None
+            errors = _Errors(process.stderr, logs)
             code = _wait(process, stop, settings)
         finally:
             if process.poll() is None:
@@ -103,17 +104,18 @@ def _wait(process: subprocess.Popen[str], stop: Callable[[], bool], settings: Co
 class _Errors:
     """The standard error of a command: passed on line by line, and its last statement."""
 
-    def __init__(self, lines: Iterable[str], logs: bool) -> None:
+    def __init__(self, stream: IO[str], logs: bool) -> None:
         self._last, self._logs = "", logs
-        self._thread = Thread(target=self._read, args=[lines], daemon=True)
+        self._thread = Thread(target=self._read, args=[stream], daemon=True)
         self._thread.start()
 
-    def _read(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            if self._logs:
-                sys.stderr.write(line)
-            if line.startswith(_SAID) or (line.strip() and not self._last.startswith(_SAID)):
-                self._last = line.strip()
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                if self._logs:
+                    sys.stderr.write(line)
+                if line.startswith(_SAID) or (line.strip() and not self._last.startswith(_SAID)):
+                    self._last = line.strip()
 
     def last(self) -> str:
         """Return the error that the command states, without `tuner: `, or else its last line."""
