@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
     --report)
       mkdir -p "$2"
       printf "$REPORT" >"$2/retune.md"
-      echo '{"device": "nvidia-h200"}' >"$2/retune.json" ;;
+      echo '{"device": "nvidia-h200", "planned": [1, 2], "summary": {"actions": {}}}' >"$2/retune.json" ;;
     export) cp "$BUNDLE" "$4" ;;
   esac
   shift
@@ -252,6 +252,14 @@ def test_a_slowdown_stops_a_pull_request_if_a_second_measurement_confirms_it(
     assert checked == ["head retune --check --slower 10% --report report"] * (len(codes.split()) - 1)
     assert (stage.folder / "summary").read_text() == REPORT
     assert (stage.folder / "report/retune.md").read_text() == REPORT
+
+
+def test_a_change_that_takes_a_config_away_is_no_pass(stage: Stage) -> None:
+    base, head = stage.program("base", TUNER), stage.program("head", TUNER.replace("[1, 2]", "[1]"))
+    held = bundle(stage.folder / "held.json", "one")
+    assert stage.run("canary", held, base, head, "report") == 1
+    base.write_text(TUNER.replace("{}}", '{"retired": 1}}'))  # it works no longer in the base either
+    assert stage.run("canary", held, base, head, "report", CALLS=stage.folder / "again") == 0
 
 
 def test_the_gate_reads_and_writes_a_copy_that_it_removes(stage: Stage) -> None:
