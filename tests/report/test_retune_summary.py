@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from retuned import finding, now, reading, retune
+from retuned import TODAY, finding, now, reading, retune
 
 from tuner.records.retune import Action, Cause
 from tuner.report.retune_summary import change, slowdown, summarise
@@ -75,14 +77,21 @@ def test_what_does_not_run_counts_whatever_the_setting() -> None:
     assert summarise(retune(broken, settings={"slower": 0.5})).exit_code == 4
 
 
-def test_a_default_of_another_config_is_no_partner() -> None:
-    then, today = reading(10, None, None, 1.2), now(11, None, 1.2)
-    assert slowdown(finding(1, Cause.SLOWER_CODE, then=then, now=today)) is None
+def test_without_a_vendor_the_latency_says_how_much_slower_it_is() -> None:
+    """All configs of the kernel slowed alike, as by an edit of its source."""
+    then, today = reading(10, None, 1.25), now(11.5, None, 1.25)
+    found = slowdown(finding(1, Cause.SLOWER_CODE, then=then, now=today))
+    assert found is not None
+    assert found[0] == pytest.approx(1.15)
+    edited = retune(finding(1, Cause.SLOWER_CODE, then=then, now=today), settings={"slower": 0.1})
+    assert summarise(edited).exit_code == 4
 
 
 def test_latencies_of_other_policies_are_not_compared() -> None:
     assert change(SLOWER) == pytest.approx(1.11)
-    assert change(finding(1, Cause.METHOD, now=now(20.0))) is None
+    other = now(20.0, None, provenance=replace(TODAY, policy="warm-graph-1"))
+    assert change(finding(1, Cause.METHOD, now=other)) is None
+    assert slowdown(finding(1, Cause.SLOWER_CODE, now=other)) is None
 
 
 def test_unchanged_ones_are_not_shown_one_by_one_and_broken_ones_come_first() -> None:

@@ -115,22 +115,18 @@ def change(finding: Finding) -> float | None:
 def slowdown(finding: Finding) -> tuple[float, Interval] | None:
     """Return how much slower the config is now than then, with its interval; None if it is not known.
 
-    The ratio to the partner, as the machine does not affect it; for a slower machine, the ratio of the latencies.
+    For slower code it is the change of the ratio to the vendor, as the machine does not affect that. For a slower
+    machine, and without a vendor, it is that of the latency: the default may have slowed with the config.
     """
-    if finding.cause is Cause.SLOWER_MACHINE:
-        pair = _comparable(finding)
-        return None if pair is None else _quotient(*((each.latency_us, each.interval_us) for each in reversed(pair)))
-    role, then, now = partner(finding), finding.then, finding.now
-    if role is None or then is None or now is None:
+    then, now = finding.then, finding.now
+    if then is None or now is None:
         return None
-    return _quotient(*((each.ratio, each.interval) for each in (then.contenders[role], now.contenders[role])))
-
-
-def partner(finding: Finding) -> str | None:
-    """Return the role that the config is compared with then and now: the vendor, else the default; None without."""
-    if finding.then is None or finding.now is None:
+    if finding.cause is not Cause.SLOWER_MACHINE and _is_in_both(VENDOR, then, now):
+        before, after = then.contenders[VENDOR], now.contenders[VENDOR]
+        return _quotient((before.ratio, before.interval), (after.ratio, after.interval))
+    if _comparable(finding) is None:
         return None
-    return next((role for role in (VENDOR, DEFAULT) if _is_in_both(role, finding.then, finding.now)), None)
+    return _quotient((now.latency_us, now.interval_us), (then.latency_us, then.interval_us))
 
 
 def _is_in_both(role: str, then: Reading, now: Reading) -> bool:
