@@ -67,6 +67,29 @@ def test_a_night_uploads_its_report_in_any_case_and_may_write_nothing() -> None:
     assert job["outputs"] == {"code": "${{ steps.night.outputs.code }}"}
 
 
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"OP": "", "CHECK": ""}, ["report", "--budget", "60m", "--gpu", "auto"]),
+        (
+            {"OP": "my kernel.py", "CHECK": "yes"},
+            ["report", "my kernel.py", "--budget", "60m", "--gpu", "auto", "--check"],
+        ),
+    ],
+)
+def test_inputs_of_a_night_are_options_of_its_script(tmp_path: Path, inputs: dict[str, str], words: list[str]) -> None:
+    night = workflow("nightly")["jobs"]["retune"]["steps"][2]
+    assert {*inputs, "BUDGET", "GPUS"} < set(night["env"])
+    script = tmp_path / "scripts" / "nightly"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    script.chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "BUDGET": "60m", "GPUS": "auto", **inputs}
+    command = ["bash", "-e", "-o", "pipefail", "-c", night["run"]]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == words
+
+
 def test_the_job_that_may_write_runs_after_a_red_night_too_and_has_no_card_and_no_database() -> None:
     job = workflow("nightly")["jobs"]["propose"]
     assert (job["needs"], job["runs-on"]) == ("retune", "ubuntu-latest")
