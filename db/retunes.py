@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tuner.db import schema
@@ -61,17 +61,29 @@ class Retunes:
             row = insert(schema.RetuneRow).values(**values, started_at=utc_text(self._clock(connection)))
             return int(connection.execute(row.returning(schema.RetuneRow.id)).scalar_one())
 
-    def unfinished(self, device: str, settings: Mapping[str, Any]) -> Retune | None:
-        """Return the newest retune on a device that did not end and has these settings, or None.
+    def unfinished(self, device: str, settings: Mapping[str, Any], host: str = "") -> Retune | None:
+        """Return the newest retune on a device with these settings if it did not end, else None.
 
-        One that started longer ago than `StoreSettings.resumed_h`, by the clock of the database, is left alone.
+        By the clock of the database, one that started longer ago than `StoreSettings.resumed_h` is left alone, and so
+        is a running one of another host whose last finding is newer than `StoreSettings.abandoned_min`.
+
+        Args:
+            host: Name of this host, as retunes have it in their environment; empty if it does not matter.
         """
         row, stored = schema.RetuneRow, json.loads(json_text(settings))
         with self._read() as connection:
-            oldest = utc_text(self._clock(connection) - timedelta(hours=SETTINGS.resumed_h))
-            query = select(row).where(row.device == device, row.status.in_(_RESUMED), row.started_at >= oldest)
-            found = self._retunes(connection, query.order_by(row.id.desc()))
-        return next((retune for retune in found if retune.settings == stored), None)
+            now = self._clock(connection)
+            query = select(row).where(row.device == device, row.started_at >= _before(now, hours=SETTINGS.resumed_h))
+            rows: Sequence[Row[Any]] = connection.execute(query.order_by(row.id.desc())).all()
+            known = self._unreadable.read("retunes", rows, lambda row: _retune_from(row, ()))
+            newest = next((retune for retune in known if retune.settings == stored), None)
+            if newest is None or newest.status not in _RESUMED:
+                return None
+            (found,) = self._of_rows(connection, [row for row in rows if row.id == newest.id])
+            last = connection.scalar(select(func.max(schema.FindingRow.created_at)).filter_by(retune_id=newest.id))
+            active = max(newest.started_at, last if isinstance(last, str) else "")
+        goes_on = newest.status == "running" and active >= _before(now, minutes=SETTINGS.abandoned_min)
+        return None if goes_on and host and newest.environment.get("host", host) != host else found
 
     def add(self, retune: int, finding: Finding) -> bool:
         """Write a finding; return False if the retune has one of this answer already, which stays."""
@@ -138,6 +150,10 @@ class Retunes:
         kernels = connection.execute(select(kernel.id, kernel.op, kernel.signature).where(kernel.id.in_(ids)))
         signatures = dict(self._unreadable.read("kernels", kernels, lambda row: (row.id, kernel_from(row)[1])))
         return self._unreadable.read("findings", rows, lambda row: _finding_from(row, signatures))
+
+
+def _before(now: datetime, **ago: float) -> str:
+    return utc_text(now - timedelta(**ago))
 
 
 def add_finding(connection: Connection, retune: int, finding: Finding, created_at: str) -> bool:

@@ -49,6 +49,8 @@ class StoreSettings:
     """Warnings of unreadable rows that are remembered, so that each is logged once."""
     resumed_h: float = 24
     """Age of a retune, in hours, from which it is not resumed."""
+    abandoned_min: float = 15
+    """Time without a finding, in minutes, after which a running retune of another host is taken for killed."""
     prune_batch: int = 500
     """Runs in one statement. SQLite takes 32,766 parameters, older versions 999."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -140,6 +141,24 @@ class TestResuming:
             store.retunes.end(begun(store, 1), status)
         assert store.retunes.unfinished(H200.id, SETTINGS) is None
         assert store.retunes.get(number) is not None
+
+    def test_none_is_once_a_later_one_is_done(self, store: Store) -> None:
+        store.retunes.end(begun(store, 1), "interrupted")
+        store.retunes.end(begun(store, 1), "done")
+        assert store.retunes.unfinished(H200.id, SETTINGS) is None
+
+    def test_one_that_goes_on_on_another_host_is_left_alone(self, store: Store, database: Database) -> None:
+        answers = [answered(store) for _ in range(2)]
+        number = begun(store, *answers)
+        assert store.retunes.unfinished(H200.id, SETTINGS, "node-1") is not None
+        assert store.retunes.unfinished(H200.id, SETTINGS, "node-2") is None
+        minutes_ago = (datetime.now(UTC) - timedelta(minutes=20)).isoformat(timespec="milliseconds")
+        change(database, f"UPDATE retunes SET started_at = '{minutes_ago}'".replace(":", "\\:"))
+        assert store.retunes.unfinished(H200.id, SETTINGS, "node-2") is not None
+        store.retunes.add(number, finding(answers[0]))
+        assert store.retunes.unfinished(H200.id, SETTINGS, "node-2") is None
+        store.retunes.end(number, "interrupted")
+        assert store.retunes.unfinished(H200.id, SETTINGS, "node-2") is not None
 
 
 class TestAnswerWithFinding:

@@ -20,6 +20,7 @@ from tuner.records.retune import Retune
 from tuner.retuning.retune import How, Retuning
 from tuner.retuning.selection import Chosen, Selection, Wanted, select_live, select_recorded
 from tuner.retuning.settings import SETTINGS
+from tuner.suites.suite import Entry
 from tuner.tuning.api import (
     ProblemLike,
     checked_problem,
@@ -45,7 +46,7 @@ _EARLIER = 3
 
 def retune(
     kernel: str | Path | Kernel | None = None,
-    problem: ProblemLike | Sequence[ProblemLike] | None = None,
+    problem: ProblemLike | Sequence[ProblemLike | Entry] | None = None,
     *,
     store: Store | str | Path | None = None,
     gpu: int | str = AUTO,
@@ -77,7 +78,8 @@ def retune(
 
     Args:
         kernel: the name of an op, the path of a kernel file, or the `Kernel` of one; None: the answers of all ops.
-        problem: one problem of the kernel, or several; None: all that have an answer.
+        problem: one problem of the kernel, or several; without a kernel also entries of a suite; None: all that have
+            an answer.
         store: a store, or the path or URL of its database; None is `TUNER_DB`, else the user's data folder.
         gpu: the number of a GPU; `"auto"`, the first one; `"0,1"` or `"all"`.
         replay: the name or file of a recorded space to measure on in place of a GPU, or `"auto"` for those that the
@@ -153,7 +155,7 @@ class RetunePlan:
 
 def plan_retune(
     kernel: str | Path | Kernel | None = None,
-    problem: ProblemLike | Sequence[ProblemLike] | None = None,
+    problem: ProblemLike | Sequence[ProblemLike | Entry] | None = None,
     *,
     store: Store | str | Path | None = None,
     gpu: int | str = AUTO,
@@ -235,16 +237,19 @@ def _wanted(store: Store, kernel: str | Path | Kernel | None, problem: object) -
         if problem is None:
             return Wanted()
         given = several_problems(problem) or [problem]
-        if not all(isinstance(each, Problem) for each in given):
+        references = {each.problem.op: each.reference for each in given if isinstance(each, Entry)}
+        problems = [each.problem if isinstance(each, Entry) else each for each in given]
+        if not all(isinstance(each, Problem) for each in problems):
             raise UsageError("sizes by name are of a kernel; name it: tuner.retune('gemm', {'M': 4096})")
-        return Wanted(problems=frozenset(each.text for each in given if isinstance(each, Problem)))
+        texts = frozenset(each.text for each in problems if isinstance(each, Problem))
+        return Wanted(references=references, problems=texts)
     reference = kernel_reference(kernel)
     signature = kernel.signature if isinstance(kernel, Kernel) else known_signature(reference, store)
     if problem is None:
-        return Wanted(reference, signature.op)
+        return Wanted(reference, op=signature.op)
     several = several_problems(problem)
-    problems = [checked_problem(signature, each) for each in ([problem] if several is None else several)]
-    return Wanted(reference, signature.op, frozenset(each.text for each in problems))
+    problems: list[Problem] = [checked_problem(signature, each) for each in ([problem] if several is None else several)]
+    return Wanted(reference, op=signature.op, problems=frozenset(each.text for each in problems))
 
 
 def _spaces(store: Store, replay: str, wanted: Wanted) -> list[recorded.RecordedSpace]:
@@ -262,7 +267,7 @@ def _spaces(store: Store, replay: str, wanted: Wanted) -> list[recorded.Recorded
 def _begun(store: Store, place: _Place, settings: Mapping[str, Any], *, resume: bool) -> Retune:
     """Return the unfinished retune of these settings, or a new one."""
     retunes = store.retunes
-    unfinished = retunes.unfinished(place.device, settings) if resume else None
+    unfinished = retunes.unfinished(place.device, settings, gethostname()) if resume else None
     if unfinished is not None:
         retunes.resume(unfinished.id)
         return unfinished
