@@ -216,13 +216,13 @@ def test_one_that_fails_reports_what_it_found(night: Night, monkeypatch: pytest.
     assert (document["status"], document["summary"]["exit_code"]) == ("failed", 1)
 
 
-def test_anew_leaves_the_interrupted_one(night: Night) -> None:
-    store = Store.open(night.db)
+def test_anew_leaves_one_that_was_killed(night: Night) -> None:
     night.document()
-    store.retunes.resume(1)  # as if it had been killed
-    store.close()
-    assert night.document(None, "--anew")["id"] == 2
-    assert night.document()["id"] == 1
+    for arguments, number in (((), 1), (("--anew",), 2)):
+        store = Store.open(night.db)
+        store.retunes.resume(1)  # as if it had been killed
+        store.close()
+        assert night.document(None, *arguments)["id"] == number
 
 
 def test_without_a_card_the_way_out_is_named(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
