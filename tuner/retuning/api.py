@@ -248,8 +248,8 @@ def _wanted(store: Store, kernel: str | Path | Kernel | None, problem: object) -
     if problem is None:
         return Wanted(reference, op=signature.op)
     several = several_problems(problem)
-    problems: list[Problem] = [checked_problem(signature, each) for each in ([problem] if several is None else several)]
-    return Wanted(reference, op=signature.op, problems=frozenset(each.text for each in problems))
+    checked = (checked_problem(signature, each) for each in ([problem] if several is None else several))
+    return Wanted(reference, op=signature.op, problems=frozenset(each.text for each in checked))
 
 
 def _spaces(store: Store, replay: str, wanted: Wanted) -> list[recorded.RecordedSpace]:

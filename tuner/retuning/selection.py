@@ -32,6 +32,8 @@ class Wanted:
 
     reference: str | None = None
     """Name or file of a kernel; None: all ops."""
+    references: Mapping[str, str] = field(default_factory=dict)
+    """Name or file of the kernel of an op; an op that is not among them is named by itself."""
     op: str | None = None
     """Op of the reference."""
     problems: frozenset[str] | None = None
@@ -129,7 +131,7 @@ def select_live(store: Store, wanted: Wanted, card: Device, environment: Environ
 
     def code_of(problem: Problem) -> _Code | None:
         """Return the code of a problem; None, with a sentence in `left_out`, if there is none here."""
-        reference = problem.op if wanted.reference is None else wanted.reference
+        reference = wanted.reference or wanted.references.get(problem.op, problem.op)
         call = None if is_known(reference) else calls.get(problem.text)
         try:
             if call is None:
@@ -194,6 +196,9 @@ def _selected(
     for text, several in by_problem.items():
         code = code_of(several[0].answer.problem)
         served = None if code is None else _served(several, code)
+        if code is not None and served is None:
+            op = several[0].answer.problem.op
+            left_out.setdefault(op, f"some answers of {op} are left out: the kernel has none of their configs now")
         if code is not None and served is not None:
             found.append(
                 _chosen(served, code, wanted, misses.get(text, 0), (text, served.provenance.device.id) in pins)
