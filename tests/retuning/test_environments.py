@@ -19,7 +19,8 @@ from tuner.kernels.spec import Config
 from tuner.measure.card import CardMonitor, NoMonitor
 from tuner.measure.processes import Child
 from tuner.records import Environment, Outcome
-from tuner.retuning.environments import Change, Compared, Subject, compare_environments, environments_text, in_turns
+from tuner.retuning.compared import Change, Compared, environments_text
+from tuner.retuning.environments import Subject, compare_environments, in_turns
 from tuner.retuning.other_environment import OtherEnvironment, other_environment
 from tuner.suites.suite import Entry
 from tuner.tuning.events import Events

@@ -14,6 +14,7 @@ from tuner.cli.interrupt import Interrupt
 from tuner.cli.on import on_option
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import db_option, gpus_option, json_option, open_to_read, shared_option
+from tuner.cli.retune_environments import give_environments
 from tuner.cli.retune_on import retune_on
 from tuner.cli.retune_options import Share
 from tuner.cli.retune_plan import give_plan
@@ -30,13 +31,14 @@ from tuner.report.retune_stored import stored_report
 from tuner.retuning.api import plan_retune, retune
 from tuner.retuning.settings import SETTINGS
 from tuner.suites.selection import select_problems
+from tuner.suites.suite import Entry
 from tuner.tuning.effort import EFFORTS, parse_duration
 from tuner.tuning.gpu import MeasureOptions
 
 
 def _retune(
     reference: str | None,
-    problems: Sequence[Problem] | None,
+    problems: Sequence[Problem | Entry] | None,
     *,
     dry_run: bool,
     folder: Path | None,
@@ -52,9 +54,12 @@ def _retune(
     stale: bool,
     demand: bool,
     on: str | None,
+    python: str | None,
     **how: Any,
 ) -> int:
     """Show the progress, and the report; write its files, also of a retune that was interrupted or failed."""
+    if on is not None and python is not None:
+        raise UsageError("--compare-environments measures on this machine, and --on on others; leave one of them out")
     if on is not None and not dry_run:
         if budget is not None:
             raise UsageError(
@@ -62,7 +67,8 @@ def _retune(
             )
         options = MeasureOptions(gpu, replay, policy, shared)
         database = db or default_database()
-        return retune_on(on, reference, problems, database, options, _FORWARDED, folder=folder, as_json=as_json)
+        alone = None if problems is None else [each.problem if isinstance(each, Entry) else each for each in problems]
+        return retune_on(on, reference, alone, database, options, _FORWARDED, folder=folder, as_json=as_json)
     store = open_to_read(db)
     what: dict[str, Any] = {"gpu": gpu, "replay": replay, "policy": policy, "stale": stale, "demand": demand}
     if dry_run:
@@ -70,6 +76,8 @@ def _retune(
             raise UsageError("--report writes what was measured, and --dry-run measures nothing; leave one of them out")
         give_plan(plan_retune(reference, problems, store=store, **what), budget, as_json)
         return 0
+    if python is not None:
+        return _environments(python, reference, problems, store, what, shared=shared, budget=budget, as_json=as_json)
     how |= {"shared": shared, "budget": budget, "check_only": check, "resume": not anew}
     failure: TunerError | None = None
     done: Retune | None
@@ -84,6 +92,24 @@ def _retune(
     if failure is not None:
         raise failure
     return INTERRUPTED if report.retune.status == "interrupted" else report.summary.exit_code
+
+
+def _environments(
+    python: str,
+    reference: str | None,
+    problems: Sequence[Problem | Entry] | None,
+    store: Store,
+    what: Mapping[str, Any],
+    *,
+    shared: bool,
+    budget: float | None,
+    as_json: bool,
+) -> int:
+    if what["replay"] is not None:
+        raise UsageError("environments are compared on a GPU, and --replay takes none; leave one of them out")
+    plan = plan_retune(reference, problems, store=store, **what)
+    options = MeasureOptions(what["gpu"], None, what["policy"], shared)
+    return give_environments(python, plan, store, options, budget_s=budget, as_json=as_json)
 
 
 def _begun(progress: RetuneProgress, store: Store) -> Retune | None:
@@ -115,7 +141,7 @@ def _retune_all(
                 raise UsageError(f"{name} selects problems of an OP or of a --suite; name one of them")
         return _retune(None, None, **options)
     chosen = selected_suite(ctx, suite, dtype, only, list_, options["db"])
-    return None if chosen is None else _retune(None, [entry.problem for entry in chosen.entries], **options)
+    return None if chosen is None else _retune(None, chosen.entries, **options)
 
 
 class _RetuneCommands(OpCommands):
@@ -165,6 +191,12 @@ _OPTIONS: list[click.Parameter] = [
         show_default=True,
         help="Effort of a new search, which follows only if another config is ahead or the answer's does not work.",
     ),
+    click.Option(
+        ["--compare-environments", "python"],
+        metavar="PYTHON",
+        help="Before an upgrade: measure the answers in this environment and in that of another python, in turns on "
+        "one card. Nothing is stored. Exit code 4: an answer is slower there, or broken.",
+    ),
     click.Option(["--anew"], is_flag=True, help="Start anew, instead of going on with one that was interrupted."),
     report_option,
     gpus_option,
@@ -183,7 +215,7 @@ _OPTIONS: list[click.Parameter] = [
     db_option,
     json_option,
 ]
-_HERE = ("dry_run", "budget", "folder", "gpu", "on", "db", "as_json")
+_HERE = ("dry_run", "budget", "folder", "gpu", "on", "python", "db", "as_json")
 _FORWARDED = [option for option in _OPTIONS if option.name not in _HERE]
 """Options that a task of --on gets too."""
 

@@ -8,30 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
 
 from tuner.db.store import Store
 from tuner.errors import StoreError, TunerError
-from tuner.kernels.spec import Config, Problem
+from tuner.kernels.spec import Config
 from tuner.measure import cores, device
 from tuner.measure.card import CardMonitor
 from tuner.measure.compile_pool import CompilePool
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.measurer import Measurer
 from tuner.measure.worker_pool import WorkerPool
-from tuner.records import VENDOR, Comparison, Environment, Interval, Measurement, median
+from tuner.records import Comparison, Measurement
 from tuner.report.default import failure_text
-from tuner.report.text import interval_text
+from tuner.retuning.check import candidates_of
+from tuner.retuning.compared import Change, Compared, across, judge
 from tuner.retuning.other_environment import OtherEnvironment
+from tuner.retuning.selection import Chosen
 from tuner.search.comparison import joined, only_timed
-from tuner.search.verdict import VERDICT, interval_of_median, ratio
+from tuner.search.verdict import VERDICT
 from tuner.suites.suite import Entry
 from tuner.tuning.bench import measure_configs
 from tuner.tuning.events import Events
-from tuner.tuning.gpu import HeldGpu, MeasureOptions
+from tuner.tuning.gpu import AUTO, HeldGpu, MeasureOptions
 from tuner.tuning.target import Target, gpu_target
 
 
@@ -52,68 +52,6 @@ class EnvironmentSettings:
 SETTINGS = EnvironmentSettings()
 
 
-class Change(StrEnum):
-    """What another environment does to an answer."""
-
-    SAME = "same"
-    """Within 1 %, or no difference is shown."""
-    FASTER = "faster"
-    SLOWER = "slower"
-    BROKEN = "broken"
-    """Its config does not compile, crashes or is wrong in the other environment."""
-    NOT_MEASURED = "not measured"
-
-
-@dataclass(frozen=True)
-class Side:
-    """An answer's config in one environment."""
-
-    latency_us: float
-    interval_us: Interval
-    vendor_us: float | None
-    """Latency of the vendor's implementation; None if it was not timed."""
-    ahead: Config | None = None
-    """Another stored contender that is ahead there with confidence, by more than 1 %."""
-    ahead_by: float | None = None
-    """Its speed over that of the answer's config."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """An answer in two environments."""
-
-    problem: Problem
-    answer_id: int
-    config: Config
-    change: Change
-    text: str
-    """One sentence, for people."""
-    here: Side | None = None
-    there: Side | None = None
-    ratio: float | None = None
-    """Latency there over latency here, turn by turn: 1.05 is 5 % slower there."""
-    interval: Interval | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document of the comparison."""
-
-        def side(given: Side | None) -> dict[str, Any] | None:
-            return None if given is None else {**asdict(given), "ahead": given.ahead and dict(given.ahead)}
-
-        return {
-            "op": self.problem.op,
-            "problem": self.problem.values,
-            "answer": self.answer_id,
-            "config": dict(self.config),
-            "change": str(self.change),
-            "text": self.text,
-            "here": side(self.here),
-            "there": side(self.there),
-            "ratio": self.ratio,
-            "interval": self.interval,
-        }
-
-
 @dataclass(frozen=True)
 class Subject:
     """An answer to be compared, and the configs that are timed beside it."""
@@ -123,6 +61,15 @@ class Subject:
     config: Config
     others: tuple[Config, ...] = ()
     """Such as its runner-up. The default is added."""
+    policy: str = AUTO
+    """Name of the timing policy."""
+
+    @staticmethod
+    def of(chosen: Chosen, store: Store) -> Subject:
+        """Return a selected answer with the config that comes next after its own."""
+        stored = chosen.stored
+        next_best = candidates_of(stored, store.comparison(stored.run_id), store)[:1]
+        return Subject(chosen.entry, stored.id, stored.answer.config, tuple(next_best), chosen.policy)
 
 
 def compare_environments(
@@ -174,7 +121,8 @@ def _compare(
 ) -> Compared | None:
     """Return the comparison of one answer; None if it was stopped."""
     entry = subject.entry
-    target = gpu_target(entry, store, card, options=options, events=events, spare=False)
+    how = replace(options, policy=subject.policy)
+    target = gpu_target(entry, store, card, options=how, events=events, spare=False)
     if (source := other.sources[entry.reference]) != target.provenance.source:
         text = source if source.startswith("error: ") else "the kernel's source there is another one"
         return _without_rounds(subject, Change.NOT_MEASURED, text)
@@ -230,7 +178,7 @@ def in_turns(
         return None
     if isinstance(rounds, Measurement):
         return _without_rounds(subject, Change.NOT_MEASURED, failure_text(rounds))
-    return judge(subject, right, rounds)
+    return judge(subject.entry.problem, subject.answer_id, subject.config, right, rounds)
 
 
 def _rounds(
@@ -269,57 +217,5 @@ def _rounds(
                 return here, there
 
 
-def across(here: Comparison, there: Comparison, contender: str) -> tuple[float, Interval]:
-    """Return the latency of a contender there over its latency here, round by round, and the interval."""
-    count = min(len(here.rounds), len(there.rounds))
-    pairs = zip(there.of(contender)[:count], here.of(contender)[:count], strict=True)
-    return ratio(Comparison(("there", "here"), tuple(pairs)), "there", "here")
-
-
-def judge(subject: Subject, configs: Sequence[Sequence[Config]], rounds: tuple[Comparison, Comparison]) -> Compared:
-    """Return what the rounds of two environments say about an answer.
-
-    Args:
-        configs: the contenders of each environment besides the vendor.
-        rounds: those of this environment, and of the other one.
-    """
-    here, there = (_side(subject.config, each, found) for each, found in zip(configs, rounds, strict=True))
-    found, interval = across(*rounds, subject.config.text)
-    change = Change.SAME
-    if interval[0] > VERDICT.equivalent:
-        change = Change.SLOWER
-    elif interval[1] < 1 / VERDICT.equivalent:
-        change = Change.FASTER
-    text = f"{found:.3f} of its time here ({interval_text(interval, 3)})"
-    if there.ahead is not None and here.ahead is None:
-        text += f"; another config is {there.ahead_by:.3f} x as fast there: {there.ahead.text}"
-    return Compared(
-        subject.entry.problem, subject.answer_id, subject.config, change, text, here, there, found, interval
-    )
-
-
-def _side(own: Config, configs: Sequence[Config], rounds: Comparison) -> Side:
-    latencies = rounds.of(own.text)
-    vendor = median(rounds.of(VENDOR)) if VENDOR in rounds.contenders else None
-    ahead: dict[Config, float] = {}
-    for config in configs:
-        speed, interval = ratio(rounds, own.text, config.text)
-        if interval[0] > VERDICT.equivalent:
-            ahead[config] = speed
-    best = max(ahead, key=lambda config: ahead[config], default=None)
-    return Side(median(latencies), interval_of_median(latencies), vendor, best, None if best is None else ahead[best])
-
-
 def _without_rounds(subject: Subject, change: Change, text: str) -> Compared:
     return Compared(subject.entry.problem, subject.answer_id, subject.config, change, text)
-
-
-def environments_text(here: Environment, there: Environment) -> str:
-    """Return the versions in which two environments differ, such as `Triton 3.6.0 and 3.7.1`; empty if in none."""
-    names = {"triton": "Triton", "ptxas": "ptxas", "torch": "PyTorch", "driver": "driver"}
-    parts = [
-        f"{shown} {getattr(here, name) or 'unknown'} and {getattr(there, name) or 'unknown'}"
-        for name, shown in names.items()
-        if getattr(here, name) != getattr(there, name)
-    ]
-    return ", ".join(parts)
