@@ -49,8 +49,9 @@ class AnswerStore(Part):
         Raises:
             StoreError: The retune has a finding about the same answer already; then nothing is written.
         """
-        with self._write_in_order() as connection:
+        with self._write() as connection:
             end_run(connection, run_id, "done", stopped, seconds, comparison)
+            self._take_turn(connection)
             add_transfers(connection, run_id, lost)
             id = insert_row(connection, schema.AnswerRow, **answer_values(run_id, answer, provenance, utc_now()))
             if retune is not None and finding is not None:

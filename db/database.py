@@ -36,11 +36,15 @@ class Database(ABC):
         """Return connections for a store that writes, or for one that only reads.
 
         The execution option `transaction` of a connection says what its transactions are, as `OpenDatabase` describes
-        them: `read`, which is the default, `write`, `write_in_order`, or `put`, a transaction of one statement.
+        them: `read`, which is the default, `write`, or `put`, a transaction of one statement.
 
         Raises:
             StoreError: It does not exist, or may not be written.
         """
+
+    @abstractmethod
+    def wait_for_turn(self, connection: Connection) -> None:
+        """Exclude all other transactions that do the same, from now to the end of this one, which writes."""
 
     @abstractmethod
     def now(self, connection: Connection) -> datetime:

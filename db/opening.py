@@ -21,7 +21,7 @@ from tuner.db.rows import utc_now
 from tuner.errors import ReadOnly, StoreError
 
 Transaction = Callable[[], AbstractContextManager[Connection]]
-"""Opens a transaction of one of the three kinds of `OpenDatabase`."""
+"""Opens a transaction: `read`, `write` or `write_in_order` of `OpenDatabase`."""
 
 
 class OpenDatabase:
@@ -42,8 +42,9 @@ class OpenDatabase:
         with self.database.errors("read"), self._begun("read") as connection:
             yield connection
 
-    def write(self) -> AbstractContextManager[Connection]:
-        """Return a context with a connection in a transaction that writes.
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction that writes.
 
         On PostgreSQL others write at the same time, and each statement sees what they have committed before it. What
         must hold for all of them is left to unique constraints and row locks. Rows that several transactions write are
@@ -53,18 +54,32 @@ class OpenDatabase:
         Raises:
             ReadOnly: A newer version made the schema.
         """
-        return self._writing("write")
+        if self._only_read is not None:
+            raise ReadOnly(self._only_read)
+        with self.database.errors("written"), self._begun("write") as connection:
+            yield connection
+            connection.commit()
 
-    def write_in_order(self) -> AbstractContextManager[Connection]:
-        """Return a context as `write` does, but one at a time, so that rows get their ids in the order of commits.
-
-        A reader that has seen an id then has seen all lower ones. Tables that are read by id need it; they are
-        `schema.IN_COMMIT_ORDER`.
+    @contextmanager
+    def write_in_order(self) -> Iterator[Connection]:
+        """Yield a connection as `write` does, in a transaction that has its turn; see `take_turn`.
 
         Raises:
             ReadOnly: A newer version made the schema.
         """
-        return self._writing("write_in_order")
+        with self.write() as connection:
+            self.take_turn(connection)
+            yield connection
+
+    def take_turn(self, connection: Connection) -> None:
+        """Wait until no other transaction has its turn, which then belongs to this one until it is committed.
+
+        Rows that are written in turn get their ids in the order of commits, so a reader that has seen an id has seen
+        all lower ones. Tables that are read by id need it: `schema.IN_COMMIT_ORDER`. What can be written before is, to
+        keep turns short.
+        """
+        self.database.wait_for_turn(connection)
+        connection.execution_options(has_turn=True)
 
     def put(self, statements: Mapping[str, Executable], values: Mapping[str, Any]) -> None:
         """Execute a statement that is a transaction of its own, which needs one trip to a server instead of three.
@@ -90,14 +105,6 @@ class OpenDatabase:
                 except DBAPIError as error:
                     if is_last or not error.connection_invalidated:
                         raise
-
-    @contextmanager
-    def _writing(self, kind: str) -> Iterator[Connection]:
-        if self._only_read is not None:
-            raise ReadOnly(self._only_read)
-        with self.database.errors("written"), self._begun(kind) as connection:
-            yield connection
-            connection.commit()
 
     def _begun(self, kind: str) -> Connection:
         """Return a connection in a transaction. If the server has closed it since its last one, another is made."""

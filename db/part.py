@@ -12,6 +12,6 @@ class Part:
     def __init__(self, opened: OpenDatabase) -> None:
         self._opened, self._database, self._engine = opened, opened.database, opened.engine
         self._read, self._write, self._write_in_order = opened.read, opened.write, opened.write_in_order
-        self._put = opened.put
+        self._put, self._take_turn = opened.put, opened.take_turn
         self.unreadable = UnreadableRows(str(opened.database))
         """Rows that were left out of a result, since they cannot be read."""

@@ -19,7 +19,7 @@ from tuner.errors import StoreError, UsageError
 _SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _PASSWORD_FILE = "password_file"
 _ORDER_LOCK = 0x74756E6572
-"""Advisory lock that each write in order holds from its start to its commit: `tuner` in ASCII."""
+"""Advisory lock of the transaction that has its turn: `tuner` in ASCII."""
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,18 @@ class PostgreSQL(Database):
         except ImportError as error:
             raise UsageError(f"PostgreSQL needs {error.name}; pip install 'triton-tuner[postgres]'") from error
 
-        write = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_lock_timeout(self.wait.writer_s)}"
-        begins = {
-            "read": f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_lock_timeout(self.wait.reader_s)}",
-            "write": write,
-            "put": write,
-            # Released after the commit is visible, so that ids are in the order in which they become visible.
-            "write_in_order": f"{write}; SELECT pg_advisory_xact_lock({_ORDER_LOCK})",
-        }
+        write = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limit('lock_timeout', self.wait.writer_s)}"
+        read = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_limit('lock_timeout', self.wait.reader_s)}"
+        # The server ends the transaction of a host that is suspended or unreachable, for which others may wait.
+        write += f"; {_limit('idle_in_transaction_session_timeout', self.wait.idle_s)}"
+        begins = {"read": read, "write": write, "put": write}
 
         @event.listens_for(engine, "connect")
         def connected(connection: Any, _: Any) -> None:
             if _is_pooled(connection):
                 connection.prepare_threshold = None
             else:  # for transactions of one statement
-                connection.execute(_lock_timeout(self.wait.writer_s, "SESSION"))
+                connection.execute(_limit("lock_timeout", self.wait.writer_s, "SESSION"))
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
@@ -115,6 +112,12 @@ class PostgreSQL(Database):
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"the password of the database {self} cannot be read: {error}") from error
         return self.url.difference_update_query([_PASSWORD_FILE]).set(password=password)
+
+    def wait_for_turn(self, connection: Connection) -> None:
+        # Released after the commit is visible, so that ids are in the order in which they become visible.
+        lock = f"SELECT pg_advisory_xact_lock({_ORDER_LOCK})"
+        limits = (_limit("lock_timeout", self.wait.turn_s), _limit("lock_timeout", self.wait.writer_s))
+        connection.exec_driver_sql(f"{limits[0]}; {lock}; {limits[1]}")
 
     def now(self, connection: Connection) -> datetime:
         now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
@@ -137,5 +140,6 @@ def _is_pooled(connection: Any) -> bool:
     return bool(process != connection.info.backend_pid)
 
 
-def _lock_timeout(seconds: float, scope: str = "LOCAL") -> str:
-    return f"SET {scope} lock_timeout = '{round(seconds * 1000)}ms'"
+def _limit(name: str, seconds: float, scope: str = "LOCAL") -> str:
+    """Return the statement that sets a time limit, of the transaction or of the session."""
+    return f"SET {scope} {name} = '{round(seconds * 1000)}ms'"

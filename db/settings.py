@@ -11,6 +11,10 @@ class ConnectionSettings:
 
     writer_s: float = 10
     """Wait of a writer for a lock, in seconds."""
+    turn_s: float = 30
+    """Wait of a writer for its turn on PostgreSQL, in seconds, which is longer than one that has it can be idle."""
+    idle_s: float = 10
+    """Time after which PostgreSQL ends a transaction that writes and does nothing, in seconds."""
     reader_s: float = 1
     """Wait of a reader for a lock, in seconds."""
     writer_connects_s: int = 10

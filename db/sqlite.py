@@ -66,14 +66,15 @@ class SQLite(Database):
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
-            if (
-                connection.get_execution_options().get("transaction", "read") != "read"
-            ):  # both kinds exclude all writers
+            if connection.get_execution_options().get("transaction", "read") != "read":
                 _begin_to_write(connection, self.wait)
             else:
                 connection.exec_driver_sql("BEGIN")
 
         return engine
+
+    def wait_for_turn(self, connection: Connection) -> None:
+        pass  # each transaction that writes excludes all others from its start
 
     def now(self, connection: Connection) -> datetime:
         return datetime.now(UTC)  # of this host, where all its users are

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier, Event
 from time import monotonic, sleep
 from typing import TypeVar
@@ -16,10 +17,13 @@ from stored import COMPARISON, HERE, PROBLEM, SCALE, SECONDS, answer, answered, 
 
 from tuner.db import schema
 from tuner.db.database import Database
+from tuner.db.postgresql import PostgreSQL
 from tuner.db.queue import Job, JobFilter
 from tuner.db.rows import answer_values, utc_now
+from tuner.db.settings import ConnectionSettings
 from tuner.db.store import Store, database_at
 from tuner.db.writes import insert_row
+from tuner.errors import StoreError
 from tuner.kernels.spec import Problem
 
 ABLE = [JobFilter(H200.id, frozenset(["scale"]))]
@@ -71,6 +75,23 @@ class TestOrder:
                 assert not second.done()
                 assert served.tip().answer == 0
             assert (first, second.result()) == (1, 2)
+
+    def test_a_host_that_is_suspended_in_its_turn_loses_it(self, served: Store) -> None:
+        """The server ends its transaction after some time, and the others go on."""
+        database = served._database
+        assert isinstance(database, PostgreSQL)
+        suspended = Store.open(replace(database, wait=ConnectionSettings(idle_s=0.2)))
+        run = started(served)
+
+        def write() -> None:
+            with suspended._write_in_order():
+                served.add_answer(run, answer(), HERE, "trials", SECONDS, COMPARISON)
+
+        with pytest.raises(StoreError, match="idle-in-transaction"):
+            write()
+        assert [stored.id for stored in served.answers()] == [1]
+        assert answered(suspended) == 2  # over a new connection
+        suspended.close()
 
     def test_a_row_that_is_read_by_id_is_written_in_order(self, store: Store) -> None:
         run = started(store)
