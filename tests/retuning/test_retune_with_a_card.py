@@ -137,6 +137,8 @@ def test_a_planted_answer_is_replaced_and_the_others_stay(night: Nights) -> None
     assert found[2000].cause is Cause.ORDER
     assert dict(found[2000].new_config or {}) == BEST
     assert outcomes(night(file)) == {(Cause.UNCHANGED, Action.KEPT)}
+    warm = night(file, policy="warm")  # whose latencies are not compared with those before
+    assert outcomes(warm) == {(Cause.METHOD, Action.CONFIRMED)}
 
 
 def test_answers_without_code_here_are_left_out_and_named(night: Nights) -> None:
