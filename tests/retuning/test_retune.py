@@ -284,6 +284,33 @@ class TestNothingIsChanged:
         assert stored.findings == (finding,)
 
 
+class PinnedAt(tuner.Events):
+    """Pins the answer at the start of the retune, or of its search."""
+
+    def __init__(self, store: Store, event: str) -> None:
+        self._store, self._event = store, event
+
+    def retune_started(self, retune: Retune) -> None:
+        self._pin("retune")
+
+    def search_started(self, problem: object, trials: int, known: int) -> None:
+        self._pin("search")
+
+    def _pin(self, event: str) -> None:
+        if event == self._event:
+            self._store.pins.add(self._store.answers()[-1].id)
+
+
+@pytest.mark.parametrize("event", ["retune", "search"])
+@pytest.mark.parametrize("changed", ["lost", "wrong"])
+def test_an_answer_that_is_pinned_meanwhile_is_kept(night: Nights, event: str, changed: str) -> None:
+    served = night.served
+    space = {"lost": only_slower(SPACE, served, 1.3), "wrong": after(SPACE, wrong=[served])}[changed]
+    finding = night(space, on_event=PinnedAt(night.store, event))
+    assert (finding.action, finding.pinned) == (Action.KEPT, True)
+    assert [stored.id for stored in night.answers] == [1]
+
+
 class TestSelection:
     def test_by_op_problem_and_state(self, night: Nights) -> None:
         assert len(night.retune(SPACE, kernel="softmax").planned) == 1

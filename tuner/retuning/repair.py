@@ -92,8 +92,9 @@ class Repair:
             whole: returns the target with all feasible configs.
         """
         chosen, check = checked.chosen, checked.check
-        if check.cause is Cause.NOT_MEASURED or self.check_only or chosen.is_pinned:
-            return self._written(checked.finding(Action.KEPT))
+        pin = self.store.pins.of_problem(chosen.problem, chosen.stored.provenance.device.id)
+        if check.cause is Cause.NOT_MEASURED or self.check_only or pin is not None:
+            return self._written(checked.finding(Action.KEPT, pinned=pin is not None))
         if checked.is_broken or check.judgement.ahead is not None or chosen.added:
             return self._search(replace(checked, target=whole()))
         if chosen.is_stale:
@@ -180,6 +181,8 @@ class Repair:
         if result.stopped == "interrupted":
             return None
         searched = sum(measurement.config not in known for measurement in result.measurements)
+        if result.verdict is not None:  # pinned since the retune began
+            return self._written(checked.finding(Action.KEPT, pinned=True, searched=searched))
         return self._without_answer(checked, searched)
 
     def _decide(self, checked: Checked, result: Result, answer: Answer, outcome: _Outcome) -> Decided | None:

@@ -170,13 +170,17 @@ class _Run:
         if result.verdict is None or result.comparison is None:
             status = "interrupted" if result.stopped == "interrupted" else "failed"
             store.end_run(self._id, status, result.stopped, result.seconds)
-        elif "contended" in result.comparison.marks and _is_clean(stored_answer(store, target, self._entry)):
+        elif self._again is None and self._is_worse(result.comparison):
             self._events.note("Other processes used the card; the stored answer, measured on an idle card, is kept.")
             store.end_run(self._id, "done", "contended", result.seconds, result.comparison)
         elif pinned_answer(store, target, self._entry, self._events, "what was found here is not stored") is not None:
             store.end_run(self._id, "done", "pinned", result.seconds, result.comparison)
         else:
             self._keep(result, result.verdict, result.comparison)
+
+    def _is_worse(self, comparison: Comparison) -> bool:
+        """Return whether others used the card meanwhile, and an exact answer was measured on an idle one."""
+        return "contended" in comparison.marks and _is_clean(stored_answer(self._store, self._target, self._entry))
 
     def _keep(self, result: Result, verdict: Verdict, comparison: Comparison) -> None:
         """Store the answer of the verdict, or what the retune decides."""
