@@ -24,9 +24,9 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.context import ForkProcess
@@ -80,17 +80,20 @@ class Load:
     warm_up_s: float = 7
     """Time in which the workers start, each at a random moment. What happens then does not count in the figures."""
     one_lock: bool = False
-    """Whether every write waits for every other."""
+    """True if every write waits for every other."""
 
 
 class OneLock(OpenDatabase):
     """A database with one lock over every write."""
 
-    def write(self) -> AbstractContextManager[Connection]:
-        return self.write_in_order()
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        with super().write() as connection:
+            self.take_turn(connection)
+            yield connection
 
     def put(self, statements: Mapping[str, Executable], values: Mapping[str, Any]) -> None:
-        with self.write_in_order() as connection:
+        with self.write() as connection:
             connection.execute(statements[connection.dialect.name], values)
 
 
@@ -190,7 +193,7 @@ class Fleet:
         self.failed = 0
         """Processes that ended with an error."""
         self.suspended: list[str] = []
-        """Names of the processes that were stopped for a while, of which a transaction may have been ended meanwhile."""
+        """Names of the processes that were stopped for a while, in which the server may have ended a transaction."""
 
     def run(self) -> None:
         load, began = self.load, self._began
@@ -257,7 +260,7 @@ class Figures:
     claim_p99_ms: float
     jobs: int
     wrong: Sequence[str]
-    """What must not be, in words; empty if all is well."""
+    """Faults found, in words."""
 
     def __str__(self) -> str:
         claims = f"{self.claims} claims, p50 {self.claim_p50_ms:.1f} ms, p99 {self.claim_p99_ms:.1f} ms"

@@ -97,8 +97,8 @@ class PostgreSQL(Database):
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
             kind = connection.get_execution_options().get("transaction", "read")
-            is_pooled = connection.connection.driver_connection.prepare_threshold is None
-            if kind != "put" or is_pooled:
+            driver: Any = connection.connection.driver_connection
+            if kind != "put" or driver.prepare_threshold is None:  # through a pooler, the session has no limits of ours
                 connection.exec_driver_sql(begins[kind])
 
         return engine

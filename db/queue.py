@@ -29,7 +29,8 @@ from tuner.errors import UsageError
 from tuner.kernels.spec import Problem
 
 _UNFINISHED = ("pending", "running")
-_PENDING, _RUNNING = literal_column("'pending'"), literal_column("'running'")
+_PENDING: ColumnElement[str] = literal_column("'pending'")
+_RUNNING: ColumnElement[str] = literal_column("'running'")
 """Constants in the text of a query: a prepared statement with a parameter in their place cannot use a partial index."""
 
 

@@ -14,7 +14,10 @@ from tuner.db.rows import digest, fingerprint, utc_now
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import Comparison, Device, Environment, Provenance
 
-INSERTS = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+INSERTS: Mapping[str, Callable[[Any], sqlite.Insert | postgresql.Insert]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
 """Functions that make an insertion with `ON CONFLICT`, by dialect."""
 
 

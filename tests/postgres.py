@@ -138,7 +138,9 @@ def pooled(behind: Cluster) -> Iterator[str]:
     if runs_as is not None:
         os.chown(folder, runs_as.pw_uid, runs_as.pw_gid)
     folder.chmod(0o755)
-    ids = {} if runs_as is None else {"user": runs_as.pw_uid, "group": runs_as.pw_gid, "extra_groups": []}
+    ids: dict[str, Any] = (
+        {} if runs_as is None else {"user": runs_as.pw_uid, "group": runs_as.pw_gid, "extra_groups": []}
+    )
     with (folder / "log").open("w") as log:
         pooler = subprocess.Popen([found, folder / "pgbouncer.ini"], cwd=folder, stdout=log, stderr=log, **ids)
     try:

@@ -13,12 +13,10 @@ def upgrade() -> None:
         "UPDATE jobs SET missed = coalesce((SELECT count FROM requests"
         " WHERE requests.problem = jobs.problem AND requests.device = jobs.device), 0)"
     )
-    for name, columns, status in (
-        ("ix_jobs_pending", ["device", sa.text("priority DESC"), "tries", sa.text("missed DESC"), "id"], "pending"),
-        ("ix_jobs_running", ["lease_until"], "running"),
-    ):
-        condition = sa.text(f"status = '{status}'")
-        op.create_index(name, "jobs", columns, sqlite_where=condition, postgresql_where=condition)
+    order: list[str | sa.TextClause] = ["device", sa.text("priority DESC"), "tries", sa.text("missed DESC"), "id"]
+    pending, running = sa.text("status = 'pending'"), sa.text("status = 'running'")
+    op.create_index("ix_jobs_pending", "jobs", order, sqlite_where=pending, postgresql_where=pending)
+    op.create_index("ix_jobs_running", "jobs", ["lease_until"], sqlite_where=running, postgresql_where=running)
     if op.get_bind().dialect.name == "postgresql":  # ids of SQLite have 64 bits already
         for table in ("trials", "rounds"):
             op.execute(f"ALTER TABLE {table} ALTER COLUMN id TYPE BIGINT")
