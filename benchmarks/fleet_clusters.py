@@ -51,8 +51,7 @@ def local(folder: Path, nodes: int) -> Iterator[Cluster]:
 @contextmanager
 def dask(folder: Path, nodes: int) -> Iterator[Cluster]:
     """Yield a Dask cluster: a scheduler and workers, each a process."""
-    file, begin = folder / "scheduler.json", [sys.executable, "-P", "-m", "distributed.cli.dask_spec"]
-    begin = [str(Path(sys.executable).with_name("dask"))]
+    file, begin = folder / "scheduler.json", [str(Path(sys.executable).with_name("dask"))]
     common = ["--scheduler-file", str(file), "--no-dashboard"]
     with ExitStack() as stack, (folder / "dask.log").open("w") as log:
 
@@ -67,9 +66,12 @@ def dask(folder: Path, nodes: int) -> Iterator[Cluster]:
         workers = {f"node-{n}": start("worker", "--name", f"node-{n}", *options) for n in range(1, nodes + 1)}
 
         def lose(search: int) -> str:
-            name, worker = next((name, one) for name, one in workers.items() if _children(one.pid))
-            _kill(worker)
-            return name
+            working: list[str] = []
+            wait_for(
+                lambda: working.extend(name for name, one in workers.items() if _children(one.pid)) or working, "a task"
+            )
+            _kill(workers[working[0]])
+            return working[0]
 
         from distributed import Client
 

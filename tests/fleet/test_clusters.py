@@ -1,0 +1,85 @@
+"""Engines on real clusters of two nodes, for those that are installed: Dask, and with more to install Ray and SLURM.
+
+`benchmarks/fleet.py` runs whole searches on them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from time import monotonic
+
+import fleet_clusters
+import pytest
+
+from tuner.fleet.engine import Engine, Wanted, parse
+from tuner.fleet.task import Task
+from tuner.tuning.events import StopToken
+
+pytestmark = pytest.mark.filterwarnings("default")  # those of the engines are theirs
+NEEDS = {"dask": find_spec("distributed"), "ray": find_spec("ray"), "slurm": find_spec("submitit")}
+
+
+@pytest.fixture(scope="module", params=[*NEEDS])
+def cluster(request: pytest.FixtureRequest) -> Iterator[fleet_clusters.Cluster]:
+    name = request.param
+    if NEEDS[name] is None:
+        pytest.skip(f"the extra {name} is not installed")
+    if name == "slurm" and (shutil.which("slurmctld") is None or os.geteuid() != 0):
+        pytest.skip("SLURM's daemons are not installed, or this user may not start them")
+    with (
+        tempfile.TemporaryDirectory(prefix="tuner-fleet-", dir="/tmp") as folder,  # short: sockets lie there
+        fleet_clusters.CLUSTERS[name](Path(folder), 2) as started,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for variable, value in started.environment.items():
+            patch.setenv(variable, value)
+        yield started
+
+
+@pytest.fixture
+def engine(cluster: fleet_clusters.Cluster) -> Iterator[Engine]:
+    with parse(cluster.on, Wanted(gpus=0)) as entered:
+        yield entered
+
+
+def test_tasks_under_way_are_stopped(engine: Engine, tmp_path: Path) -> None:
+    stop, began = StopToken(), monotonic()
+    words = ("work", "--replay", "auto", "--poll", "600s")
+    tasks = [Task(f"work {n}", words, {"TUNER_DB": str(tmp_path / "tuner.db")}) for n in range(3)]
+    seen = Counter[str]()
+
+    def watch(under_way: Mapping[str, str]) -> None:
+        seen.update(under_way.values())
+        if len(under_way) == 2:
+            stop.set()
+
+    assert [ended.code for ended in engine.submit_all(tasks, stop, watch) if ended.code != 130] == []
+    assert len(seen) == 2  # nodes
+    assert monotonic() - began < 60
+
+
+def test_every_task_ends_once_though_a_node_is_lost(
+    engine: Engine, cluster: fleet_clusters.Cluster, migrated: Path
+) -> None:
+    environment = {"TUNER_DB": str(migrated)}
+    tasks = [Task(f"list {n}", ("list", "--json"), environment) for n in range(6)]
+    tasks.append(Task("wrong", ("search", "gemm", "--M=none"), environment))
+    ends = {}
+    for ended in engine.submit_all(tasks, StopToken(), lambda under_way: None):
+        assert ended.task.name not in ends
+        ends[ended.task.name] = ended
+        if len(ends) == 1:
+            Thread(target=cluster.lose, args=[os.getpid()]).start()
+    wrong = ends.pop("wrong")
+    assert (wrong.code, wrong.output) == (2, None), wrong.error
+    assert wrong.error == "gemm: M is a whole number from 1 to 2147483647, not 'none'"
+    assert {(ended.code, str(ended.output)) for ended in ends.values()} == {(0, "[]")}
+    assert len(ends) == 6
+    assert all(ended.where for ended in ends.values())
