@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from math import sqrt
 
 import pytest
 from readings import THEN, changed, reading
@@ -117,13 +118,19 @@ class TestOrder:
         assert judged.text == "runner-up takes 0.949 (0.949 - 0.949) of the answer's time"
 
     def test_the_fastest_of_both_is_named(self) -> None:
-        assert role_ahead(reading({"runner-up": 0.93, "default": 0.7})) == "default"
+        assert role_ahead(None, reading({"runner-up": 0.93, "default": 0.7})) == "default"
 
     def test_the_vendor_is_no_config(self) -> None:
-        assert role_ahead(reading({VENDOR: 0.5})) is None
+        assert role_ahead(None, reading({VENDOR: 0.5})) is None
 
     def test_a_lead_of_a_percent_is_none(self) -> None:
-        assert role_ahead(reading({"runner-up": 0.975})) is None
+        assert role_ahead(None, reading({"runner-up": 0.975})) is None
+
+    def test_if_nothing_changed_both_nights_must_show_it(self) -> None:
+        then = reading({"runner-up": 1.02})
+        assert role_ahead(then, reading({"runner-up": 0.96})) is None
+        assert role_ahead(then, reading({"runner-up": 0.9})) == "runner-up"
+        assert role_ahead(then, reading({"runner-up": 0.96}, COMPILER)) == "runner-up"
 
     def test_it_counts_under_another_policy_and_without_stored_rounds(self) -> None:
         now = reading({"runner-up": 0.9}, changed(policy="warm-events-1"))
@@ -175,26 +182,32 @@ def test_noise_is_never_reported_as_change(provenance: Provenance) -> None:
     assert causes[Cause.UNCHANGED] >= 499, causes
 
 
-def test_ten_nights_of_near_ties_change_a_stored_config_at_most_once() -> None:
-    """Each night has noise of 1 % in each latency, and each config is up to 0.5 % off for the whole night besides."""
-    changes = [_nights(random.Random(seed)) for seed in range(200)]
+@pytest.mark.parametrize("noise", [0.0, 0.005, 0.01])
+def test_ten_nights_of_near_ties_change_a_stored_config_at_most_once(noise: float) -> None:
+    """Each latency has noise of 1 %, and each config is off for a whole night besides, by a normal factor."""
+    changes = [_nights(random.Random(seed), noise) for seed in range(100)]
     assert max(changes) <= 1
-    assert sum(changes) <= 10
+    assert sum(changes) <= (15 if noise == 0.01 else 0)
 
 
-def _nights(dice: random.Random, ties: int = 6, nights: int = 10) -> int:
+def _nights(dice: random.Random, night_noise: float, ties: int = 6, nights: int = 10) -> int:
     """Return how often the answer changed: a search follows a lead, and its best replaces one that it beats by 2 %."""
     true = [100 * (1 + 0.01 * dice.random()) for _ in range(ties)]
-    served, changes = 0, 0
+    then = tonight = [us * (1 + dice.gauss(0, night_noise)) for us in true]
+    served, changes = min(range(ties), key=lambda tie: then[tie]), 0
+
+    def judged(answer: int, other: int, latencies: list[float]) -> Reading:
+        factors = {"answer": latencies[answer] / 100, "runner-up": latencies[other] / 102}
+        return reading(factors, noise=0.01, dice=dice)
+
     for _ in range(nights):
-        tonight = [us * (1 + dice.uniform(-0.005, 0.005)) for us in true]
-        other = dice.choice([tie for tie in range(ties) if tie != served])
-        factors = {"answer": tonight[served] / 100, "runner-up": tonight[other] / 102}
-        if role_ahead(reading(factors, noise=0.01, dice=dice)) is None:
+        tonight = [us * (1 + dice.gauss(0, night_noise)) for us in true]
+        others = [tie for tie in range(ties) if tie != served]
+        runner_up = min(others, key=lambda tie: then[tie])
+        if role_ahead(judged(served, runner_up, then), judged(served, runner_up, tonight)) is None:
             continue
-        best = min((tie for tie in range(ties) if tie != served), key=lambda tie: tonight[tie])
-        factors = {"answer": tonight[best] / 100, "runner-up": tonight[served] / 102}
-        searched = reading(factors, noise=0.01, dice=dice)
-        if searched.contenders["runner-up"].interval[0] > 1 + SETTINGS.threshold:
-            served, changes = best, changes + 1
+        best = min(others, key=lambda tie: tonight[tie])
+        least = judged(best, served, tonight).contenders["runner-up"].interval[0]
+        if least > 1 + SETTINGS.threshold and sqrt(least * then[served] / then[best]) > 1 + SETTINGS.threshold / 2:
+            served, then, changes = best, tonight, changes + 1
     return changes

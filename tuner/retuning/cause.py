@@ -73,7 +73,7 @@ def cause_of(
         machine: Median over other problems of the latency now over that then; None if it is not known.
         vendor: Name of the vendor's implementation.
     """
-    ahead = role_ahead(now, settings.ahead)
+    ahead = role_ahead(then, now, settings.ahead)
     judged = _compared(then, now, settings, machine, vendor)
     if ahead is None:
         return judged
@@ -83,14 +83,26 @@ def cause_of(
     return Judgement(Cause.ORDER, order, ahead, is_moved=True)
 
 
-def role_ahead(now: Reading, least: float = SETTINGS.ahead) -> str | None:
-    """Return the role of the fastest config that leads the answer's by more than `least` with confidence, or None."""
+def role_ahead(then: Reading | None, now: Reading, least: float = SETTINGS.ahead) -> str | None:
+    """Return the role of the fastest config that leads the answer's by more than `least` with confidence, or None.
+
+    If nothing changed since, both readings count alike: the geometric mean of the ratios must show the lead too. The
+    noise of one night thus moves no order.
+    """
     leads = {
         role: each.ratio
         for role, each in now.contenders.items()
-        if each.config is not None and each.interval[1] * (1 + least) < 1
+        if each.config is not None and each.interval[1] < _bound(role, then, now, least)
     }
     return min(leads, key=lambda role: leads[role], default=None)
+
+
+def _bound(role: str, then: Reading | None, now: Reading, least: float) -> float:
+    """Return the ratio to the answer's latency below which a config leads."""
+    bound = 1 / (1 + least)
+    if then is None or not is_same(then, now) or not _is_in_both(role, then, now):
+        return bound
+    return min(bound, bound**2 / then.contenders[role].ratio)
 
 
 def is_decided(then: Reading | None, now: Reading, settings: RetuneSettings = SETTINGS) -> bool:
@@ -99,10 +111,9 @@ def is_decided(then: Reading | None, now: Reading, settings: RetuneSettings = SE
     Each other config must be shown to lead by more than 1 %, or not to. The ratio to the partner must be shown to have
     moved, or its interval must lie within the bounds of one that did not.
     """
-    for each in now.contenders.values():
-        if each.config is not None and each.interval[0] * (1 + settings.ahead) < 1 <= each.interval[1] * (
-            1 + settings.ahead
-        ):
+    for role, each in now.contenders.items():
+        bound = _bound(role, then, now, settings.ahead)
+        if each.config is not None and each.interval[0] < bound <= each.interval[1]:
             return False
     move = None if then is None or _policy(then) != _policy(now) else _move(then, now)
     if move is None or then is None:
@@ -229,8 +240,13 @@ def _is_in_both(role: str, then: Reading, now: Reading) -> bool:
 
 def _least(then: Reading, now: Reading, settings: RetuneSettings) -> float:
     """Return the distance of the intervals beyond which a ratio moved."""
-    same = not _code_changed(then, now) and then.provenance.environment == now.provenance.environment
-    return max(settings.moved, settings.machine) if same else settings.moved
+    return max(settings.moved, settings.machine) if is_same(then, now) else settings.moved
+
+
+def is_same(then: Reading, now: Reading) -> bool:
+    """Return whether source, environment and policy are as they were, so that only noise and the machine differ."""
+    before, after = then.provenance, now.provenance
+    return (before.source, before.environment, before.policy) == (after.source, after.environment, after.policy)
 
 
 def _code_changed(then: Reading, now: Reading) -> bool:

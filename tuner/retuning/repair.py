@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any
 
 from tuner.db.store import Store
@@ -13,6 +14,7 @@ from tuner.records import Answer, Comparison, Evidence, StoredAnswer
 from tuner.records.retune import Action, Cause, Finding
 from tuner.report.default import failure_text
 from tuner.report.text import interval_text
+from tuner.retuning.cause import is_same
 from tuner.retuning.check import Check, Subject
 from tuner.retuning.selection import Chosen
 from tuner.retuning.settings import RetuneSettings
@@ -201,7 +203,7 @@ class Repair:
         if new != config:
             gain, interval = ratio(comparison, config.text, new.text)
             facts |= {"new_config": new, "gain": gain, "gain_interval": interval}
-            if interval[0] > 1 + self.settings.threshold:
+            if self._is_gain(checked, new, interval[0]):
                 return self._stored(checked, answer, Action.REPLACED, facts, outcome)
             facts["text"] = (
                 f"{checked.check.judgement.text}; the best that a search found gains "
@@ -214,6 +216,23 @@ class Repair:
             return self._stored(checked, old, Action.CONFIRMED, facts, outcome)
         outcome.kept = checked.finding(Action.KEPT, **facts)
         return None
+
+    def _is_gain(self, checked: Checked, new: Config, least: float) -> bool:
+        """Return whether a config replaces the answer's, which takes at least `least` times its latency.
+
+        If nothing changed since the answer was stored, its rounds count as much as tonight's: the geometric mean of
+        both gains must be above half of the threshold too.
+        """
+        stored, check, config = checked.subject.comparison, checked.check, checked.subject.config
+        threshold = self.settings.threshold
+        if least <= 1 + threshold:
+            return False
+        if stored is None or check.then is None or check.now is None or not is_same(check.then, check.now):
+            return True
+        if not {config.text, new.text} <= {*stored.timed}:
+            return True
+        before, _ = ratio(stored, config.text, new.text)
+        return sqrt(before * least) > 1 + threshold / 2
 
     def _stored(
         self, checked: Checked, answer: Answer, action: Action, facts: dict[str, Any], outcome: _Outcome
