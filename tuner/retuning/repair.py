@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
@@ -10,63 +10,25 @@ from typing import Any
 from tuner.db.store import Store
 from tuner.errors import StoreError
 from tuner.kernels.spec import Config
-from tuner.records import Answer, Comparison, Evidence, StoredAnswer
+from tuner.records import Answer
 from tuner.records.retune import Action, Cause, Finding
 from tuner.report.default import failure_text
 from tuner.report.text import interval_text
 from tuner.retuning.cause import is_same
-from tuner.retuning.check import Check, Subject
-from tuner.retuning.selection import Chosen
+from tuner.retuning.checked import Checked, answer_about
+from tuner.retuning.retired import retire
 from tuner.retuning.settings import RetuneSettings
 from tuner.search import Result
 from tuner.search.space import ListedSpace
-from tuner.search.verdict import decide, ratio
+from tuner.search.verdict import ratio
 from tuner.tuning.covered import space_hash
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
-from tuner.tuning.run import Decided, SearchAgain, answer_of, run_search
+from tuner.tuning.run import Decided, SearchAgain, run_search
 from tuner.tuning.target import Target
 
 RETUNE = "retune"
 """Setting of a run that a retune made: its id."""
-
-
-@dataclass(frozen=True)
-class Checked:
-    """An answer that was checked, on its way to a finding."""
-
-    chosen: Chosen
-    subject: Subject
-    target: Target
-    check: Check
-
-    @property
-    def is_broken(self) -> bool:
-        """True if its config does not work."""
-        return self.check.cause is Cause.BROKEN
-
-    @property
-    def is_outdated(self) -> bool:
-        """True if a lookup with today's key, or a search of today's choices, would not take the answer as it is."""
-        return self.chosen.is_stale or bool(self.chosen.added)
-
-    def finding(self, action: Action, **others: Any) -> Finding:
-        """Return the finding of an action."""
-        chosen, check = self.chosen, self.check
-        given = {
-            "problem": chosen.problem,
-            "answer_id": chosen.stored.id,
-            "config": chosen.stored.answer.config,
-            "cause": check.cause,
-            "action": action,
-            "text": check.judgement.text,
-            "then": check.then,
-            "now": check.now,
-            "reasons": chosen.reasons,
-            "pinned": chosen.is_pinned,
-            "error": check.error,
-        }
-        return Finding(**{**given, **others})
 
 
 @dataclass(frozen=True)
@@ -112,7 +74,7 @@ class Repair:
         """Store the same config under today's key, with the rounds that were just measured."""
         target, check = checked.target, checked.check
         assert check.comparison is not None
-        answer = _about(checked, check.comparison, [m.config for m in check.measured], check.evidence)
+        answer = answer_about(checked, check.comparison, [m.config for m in check.measured], check.evidence)
         settings = {
             "sampler": "retune",
             "seed": 0,
@@ -212,7 +174,7 @@ class Repair:
         if checked.is_outdated:
             evidence = result.evidence[config]
             configs = [measurement.config for measurement in result.measurements]
-            old = answer if new == config else _about(checked, comparison, configs, evidence)
+            old = answer if new == config else answer_about(checked, comparison, configs, evidence)
             return self._stored(checked, old, Action.CONFIRMED, facts, outcome)
         outcome.kept = checked.finding(Action.KEPT, **facts)
         return None
@@ -282,26 +244,6 @@ class Repair:
         return None
 
 
-def retire(store: Store, findings: Iterable[Finding]) -> None:
-    """Forget the answers of those findings that retired one, with the older answers of the same code."""
-    for finding in findings:
-        if finding.action is not Action.RETIRED:
-            continue
-        answers = [each for each in store.answers(op=finding.problem.op, forgotten=True) if _is_about(each, finding)]
-        code = {_code(each) for each in answers if each.id == finding.answer_id}
-        store.forget(each.id for each in answers if _code(each) in code)
-
-
-def _is_about(stored: StoredAnswer, finding: Finding) -> bool:
-    return stored.answer.problem == finding.problem and stored.id <= finding.answer_id
-
-
-def _code(stored: StoredAnswer) -> tuple[str | None, ...]:
-    """Return what decides the code of an answer's config, and where it was measured."""
-    made = stored.provenance
-    return made.device.id, made.recorded, made.source, made.environment.triton, made.environment.ptxas
-
-
 class _Outcome:
     """Result of a search, as the finding of its answer is made while the store writes it."""
 
@@ -321,18 +263,6 @@ class _Outcome:
 def _known(finding: Finding | None) -> Finding:
     assert finding is not None
     return finding
-
-
-def _about(checked: Checked, comparison: Comparison, configs: Iterable[Config], evidence: Evidence) -> Answer:
-    """Return the answer that rounds give about the config that was checked, whether it is the fastest or not.
-
-    Args:
-        configs: those of the rounds, and perhaps others.
-    """
-    target, config = checked.target, checked.subject.config
-    timed = [each for each in dict.fromkeys(configs) if each.text in comparison.timed]
-    verdict = decide(comparison, timed, target.default, {}, winner=config)
-    return answer_of(checked.chosen.problem, target, verdict, comparison, evidence)
 
 
 def _failure(result: Result, config: Config) -> str:

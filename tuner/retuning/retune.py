@@ -20,7 +20,9 @@ from tuner.records import Measurement, Outcome, median
 from tuner.records.retune import Action, Cause, Finding, Retune
 from tuner.retuning.cause import machine_factor
 from tuner.retuning.check import Check, Subject, broken, candidates_of, check, not_measured, rechecked
-from tuner.retuning.repair import Checked, Repair, retire
+from tuner.retuning.checked import Checked
+from tuner.retuning.repair import Repair
+from tuner.retuning.retired import retire
 from tuner.retuning.selection import Chosen, Selection
 from tuner.retuning.settings import SETTINGS, RetuneSettings
 from tuner.tuning.captured import CallTuning
