@@ -66,12 +66,13 @@ def dask(folder: Path, nodes: int) -> Iterator[Cluster]:
         workers = {f"node-{n}": start("worker", "--name", f"node-{n}", *options) for n in range(1, nodes + 1)}
 
         def lose(search: int) -> str:
-            working: list[str] = []
-            wait_for(
-                lambda: working.extend(name for name, one in workers.items() if _children(one.pid)) or working, "a task"
-            )
-            _kill(workers[working[0]])
-            return working[0]
+            def working() -> list[str]:
+                return [name for name, worker in workers.items() if _children(worker.pid)]
+
+            wait_for(working, "a task")
+            name = working()[0]
+            _kill(workers[name])
+            return name
 
         from distributed import Client
 
