@@ -134,8 +134,10 @@ def retune(
         for sentence in place.selection.left_out.values():
             events.note(sentence)
         settings |= {"kernel": place.wanted.reference, "problems": sorted(place.wanted.problems or ()) or None}
-        begun = _begun(opened, place, settings, resume=resume)
-        with place.lanes(opened, options, events) if begun.left else nullcontext([]) as lanes:
+        before = opened.retunes.unfinished(place.device, settings, gethostname()) if resume else None
+        has_work = before is not None or place.selection.chosen
+        with place.lanes(opened, options, events) if has_work else nullcontext([]) as lanes:
+            begun = _begun(opened, place, settings, before)
             return Retuning(opened, begun, place.selection, replace(how, events=events)).run(lanes)
 
 
@@ -264,10 +266,9 @@ def _spaces(store: Store, replay: str, wanted: Wanted) -> list[recorded.Recorded
     return found
 
 
-def _begun(store: Store, place: _Place, settings: Mapping[str, Any], *, resume: bool) -> Retune:
+def _begun(store: Store, place: _Place, settings: Mapping[str, Any], unfinished: Retune | None) -> Retune:
     """Return the unfinished retune of these settings, or a new one."""
     retunes = store.retunes
-    unfinished = retunes.unfinished(place.device, settings, gethostname()) if resume else None
     if unfinished is not None:
         retunes.resume(unfinished.id)
         return unfinished

@@ -92,7 +92,7 @@ class Retuning:
         try:
             yield
         except BaseException as error:
-            end("failed" if isinstance(error, TunerError) else "interrupted")
+            end("interrupted" if isinstance(error, KeyboardInterrupt | Interrupted) else "failed")
             raise
         end("interrupted" if self._how.stop() else "done")
 
