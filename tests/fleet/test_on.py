@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import toy
+from faults import CAPTURED
+from helpers import H200, toy
 from invoked import Invoked
 from scripted_engine import Scripted
 
 from tuner import recorded
+from tuner.captured.problem import problem_of_call
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
 
@@ -88,12 +90,24 @@ def test_one_problem_is_shown_as_by_a_local_search(tuner: Invoked, monkeypatch: 
     assert "as stored" not in tuner(*one).stdout
 
 
+def test_each_captured_call_is_a_task(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
+    Store.open(tuner.db).captured.add(CAPTURED, H200)
+    engine = on(Scripted(CAPTURED.op), monkeypatch)
+    done = tuner("search", "--captured", "--widen", "--trials", "9", *ON)
+    assert done.return_value == 1
+    assert "node-1 was lost 3 times" in done.stdout
+    (task,) = engine.tasks
+    problem = problem_of_call(CAPTURED)
+    assert task.name == problem.text
+    named = [f"--only={name}={value}" for name, value in {"op": CAPTURED.op, **problem.values}.items()]
+    assert [*task.words] == ["search", "--captured", *named, "--gpu", "0", "--trials=9", "--widen", "--json"]
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (("search", "gemm", "--M", "16", "--on", "ray", "--replay", "auto"), "needs a store that every node reaches"),
         (("search", "gemm", "--M", "16,32", *ON, "--joint", "geomean"), "--joint measures all problems together"),
-        (("search", "--captured", *ON), "--captured searches each call on a GPU here, and takes no --on"),
         (("work", *ON, "--once"), "--on does the jobs that are pending now, and takes no --once"),
         (("retune", *ON, "--budget", "5m"), "--budget is the time of one machine"),
     ],

@@ -80,7 +80,7 @@ def given_words(options: Sequence[click.Parameter]) -> list[str]:
     words = ["--gpu", _THE_ONE] if ctx.params["replay"] is None else []
     for option in options:
         assert option.name is not None
-        if ctx.get_parameter_source(option.name) is ParameterSource.DEFAULT:
+        if ctx.get_parameter_source(option.name) in (None, ParameterSource.DEFAULT):  # None: the command has no such
             continue
         value = ctx.params[option.name]
         if isinstance(option, click.Option) and option.is_flag:

@@ -23,7 +23,7 @@ from tuner.cli.ops import db_option, gpus_option, json_option, open_if_there, po
 from tuner.cli.problem_rows import ended
 from tuner.cli.problems import PROBLEMS
 from tuner.cli.search_captured import CAPTURED, called, search_captured, selected
-from tuner.cli.search_on import search_on
+from tuner.cli.search_on import replay_option, search_on
 from tuner.cli.suites import selected_suite, suite_options
 from tuner.cli.text import counted, give, print_json, print_partial, say
 from tuner.db.database import Database
@@ -75,7 +75,7 @@ def _search(
     if on is not None:
         if joint is not None:
             raise UsageError("--joint measures all problems together on one card; leave out --joint or --on")
-        return search_on(on, suite, db or default_database(), options, _FORWARDED, as_json)
+        return search_on(on, suite, db or default_database(), options, as_json)
     store = Store.open(db or default_database())
     if len(suite.entries) == 1:
         return _one(suite, effort, store, options, as_json)
@@ -224,11 +224,6 @@ class _SearchCommands(OpCommands):
         return super().parse_args(ctx, args)
 
 
-_REPLAY = click.Option(
-    ["--replay"], metavar="NAME|auto", help="Search a recorded space instead of a GPU; auto takes that of each problem."
-)
-_FORWARDED: list[click.Parameter] = [*HOW_HARD, _REPLAY, policy_option, shared_option]
-"""Options that a task of --on gets too."""
 _OPTIONS: list[click.Parameter] = [
     *HOW_HARD,
     click.Option(
@@ -244,7 +239,7 @@ _OPTIONS: list[click.Parameter] = [
         ["--device", "device_id"], metavar="ID", help="The card of a --dry-run, if it is not in this machine."
     ),
     gpus_option,
-    _REPLAY,
+    replay_option,
     policy_option,
     shared_option,
     on_option,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -13,12 +14,13 @@ from tuner.cli.effort import asked_effort
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.problem_rows import ended
+from tuner.cli.search_on import FORWARDED, search_on
 from tuner.db.captured import StoredCall
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import NothingFound, UsageError
 from tuner.measure import device
-from tuner.suites.suite import Suite
+from tuner.suites.suite import Entry, Suite
 from tuner.tuning.captured import CallTuning, no_gpu, not_captured, suite_of
 from tuner.tuning.effort import Effort
 from tuner.tuning.gpu import MeasureOptions
@@ -88,16 +90,19 @@ def search_captured(
 
     Raises:
         UsageError: another option does not apply.
-        NoDevice: there is no GPU here.
-        NothingFound: no call is captured on this card.
+        NoDevice: there is no GPU here, and no `--on`.
+        NothingFound: no call is captured on this card; with `--on`, on any.
     """
     effort = asked_effort(**how_hard)
-    others = {"--joint": joint, "--dry-run": dry_run, "--device": device_id, "--replay": replay, "--on": on}
+    others = {"--joint": joint, "--dry-run": dry_run, "--device": device_id, "--replay": replay}
     if given := [name for name, value in others.items() if value]:
         raise UsageError(
             f"--captured searches each call on a GPU here, and takes no {given[0]}; leave it out, or list the calls "
             "with tuner captured"
         )
+    options = MeasureOptions(gpu, None, policy, shared)
+    if on is not None:
+        return _captured_on(on, chosen, db or default_database(), options, as_json)
     gpus = chosen_gpus(gpu)
     if not gpus:
         raise no_gpu()
@@ -105,7 +110,7 @@ def search_captured(
     calls = store.captured.all(device=card)
     if not calls:
         raise NothingFound(f"no call is captured on {card}; run the program once with tuner run --mode capture")
-    tuning = CallTuning(store, MeasureOptions(gpu, None, policy, shared), widen=widen)
+    tuning = CallTuning(store, options, widen=widen)
     return _captured(chosen(calls), calls, effort, tuning, as_json)
 
 
@@ -123,3 +128,24 @@ def _captured(suite: Suite, calls: Sequence[StoredCall], effort: Effort, tuning:
         taking = [tuning.lane(lane, by_problem) for lane in lanes]
         results = tune_several(suite, taking, effort, store, progress, interrupt.token)
     return ended(suite, results, monotonic() - started, store, as_json)
+
+
+def _captured_on(
+    on: str,
+    chosen: Callable[[Sequence[StoredCall]], Suite],
+    database: Database,
+    options: MeasureOptions,
+    as_json: bool,
+) -> int:
+    """Search the captured calls of all cards on an engine; each node searches those of its card."""
+    with closing(Store.open(database)) as store:
+        calls = store.captured.all()
+    if not calls:
+        raise NothingFound("no call is captured; run the program once with tuner run --mode capture")
+
+    def words_of(entry: Entry) -> list[str]:
+        values = {"op": entry.problem.op, **entry.problem.values}
+        return ["--captured", *(f"--only={name}={value}" for name, value in values.items())]
+
+    forwarded = [*FORWARDED, *(option for option in CAPTURED if option.name == "widen")]
+    return search_on(on, chosen(calls), database, options, as_json, forwarded, words_of, as_list=True)

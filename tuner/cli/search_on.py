@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import monotonic
+from typing import Any
 
 import click
 
+from tuner.cli.effort import HOW_HARD
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.on import engine_on, environment_of, given_words, problem_words, run_tasks
+from tuner.cli.ops import policy_option, shared_option
 from tuner.cli.problem_rows import ended as print_ended
-from tuner.cli.text import give
+from tuner.cli.text import give, print_json
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
@@ -23,19 +26,29 @@ from tuner.tuning.lanes import open_lanes
 from tuner.tuning.progress import tuned_line
 from tuner.tuning.tuned import Tuned
 
+replay_option = click.Option(
+    ["--replay"], metavar="NAME|auto", help="Search a recorded space instead of a GPU; auto takes that of each problem."
+)
+FORWARDED: list[click.Parameter] = [*HOW_HARD, replay_option, policy_option, shared_option]
+"""Options of a search that the command of a task gets if they are given."""
+
 
 def search_on(
     on: str,
     suite: Suite,
     database: Database,
     options: MeasureOptions,
-    forwarded: Sequence[click.Parameter],
     as_json: bool,
+    forwarded: Sequence[click.Parameter] = FORWARDED,
+    words_of: Callable[[Entry], list[str]] = lambda entry: problem_words(entry.reference, entry.problem),
+    as_list: bool = False,
 ) -> int:
     """Search the problems of a suite on an engine, and print their outcomes as a local search does.
 
     Args:
         forwarded: options that the command of each task gets if they are given to this one.
+        words_of: returns the words after `tuner search` that name a problem.
+        as_list: print one problem as several are printed.
 
     Raises:
         NothingFound: the search of the only problem failed.
@@ -47,10 +60,7 @@ def search_on(
             pass
     words, environment = [*given_words(forwarded), "--json"], environment_of(database)
     searches = {entry.problem.text: entry for entry in suite.entries}
-    tasks = [
-        Task(name, ("search", *problem_words(entry.reference, entry.problem), *words), environment)
-        for name, entry in searches.items()
-    ]
+    tasks = [Task(name, ("search", *words_of(entry), *words), environment) for name, entry in searches.items()]
     results, started = dict[str, Tuned](), monotonic()
 
     def on_end(ended: Ended) -> str:
@@ -60,23 +70,27 @@ def search_on(
 
     run_tasks(engine, tasks, on_end)
     outcomes = [results[name] for name in searches if name in results]
-    if len(suite.entries) > 1 or not outcomes:
+    if as_list or len(searches) > 1 or not outcomes:
         return print_ended(suite, outcomes, monotonic() - started, store, as_json)
     (only,) = outcomes
     if only.found is None:
         raise NothingFound(only.error)
-    give(only.found, store, as_json)
+    if as_json:
+        print_json(only.as_json(store.snapshot))
+    else:
+        give(only.found, store, as_json)
     return 0
 
 
 def _tuned(entry: Entry, ended: Ended, store: Store) -> Tuned:
     """Return the outcome of a task; its answer is that of the run in the document that it printed."""
-    document = ended.output if ended.code == 0 and isinstance(ended.output, dict) else {}
+    document: Any = ended.output if isinstance(ended.output, dict) else {}
+    (document,) = document.get("rows") or [document]  # that of captured calls is a list of one
     answers = store.answers_of(document["run"]) if document.get("run") is not None else []
     stored = next((one for one in answers if one.answer.problem == entry.problem), None)
     if stored is None:
         lost = f"on {ended.where or 'a lost node'} it ended with code {ended.code} and without an answer"
-        return Tuned(entry.problem, error=ended.error or lost, seconds=ended.seconds)
+        return Tuned(entry.problem, error=document.get("error") or ended.error or lost, seconds=ended.seconds)
     found = LookupResult(
         entry.problem, document["device"], document["match"], stored, recorded=stored.provenance.recorded
     )
