@@ -16,7 +16,7 @@ from tuner.records.document import answer_document
 from tuner.records.retune import Action, Cause, Contender, Finding, Reading, Retune
 from tuner.records.retune_codec import retune_as_json
 from tuner.report.history import Generation, History
-from tuner.report.retune_summary import summarise
+from tuner.report.retune.summary import summarise
 from tuner.version import __version__
 
 _CONFIG = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8, "num_stages": 3}

@@ -28,7 +28,7 @@ from tuner.lookup import query as lookup_query
 from tuner.records.retune import Retune
 from tuner.records.retune_codec import retune_as_json
 from tuner.report.history import history_of
-from tuner.report.retune_summary import summarise
+from tuner.report.retune.summary import summarise
 
 _TEXT = {"type": "string"}
 _HISTORY_OF = [

@@ -14,12 +14,12 @@ from stored import HERE, SCALE
 
 from tuner.errors import UsageError
 from tuner.records.retune import Action, Cause
-from tuner.report.retune_files import write_files
-from tuner.report.retune_history import points
-from tuner.report.retune_junit import junit
-from tuner.report.retune_mermaid import chart
-from tuner.report.retune_plot import FRAME, plot
-from tuner.report.retune_report import RetuneReport
+from tuner.report.retune.files import write_files
+from tuner.report.retune.junit import junit
+from tuner.report.retune.mermaid import chart
+from tuner.report.retune.points import points
+from tuner.report.retune.report import RetuneReport
+from tuner.report.retune.svg import FRAME, plot
 
 SVG = "{http://www.w3.org/2000/svg}"
 LEFT = {1000: SCALE.problem({"M": 77}), 1001: SCALE.problem({"M": 78})}

@@ -10,8 +10,8 @@ from stored import SCALE
 
 from tuner.records import CardState
 from tuner.records.retune import Action, Cause, Finding
-from tuner.report.retune_markdown import MarkdownSettings, markdown
-from tuner.report.retune_report import RetuneReport
+from tuner.report.retune.markdown import MarkdownSettings, markdown
+from tuner.report.retune.report import RetuneReport
 
 NASTY = "a|b `c` ``d`` <img src=x> [e](f) **g** $h$ @triton\n\x1b[31mred\x1b[0m\x00 \\| ~~i~~ #1"
 

@@ -8,8 +8,9 @@ import pytest
 from retuned import TODAY, finding, now, reading, retune
 
 from tuner.records.retune import Action, Cause
-from tuner.report.retune_summary import change, slowdown, summarise
-from tuner.report.retune_text import action_counts, cause_counts, done_text, exit_text, moved, outcome, plain_text
+from tuner.report.retune.escapes import plain_text
+from tuner.report.retune.summary import change, slowdown, summarise
+from tuner.report.retune.text import action_counts, cause_counts, done_text, exit_text, moved, outcome
 
 SLOWER = finding(1, Cause.SLOWER_CODE, now=now(11.1, 0.991))
 

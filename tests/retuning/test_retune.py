@@ -16,7 +16,7 @@ from tuner.kernels.spec import Config
 from tuner.recorded import RecordedSpace
 from tuner.records import StoredAnswer
 from tuner.records.retune import Action, Cause, Finding, Retune
-from tuner.report.retune_summary import summarise
+from tuner.report.retune.summary import summarise
 from tuner.retuning.api import plan_retune
 from tuner.suites.suite import Entry
 from tuner.tuning.effort import Effort

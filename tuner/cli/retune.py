@@ -27,7 +27,7 @@ from tuner.errors import TunerError, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import POLICIES
 from tuner.records.retune import Retune
-from tuner.report.retune_stored import stored_report
+from tuner.report.retune.report import stored_report
 from tuner.retuning.api import plan_retune, retune
 from tuner.retuning.settings import SETTINGS
 from tuner.suites.selection import select_problems

@@ -20,7 +20,7 @@ from tuner.errors import NothingFound
 from tuner.fleet.task import Ended, Task
 from tuner.kernels.spec import Problem
 from tuner.records.retune import Retune
-from tuner.report.retune_stored import stored_report
+from tuner.report.retune.report import stored_report
 from tuner.report.text import first_line, short
 from tuner.tuning.gpu import MeasureOptions
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tuner.cli.grid import Output, print_table
 from tuner.cli.text import print_json
-from tuner.report.retune_text import plain_text
+from tuner.report.retune.escapes import plain_text
 from tuner.report.text import short, us_text
 from tuner.retuning.api import RetunePlan
 from tuner.retuning.selection import Chosen

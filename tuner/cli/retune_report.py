@@ -16,10 +16,10 @@ from tuner.cli.text import print_json, say
 from tuner.errors import UsageError
 from tuner.records import VENDOR
 from tuner.records.retune import Action, Cause, Finding, Reading
-from tuner.report.retune_files import write_files
-from tuner.report.retune_json import retune_document
-from tuner.report.retune_report import RetuneReport
-from tuner.report.retune_text import (
+from tuner.report.retune.escapes import one_line, plain_text
+from tuner.report.retune.files import write_files
+from tuner.report.retune.report import RetuneReport
+from tuner.report.retune.text import (
     action_counts,
     cause_counts,
     change_cell,
@@ -27,8 +27,6 @@ from tuner.report.retune_text import (
     exit_text,
     left_text,
     machine_text,
-    one_line,
-    plain_text,
 )
 from tuner.report.text import short, times
 
@@ -67,7 +65,7 @@ report_option = click.Option(
 def give_report(report: RetuneReport, folder: Path | None, as_json: bool) -> None:
     """Print a report, or one JSON document, and write its files if there is a folder."""
     if as_json:
-        print_json(retune_document(report))
+        print_json(report.as_json())
     else:
         print_report(report)
     if folder is not None:

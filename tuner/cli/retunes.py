@@ -19,9 +19,9 @@ from tuner.cli.whole import Whole
 from tuner.db.database import Database
 from tuner.errors import NothingFound, UsageError
 from tuner.records.retune import Retune
-from tuner.report.retune_stored import stored_report
-from tuner.report.retune_summary import summarise
-from tuner.report.retune_text import moved, outcome
+from tuner.report.retune.report import stored_report
+from tuner.report.retune.summary import summarise
+from tuner.report.retune.text import moved, outcome
 
 _NEWEST = 20
 _NONE = "no retune is stored; tuner retune makes one"

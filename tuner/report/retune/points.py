@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner.records import VENDOR, Interval, StoredAnswer
 from tuner.records.retune import Action, Finding, Reading
-from tuner.report.retune_summary import DEFAULT
+from tuner.report.retune.summary import DEFAULT
 
 MOST_POINTS = 30
 """Number of points of a plot, the newest."""

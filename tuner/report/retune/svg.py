@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from tuner.report.retune_history import Point
-from tuner.report.retune_text import plain_text
+from tuner.report.retune.escapes import plain_text
+from tuner.report.retune.points import Point
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#C87F00", "#009E73", "#767676"
 """Colours by Okabe and Ito, the orange darker. Each has a contrast of at least 3 on white and on a dark grey."""

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from tuner.errors import UsageError
 from tuner.records.retune import Finding
-from tuner.report.retune_json import retune_document
-from tuner.report.retune_junit import junit
-from tuner.report.retune_markdown import MarkdownSettings, markdown
-from tuner.report.retune_plot import plot
-from tuner.report.retune_report import RetuneReport
-from tuner.report.retune_text import done_text
+from tuner.report.retune.junit import junit
+from tuner.report.retune.markdown import MarkdownSettings, markdown
+from tuner.report.retune.report import RetuneReport
+from tuner.report.retune.svg import plot
+from tuner.report.retune.text import done_text
 from tuner.report.text import short
 
 PLOTS = "plots"
@@ -48,7 +47,7 @@ def write_files(report: RetuneReport, folder: Path) -> list[Path]:
 
 
 def _files(report: RetuneReport) -> Iterator[tuple[str, str]]:
-    yield "retune.json", json.dumps(retune_document(report), indent=2) + "\n"
+    yield "retune.json", json.dumps(report.as_json(), indent=2) + "\n"
     yield "retune.md", markdown(report)
     yield "retune-short.md", markdown(report, SHORT)
     yield "retune.xml", junit(report)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tuner.report.retune_history import Point
-from tuner.report.retune_plot import BLUE, GREEN, ORANGE
+from tuner.report.retune.points import Point
+from tuner.report.retune.svg import BLUE, GREEN, ORANGE
 
 MOST_LABELS = 12
 """Number of points of a chart, the newest: labels of more would overlap."""

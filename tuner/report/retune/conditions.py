@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tuner.records.retune import Reading
-from tuner.report.retune_escapes import escaped
-from tuner.report.retune_report import RetuneReport
+from tuner.report.retune.escapes import escaped
+from tuner.report.retune.report import RetuneReport
 
 _VERSIONS = {
     "triton": "Triton",

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from tuner.kernels.spec import Config
 from tuner.records import Interval
 from tuner.records.retune import Action, Cause, Contender, Finding, Reading, Retune
-from tuner.report.retune_summary import RetuneSummary, change
-from tuner.report.text import config_text, first_line, interval_text, us_text
+from tuner.report.retune.escapes import one_line
+from tuner.report.retune.summary import RetuneSummary, change
+from tuner.report.text import config_text, interval_text, us_text
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-"""Escape sequences of terminals: ECMA-48, and the texts that begin with `ESC ]`."""
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
-"""Characters that no report file shows: controls, marks that reverse a line, and those that XML does not allow."""
 _CALM = (Cause.UNCHANGED, Cause.METHOD)
 """Causes of findings that are only counted, unless something was done."""
 _ORDER = (
@@ -33,16 +27,6 @@ _ORDER = (
 """Causes, the most urgent first."""
 _COUNTED = (*_ORDER[-2::-1], Cause.NOT_MEASURED)
 """Causes in the order in which they are counted."""
-
-
-def plain_text(text: str) -> str:
-    """Return a text, such as a compiler's error, without colours and other control characters."""
-    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
-
-
-def one_line(text: str, longest: int = 300) -> str:
-    """Return the first line of a text without control characters."""
-    return first_line(plain_text(text).replace("\t", " "), longest)
 
 
 def moved(retune: Retune) -> list[Finding]:

@@ -6,16 +6,9 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tuner.kernels.spec import Problem
 from tuner.records.retune import Cause, Finding
-from tuner.report.retune_report import RetuneReport
-from tuner.report.retune_text import (
-    change_cell,
-    config_line,
-    done_text,
-    latency_cell,
-    one_line,
-    plain_text,
-    ratio_cell,
-)
+from tuner.report.retune.escapes import one_line, plain_text
+from tuner.report.retune.report import RetuneReport
+from tuner.report.retune.text import change_cell, config_line, done_text, latency_cell, ratio_cell
 from tuner.report.text import short
 
 

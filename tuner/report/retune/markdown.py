@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from tuner.records import VENDOR
 from tuner.records.retune import Cause, Finding
-from tuner.report.retune_conditions import card, card_state, environment
-from tuner.report.retune_escapes import block, code, escaped, html
-from tuner.report.retune_mermaid import chart
-from tuner.report.retune_report import RetuneReport
-from tuner.report.retune_summary import DEFAULT
-from tuner.report.retune_text import (
+from tuner.report.retune.conditions import card, card_state, environment
+from tuner.report.retune.escapes import block, code, escaped, html, one_line, plain_text
+from tuner.report.retune.mermaid import chart
+from tuner.report.retune.report import RetuneReport
+from tuner.report.retune.summary import DEFAULT
+from tuner.report.retune.text import (
     action_counts,
     cause_counts,
     change_cell,
@@ -22,9 +22,7 @@ from tuner.report.retune_text import (
     latency_cell,
     left_text,
     machine_text,
-    one_line,
     outcome,
-    plain_text,
     ratio_cell,
     settings_text,
 )

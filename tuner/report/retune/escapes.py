@@ -1,13 +1,30 @@
-"""Texts of others in Markdown, where nothing in them is read as Markdown or HTML."""
+"""Texts of others, such as errors of compilers, without control characters, and escaped for Markdown and HTML."""
 
 from __future__ import annotations
 
 import re
+from html import escape
 
-from tuner.report.retune_text import plain_text
+from tuner.report.text import first_line
 
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+"""Escape sequences of terminals: ECMA-48, and the texts that begin with `ESC ]`."""
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""Characters that no report file shows: controls, marks that reverse a line, and those that XML does not allow."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
 """Characters that Markdown, its tables or its formulas would read."""
+
+
+def plain_text(text: str) -> str:
+    """Return a text, such as a compiler's error, without colours and other control characters."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+
+
+def one_line(text: str, longest: int = 300) -> str:
+    """Return the first line of a text without control characters."""
+    return first_line(plain_text(text).replace("\t", " "), longest)
 
 
 def escaped(text: str) -> str:
@@ -28,7 +45,7 @@ def code(text: str) -> str:
 def html(text: str) -> str:
     """Return a text on one line for HTML."""
     line = " ".join(plain_text(text).split())
-    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escape(line, quote=False)
 
 
 def block(text: str, most: int) -> list[str]:
