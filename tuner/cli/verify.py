@@ -21,9 +21,8 @@ from tuner.kernels.spec import Problem, Signature
 from tuner.lookup.table import LookupResult
 from tuner.measure import device
 from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
-from tuner.records.retune import Cause, Reading
+from tuner.records.retune import DEFAULT, Cause, Reading
 from tuner.report.text import evidence_text, interval_text, speed_text, us_text
-from tuner.retuning.cause import DEFAULT
 from tuner.retuning.check import Check, Subject, candidates_of, check, rechecked
 from tuner.suites.suite import Entry
 from tuner.tuning.captured import captured_reference

@@ -22,8 +22,8 @@ class WorkerPool:
         gpu: index among the GPUs visible to this process.
         module: run by the processes.
         python: interpreter of the processes; None is that of this process.
-        watches: whether a worker discards rounds while other processes use the card. Not if two pools of one caller
-            take turns on it, who then watches the card itself.
+        watches: whether a worker discards rounds while other processes use the card. False if two pools take turns on
+            it: then their caller watches the card.
     """
 
     def __init__(self, gpu: int, module: str = WORKER, python: str | None = None, *, watches: bool = True) -> None:

@@ -11,6 +11,9 @@ from tuner.kernels.spec import Config, Problem
 from tuner.records.answer import Provenance
 from tuner.records.measurement import CardState, Interval
 
+DEFAULT, RUNNER_UP = "default", "runner-up"
+"""Roles of contenders besides the vendor: the kernel's default, and the config after the answer's."""
+
 
 class Cause(StrEnum):
     """Cause of the difference between an answer as it was stored and as it was measured again."""
@@ -39,7 +42,7 @@ class Cause(StrEnum):
 
 
 class Action(StrEnum):
-    """What was done with an answer."""
+    """Outcome of a retune for an answer."""
 
     KEPT = "kept"
     CONFIRMED = "confirmed"
@@ -70,7 +73,7 @@ class Reading:
     latency_us: float
     interval_us: Interval
     contenders: Mapping[str, Contender]
-    """By role: `vendor`, `default`, `runner-up`. One that did not run is missing."""
+    """By role: `VENDOR`, `DEFAULT`, `RUNNER_UP`. One that did not run is missing."""
     provenance: Provenance
     rounds: int
     at: str
@@ -82,7 +85,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Finding:
-    """What re-measuring one answer found, and what was done."""
+    """Outcome of measuring one answer again."""
 
     problem: Problem
     answer_id: int
@@ -98,7 +101,7 @@ class Finding:
     now: Reading | None = None
     """None if it is broken or was not measured."""
     reasons: tuple[str, ...] = ()
-    """What changed since the answer was stored, such as `Triton 3.6.0, now 3.7.1`: why it was stale."""
+    """Changes since the answer was stored, such as `Triton 3.6.0, now 3.7.1`, that made it stale."""
     pinned: bool = False
     error: str = ""
     """Failure of its config, or the error that kept it from being measured."""
@@ -128,7 +131,7 @@ class Retune:
     device: str
     """Device id."""
     settings: Mapping[str, Any]
-    """What was selected, thresholds and budget."""
+    """Selection, thresholds and budget."""
     planned: Sequence[int]
     """Ids of the answers to be measured again, most valuable first; fixed when it starts."""
     environment: Mapping[str, str]

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from math import log
 
 from tuner.records import VENDOR, Interval
-from tuner.records.retune import Cause, Contender, Reading
+from tuner.records.retune import DEFAULT, RUNNER_UP, Cause, Contender, Reading
 from tuner.report.text import interval_text, speed_text, us_text
 from tuner.report.vendor import VENDOR_NAME
 from tuner.retuning.settings import SETTINGS, RetuneSettings
 
-DEFAULT = "default"
-RUNNER_UP = "runner-up"
 _PARTNERS = (VENDOR, DEFAULT, RUNNER_UP)
 """Roles whose ratio to the answer is compared, the most independent of the kernel first."""
 

@@ -10,8 +10,7 @@ from tuner.errors import UsageError
 from tuner.kernels.spec import Config, Signature
 from tuner.kernels.values import parsed, value_text
 from tuner.records import VENDOR, Comparison, Provenance, StoredAnswer, median
-from tuner.records.retune import Contender, Reading
-from tuner.retuning.cause import DEFAULT, RUNNER_UP
+from tuner.records.retune import DEFAULT, RUNNER_UP, Contender, Reading
 from tuner.search.verdict import interval_of_median, ratio
 
 

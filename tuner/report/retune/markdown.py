@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.records import VENDOR
-from tuner.records.retune import Cause, Finding
+from tuner.records.retune import DEFAULT, Cause, Finding
 from tuner.report.retune.conditions import card, card_state, environment
 from tuner.report.retune.escapes import block, code, escaped, html, one_line, plain_text
 from tuner.report.retune.mermaid import chart
 from tuner.report.retune.report import RetuneReport
-from tuner.report.retune.summary import DEFAULT
 from tuner.report.retune.text import (
     action_counts,
     cause_counts,

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.records import VENDOR, Interval, StoredAnswer
-from tuner.records.retune import Action, Finding, Reading
-from tuner.report.retune.summary import DEFAULT
+from tuner.records.retune import DEFAULT, Action, Finding, Reading
 
 MOST_POINTS = 30
 """Number of points of a plot, the newest."""

@@ -9,10 +9,8 @@ from math import exp, fsum, log
 from typing import Any
 
 from tuner.records import VENDOR, Interval, median
-from tuner.records.retune import Action, Cause, Finding, Reading, Retune
+from tuner.records.retune import DEFAULT, Action, Cause, Finding, Reading, Retune
 
-DEFAULT = "default"
-"""Role of the kernel's default among the contenders."""
 MACHINE_FACTOR = 1.05
 """Median factor of all latencies above which a slower machine counts as a regression."""
 REGRESSED = 4
