@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 from nights import after, before, only_slower, written
@@ -31,12 +32,10 @@ CONFIGS = [measurement.config for measurement in SPACE.measurements]
 class Nights:
     """A store with the answer of a search, and the nights after it."""
 
-    def __init__(self, folder: Path, *, searched: bool = True) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder / "spaces"
         self.folder.mkdir()
         self.store = Store.open(folder / "tuner.db")
-        if searched:
-            self.search(SPACE)
 
     def search(self, space: RecordedSpace) -> None:
         replay = written(space, self.folder)
@@ -63,8 +62,19 @@ class Nights:
         return self.answers[-1].answer.config
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of one search."""
+    folder = tmp_path_factory.mktemp("searched")
+    nights = Nights(folder)
+    nights.search(SPACE)
+    nights.store.close()
+    return folder / "tuner.db"
+
+
 @pytest.fixture
-def night(tmp_path: Path) -> Iterator[Nights]:
+def night(tmp_path: Path, searched: Path) -> Iterator[Nights]:
+    copyfile(searched, tmp_path / "tuner.db")
     nights = Nights(tmp_path)
     yield nights
     nights.store.close()
@@ -248,7 +258,7 @@ class TestNewChoices:
         )
 
     def test_only_the_new_configs_are_measured(self, tmp_path: Path) -> None:
-        nights, narrow, wide = Nights(tmp_path, searched=False), self.narrow(), replace(SPACE, default=None)
+        nights, narrow, wide = Nights(tmp_path), self.narrow(), replace(SPACE, default=None)
         entry, effort = Entry("softmax", narrow.signature, narrow.problem), Effort.named("exhaustive")
         tune_target(entry, recorded_target(narrow, narrow.problem), effort, nights.store, tuner.Events(), StopToken())
         finding = nights(wide)

@@ -9,11 +9,13 @@ import pytest
 from machines import Busy, Machine
 
 import tuner
+from tuner import catalog
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.measure.processes import Child
 from tuner.records import Environment
 from tuner.records.retune import Action, Cause, Finding, Retune
+from tuner.suites.suite import Entry
 
 KERNEL = """
 from types import SimpleNamespace
@@ -142,9 +144,12 @@ def test_a_planted_answer_is_replaced_and_the_others_stay(night: Nights) -> None
 
 
 def test_answers_without_code_here_are_left_out_and_named(night: Nights) -> None:
-    night.tune()
+    file = night.tune()
     with pytest.raises(NothingFound, match=r"name the kernel's file: tuner retune FILE\.py"):
         night(None)
+    kernel = catalog.resolve(file)
+    entry = Entry(file, kernel.signature, kernel.signature.problem({"N": 1000}))  # of a suite, which names the file
+    assert [finding.problem for finding in night(None, problem=[entry]).findings] == [entry.problem]
 
 
 def test_others_on_the_card_and_failures_are_outcomes_of_one_answer(
