@@ -29,6 +29,7 @@ from tuner.tuning.target import Target
 
 RETUNE = "retune"
 """Setting of a run that a retune made: its id."""
+_BESIDE = "other processes used the card during the search, so what it found is not stored"
 
 
 @dataclass(frozen=True)
@@ -145,8 +146,10 @@ class Repair:
         if result.stopped == "interrupted":
             return None
         searched = sum(measurement.config not in known for measurement in result.measurements)
-        if result.verdict is not None:  # pinned since the retune began
-            return self._written(checked.finding(Action.KEPT, pinned=True, searched=searched))
+        if result.verdict is not None:  # pinned since the retune began, or measured beside other processes
+            is_pinned = self.store.pins.of_problem(chosen.problem, target.provenance.device.id) is not None
+            text = check.judgement.text if is_pinned else f"{check.judgement.text}; {_BESIDE}"
+            return self._written(checked.finding(Action.KEPT, pinned=is_pinned, text=text, searched=searched))
         return self._without_answer(checked, searched)
 
     def _decide(self, checked: Checked, result: Result, answer: Answer, outcome: _Outcome) -> Decided | None:
@@ -155,7 +158,7 @@ class Repair:
         assert comparison is not None
         facts: dict[str, Any] = {"searched": outcome.searched}
         if "contended" in comparison.marks and not self.is_shared:
-            text = f"{checked.check.judgement.text}; other processes used the card during the search"
+            text = f"{checked.check.judgement.text}; {_BESIDE}"
             outcome.kept = checked.finding(Action.KEPT, text=text, **facts)
             return None
         if config.text not in comparison.contenders:
