@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -85,3 +86,21 @@ def only_slower(
 ) -> RecordedSpace:
     """Return a space in which one config is slower."""
     return after(space, lambda other: factor if other == config else 1.0, changed=changed)
+
+
+def noisy(space: RecordedSpace, dice: random.Random, noise: float = 0.01, night: float = 0.01) -> RecordedSpace:
+    """Return a space with noise in each sample, and each config off by a factor for the whole night."""
+    factors = {m.config: dice.gauss(1, night) for m in space.measurements}
+    moved = after(space, lambda config: factors[config])
+    measurements = tuple(
+        replace(m, samples=tuple(us * dice.gauss(1, noise) for us in m.samples)) for m in moved.measurements
+    )
+    rounds = tuple(tuple(us * dice.gauss(1, noise) for us in each) for each in moved.comparison.rounds)
+    return replace(moved, measurements=measurements, comparison=replace(moved.comparison, rounds=rounds))
+
+
+def near_ties(space: RecordedSpace) -> RecordedSpace:
+    """Return a space in which the best dozen of configs are within 1 % of each other."""
+    ok = sorted((m for m in space.measurements if m.ok), key=lambda m: m.latency_us)
+    level = {m.config: ok[0].latency_us * (1 + 0.001 * place) / m.latency_us for place, m in enumerate(ok[:12])}
+    return after(space, lambda config: level.get(config, 1.0))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
 
 import pytest
-from nights import after, before, only_slower, written
+from nights import after, before, near_ties, noisy, only_slower, written
 
 import tuner
 from tuner.db.store import Store
@@ -347,6 +348,17 @@ class TestSelection:
             night.retune(SPACE, problem={"M": 1})
         with pytest.raises(NoDevice, match="re-tuning measures on a GPU, and there is no GPU here"):
             tuner.retune(store=night.store, on_event=tuner.Events())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ten_nights_of_near_ties_change_the_answer_at_most_once(tmp_path: Path, seed: int) -> None:
+    dice, ties = random.Random(seed), near_ties(SPACE)
+    nights = Nights(tmp_path)
+    nights.search(noisy(ties, dice))
+    findings = [nights(noisy(ties, dice)) for _ in range(10)]
+    assert sum(finding.action is not Action.KEPT for finding in findings) <= 1
+    assert {finding.cause for finding in findings} <= {Cause.UNCHANGED, Cause.ORDER}
+    nights.store.close()
 
 
 class TestInterrupted:
