@@ -78,6 +78,10 @@ class TestHistory:
         generations = [generation(30 + place, 9.0, "2026-01-01", other) for place, other in enumerate(others)]
         assert len(points(CAUSES[1], generations)) == 2
 
+    def test_earlier_readings_of_a_replay_are_left_out(self) -> None:
+        replayed = finding(2, now=now(10.2, at="2026-11-15T01:00:00", provenance=replace(HERE, recorded="space")))
+        assert len(points(CAUSES[1], (), [replayed])) == 2
+
     def test_what_was_confirmed_is_one_point(self) -> None:
         earlier = [finding(1, action=Action.CONFIRMED, new_answer_id=30)]
         assert len(points(finding(2), [generation(30, 10.0, "2026-11-28T01:00:00")], earlier)) == 3

@@ -31,7 +31,9 @@ def test_the_exit_code_is_that_of_the_gravest_outcome() -> None:
     calm, missing = finding(2), finding(3, Cause.NOT_MEASURED, now=None)
     codes = [summarise(retune(*found)).exit_code for found in ((calm,), (calm, missing), (missing, SLOWER))]
     assert codes == [0, 1, 4]
-    assert summarise(retune(calm, status="failed")).exit_code == 1
+    failed = summarise(retune(calm, status="failed"))
+    assert failed.exit_code == 1
+    assert exit_text(failed) == "The retune failed before its end; no regressions were found so far."
     assert summarise(retune(finding(1, Cause.ORDER), finding(2, Cause.METHOD))).exit_code == 0
 
 

@@ -16,6 +16,7 @@ from tuner.db.revisions import HEAD
 from tuner.db.store import Store, default_database
 from tuner.db.upkeep import Counts
 from tuner.errors import StoreError
+from tuner.report.text import count_text
 
 
 def _info(db: Database | None, as_json: bool) -> None:
@@ -35,7 +36,7 @@ def _info(db: Database | None, as_json: bool) -> None:
 
 def _counted(counts: Counts) -> str:
     named = {"run": counts.runs, "trial": counts.trials, "answer": counts.answers}
-    return ", ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in named.items())
+    return ", ".join(count_text(count, name) for name, count in named.items())
 
 
 def _upgrade(db: Database | None) -> None:

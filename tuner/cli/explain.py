@@ -24,7 +24,7 @@ from tuner.report.default import default_failure
 from tuner.report.explain import explain
 from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Roofline
 from tuner.report.occupancy import Occupancy
-from tuner.report.text import bytes_text, config_text, seconds_text
+from tuner.report.text import bytes_text, config_text, count_text, seconds_text
 from tuner.report.vendor import role_text, vendor_speedup
 
 _BAR = 24
@@ -140,7 +140,7 @@ def _details(contender: Contender) -> Iterator[str]:
 
 
 def _held(resident: Occupancy) -> str:
-    blocks = f"{resident.blocks} block{'' if resident.blocks == 1 else 's'}"
+    blocks = count_text(resident.blocks, "block")
     return f"{blocks}, {100 * resident.share:.3g} % of warps ({', '.join(resident.limited_by)})"
 
 

@@ -27,6 +27,7 @@ from tuner.lookup.ranking import serving
 from tuner.lookup.service import LookupService, StoredTables
 from tuner.recorded import problem_stem
 from tuner.records import StoredAnswer
+from tuner.report.text import count_text
 
 _BUNDLE, _T4 = "bundle", "t4"
 
@@ -97,7 +98,7 @@ def _print_folder(target: Path, written: list[str], left_out: list[Skipped], as_
         return
     for reason, count in Counter(refused.reason for refused in left_out).items():
         say(f"left out: {count:,} x {reason}")
-    has = f"{target} has {len(written):,} new file{'' if len(written) == 1 else 's'}"
+    has = f"{target} has {count_text(len(written), 'new file')}"
     print_lines(map(escape, [has, *(f"  {path}" for path in written)]), Output())
 
 
@@ -118,7 +119,7 @@ def _print_bundle(file: Path, held: Bundle, as_json: bool) -> None:
             }
         )
     else:
-        number = f"{len(held.answers):,} answer{'' if len(held.answers) == 1 else 's'}"
+        number = count_text(len(held.answers), "answer")
         holds = f"{file} holds {number} of {', '.join(held.signatures)} on {', '.join(devices)}"
         print_lines([escape(holds), f"  snapshot  {held.snapshot}", f"  sha256    {held.sha256}"], Output())
 

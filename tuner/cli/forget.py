@@ -21,6 +21,7 @@ from tuner.errors import NothingFound
 from tuner.kernels.spec import Signature, Value
 from tuner.lookup.service import LookupService, StoredTables
 from tuner.records import StoredAnswer
+from tuner.report.text import count_text
 
 _MAX_LINES = 20
 """Problems that are printed."""
@@ -119,10 +120,10 @@ def _print(chosen: list[StoredAnswer], retired: int, dry_run: bool) -> None:
     console, by_problem = Output(), Counter[tuple[str, str]]()
     by_problem.update((stored.answer.problem.text, stored.provenance.device.id) for stored in chosen)
     for (problem, device), count in [*by_problem.items()][:_MAX_LINES]:
-        console.write(f"  {escape(problem)}  on {device}: {count:,} answer{'' if count == 1 else 's'}")
+        console.write(f"  {escape(problem)}  on {device}: {count_text(count, 'answer')}")
     if len(by_problem) > _MAX_LINES:
         console.write(f"  and {len(by_problem) - _MAX_LINES:,} more problems")
-    number = f"{retired:,} answer{'' if retired == 1 else 's'}"
+    number = count_text(retired, "answer")
     outcome = "would be retired" if dry_run else f"{'is' if retired == 1 else 'are'} retired"
     console.write(f"{number} {outcome}; a later search or import replaces {'it' if retired == 1 else 'them'}")
 

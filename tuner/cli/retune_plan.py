@@ -11,7 +11,7 @@ from rich.table import Table
 from tuner.cli.grid import Output, print_table
 from tuner.cli.text import print_json
 from tuner.report.retune.escapes import plain_text
-from tuner.report.text import short, us_text
+from tuner.report.text import count_text, short, us_text
 from tuner.retuning.api import RetunePlan
 from tuner.retuning.selection import Chosen
 
@@ -25,9 +25,9 @@ def give_plan(plan: RetunePlan, budget_s: float | None, as_json: bool) -> None:
     console.write(f"[bold]would measure again[/] on {escape(plan.device)}, and measures nothing now")
     if plan.chosen:
         print_table(_table(plan), console, spare=("misses", "us", "answer"))
-    count = len(plan.chosen)
+    answers = count_text(len(plan.chosen), "answer")
     within = "" if budget_s is None else f" of a budget of {budget_s:,.0f} s"
-    console.write(f"{count:,} answer{'' if count == 1 else 's'}, about {plan.seconds:,.0f} s{within}, without searches")
+    console.write(f"{answers}, about {plan.seconds:,.0f} s{within}, without searches")
     for sentence in plan.left_out.values():
         console.write(f"[yellow]{escape(sentence)}[/]")
 

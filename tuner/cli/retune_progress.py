@@ -1,4 +1,4 @@
-"""The progress of a retune: one bar, and a line for each finding that is not unchanged."""
+"""The progress of a retune: one bar, and a line for each answer that moved or was not measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tuner.cli.notes import TerminalProgress
 from tuner.cli.retune_report import finding_line
 from tuner.kernels.spec import Problem
 from tuner.records import Measurement
-from tuner.records.retune import Action, Cause, Finding, Retune
+from tuner.records.retune import Cause, Finding, Retune
+from tuner.report.retune.text import is_moved
 from tuner.report.text import short
 
 
@@ -39,7 +40,7 @@ class RetuneProgress(TerminalProgress):
             self._count(finding)
             if self._task is not None:
                 self._bars.update(self._task, completed=done, best=short(finding.problem), failures=self._failures())
-        if finding.cause is not Cause.UNCHANGED or finding.action in (Action.REPLACED, Action.RETIRED):
+        if is_moved(finding) or finding.cause is Cause.NOT_MEASURED:
             self.print_line(f"{done:>{len(str(total))}}/{total}  {finding_line(finding)}", logging.INFO)
 
     def search_started(self, problem: Problem | None, trials: int, known: int) -> None:

@@ -28,7 +28,7 @@ from tuner.report.retune.text import (
     left_text,
     machine_text,
 )
-from tuner.report.text import short, times
+from tuner.report.text import count_text, short, times
 
 _COLOURS = {
     Cause.BROKEN: "red",
@@ -71,7 +71,7 @@ def give_report(report: RetuneReport, folder: Path | None, as_json: bool) -> Non
     if folder is not None:
         written = write_files(report, folder)
         plots = sum(file.suffix == ".svg" for file in written)
-        drawn = f", and {plots:,} plot{'' if plots == 1 else 's'}" if plots else ""
+        drawn = f", and {count_text(plots, 'plot')}" if plots else ""
         say(f"Report written to {folder}: Markdown, JSON and JUnit{drawn}.")
 
 

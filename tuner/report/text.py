@@ -67,9 +67,14 @@ def not_run_text(failures: Mapping[str, int]) -> str:
     return ", ".join(parts)
 
 
+def count_text(count: int, noun: str) -> str:
+    """Return `1 answer` or `1,653 answers`: a number and its noun, whose plural ends in `s`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def configs_text(count: int) -> str:
     """Return `1 config` or `1,653 configs`."""
-    return f"{count:,} config{'' if count == 1 else 's'}"
+    return count_text(count, "config")
 
 
 def bytes_text(count: int) -> str:

@@ -27,15 +27,19 @@ def one_line(text: str, longest: int = 300) -> str:
     return first_line(plain_text(text).replace("\t", " "), longest)
 
 
+def joined_lines(text: str) -> str:
+    """Return all lines of a text as one, without control characters."""
+    return " ".join(plain_text(text).split())
+
+
 def escaped(text: str) -> str:
     """Return a text on one line in which Markdown reads nothing, and no name is called by an `@`."""
-    line = " ".join(plain_text(text).split())
-    return _SPECIAL.sub(r"\\\1", line).replace("@", "@\u200b")
+    return _SPECIAL.sub(r"\\\1", joined_lines(text)).replace("@", "@\u200b")
 
 
 def code(text: str) -> str:
     """Return a text as a code span, also in a table: there a bar is escaped even in code."""
-    line = " ".join(plain_text(text).split()).replace("|", "\\|")
+    line = joined_lines(text).replace("|", "\\|")
     if "`" not in line:
         return f"`{line}`"
     ticks = "`" * (1 + max(len(run) for run in re.findall("`+", line)))
@@ -44,8 +48,7 @@ def code(text: str) -> str:
 
 def html(text: str) -> str:
     """Return a text on one line for HTML."""
-    line = " ".join(plain_text(text).split())
-    return escape(line, quote=False)
+    return escape(joined_lines(text), quote=False)
 
 
 def block(text: str, most: int) -> list[str]:

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tuner.kernels.spec import Problem
 from tuner.records.retune import Cause, Finding
-from tuner.report.retune.escapes import one_line, plain_text
+from tuner.report.retune.escapes import joined_lines, one_line, plain_text
 from tuner.report.retune.report import RetuneReport
 from tuner.report.retune.text import change_cell, config_line, done_text, latency_cell, ratio_cell
 from tuner.report.text import short
@@ -25,14 +25,16 @@ def junit(report: RetuneReport) -> str:
     }
     seconds = f"{summary.seconds:.3f}"
     root = Element("testsuites", {"name": "tuner retune", "time": seconds, **counts})
-    suite = SubElement(root, "testsuite", {"name": _attribute(f"retune on {retune.device}"), "time": seconds, **counts})
+    suite = SubElement(
+        root, "testsuite", {"name": joined_lines(f"retune on {retune.device}"), "time": seconds, **counts}
+    )
     suite.set("skipped", str(len(report.left)))
     suite.set("timestamp", retune.started_at[:19])
     if host := retune.environment.get("host"):
-        suite.set("hostname", _attribute(host))
+        suite.set("hostname", joined_lines(host))
     properties = SubElement(suite, "properties")
     for name, value in {"retune": str(retune.id), "device": retune.device, **retune.environment}.items():
-        SubElement(properties, "property", {"name": _attribute(name), "value": _attribute(value)})
+        SubElement(properties, "property", {"name": joined_lines(name), "value": joined_lines(value)})
     regressions = {finding.answer_id for finding in summary.regressions}
     for finding in retune.findings:
         _add_case(suite, finding, is_regression=finding.answer_id in regressions)
@@ -44,19 +46,19 @@ def junit(report: RetuneReport) -> str:
 
 
 def _case(suite: Element, problem: Problem, seconds: float) -> Element:
-    names = {"name": _attribute(short(problem)), "classname": _attribute(f"retune.{problem.op}")}
+    names = {"name": joined_lines(short(problem)), "classname": joined_lines(f"retune.{problem.op}")}
     return SubElement(suite, "testcase", {**names, "time": f"{seconds:.3f}"})
 
 
 def _add_case(suite: Element, finding: Finding, *, is_regression: bool) -> None:
     case = _case(suite, finding.problem, finding.seconds)
     lines = _lines(finding)
-    message = _attribute(one_line(finding.text or finding.error))
+    message = joined_lines(one_line(finding.text or finding.error))
     if finding.cause is Cause.NOT_MEASURED:
-        error = SubElement(case, "error", {"type": _attribute(finding.cause), "message": message})
+        error = SubElement(case, "error", {"type": str(finding.cause), "message": message})
         error.text = plain_text(finding.error or finding.text)
     elif is_regression:
-        failure = SubElement(case, "failure", {"type": _attribute(finding.cause), "message": message})
+        failure = SubElement(case, "failure", {"type": str(finding.cause), "message": message})
         failure.text = "\n".join([*lines, plain_text(finding.error)]).rstrip()
     else:
         SubElement(case, "system-out").text = "\n".join(lines)
@@ -77,7 +79,3 @@ def _lines(finding: Finding) -> list[str]:
     if finding.new_config is not None:
         lines.append(f"new config: {config_line(finding.new_config)}")
     return [plain_text(line) for line in lines]
-
-
-def _attribute(text: str) -> str:
-    return " ".join(plain_text(text).split())

@@ -169,7 +169,7 @@ def _detail(report: RetuneReport, finding: Finding, settings: MarkdownSettings, 
     yield f"<details><summary><code>{html(short(finding.problem))}</code>: {html(finding.cause)}</summary>"
     yield ""
     if finding.text:
-        yield f"{escaped(plain_text(finding.text))}"
+        yield escaped(finding.text)
         yield ""
     yield f"- answer {finding.answer_id}: {code(config_line(finding.config))}"
     yield f"- done: {escaped(done_text(finding))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tuner.records import VENDOR, Interval, StoredAnswer
+from tuner.records import VENDOR, Interval, Provenance, StoredAnswer
 from tuner.records.retune import DEFAULT, Action, Finding, Reading
 
 MOST_POINTS = 30
@@ -41,20 +41,24 @@ def points(finding: Finding, generations: Sequence[StoredAnswer] = (), earlier: 
         earlier: findings of the same problem in earlier retunes.
     """
     reading = finding.now or finding.then
-    policy = None if reading is None else reading.provenance.policy
-    recorded = reading is not None and reading.provenance.recorded is not None
+    timing = None if reading is None else _timing(reading.provenance)
     found = [*_own(finding)]
     own = {finding.new_answer_id, finding.answer_id if finding.then is not None else None}
     own |= {other.new_answer_id for other in earlier if other.action is Action.CONFIRMED}  # of the same rounds
     for stored in generations:
         if stored.id in own or stored.answer.latency_us is None:
             continue
-        if policy in (None, stored.provenance.policy) and recorded == (stored.provenance.recorded is not None):
+        if timing in (None, _timing(stored.provenance)):
             found.append(_of_answer(stored))
     for other in earlier:
-        if other.now is not None and other.now.provenance.policy == policy:
+        if other.now is not None and timing == _timing(other.now.provenance):
             found.append(_of_reading(other.now, "check"))
     return sorted(found, key=lambda point: point.at)[-MOST_POINTS:]
+
+
+def _timing(provenance: Provenance) -> tuple[str, bool]:
+    """Return what latencies have in common that can be compared: their policy, and whether they were replayed."""
+    return provenance.policy, provenance.recorded is not None
 
 
 def _own(finding: Finding) -> Iterator[Point]:

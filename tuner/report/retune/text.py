@@ -9,10 +9,8 @@ from tuner.records import Interval
 from tuner.records.retune import Action, Cause, Contender, Finding, Reading, Retune
 from tuner.report.retune.escapes import one_line
 from tuner.report.retune.summary import RetuneSummary, change
-from tuner.report.text import config_text, interval_text, us_text
+from tuner.report.text import config_text, count_text, interval_text, us_text
 
-_CALM = (Cause.UNCHANGED, Cause.METHOD)
-"""Causes of findings that are only counted, unless something was done."""
 _ORDER = (
     Cause.BROKEN,
     Cause.SLOWER_CODE,
@@ -25,24 +23,24 @@ _ORDER = (
     Cause.NOT_MEASURED,
 )
 """Causes, the most urgent first."""
-_COUNTED = (*_ORDER[-2::-1], Cause.NOT_MEASURED)
+_COUNT_ORDER = (*_ORDER[-2::-1], Cause.NOT_MEASURED)
 """Causes in the order in which they are counted."""
 
 
 def moved(retune: Retune) -> list[Finding]:
     """Return the findings to show one by one, the most urgent first: all but those that are unchanged or confirmed."""
-    shown = [
-        finding
-        for finding in retune.findings
-        if (finding.cause not in _CALM and finding.cause is not Cause.NOT_MEASURED)
-        or finding.action in (Action.REPLACED, Action.RETIRED)
-    ]
-    return sorted(shown, key=lambda finding: _ORDER.index(finding.cause))
+    return sorted(filter(is_moved, retune.findings), key=lambda finding: _ORDER.index(finding.cause))
+
+
+def is_moved(finding: Finding) -> bool:
+    """Return whether a finding is shown by itself: a change was found or made. Others are counted."""
+    is_calm = finding.cause in (Cause.UNCHANGED, Cause.METHOD, Cause.NOT_MEASURED)
+    return not is_calm or finding.action in (Action.REPLACED, Action.RETIRED)
 
 
 def cause_counts(summary: RetuneSummary) -> str:
     """Return `52 unchanged, 2 slower (kernel or compiler), 1 broken`."""
-    return ", ".join(f"{summary.causes[cause]:,} {_of(cause)}" for cause in _COUNTED if cause in summary.causes)
+    return ", ".join(f"{summary.causes[cause]:,} {_of(cause)}" for cause in _COUNT_ORDER if cause in summary.causes)
 
 
 def action_counts(summary: RetuneSummary) -> str:
@@ -64,7 +62,7 @@ def _of(cause: Cause) -> str:
 def outcome(summary: RetuneSummary) -> str:
     """Return the outcome of a retune in a few words, for a heading."""
     failed = len(summary.not_measured)
-    parts = [_counted(len(summary.regressions), "regression")] if summary.regressions else []
+    parts = [count_text(len(summary.regressions), "regression")] if summary.regressions else []
     parts += [f"{failed:,} not measured"] * bool(failed)
     parts += [summary.status] * (summary.status in ("interrupted", "failed", "running"))
     return ", ".join(parts) or "no regressions"
@@ -74,17 +72,15 @@ def exit_text(summary: RetuneSummary) -> str:
     """Return the exit code with its meaning, as a sentence."""
     if summary.status == "interrupted":
         return "Interrupted (exit code 130): the same command goes on from here."
+    if summary.status == "failed" and not summary.regressions:
+        return "The retune failed before its end; no regressions were found so far."
     match summary.exit_code:
         case 0:
             return "No regressions (exit code 0)."
         case 1:
             return "Something could not be measured, and no regressions were found (exit code 1)."
-    found = f"{_counted(len(summary.regressions), 'regression')} found (exit code {summary.exit_code})"
+    found = f"{count_text(len(summary.regressions), 'regression')} found (exit code {summary.exit_code})"
     return f"{found}, {f'{len(summary.unrepaired):,} not' if summary.unrepaired else 'all'} repaired."
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def machine_text(summary: RetuneSummary) -> str:
@@ -98,7 +94,8 @@ def left_text(retune: Retune, summary: RetuneSummary) -> str:
     """Return a sentence on the answers that are planned and have no finding."""
     if retune.status in ("interrupted", "running"):
         return f"{summary.left:,} left: the same command goes on with them within a day."
-    return f"{summary.left:,} left, as the budget was spent: the least valuable ones."
+    why = "the retune failed" if retune.status == "failed" else "the budget was spent"
+    return f"{summary.left:,} left, as {why}: the least valuable ones."
 
 
 def settings_text(retune: Retune) -> str:
