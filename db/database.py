@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import ClassVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import ColumnElement, Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, TimeoutError
 
 from tuner.errors import StoreError
@@ -49,6 +49,10 @@ class Database(ABC):
     @abstractmethod
     def now(self, connection: Connection) -> datetime:
         """Return the time, in UTC, by the clock that all users of the database share."""
+
+    @abstractmethod
+    def text_of_now(self, later_s: float = 0) -> ColumnElement[str]:
+        """Return the time of a statement, by the same clock, as columns have it; `later_s` is added."""
 
     @abstractmethod
     def size(self, connection: Connection) -> int:

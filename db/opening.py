@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, Executable, event, func, insert, select
+from sqlalchemy import Connection, Engine, Executable, Row, event, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from tuner.db import revisions, schema
@@ -81,30 +81,31 @@ class OpenDatabase:
         self.database.wait_for_turn(connection)
         connection.execution_options(has_turn=True)
 
-    def put(self, statements: Mapping[str, Executable], values: Mapping[str, Any]) -> None:
-        """Execute a statement that is a transaction of its own, which needs one trip to a server instead of three.
+    def put(self, statement: Executable, values: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
+        """Execute a statement that is a transaction of its own, and return the rows that it returns.
 
-        It is executed again if the connection was lost, and must have the same effect twice as once.
-
-        Args:
-            statements: The statement for each dialect.
+        It takes one trip to a server instead of three. If the connection is lost, it is executed again over another, so
+        it may do no harm twice.
 
         Raises:
             ReadOnly: A newer version made the schema.
         """
         if self._only_read is not None:
             raise ReadOnly(self._only_read)
-        statement = statements[self.engine.dialect.name]
         with self.database.errors("written"):
-            for is_last in (False, True):
-                try:
-                    with self._begun("put") as connection:
-                        connection.execute(statement, values)
-                        connection.commit()
-                    return
-                except DBAPIError as error:
-                    if is_last or not error.connection_invalidated:
-                        raise
+            try:
+                return self._put(statement, values)
+            except DBAPIError as error:
+                if not error.connection_invalidated:
+                    raise
+            return self._put(statement, values)
+
+    def _put(self, statement: Executable, values: Mapping[str, Any] | None) -> Sequence[Row[Any]]:
+        with self._begun("put") as connection:
+            result = connection.execute(statement, values)
+            rows = result.all() if result.returns_rows else ()
+            connection.commit()
+            return rows
 
     def _begun(self, kind: str) -> Connection:
         """Return a connection in a transaction. If the server has closed it since its last one, another is made."""

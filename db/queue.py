@@ -14,14 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, exists, literal_column, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Row,
+    and_,
+    case,
+    exists,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from tuner.db import schema
-from tuner.db.opening import Transaction
-from tuner.db.rows import utc_text
+from tuner.db.opening import OpenDatabase
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows, column_values
 from tuner.db.writes import insert_missing
@@ -72,20 +82,12 @@ class Queue:
     """The jobs of a store, which makes it.
 
     Args:
-        read: Opens a transaction that sees one state.
-        write: Opens a transaction in which each statement sees what others have committed before it.
-        clock: Returns the time of the database.
         unreadable: Is given the jobs that cannot be read.
     """
 
-    def __init__(
-        self,
-        read: Transaction,
-        write: Transaction,
-        clock: Callable[[Connection], datetime],
-        unreadable: UnreadableRows,
-    ) -> None:
-        self._read, self._write, self._clock, self._unreadable = read, write, clock, unreadable
+    def __init__(self, opened: OpenDatabase, unreadable: UnreadableRows) -> None:
+        self._read, self._write, self._put = opened.read, opened.write, opened.put
+        self._time, self._unreadable = opened.database.text_of_now, unreadable
 
     def add(self, problem: Problem, device: str, priority: int = 0) -> tuple[Job, bool]:
         """Return the job to tune a problem on a device, and whether it is new.
@@ -99,10 +101,9 @@ class Queue:
                 more = update(job).where(unfinished, job.priority < priority).values(priority=priority)
                 connection.execute(more)
                 row = connection.execute(select(job).where(unfinished)).one_or_none()
-                if row is not None and (found := self._readable(connection, row)) is not None:
+                if row is not None and (found := self._readable(row, connection.execute)) is not None:
                     return found, False
-                now = self._clock(connection)
-                number = _add_pending(connection, problem.op, problem.text, device, priority, now)
+                number = _add_pending(connection, problem.op, problem.text, device, priority, self._time())
                 if number is not None:  # else another was first
                     return _job_of(connection.execute(select(job).where(job.id == number)).one()), True
 
@@ -122,7 +123,7 @@ class Queue:
     def has_work(self, able: Sequence[JobFilter], *, missed: bool = False) -> bool:
         """Return whether there may be a job to claim."""
         with self._read() as connection:
-            free = or_(schema.JobRow.status == _PENDING, _lapsed(self._clock(connection)))
+            free = or_(schema.JobRow.status == _PENDING, _lapsed(self._time()))
             jobs = select(schema.JobRow.id).where(free, _any_of(able, schema.JobRow))
             queries = [jobs, *([_missed(able)] if missed else [])]
             return any(connection.execute(query.limit(1)).first() is not None for query in queries)
@@ -138,54 +139,57 @@ class Queue:
             lease_s: Length of the lease, in seconds.
             missed: Whether to add and claim the most often missed problem if no job is free.
         """
-        with self._write() as connection:
-            now = self._clock(connection)
-            _take_back(connection, now)
-            until = utc_text(now + timedelta(seconds=lease_s))
-            taken = {"status": "running", "worker": worker, "lease_until": until, "tries": schema.JobRow.tries + 1}
-            most_urgent = _most_urgent(able).scalar_subquery()
-            claimed = update(schema.JobRow).where(schema.JobRow.id == most_urgent).values(taken)
-            while True:
-                row = connection.execute(claimed.returning(schema.JobRow)).one_or_none()
-                if row is not None and (job := self._readable(connection, row)) is not None:
-                    return job
-                if row is None and not (missed and _add_missed(connection, able, now)):
-                    return None
+        self._put(_take_back(self._time()))
+        taken = {"status": "running", "worker": worker, "lease_until": self._time(lease_s)}
+        most_urgent = schema.JobRow.id == _most_urgent(able).scalar_subquery()
+        claimed = update(schema.JobRow).where(most_urgent).values(tries=schema.JobRow.tries + 1, **taken)
+        while True:
+            rows = self._put(claimed.returning(schema.JobRow))
+            if rows and (job := self._readable(rows[0], self._put)) is not None:
+                return job
+            if not rows and not (missed and self._add_missed(able)):
+                return None
 
-    def _readable(self, connection: Connection, row: Row[Any]) -> Job | None:
+    def _add_missed(self, able: Sequence[JobFilter]) -> bool:
+        """Add a job of the problem that is missed most often; return whether there is one, here or of another."""
+        with self._write() as connection:
+            row = connection.execute(_missed(able).limit(1)).first()
+            if row is not None:
+                _add_pending(connection, row.op, row.problem, row.device, 0, self._time())
+            return row is not None
+
+    def _readable(self, row: Row[Any], execute: Callable[[Executable], object]) -> Job | None:
         """Return the job of a row; if it cannot be read, mark it as failed and return None."""
         try:
             return _job_of(row)
         except UsageError as error:
             self._unreadable.add("jobs", row.id, error)
-            ended = {"status": "failed", "error": f"it cannot be read: {error}"}
-            ended["ended_at"] = utc_text(self._clock(connection))
-            connection.execute(update(schema.JobRow).filter_by(id=row.id).values(ended))
+            ended = {"status": "failed", "error": f"it cannot be read: {error}", "ended_at": self._time()}
+            execute(update(schema.JobRow).filter_by(id=row.id).values(ended))
             return None
 
     def renew(self, job: Job, lease_s: float) -> bool:
         """Renew the lease from now on; return False if the worker has lost the job."""
-        with self._write() as connection:
-            until = self._clock(connection) + timedelta(seconds=lease_s)
-            return _change(connection, job, lease_until=utc_text(until))
+        return self._change(job, lease_until=self._time(lease_s))
 
     def done(self, job: Job, run_id: int) -> bool:
         """End a job whose run gave an answer; return False if the worker has lost the job."""
-        with self._write() as connection:
-            ended = utc_text(self._clock(connection))
-            return _change(connection, job, status="done", error=None, run_id=run_id, ended_at=ended)
+        return self._change(job, status="done", error=None, run_id=run_id, ended_at=self._time())
 
     def failed(self, job: Job, why: str) -> bool:
         """Record a failed try, the last of which is final; return False if the worker has lost the job."""
-        with self._write() as connection:
-            if job.tries < SETTINGS.job_tries:
-                return _change(connection, job, status="pending", error=why)
-            return _change(connection, job, status="failed", error=why, ended_at=utc_text(self._clock(connection)))
+        if job.tries < SETTINGS.job_tries:
+            return self._change(job, status="pending", error=why)
+        return self._change(job, status="failed", error=why, ended_at=self._time())
 
     def release(self, job: Job) -> bool:
         """Return a job to the queue without counting a try; return False if the worker has lost the job."""
-        with self._write() as connection:
-            return _change(connection, job, status="pending", tries=job.tries - 1)
+        return self._change(job, status="pending", tries=job.tries - 1)
+
+    def _change(self, job: Job, **values: Any) -> bool:
+        """Change a job; return False if its worker has lost it."""
+        held = update(schema.JobRow).filter_by(id=job.id, worker=job.worker, tries=job.tries, status="running")
+        return len(self._put(held.values(values).returning(schema.JobRow.id))) == 1
 
 
 def _most_urgent(able: Sequence[JobFilter]) -> Any:
@@ -198,9 +202,9 @@ def _any_of(able: Sequence[JobFilter], table: type[schema.JobRow] | type[schema.
     return or_(*(each.of(table) for each in able))
 
 
-def _lapsed(now: datetime) -> ColumnElement[bool]:
+def _lapsed(now: ColumnElement[str]) -> ColumnElement[bool]:
     """Return the condition of jobs whose lease has ended."""
-    return and_(schema.JobRow.status == _RUNNING, schema.JobRow.lease_until < utc_text(now))
+    return and_(schema.JobRow.status == _RUNNING, schema.JobRow.lease_until < now)
 
 
 def _urgency() -> tuple[Any, ...]:
@@ -222,42 +226,33 @@ def _missed(able: Sequence[JobFilter]) -> Any:
     return select(request).where(_any_of(able, request), ~settled).order_by(request.count.desc(), request.id)
 
 
-def _take_back(connection: Connection, now: datetime) -> None:
-    """Return the jobs whose lease has ended to the queue, and fail those whose workers died too often."""
+def _take_back(now: ColumnElement[str]) -> Executable:
+    """Return the statement that returns the jobs whose lease has ended to the queue.
+
+    It fails those whose workers died too often.
+    """
     job = schema.JobRow
-    lost = select(job.id, job.worker, job.tries).where(_lapsed(now)).with_for_update(skip_locked=True)
-    for row in connection.execute(lost).all():
-        changed: dict[str, Any] = {"status": "pending"}
-        if row.tries >= SETTINGS.job_tries:
-            why = f"tried {row.tries} times; the last worker, {row.worker}, ended without reporting a result"
-            changed = {"status": "failed", "error": why, "ended_at": utc_text(now)}
-        connection.execute(update(job).filter_by(id=row.id).values(changed))
+    lost = select(job.id).where(_lapsed(now)).with_for_update(skip_locked=True)
+    is_last = job.tries >= SETTINGS.job_tries
+    why = f"tried {SETTINGS.job_tries} times; the last worker, " + job.worker + ", ended without reporting a result"
+    changed = {
+        "status": case((is_last, "failed"), else_="pending"),
+        "error": case((is_last, why), else_=job.error),
+        "ended_at": case((is_last, now), else_=job.ended_at),
+    }
+    return update(job).where(job.id.in_(lost)).values(changed)
 
 
 def _add_pending(
-    connection: Connection, op: str, problem: str, device: str, priority: int, now: datetime
+    connection: Connection, op: str, problem: str, device: str, priority: int, now: ColumnElement[str]
 ) -> int | None:
     """Write a pending job and return its id, or None if the problem has an unfinished one."""
     job = {"op": op, "problem": problem, "device": device, "priority": priority}
     request = schema.RequestRow
     counted = connection.scalar(select(request.count).filter_by(problem=problem, device=device))
     missed = counted if type(counted) is int else 0  # a count that cannot be read costs no job
-    values = {**job, "status": "pending", "tries": 0, "created_at": utc_text(now), "missed": missed}
+    values = {**job, "status": "pending", "tries": 0, "created_at": now, "missed": missed}
     return insert_missing(connection, schema.JobRow, **values)
-
-
-def _add_missed(connection: Connection, able: Sequence[JobFilter], now: datetime) -> bool:
-    """Add a job of the problem that is missed most often; return whether there is one, now or by another worker."""
-    row = connection.execute(_missed(able).limit(1)).first()
-    if row is not None:
-        _add_pending(connection, row.op, row.problem, row.device, 0, now)
-    return row is not None
-
-
-def _change(connection: Connection, job: Job, **values: Any) -> bool:
-    """Change a job; return False if its worker has lost it."""
-    held = update(schema.JobRow).filter_by(id=job.id, worker=job.worker, tries=job.tries, status="running")
-    return connection.execute(held.values(values)).rowcount == 1
 
 
 def _job_of(row: Row[Any]) -> Job:

@@ -55,7 +55,7 @@ class RunStore(Part):
     def add_trial(self, run_id: int, measurement: Measurement) -> None:
         """Write one measurement, in place of an earlier one of the same config in the same run."""
         named = {"run_id": run_id, "config_text": measurement.config.text}
-        self._put(_PUT_TRIAL, named | trial_values(measurement))
+        self._put(_PUT_TRIAL[self._engine.dialect.name], named | trial_values(measurement))
 
     def end_run(
         self, run_id: int, status: str, stopped: str, seconds: Mapping[str, float], comparison: Comparison | None = None

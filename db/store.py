@@ -117,7 +117,7 @@ class Store(RunStore, AnswerStore, HistoryStore):
     @property
     def queue(self) -> Queue:
         """The queue of jobs."""
-        return Queue(self._read, self._write, self._database.now, self.unreadable)
+        return Queue(self._opened, self.unreadable)
 
     @property
     def captured(self) -> CapturedCalls:

@@ -34,8 +34,8 @@ def insert_missing(connection: Connection, table: type[schema.Base], **values: A
     Waits for a transaction that is writing such a row.
     """
     _check_turn(connection, table)
-    row = INSERTS[connection.dialect.name](table).on_conflict_do_nothing()
-    written = connection.scalar(row.returning(table.id), values)  # type: ignore[attr-defined]
+    row = INSERTS[connection.dialect.name](table).values(values).on_conflict_do_nothing()
+    written = connection.scalar(row.returning(table.id))  # type: ignore[attr-defined]
     return None if written is None else int(written)
 
 

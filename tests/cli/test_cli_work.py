@@ -213,7 +213,7 @@ class TestLease:
             def renew(self, job: Job, lease_s: float) -> bool:
                 raise StoreError("the database is away")
 
-        away = Away(store._read, store._write, store._database.now, store.unreadable)
+        away = Away(store._opened, store.unreadable)
         with Lease(away, job, 0.4) as lease:
             assert not lease.is_lost
             until(lambda: lease.is_lost, 2)
