@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, redirect_stdout, suppress
 from typing import Any, Self
@@ -33,8 +34,9 @@ class RayEngine:
 
     def __enter__(self) -> Self:
         try:
+            _require_reachable(self._address)
             ray.init(address=self._address or None, log_to_driver=False, logging_level=logging.WARNING)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             place = self._address or "the address in RAY_ADDRESS"
             raise FleetError(f"no Ray cluster answers at {place}: {error}") from error
         self._open.enter_context(redirect_stdout(self._open.enter_context(open(os.devnull, "w"))))
@@ -63,6 +65,13 @@ class RayEngine:
         finally:
             for reference in left:
                 ray.cancel(reference)
+
+
+def _require_reachable(address: str) -> None:
+    """Raise OSError if nothing listens at `HOST:PORT` or `ray://HOST:PORT`: Ray waits for minutes then."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), SETTINGS.connect_s).close()
 
 
 class _Board:

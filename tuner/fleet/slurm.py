@@ -115,7 +115,7 @@ class SlurmEngine:
         for first in range(0, len(tasks), SLURM.array):
             try:
                 yield from self._executor.map_array(Command(), tasks[first : first + SLURM.array])
-            except FailedSubmissionError as error:
+            except (FailedJobError, FailedSubmissionError) as error:
                 raise FleetError(f"SLURM refuses the jobs: {_last_line(error)}") from error
 
     def _listed(self) -> dict[str, str] | None:
