@@ -79,9 +79,10 @@ def test_what_was_found_is_a_table(machine: Machine, monkeypatch: pytest.MonkeyP
     [
         (("--replay", "auto"), "environments are compared on a GPU, and --replay takes none"),
         (("--on", "local"), "--compare-environments measures on this machine, and --on on others"),
+        (("--report", "out"), "--report writes a retune, and --compare-environments stores none"),
     ],
 )
-def test_what_measures_elsewhere_is_refused(option: tuple[str, str], rule: str, machine: Machine) -> None:
+def test_what_it_cannot_do_is_refused(option: tuple[str, str], rule: str, machine: Machine) -> None:
     done = machine("retune", "--compare-environments", sys.executable, *option)
     assert isinstance(done.exception, UsageError)
     assert rule in str(done.exception)

@@ -124,6 +124,8 @@ def test_the_other_interpreter_measures(tmp_path: Path, monkeypatch: pytest.Monk
     ("lines", "message"),
     [
         ("exit 3", "exit code 3; .*pip install"),
+        ("exit 0", "exit code 0; .*pip install"),
+        ("echo 5; exit 0", "exit code 0; .*pip install"),
         ("echo 'No module named tuner' >&2; exit 1", "No module named tuner; .*pip install"),
         (
             """echo '{"version": "0.0.1", "environment": {"triton": "3.7.1"}, "sources": {}}'; exit""",

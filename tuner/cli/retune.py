@@ -77,6 +77,8 @@ def _retune(
         give_plan(plan_retune(reference, problems, store=store, **what), budget, as_json)
         return 0
     if python is not None:
+        if folder is not None:
+            raise UsageError("--report writes a retune, and --compare-environments stores none; --json prints the rows")
         return _environments(python, reference, problems, store, what, shared=shared, budget=budget, as_json=as_json)
     how |= {"shared": shared, "budget": budget, "check_only": check, "resume": not anew}
     failure: TunerError | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from time import monotonic
 
 from rich.box import SIMPLE
@@ -18,7 +19,10 @@ from tuner.cli.text import print_json
 from tuner.db.store import Store
 from tuner.errors import NoDevice
 from tuner.measure import device
-from tuner.report.text import interval_text, short, us_text
+from tuner.records import Environment
+from tuner.report.retune.escapes import one_line
+from tuner.report.retune.text import ratio_text
+from tuner.report.text import short, us_text
 from tuner.retuning.api import RetunePlan
 from tuner.retuning.compared import Change, Compared, environments_text
 from tuner.retuning.environments import Subject, compare_environments
@@ -27,6 +31,8 @@ from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.other_gpus import gpu_here
 
 _COLOURS = {Change.SLOWER: "red", Change.BROKEN: "red", Change.FASTER: "green", Change.NOT_MEASURED: "yellow"}
+_ERROR = 60
+"""Characters of an error in the table."""
 
 
 def give_environments(
@@ -44,21 +50,23 @@ def give_environments(
     index = device.choose(options.gpu)
     if index is None:
         raise NoDevice(f"environments are compared on a GPU, and there is no {gpu_here()}")
+    here = device.environment(index)
     subjects = [Subject.of(chosen, store) for chosen in plan.chosen]
     other = other_environment(python, sorted({subject.entry.reference for subject in subjects}))
     found: list[Compared] = []
     end = None if budget_s is None else monotonic() + budget_s
     with RetuneProgress() as progress, Interrupt() as interrupt, interrupt.token.watched():
-        progress.note(_heading(plan.device, other))
+        progress.note(_heading(plan.device, here, other))
 
         def stop() -> bool:
             return interrupt.token() or (end is not None and monotonic() >= end)
 
         for compared in compare_environments(subjects, other, store, index, options, progress, stop):
             found.append(compared)
-            progress.note(f"{len(found)}/{len(subjects)} {short(compared.problem)}: {compared.change}, {compared.text}")
+            text = one_line(compared.text)
+            progress.note(f"{len(found)}/{len(subjects)}  {short(compared.problem)}: {compared.change}, {text}")
     if as_json:
-        versions = {"here": device.environment(index), "there": other.environment}
+        versions = {"here": here, "there": other.environment}
         print_json({name: vars(each) for name, each in versions.items()} | {"rows": [each.as_json() for each in found]})
     else:
         _print(found, len(subjects))
@@ -68,8 +76,8 @@ def give_environments(
     return CHANGED if changes & {Change.SLOWER, Change.BROKEN} else int(Change.NOT_MEASURED in changes)
 
 
-def _heading(card: str, other: OtherEnvironment) -> str:
-    differ = environments_text(device.environment(), other.environment) or "the same versions"
+def _heading(card: str, here: Environment, other: OtherEnvironment) -> str:
+    differ = environments_text(here, other.environment) or "the same versions"
     return f"On {card}, here and in {other.python}: {differ}."
 
 
@@ -80,11 +88,9 @@ def _print(found: Sequence[Compared], selected: int) -> None:
         table.add_column(name)
     for name in ("us here", "us there", "ratio"):
         table.add_column(name, justify="right", no_wrap=True)
-    for each in sorted(found, key=lambda compared: -(compared.ratio or 9e9)):
+    for each in sorted(found, key=lambda compared: compared.ratio or inf, reverse=True):
         sides = [us_text(side.latency_us).removesuffix(" us") if side else "" for side in (each.here, each.there)]
-        shown = (
-            f"{each.ratio:.3f} ({interval_text(each.interval, 3)})" if each.ratio and each.interval else each.text[:60]
-        )
+        shown = one_line(each.text, _ERROR) if each.ratio is None else ratio_text(each.ratio, each.interval)
         colour = _COLOURS.get(each.change)
         change = f"[{colour}]{each.change}[/]" if colour else str(each.change)
         table.add_row(escape(short(each.problem)), change, *sides, escape(shown))

@@ -14,7 +14,7 @@ from tuner.search.verdict import VERDICT, interval_of_median, ratio
 
 
 class Change(StrEnum):
-    """What another environment does to an answer."""
+    """Effect of another environment on an answer."""
 
     SAME = "same"
     """Within 1 %, or no difference is shown."""
@@ -64,7 +64,7 @@ class Compared:
         return {
             "op": self.problem.op,
             "problem": self.problem.values,
-            "answer": self.answer_id,
+            "answer_id": self.answer_id,
             "config": dict(self.config),
             "change": str(self.change),
             "text": self.text,
@@ -103,7 +103,7 @@ def judge(
         change = Change.SLOWER
     elif interval[1] < 1 / VERDICT.equivalent:
         change = Change.FASTER
-    text = f"{found:.3f} of its time here ({interval_text(interval, 3)})"
+    text = f"{found:.3f} x its latency here ({interval_text(interval, 3)})"
     if there.ahead is not None and here.ahead is None:
         text += f"; another config is {there.ahead_by:.3f} x as fast there: {there.ahead.text}"
     return Compared(problem, answer_id, config, change, text, here, there, found, interval)

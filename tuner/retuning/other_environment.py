@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from tuner import catalog
 from tuner.errors import TunerError, UsageError
@@ -45,15 +46,24 @@ def other_environment(python: str, references: Sequence[str]) -> OtherEnvironmen
         done = subprocess.run(words, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"another environment is the path of its python, and {python} does not run: {error}") from None
-    if done.returncode:
+    found = _described(done.stdout) if done.returncode == 0 else None
+    if found is None:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise UsageError(f"{python} does not load triton-tuner: {lines[-1][:200]}; {_install(python)}")
-    found = json.loads(done.stdout.splitlines()[-1])
     if found["version"] != __version__:
         raise UsageError(f"{python} has triton-tuner {found['version']}, and this is {__version__}; {_install(python)}")
     if not found["environment"]["triton"]:
         raise UsageError(f"{python} has no Triton; {python} -m pip install triton")
     return OtherEnvironment(python, Environment(**found["environment"]), found["sources"])
+
+
+def _described(text: str) -> dict[str, Any] | None:
+    """Return what `main` printed there; None if another program printed the text."""
+    try:
+        found = json.loads(text.splitlines()[-1])
+    except (IndexError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _install(python: str) -> str:
