@@ -214,9 +214,7 @@ def test_what_a_watch_misses_is_listed(cluster_of: Callable[..., Cluster]) -> No
     assert re.fullmatch(r"its Job tuner-[0-9a-f]{8}-2-gone was deleted", done[1].error)
 
 
-def test_what_the_api_server_refuses_is_said_in_a_line(
-    cluster_of: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_api_server_refuses_is_said_in_a_line(cluster_of: Callable[..., Cluster]) -> None:
     cluster = cluster_of(lambda environment, node: said(environment, 0))
     with parse("kubernetes", Wanted()) as engine:
         cluster.answers = [(403, 'jobs.batch is forbidden: User "me" cannot create resource "jobs"')]
@@ -226,9 +224,31 @@ def test_what_the_api_server_refuses_is_said_in_a_line(
         'the API server refuses a request for namespace tuning: jobs.batch is forbidden: User "me" cannot create '
         'resource "jobs"'
     )
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(FleetError, match=r"needs a cluster, and .*; set KUBECONFIG to the file of one$"):
+
+
+@pytest.mark.parametrize("text", [None, "", "a: [", "\xff\xfe"])
+def test_a_kubeconfig_that_names_no_cluster_is_refused_in_a_line(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    if text is not None:
+        (tmp_path / "config").write_text(text, encoding="latin-1")
+    with pytest.raises(
+        FleetError, match=r"^--on kubernetes needs a cluster, and .*; set KUBECONFIG to the file of one$"
+    ):
         parse("kubernetes", Wanted()).__enter__()
+
+
+def test_a_job_that_is_gone_can_be_deleted(cluster_of: Callable[..., Cluster]) -> None:
+    """As if the reply to the first request was lost."""
+    from tuner.fleet import kubernetes_cluster
+
+    cluster = cluster_of(lambda environment, node: said(environment, 0))
+    namespace = kubernetes_cluster.Cluster("")
+    cluster.answers = [(404, 'jobs.batch "one" not found')]
+    namespace.delete("one")
+    namespace.close()
+    assert not cluster.answers
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

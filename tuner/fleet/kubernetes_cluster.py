@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from http.client import CONFLICT, GONE
+from http.client import CONFLICT, GONE, NOT_FOUND
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.watch import Watch
 from urllib3 import Retry
 from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError
+from yaml import YAMLError
 
 from tuner.errors import FleetError
 from tuner.fleet.kubernetes_job import CONTAINER
@@ -136,9 +137,13 @@ class Cluster:
                 return pod, ""
 
     def delete(self, job: str) -> None:
-        """Delete a Job and its pods, which get SIGTERM."""
+        """Delete a Job and its pods, which get SIGTERM. Deleting it again changes nothing."""
         with self._asked():
-            self._batch.delete_namespaced_job(job, propagation_policy=_ALSO_PODS, **self._here)
+            try:
+                self._batch.delete_namespaced_job(job, propagation_policy=_ALSO_PODS, **self._here)
+            except ApiException as error:
+                if error.status != NOT_FOUND:
+                    raise
 
     def delete_all(self, selector: str) -> None:
         """Delete all Jobs with a label, and their pods, which get SIGTERM."""
@@ -160,8 +165,9 @@ def _one_line(where: str) -> Iterator[None]:
     """Raise the errors of the client as FleetError, in one line."""
     try:
         yield
-    except config.ConfigException as error:
-        raise FleetError(f"--on kubernetes needs a cluster, and {error}; set KUBECONFIG to the file of one") from error
+    except (config.ConfigException, YAMLError, UnicodeDecodeError, OSError) as error:  # of the kubeconfig
+        why = str(error).splitlines()[0]
+        raise FleetError(f"--on kubernetes needs a cluster, and {why}; set KUBECONFIG to the file of one") from error
     except HTTPError as error:
         why = str(getattr(error, "reason", error))[:200]
         raise FleetError(

@@ -1,7 +1,7 @@
 """The command of a task in a pod: `python -m tuner.fleet.pod`.
 
 The pod succeeds if the command ended by itself, whatever its exit code, which is in the log: Kubernetes runs a pod that
-fails again. A Job's own policy for exit codes is no way, since a Job with one waits for the pods of a lost node.
+fails again. The Job has no policy for exit codes, since a Job with one waits for the pods of a lost node.
 """
 
 import sys
