@@ -1,8 +1,8 @@
 """Recorded spaces on a real cluster that loses a node, compared with a local search.
 
-    python benchmarks/fleet.py --engine slurm|ray|dask|local [--smoke]
+    python benchmarks/fleet.py --scheduler slurm|ray|dask|local [--smoke]
 
-Needs PostgreSQL, for the shared store, and the engine: SLURM's daemons (Debian: slurmctld, slurmd, munge; as root),
+Needs PostgreSQL, for the shared store, and the scheduler: SLURM's daemons (Debian: slurmctld, slurmd, munge; as root),
 the extra `ray` or the extra `dask`. Each problem is searched exhaustively, so that a search that was cut off and goes
 on elsewhere measures the same configs as one that was not.
 """
@@ -111,7 +111,7 @@ def differences(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str,
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=[*CLUSTERS], required=True)
+    parser.add_argument("--scheduler", choices=[*CLUSTERS], required=True)
     parser.add_argument("--smoke", action="store_true", help="a few small problems, in at most a minute")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tuner-fleet-", dir="/tmp") as name, postgresql() as server:
@@ -121,7 +121,7 @@ def main() -> int:
         print(f"one process: {len(alone)} problems, {alone_s:.1f} s")
         Store.upgrade(server.url)
         started = monotonic()
-        with CLUSTERS[given.engine](folder, NODES) as on:
+        with CLUSTERS[given.scheduler](folder, NODES) as on:
             print(f"{on.on}: {NODES} nodes, ready after {monotonic() - started:.1f} s")
             rows, seconds, places = search(file, server.url, on)
         store = Store.open(server.url)
@@ -129,7 +129,7 @@ def main() -> int:
         store.close()
     found = differences(alone, rows)
     by = ", ".join(f"{place} {count}" for place, count in sorted(places.items()))
-    print(f"{given.engine}: {len(rows)} problems, {seconds:.1f} s; {runs} runs; ended by {by}")
+    print(f"{given.scheduler}: {len(rows)} problems, {seconds:.1f} s; {runs} runs; ended by {by}")
     print(f"answers that differ from the local run's: {len(found)}")
     for line in found:
         print(f"  {line}")

@@ -1,4 +1,4 @@
-"""An engine of a fleet that runs each task at once, the last first, and loses those that a test names."""
+"""A scheduler of a fleet that runs each task at once, the last first, and loses those that a test names."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Scripted:
         return Ended(task, done.returncode, "node-1", output, error, 0.1)
 
     def stands_for(self, name: str, patch: pytest.MonkeyPatch) -> Self:
-        """Take the place of the engine of this name."""
+        """Take the place of the scheduler of this name."""
 
         def parse(on: str, wanted: Wanted) -> Engine:
             self.wanted = wanted

@@ -10,7 +10,7 @@
     |-- NothingFound           1   404  the request is valid, and there is no answer
     |-- Interrupted          130   500  a search was stopped; its trials are kept
     |-- MeasureError           1   500  a worker process or the compile pool failed, not a config
-    |-- FleetError             1   500  the engine that runs the tasks of a fleet cannot be reached
+    |-- FleetError             1   500  the scheduler of a fleet cannot be reached
     `-- StoreError             5   503  the database cannot be used
         `-- ReadOnly           5   503  the database can be read, and not written
 
@@ -86,7 +86,7 @@ class MeasureError(TunerError):
 
 
 class FleetError(TunerError):
-    """The engine that runs the tasks of a fleet cannot be reached. A task that fails is an outcome, not an error."""
+    """The scheduler of a fleet cannot be reached. A task that fails is an outcome, not an error."""
 
 
 class StoreError(TunerError):

@@ -1,4 +1,4 @@
-"""`--on`: the problems of a command as tasks of an engine, such as SLURM or Ray. Results are in the shared store."""
+"""`--on`: the problems of a command as tasks of a scheduler, such as SLURM or Ray. Results are in the shared store."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tuner.tuning.gpu import AUTO
 
 on_option = click.Option(
     ["--on"],
-    metavar="ENGINE",
-    help=f"Run on an engine: {FORMS}. Each problem is a task on one GPU; the answers are in the shared store.",
+    metavar="SCHEDULER",
+    help=f"Run each problem as a task on one GPU, on this machine or a cluster: {FORMS}. All tasks use one database.",
 )
 _THE_ONE = "0"
-"""Number of the only GPU that an engine shows to a task. Without a GPU there, the task fails."""
+"""Number of the only GPU that a scheduler shows to a task. Without a GPU there, the task fails."""
 
 
 def engine_on(on: str, database: Database, gpu: str, replay: str | None) -> Engine:
-    """Return the engine that `--on` names, for the tasks of a command with these options.
+    """Return the scheduler that `--on` names, for the tasks of a command with these options.
 
     Raises:
-        UsageError: there is no such engine, the nodes cannot reach the database, or `--gpu` names GPUs of this machine
-            and the tasks run on others.
+        UsageError: there is no such scheduler, the nodes cannot reach the database, or `--gpu` names GPUs of this
+            machine and the tasks run on others.
     """
     engine = parse(on, Wanted(0 if replay is not None else 1, gpu))
     require_shared(on, database)
@@ -45,13 +45,13 @@ def engine_on(on: str, database: Database, gpu: str, replay: str | None) -> Engi
 
 
 def run_tasks(engine: Engine, tasks: Sequence[Task], on_end: Callable[[Ended], str]) -> bool:
-    """Run tasks on an engine, with their progress. Return whether Ctrl-C stopped some.
+    """Run tasks with a scheduler, with their progress. Return whether Ctrl-C stopped some.
 
     Args:
         on_end: called when a task has ended; returns a line on it for the terminal.
 
     Raises:
-        FleetError: the engine cannot be reached.
+        FleetError: the scheduler cannot be reached.
     """
     with engine, FleetProgress(engine.name, len(tasks)) as progress, Interrupt() as interrupt:
         with interrupt.token.watched():

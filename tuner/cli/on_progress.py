@@ -31,7 +31,7 @@ class FleetProgress:
     """Shows a bar and workers on a terminal; a line of stderr for each task that ends, on a terminal or not.
 
     Args:
-        name: name of the engine.
+        name: name of the scheduler.
         total: number of tasks.
     """
 

@@ -1,4 +1,4 @@
-"""`tuner retune --on`: each answer as a task of an engine, and one report of all findings."""
+"""`tuner retune --on`: each answer as a task of a fleet, and one report of all findings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def retune_on(
     folder: Path | None,
     as_json: bool,
 ) -> int:
-    """Measure each answer again on an engine, and print one report of the retunes of all tasks.
+    """Measure each answer again with a scheduler, and print one report of the retunes of all tasks.
 
     Args:
         wanted: problems; None: all that have an answer.

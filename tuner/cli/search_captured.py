@@ -137,7 +137,7 @@ def _captured_on(
     options: MeasureOptions,
     as_json: bool,
 ) -> int:
-    """Search the captured calls of all cards on an engine; each node searches those of its card."""
+    """Search the captured calls of all cards with a scheduler; each node searches those of its card."""
     with closing(Store.open(database)) as store:
         calls = store.captured.all()
     if not calls:

@@ -1,4 +1,4 @@
-"""`tuner search --on`: each problem as a task of an engine, and the answers read from the shared store."""
+"""`tuner search --on`: each problem as a task of a fleet, and the answers read from the shared store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def search_on(
     words_of: Callable[[Entry], list[str]] = lambda entry: problem_words(entry.reference, entry.problem),
     as_list: bool = False,
 ) -> int:
-    """Search the problems of a suite on an engine, and print their outcomes as a local search does.
+    """Search the problems of a suite with a scheduler, and print their outcomes as a local search does.
 
     Args:
         forwarded: options that the command of each task gets if they are given to this one.

@@ -1,4 +1,4 @@
-"""`tuner work --on`: each pending job as a task of an engine."""
+"""`tuner work --on`: each pending job as a task of a fleet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def work_on(
     options: MeasureOptions,
     forwarded: Sequence[click.Parameter],
 ) -> int:
-    """Do the jobs that are pending now on an engine, and print a line for each.
+    """Do the jobs that are pending now with a scheduler, and print a line for each.
 
     A task takes the next job when it begins. A job that failed and may be tried again is done in a further round.
 

@@ -1,1 +1,1 @@
-"""Searches on many machines, by engines that people already operate: SLURM, Ray, Dask, Kubernetes."""
+"""Tasks on many machines, placed by schedulers that people already operate: SLURM, Ray, Dask, Kubernetes."""

@@ -1,6 +1,6 @@
-"""The command of a task, run as a process where the engine has placed it.
+"""The command of a task, run as a process where the scheduler has placed it.
 
-`python -m tuner.fleet.command` runs the task in the variable `TUNER_TASK`, for engines that start processes. Its
+`python -m tuner.fleet.command` runs the task in the variable `TUNER_TASK`, for schedulers that start processes. Its
 stderr is that of the command, and its stdout the `Ended` as one line of JSON.
 """
 
@@ -58,7 +58,7 @@ def run(
     Args:
         stop: interrupts the command if it returns True, so that it keeps its trials.
         where: name of the place; empty for that of the host.
-        logs: whether to pass on what the command writes to stderr, for the engine's log.
+        logs: whether to pass on what the command writes to stderr, for the scheduler's log.
     """
     where, started = where or gethostname(), monotonic()
     if task.version != __version__:

@@ -87,5 +87,5 @@ def _run(task: Task, topic: str) -> Ended:
 
 
 def engine(place: str, wanted: Wanted) -> DaskEngine:
-    """Return the engine of `dask:ADDRESS`."""
+    """Return the scheduler of `dask:ADDRESS`."""
     return DaskEngine(place, wanted)

@@ -1,4 +1,4 @@
-"""Engines of a fleet: what people already operate to place, retry and log work, behind one interface."""
+"""Schedulers of a fleet behind one interface: systems that people already operate to place, retry and log tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Watch = Callable[[Mapping[str, str]], None]
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Numbers that engines share."""
+    """Numbers that schedulers share."""
 
     poll_s: float = 1.0
     """Longest wait between two looks at the tasks and the stop token, in seconds."""
@@ -34,7 +34,7 @@ SETTINGS = EngineSettings()
 
 
 class Engine(Protocol):
-    """A way to run tasks. Retry, placement, logs and the loss of a node are the work of the system behind it.
+    """A scheduler. Retry, placement, logs and the loss of a node are the work of the system behind it.
 
     It is entered once, connects to the system then, and releases what it holds at the exit.
     """
@@ -55,8 +55,8 @@ class Engine(Protocol):
     def submit_all(self, tasks: Sequence[Task], stop: StopToken, watch: Watch) -> Iterator[Ended]:
         """Submit the tasks, whose names differ, and yield each when it has ended, in any order.
 
-        A task whose command fails has ended. One whose node is lost is run again by the engine; after too many losses
-        it ends with the code None. Once `stop` is set, tasks under way are cancelled, and the iterator ends.
+        A task whose command fails has ended. One whose node is lost is run again by the scheduler; after too many
+        losses it ends with the code None. Once `stop` is set, tasks under way are cancelled, and the iterator ends.
 
         Raises:
             FleetError: the system cannot be reached any more.
@@ -71,12 +71,12 @@ class Wanted:
     gpus: int = 1
     """Number of GPUs of a task: 1, or 0 if it replays recorded spaces."""
     chosen: str = AUTO
-    """GPUs of this machine that the local engine uses, as `--gpu` has them; all for `auto`."""
+    """GPUs of this machine that the scheduler `local` uses, as `--gpu` has them; all for `auto`."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """An engine that `--on` names."""
+    """A scheduler that `--on` names."""
 
     form: str
     """The text of `--on`, with its place."""
@@ -99,12 +99,12 @@ FORMS = "|".join(known.form for known in _ENGINES.values())
 
 
 def parse(on: str, wanted: Wanted = Wanted()) -> Engine:
-    """Return the engine that a text such as `slurm:gpu` names. Nothing is connected yet.
+    """Return the scheduler that a text such as `slurm:gpu` names. Nothing is connected yet.
 
-    Each engine's module has a function `engine(place, wanted)`; the place is the text after the colon, empty for none.
+    Its module has a function `engine(place, wanted)`; the place is the text after the colon, empty for none.
 
     Raises:
-        UsageError: no engine has the name, the place is missing or not valid, or a package is not installed.
+        UsageError: no scheduler has the name, the place is missing or not valid, or a package is not installed.
     """
     name, _, place = on.partition(":")
     known = _ENGINES.get(name)
@@ -122,10 +122,10 @@ def parse(on: str, wanted: Wanted = Wanted()) -> Engine:
 
 
 def require_shared(on: str, database: Database) -> None:
-    """Refuse a store that the nodes of an engine cannot reach.
+    """Refuse a store that the nodes of a scheduler cannot reach.
 
     Raises:
-        UsageError: it is a SQLite file, and the engine runs tasks on other machines.
+        UsageError: it is a SQLite file, and the scheduler runs tasks on other machines.
     """
     if isinstance(database, SQLite) and on.partition(":")[0] != "local":
         raise UsageError(

@@ -111,7 +111,7 @@ def _wait_s(tasks: int) -> int:
 
 
 def engine(place: str, wanted: Wanted) -> Kubernetes:
-    """Return the engine of a namespace.
+    """Return the scheduler of a namespace.
 
     Raises:
         UsageError: the namespace is not a DNS label, or the file that TUNER_POD names does not hold fields of a pod.

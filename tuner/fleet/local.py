@@ -93,7 +93,7 @@ def _run_on(slot: _Slot, task: Task, halt: StopToken) -> Ended:
 
 
 def engine(place: str, wanted: Wanted) -> LocalEngine:
-    """Return the engine of `local[:N]`: N processes at a time, else one for each GPU or, without GPUs, each core.
+    """Return the scheduler of `local[:N]`: N processes at a time, else one for each GPU or, without GPUs, each core.
 
     Raises:
         UsageError: the place is no number from 1.

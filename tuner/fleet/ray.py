@@ -104,5 +104,5 @@ def _run(task: Task, board: Any) -> Ended:
 
 
 def engine(place: str, wanted: Wanted) -> RayEngine:
-    """Return the engine of `ray[:ADDRESS]`."""
+    """Return the scheduler of `ray[:ADDRESS]`."""
     return RayEngine(place, wanted)

@@ -39,6 +39,8 @@ class SlurmSettings:
     """Number of jobs of an array; SLURM's default limit is 1,000."""
     minutes: int = 240
     """Time limit of a job. One that reaches it is queued again, and keeps its trials."""
+    listing_s: float = 5.0
+    """Seconds between two calls of `squeue`."""
     lost_s: float = 30.0
     """Seconds after which a job that `squeue` does not list and that has no result file has ended without one."""
     unreachable_s: float = 600.0
@@ -95,20 +97,19 @@ class SlurmEngine:
     def submit_all(self, tasks: Sequence[Task], stop: StopToken, watch: Watch) -> Iterator[Ended]:
         """Submit arrays of jobs, and yield each job's result once its file is there."""
         left = dict(zip(self._jobs(tasks), tasks, strict=True))
-        nodes, seen = dict[str, str](), dict.fromkeys(left, monotonic())
-        answered = monotonic()
+        nodes, asked = dict[str, str](), monotonic()
+        seen = dict.fromkeys(left, asked)
         while left and not stop():
-            listed, now = self._listed(), monotonic()
-            answered = now if listed is not None else answered
-            if now - answered > SLURM.unreachable_s:
-                raise FleetError(f"squeue has failed for {SLURM.unreachable_s:.0f} s; the jobs are named {self._name}")
-            for job in [*left]:
-                if listed is None or job.job_id in listed:
-                    seen[job] = now
-                nodes |= listed or {}
-                if job.paths.result_pickle.exists() or now - seen[job] > SLURM.lost_s:
+            for job in [job for job in left if job.paths.result_pickle.exists()]:
+                yield _ended(job, left.pop(job), nodes.get(job.job_id, ""))
+            if left and monotonic() - asked > SLURM.listing_s and (listed := self._listed()) is not None:
+                asked, nodes = monotonic(), nodes | listed
+                seen |= {job: asked for job in left if job.job_id in listed}
+                for job in [job for job in left if asked - seen[job] > SLURM.lost_s]:
                     yield _ended(job, left.pop(job), nodes.get(job.job_id, ""))
-            watch({task.name: node for job, task in left.items() if (node := (listed or {}).get(job.job_id))})
+                watch({task.name: node for job, task in left.items() if (node := listed.get(job.job_id))})
+            if monotonic() - asked > SLURM.unreachable_s:
+                raise FleetError(f"squeue has failed for {SLURM.unreachable_s:.0f} s; the jobs are named {self._name}")
             sleep(SETTINGS.poll_s)
 
     def _jobs(self, tasks: Sequence[Task]) -> Iterator[Any]:
@@ -144,5 +145,5 @@ def _last_line(error: Exception) -> str:
 
 
 def engine(place: str, wanted: Wanted) -> SlurmEngine:
-    """Return the engine of `slurm[:PARTITION]`."""
+    """Return the scheduler of `slurm[:PARTITION]`."""
     return SlurmEngine(place, wanted)

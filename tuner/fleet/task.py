@@ -1,4 +1,4 @@
-"""A task of a fleet: one command on one problem on one GPU, as plain data that any engine can carry."""
+"""A task of a fleet: one command on one problem on one GPU, as plain data that any scheduler can carry."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tuner.version import __version__
 
 @dataclass(frozen=True)
 class Task:
-    """One command line of `tuner`, for one problem or job, run where the engine puts it. Results go to the store."""
+    """One command line of `tuner` for one problem or job, run where the scheduler puts it. Results go to the store."""
 
     name: str
-    """Short text for people and for the engine's own lists, such as the problem's."""
+    """Short text for people and for the scheduler's own lists, such as the problem's."""
     words: tuple[str, ...]
     """Words of the command after `tuner`, such as `search gemm --M 4096 --json`."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -36,17 +36,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a task, as the engine reports it."""
+    """The end of a task, as the scheduler reports it."""
 
     task: Task
     code: int | None
-    """Exit code of its command; None if the engine gave the task up."""
+    """Exit code of its command; None if the scheduler gave the task up."""
     where: str = ""
     """Host or node that ran it last."""
     output: Any = None
     """Its standard output, parsed as JSON; None if there is none."""
     error: str = ""
-    """The last line of its standard error, or the engine's reason."""
+    """The last line of its standard error, or the scheduler's reason."""
     seconds: float = 0.0
 
     def as_text(self) -> str:
