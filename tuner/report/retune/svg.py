@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from tuner.report.retune.escapes import plain_text
+from tuner.report.retune.escapes import one_line, plain_text
 from tuner.report.retune.points import Point
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#C87F00", "#009E73", "#767676"
@@ -38,11 +38,14 @@ class Frame:
     width: int = 760
     height: int = 320
     left: int = 70
-    right: int = 24
+    right: int = 28
     top: int = 66
     bottom: int = 54
     labels: int = 8
     """Number of times on the horizontal axis at most."""
+    title_characters: int = 80
+    note_characters: int = 105
+    """Lengths of texts that fit the width."""
 
     def x(self, place: int, count: int) -> float:
         """Return the horizontal position of one of `count` points."""
@@ -69,8 +72,8 @@ def plot(title: str, note: str, points: Sequence[Point], frame: Frame = FRAME) -
     box = {"viewBox": f"0 0 {frame.width} {frame.height}", "font-family": _FONT, "font-size": "12", "role": "img"}
     svg = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **box})
     SubElement(svg, "title").text = plain_text(title)
-    _text(svg, frame.left, 20, title, {"font-size": "14", "font-weight": "600"})
-    _text(svg, frame.left, 38, note)
+    _text(svg, frame.left, 20, one_line(title, frame.title_characters), {"font-size": "14", "font-weight": "600"})
+    _text(svg, frame.left, 38, one_line(note, frame.note_characters))
     _legend(svg, frame, points)
     ticks = _ticks(points)
     low, high = ticks[0], ticks[-1]
@@ -114,16 +117,13 @@ def _times(svg: Element, frame: Frame, points: Sequence[Point]) -> None:
     labelled = {place for place, point in enumerate(points) if point.label}
     spread = {place for place in range(0, len(points), step) if not any(abs(place - own) < step for own in labelled)}
     for place, point in enumerate(points):
-        x, style = frame.x(place, len(points)), {"text-anchor": "middle"}
-        if place in spread or (point.label and _is_free(place, points, step)):
-            _text(svg, x, base + 18, point.day, style)
-        if point.label:
-            _text(svg, x, base + 36, point.label, {**style, "font-weight": "600"})
-
-
-def _is_free(place: int, points: Sequence[Point], step: int) -> bool:
-    """Return whether no later labelled point is so near that the times of both would overlap."""
-    return not any(point.label for point in points[place + 1 : place + step])
+        x, near = frame.x(place, len(points)), {other - place for other in labelled if abs(other - place) < step}
+        is_last = max(near, default=0) <= 0
+        if place in spread or (point.label and is_last):
+            _text(svg, x, base + 18, point.day, {"text-anchor": "middle"})
+        if point.label:  # of neighbours, the texts give way to each other
+            anchor = "middle" if len(near) == 1 or min(near) < 0 < max(near) else "start" if is_last else "end"
+            _text(svg, x, base + 36, point.label, {"text-anchor": anchor, "font-weight": "600"})
 
 
 def _legend(svg: Element, frame: Frame, points: Sequence[Point]) -> None:
