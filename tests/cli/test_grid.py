@@ -1,4 +1,4 @@
-"""Tables on terminals of several widths, and without a terminal."""
+"""Tables and lines on terminals of several widths, and without a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 
-from tuner.cli.grid import print_table
+from tuner.cli.grid import print_lines, print_table
 
 NAME = "gemm 4096 x 4096 x 4096 bf16"
 
@@ -66,3 +66,14 @@ def test_rows_keep_their_styles() -> None:
     written = StringIO()
     print_table(table, Console(file=written, width=40, force_terminal=True, color_system="standard"), spare=["spared"])
     assert "\x1b[31m" in written.getvalue()
+
+
+def test_a_long_line_goes_on_without_further_spaces() -> None:
+    """The lines after the first are narrower, so that they break elsewhere; a long word has no space in it."""
+    written = StringIO()
+    line = "a line of words that goes on for three lines here, 25.2 s " + "y" * 60
+    print_lines([line], Console(file=written, width=40, force_terminal=True, color_system=None))
+    first, *rest = written.getvalue().splitlines()
+    assert all(more.startswith("  ") and len(more) <= 40 for more in rest)
+    assert " ".join([first, rest[0].strip()]) == line.partition(" y")[0]
+    assert "".join(more.strip() for more in rest[1:]) == "y" * 60

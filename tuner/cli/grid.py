@@ -39,10 +39,12 @@ def print_lines(lines: Iterable[str], to: Console) -> None:
         if not to.is_terminal or text.cell_len <= to.width or room < _NARROWEST:
             to.print(text, soft_wrap=True)
             continue
-        first, *rest = text[indent:].wrap(to, to.width - indent)
+        body = text[indent:]
+        first = body.wrap(to, to.width - indent)[0]
+        rest = body[len(body) - len(body.plain[len(first) :].lstrip(" ")) :]
         first.rstrip()
         to.print(Text(" " * indent).append_text(first))
-        for more in Text(" ").join(rest).wrap(to, room):
+        for more in rest.wrap(to, room):
             more.rstrip()
             to.print(Text(" " * (indent + _HANGING)).append_text(more))
 
