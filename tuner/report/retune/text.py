@@ -44,13 +44,13 @@ def cause_counts(summary: RetuneSummary) -> str:
 
 
 def action_counts(summary: RetuneSummary) -> str:
-    """Return `2 replaced, 1.043 x as fast; 3 confirmed`; empty if all were kept."""
+    """Return `2 replaced (1.043 x as fast on average), 3 confirmed`; empty if all were kept."""
     parts = []
     for action in (Action.REPLACED, Action.RETIRED, Action.CONFIRMED):
         if count := summary.actions.get(action, 0):
             gain = action is Action.REPLACED and summary.gain is not None
-            each = " each" if count > 1 else ""
-            parts.append(f"{count:,} {action}" + (f" ({summary.gain:.3f} x as fast{each})" if gain else ""))
+            average = " on average" if count > 1 else ""
+            parts.append(f"{count:,} {action}" + (f" ({summary.gain:.3f} x as fast{average})" if gain else ""))
     return ", ".join(parts)
 
 
