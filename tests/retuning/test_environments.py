@@ -86,6 +86,15 @@ def test_turns_during_which_others_use_the_card_are_repeated() -> None:
     assert found.change is Change.SAME
 
 
+@pytest.mark.parametrize(("is_shared", "change"), [(False, Change.NOT_MEASURED), (True, Change.SAME)])
+def test_a_card_that_others_keep_using_decides_nothing_unless_it_is_shared(is_shared: bool, change: Change) -> None:
+    here, there = (ScriptedMeasurer(noise=0.01, seed=seed) for seed in (1, 2))
+    found = in_turns(SUBJECT, [BEST, DEFAULT], (here, there), Busy(999), lambda: False, is_shared=is_shared)
+    assert found is not None
+    assert found.change is change
+    assert ("other processes used the card" in found.text) is not is_shared
+
+
 def test_only_versions_that_differ_are_named() -> None:
     here, there = Environment("3.6.0", "12.8", "2.11.0", "580"), Environment("3.7.1", "12.8", "2.11.0", "580")
     assert environments_text(here, there) == "Triton 3.6.0 and 3.7.1"

@@ -46,7 +46,7 @@ class EnvironmentSettings:
     longest_s: float = 10.0
     """Time limit of the rounds of a problem, in seconds."""
     disturbed: int = 10
-    """Turns of a problem that are discarded and repeated because other processes used the card."""
+    """Turns of a problem that are discarded and repeated because other processes used the card, or it throttled."""
 
 
 SETTINGS = EnvironmentSettings()
@@ -142,7 +142,7 @@ def _compare(
             spare=False,
         )
         stack.callback(there.close)
-        return in_turns(subject, configs, (here, there), card.prepare(), stop)
+        return in_turns(subject, configs, (here, there), card.prepare(), stop, is_shared=options.shared)
 
 
 def _contenders(subject: Subject, target: Target) -> list[Config]:
@@ -156,6 +156,8 @@ def in_turns(
     measurers: tuple[Measurer, Measurer],
     monitor: CardMonitor,
     stop: Callable[[], bool],
+    *,
+    is_shared: bool = False,
 ) -> Compared | None:
     """Check the configs in both environments, then time them in turns; return None if it was stopped.
 
@@ -163,6 +165,7 @@ def in_turns(
         configs: contenders, the answer's config among them.
         measurers: of this environment, and of the other one.
         monitor: of the card.
+        is_shared: whether other processes may use the card.
     """
     alone = [measure_configs(configs, measurer, stop) for measurer in measurers]
     if alone[0] is None or alone[1] is None:
@@ -173,11 +176,11 @@ def in_turns(
         return _without_rounds(subject, Change.BROKEN, failure_text(alone[1][subject.config]))
     right = [[config for config in configs if found[config].ok] for found in alone if found is not None]
     monitor.register_own_processes()  # both workers have their contexts by now
-    rounds = _rounds(subject.config, (right[0], right[1]), measurers, monitor, stop)
+    rounds = _rounds(subject.config, (right[0], right[1]), measurers, monitor, stop, is_shared)
     if rounds is None:
         return None
-    if isinstance(rounds, Measurement):
-        return _without_rounds(subject, Change.NOT_MEASURED, failure_text(rounds))
+    if isinstance(rounds, str):
+        return _without_rounds(subject, Change.NOT_MEASURED, rounds)
     return judge(subject.entry.problem, subject.answer_id, subject.config, right, rounds)
 
 
@@ -187,8 +190,9 @@ def _rounds(
     measurers: tuple[Measurer, Measurer],
     monitor: CardMonitor,
     stop: Callable[[], bool],
-) -> tuple[Comparison, Comparison] | Measurement | None:
-    """Return as many rounds of both as the ratio needs, within the time limit; or a failure, or None if stopped."""
+    is_shared: bool,
+) -> tuple[Comparison, Comparison] | str | None:
+    """Return enough rounds of both within the time limit; or why there are none; or None if it was stopped."""
     end = monotonic() + SETTINGS.longest_s
     both: list[Comparison | None] = [None, None]
     turn = disturbed = 0
@@ -200,13 +204,16 @@ def _rounds(
             found = measurers[side].compare(configs[side], SETTINGS.turn_rounds, SETTINGS.longest_s, turn)
             timed = only_timed(configs[side], found)
             if isinstance(timed, Measurement):
-                return timed
+                return failure_text(timed)
             more.insert(side, timed)
         turn += 1
         state = monitor.state()
-        if state is not None and state.marks and disturbed < SETTINGS.disturbed:
+        marks = () if state is None else state.marks
+        if marks and disturbed < SETTINGS.disturbed:
             disturbed += 1
             continue
+        if "contended" in marks and not is_shared:
+            return "other processes used the card; run it again, or measure beside them with --shared"
         both = [joined(before, now) for before, now in zip(both, more, strict=True)]
         here, there = both
         assert here is not None
