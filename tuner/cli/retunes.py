@@ -24,6 +24,7 @@ from tuner.report.retune.summary import summarise
 from tuner.report.retune.text import moved, outcome
 
 _NEWEST = 20
+"""Number of retunes in the list."""
 _NONE = "no retune is stored; tuner retune makes one"
 
 

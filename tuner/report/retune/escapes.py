@@ -33,7 +33,7 @@ def joined_lines(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text on one line in which Markdown reads nothing, and no name is called by an `@`."""
+    """Return a text on one line, escaped for Markdown and its tables; an `@` mentions nobody."""
     return _SPECIAL.sub(r"\\\1", joined_lines(text)).replace("@", "@\u200b")
 
 
@@ -47,12 +47,12 @@ def code(text: str) -> str:
 
 
 def html(text: str) -> str:
-    """Return a text on one line for HTML."""
+    """Return a text on one line, escaped for HTML."""
     return escape(joined_lines(text), quote=False)
 
 
 def block(text: str, most: int) -> list[str]:
-    """Return a text as a block of code with a fence that it does not hold."""
+    """Return a text, cut to `most` characters, as lines of a code block whose fence is longer than any in it."""
     cut = text if len(text) <= most else f"{text[:most]}\n..."
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", cut)), default=0))
     return [f"{fence}text", cut, fence]

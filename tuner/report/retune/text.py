@@ -28,12 +28,12 @@ _COUNT_ORDER = (*_ORDER[-2::-1], Cause.NOT_MEASURED)
 
 
 def moved(retune: Retune) -> list[Finding]:
-    """Return the findings to show one by one, the most urgent first: all but those that are unchanged or confirmed."""
+    """Return the findings to show one by one, the most urgent first: see `is_moved`."""
     return sorted(filter(is_moved, retune.findings), key=lambda finding: _ORDER.index(finding.cause))
 
 
 def is_moved(finding: Finding) -> bool:
-    """Return whether a finding is shown by itself: a change was found or made. Others are counted."""
+    """Return whether a finding is shown by itself, since a change was found or made. Others are only counted."""
     is_calm = finding.cause in (Cause.UNCHANGED, Cause.METHOD, Cause.NOT_MEASURED)
     return not is_calm or finding.action in (Action.REPLACED, Action.RETIRED)
 
@@ -71,7 +71,7 @@ def outcome(summary: RetuneSummary) -> str:
 def exit_text(summary: RetuneSummary) -> str:
     """Return the exit code with its meaning, as a sentence."""
     if summary.status == "interrupted":
-        return "Interrupted (exit code 130): the same command goes on from here."
+        return "Interrupted (exit code 130): the same command continues from here."
     if summary.status == "failed" and not summary.regressions:
         return "The retune failed before its end; no regressions were found so far."
     match summary.exit_code:
@@ -87,13 +87,13 @@ def machine_text(summary: RetuneSummary) -> str:
     """Return a sentence on the median of all latencies, of the vendor if it was timed; empty if it is not known."""
     if summary.machine is None:
         return ""
-    return f"Median of the latencies on this card now over then: {summary.machine:.3f}."
+    return f"Latencies on this card are {summary.machine:.3f} x those stored (median)."
 
 
 def left_text(retune: Retune, summary: RetuneSummary) -> str:
     """Return a sentence on the answers that are planned and have no finding."""
     if retune.status in ("interrupted", "running"):
-        return f"{summary.left:,} left: the same command goes on with them within a day."
+        return f"{summary.left:,} left: the same command continues with them within 24 hours."
     why = "the retune failed" if retune.status == "failed" else "the budget was spent"
     return f"{summary.left:,} left, as {why}: the least valuable ones."
 
