@@ -2,6 +2,7 @@
 
     python benchmarks/fleet_database.py               # ten minutes, 100 workers
     python benchmarks/fleet_database.py --smoke       # less than a minute
+    python benchmarks/fleet_database.py --folder /dev/shm    # without a disk, whose syncs are most of a commit's time
 
 A worker is a thread, with others in a process, that claims jobs, stores a trial in each interval, renews its lease,
 stores an answer and ends its job. Processes are killed with SIGKILL at random, and others take their places; some are
@@ -331,24 +332,39 @@ def phase(url: str, load: Load) -> Figures:
     return found
 
 
+def synced(folder: str) -> str:
+    """Return the time that the disk of a folder needs to make a write durable, as each commit does, in words."""
+    times = list[float]()
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(200):
+            file.write(bytes(8192))
+            file.flush()
+            began = monotonic()
+            os.fdatasync(file.fileno())
+            times.append(1000 * (monotonic() - began))
+    times.sort()
+    return f"a sync of {folder} takes {times[100]:.2f} ms, p99 {times[198]:.2f} ms"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=Load.workers)
     parser.add_argument("--seconds", type=float, default=Load.seconds)
     parser.add_argument("--before", type=float, default=30, help="seconds with one lock over every write; 0: none")
+    parser.add_argument("--folder", default="/tmp", help="where the server's data are, on the disk to be measured")
     parser.add_argument("--smoke", action="store_true", help="15 seconds, after 5 with the lock; misses no bar")
     given = parser.parse_args(arguments)
     load = Load(workers=given.workers, seconds=given.seconds)
     before = given.before
     if given.smoke:
         load, before = replace(load, seconds=15, lease_s=5, warm_up_s=4), 5
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {load.workers} workers", flush=True)
-    with cluster(**SERVER) as server:
+    print(f"{load.workers} workers, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {synced(given.folder)}")
+    with cluster(given.folder, **SERVER) as server:
         if before:
             locked = replace(load, seconds=before, one_lock=True, killed=0, stopped=0, lease_s=60)
             print(f"one lock over every write, {before:g} s: {phase(server.url, locked)}", flush=True)
         after = phase(server.empty(), load)
-        print(f"as it is, {load.seconds:g} s, {load.killed} workers killed: {after}")
+        print(f"as it is, {load.seconds:g} s, {load.killed} workers killed: {after}; then {synced(given.folder)}")
     missed = [*after.wrong]
     if not given.smoke and after.trials_per_s < TRIALS_PER_S * load.workers:
         missed.append(f"fewer than {TRIALS_PER_S * load.workers:,} trials/s")

@@ -51,7 +51,7 @@ class Database(ABC):
         """Return the time, in UTC, by the clock that all users of the database share."""
 
     @abstractmethod
-    def text_of_now(self, later_s: float = 0) -> ColumnElement[str]:
+    def text_of_now(self, later_s: ColumnElement[float] | None = None) -> ColumnElement[str]:
         """Return the time of a statement, by the same clock, as columns have it; `later_s` is added."""
 
     @abstractmethod

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, create_engine, event, func, make_url
+from sqlalchemy import URL, ColumnElement, Connection, Double, Engine, cast, create_engine, event, func, make_url
 from sqlalchemy.exc import ArgumentError
 
 from tuner.db.database import Database
@@ -123,8 +123,10 @@ class PostgreSQL(Database):
         now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
         return now.astimezone(UTC)
 
-    def text_of_now(self, later_s: float = 0) -> ColumnElement[str]:
-        moment = func.timezone("UTC", func.statement_timestamp()) + timedelta(seconds=later_s)
+    def text_of_now(self, later_s: ColumnElement[float] | None = None) -> ColumnElement[str]:
+        moment: ColumnElement[Any] = func.timezone("UTC", func.statement_timestamp())
+        if later_s is not None:
+            moment += func.make_interval(0, 0, 0, 0, 0, 0, cast(later_s, Double))
         return func.to_char(moment, 'YYYY-MM-DD"T"HH24:MI:SS.MS"+00:00"')
 
     def size(self, connection: Connection) -> int:

@@ -14,16 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Double,
     Executable,
     Row,
     and_,
+    bindparam,
     case,
     exists,
+    literal,
     literal_column,
     or_,
     select,
@@ -31,6 +35,7 @@ from sqlalchemy import (
 )
 
 from tuner.db import schema
+from tuner.db.database import Database
 from tuner.db.opening import OpenDatabase
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows, column_values
@@ -87,7 +92,8 @@ class Queue:
 
     def __init__(self, opened: OpenDatabase, unreadable: UnreadableRows) -> None:
         self._read, self._write, self._put = opened.read, opened.write, opened.put
-        self._time, self._unreadable = opened.database.text_of_now, unreadable
+        self._database, self._unreadable = opened.database, unreadable
+        self._now = opened.database.text_of_now
 
     def add(self, problem: Problem, device: str, priority: int = 0) -> tuple[Job, bool]:
         """Return the job to tune a problem on a device, and whether it is new.
@@ -103,7 +109,7 @@ class Queue:
                 row = connection.execute(select(job).where(unfinished)).one_or_none()
                 if row is not None and (found := self._readable(row, connection.execute)) is not None:
                     return found, False
-                number = _add_pending(connection, problem.op, problem.text, device, priority, self._time())
+                number = _add_pending(connection, problem.op, problem.text, device, priority, self._now())
                 if number is not None:  # else another was first
                     return _job_of(connection.execute(select(job).where(job.id == number)).one()), True
 
@@ -123,7 +129,7 @@ class Queue:
     def has_work(self, able: Sequence[JobFilter], *, missed: bool = False) -> bool:
         """Return whether there may be a job to claim."""
         with self._read() as connection:
-            free = or_(schema.JobRow.status == _PENDING, _lapsed(self._time()))
+            free = or_(schema.JobRow.status == _PENDING, _lapsed(self._now()))
             jobs = select(schema.JobRow.id).where(free, _any_of(able, schema.JobRow))
             queries = [jobs, *([_missed(able)] if missed else [])]
             return any(connection.execute(query.limit(1)).first() is not None for query in queries)
@@ -139,12 +145,10 @@ class Queue:
             lease_s: Length of the lease, in seconds.
             missed: Whether to add and claim the most often missed problem if no job is free.
         """
-        self._put(_take_back(self._time()))
-        taken = {"status": "running", "worker": worker, "lease_until": self._time(lease_s)}
-        most_urgent = schema.JobRow.id == _most_urgent(able).scalar_subquery()
-        claimed = update(schema.JobRow).where(most_urgent).values(tries=schema.JobRow.tries + 1, **taken)
+        take_back, take = _claiming(self._database, tuple(able))
+        self._put(take_back)
         while True:
-            rows = self._put(claimed.returning(schema.JobRow))
+            rows = self._put(take, {"holder": worker, "lease_s": float(lease_s)})
             if rows and (job := self._readable(rows[0], self._put)) is not None:
                 return job
             if not rows and not (missed and self._add_missed(able)):
@@ -155,7 +159,7 @@ class Queue:
         with self._write() as connection:
             row = connection.execute(_missed(able).limit(1)).first()
             if row is not None:
-                _add_pending(connection, row.op, row.problem, row.device, 0, self._time())
+                _add_pending(connection, row.op, row.problem, row.device, 0, self._now())
             return row is not None
 
     def _readable(self, row: Row[Any], execute: Callable[[Executable], object]) -> Job | None:
@@ -164,23 +168,27 @@ class Queue:
             return _job_of(row)
         except UsageError as error:
             self._unreadable.add("jobs", row.id, error)
-            ended = {"status": "failed", "error": f"it cannot be read: {error}", "ended_at": self._time()}
+            ended = {
+                "status": "failed",
+                "error": f"it cannot be read: {error}",
+                "ended_at": self._now(),
+            }
             execute(update(schema.JobRow).filter_by(id=row.id).values(ended))
             return None
 
     def renew(self, job: Job, lease_s: float) -> bool:
         """Renew the lease from now on; return False if the worker has lost the job."""
-        return self._change(job, lease_until=self._time(lease_s))
+        return self._change(job, lease_until=self._now(literal(float(lease_s))))
 
     def done(self, job: Job, run_id: int) -> bool:
         """End a job whose run gave an answer; return False if the worker has lost the job."""
-        return self._change(job, status="done", error=None, run_id=run_id, ended_at=self._time())
+        return self._change(job, status="done", error=None, run_id=run_id, ended_at=self._now())
 
     def failed(self, job: Job, why: str) -> bool:
         """Record a failed try, the last of which is final; return False if the worker has lost the job."""
         if job.tries < SETTINGS.job_tries:
             return self._change(job, status="pending", error=why)
-        return self._change(job, status="failed", error=why, ended_at=self._time())
+        return self._change(job, status="failed", error=why, ended_at=self._now())
 
     def release(self, job: Job) -> bool:
         """Return a job to the queue without counting a try; return False if the worker has lost the job."""
@@ -190,6 +198,19 @@ class Queue:
         """Change a job; return False if its worker has lost it."""
         held = update(schema.JobRow).filter_by(id=job.id, worker=job.worker, tries=job.tries, status="running")
         return len(self._put(held.values(values).returning(schema.JobRow.id))) == 1
+
+
+@lru_cache(100)
+def _claiming(database: Database, able: tuple[JobFilter, ...]) -> tuple[Executable, Executable]:
+    """Return the statements that take back lost jobs and take the next one, for `holder` and `lease_s`.
+
+    They are kept, since making them takes longer than the server needs for them.
+    """
+    job = schema.JobRow
+    until = database.text_of_now(bindparam("lease_s", type_=Double()))
+    taken = {"status": "running", "worker": bindparam("holder"), "lease_until": until, "tries": job.tries + 1}
+    take = update(job).where(job.id == _most_urgent(able).scalar_subquery()).values(taken)
+    return _take_back(database.text_of_now()), take.returning(job)
 
 
 def _most_urgent(able: Sequence[JobFilter]) -> Any:

@@ -6,18 +6,17 @@ import os
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, create_engine, event, literal
+from sqlalchemy import URL, ColumnElement, Connection, Engine, String, cast, create_engine, event, func
 
 from tuner.db.database import Database
 from tuner.db.encoding import json_text
 from tuner.db.revisions import OURS
-from tuner.db.rows import utc_text
 from tuner.db.settings import ConnectionSettings
 from tuner.db.unreadable import json_value, text_value
 from tuner.errors import ReadOnly, StoreError, UsageError
@@ -80,8 +79,9 @@ class SQLite(Database):
     def now(self, connection: Connection) -> datetime:
         return datetime.now(UTC)  # of this host, where all its users are
 
-    def text_of_now(self, later_s: float = 0) -> ColumnElement[str]:
-        return literal(utc_text(datetime.now(UTC) + timedelta(seconds=later_s)))
+    def text_of_now(self, later_s: ColumnElement[float] | None = None) -> ColumnElement[str]:
+        later = [] if later_s is None else [cast(later_s, String).concat(" seconds")]
+        return func.strftime("%Y-%m-%dT%H:%M:%f+00:00", "now", *later)
 
     def size(self, connection: Connection) -> int:
         files = (self.path, self.path.with_name(f"{self.path.name}-wal"))

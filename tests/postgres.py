@@ -67,10 +67,11 @@ def binaries() -> Path | None:
 
 
 @contextmanager
-def cluster(**settings: str) -> Iterator[Cluster]:
+def cluster(under: str = "/tmp", **settings: str) -> Iterator[Cluster]:
     """Yield a running server. Skip, or fail if `TUNER_REQUIRE_POSTGRES=1`, if PostgreSQL is not installed.
 
     Args:
+        under: Folder in which its own is made. It is short, since the path of a socket has at most 107 bytes.
         settings: Settings of the server, in place of those of the tests.
     """
     found = binaries()
@@ -79,7 +80,7 @@ def cluster(**settings: str) -> Iterator[Cluster]:
         if os.environ.get("TUNER_REQUIRE_POSTGRES") == "1":
             pytest.fail(message)
         pytest.skip(message)
-    folder = Path(tempfile.mkdtemp(prefix="tuner-pg-", dir="/tmp"))  # short: a socket's path has at most 107 bytes
+    folder = Path(tempfile.mkdtemp(prefix="tuner-pg-", dir=under))
     try:
         runs_as = _owner()
         if runs_as is not None:
