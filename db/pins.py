@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Connection, Row, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tuner.db import schema
@@ -16,7 +16,7 @@ from tuner.db.rows import utc_now
 from tuner.db.unreadable import UnreadableRows
 from tuner.errors import UnknownName
 from tuner.kernels.spec import Problem
-from tuner.records import FORGOTTEN
+from tuner.records import FORGOTTEN, Provenance
 from tuner.records.strict import JsonObject
 
 
@@ -36,6 +36,15 @@ class Pin:
     """Reason that was given with it; may be empty."""
     created_at: str
     """UTC, ISO 8601."""
+    recorded: str | None = None
+    """The recorded space that the answer was replayed from; None: measured on the device."""
+
+    def holds(self, provenance: Provenance) -> bool:
+        """Return whether it keeps answers of this origin from being stored.
+
+        An answer that was measured on a card does not hold back those of a recorded space, nor the other way round.
+        """
+        return (self.recorded is None) == (provenance.recorded is None)
 
     @property
     def because(self) -> str:
@@ -57,18 +66,17 @@ class Pins:
         """
         answer, row = schema.AnswerRow, schema.PinRow
         with self._write() as connection:
-            query = select(answer.op, answer.problem, answer.device, answer.config)  # type: ignore[attr-defined]
+            query = select(answer.problem, answer.device)
             query = query.where(answer.id == answer_id, answer.kind != FORGOTTEN, in_service())
             found = connection.execute(query).one_or_none()
             if found is None:
                 raise UnknownName(f"an answer in service is pinned, and there is none of id {answer_id}")
-            pin = Pin(found.op, found.problem, found.device, answer_id, found.config, note, utc_now())
-            key = {"problem": pin.problem, "device": pin.device}
-            values = {"answer_id": answer_id, "note": note, "created_at": pin.created_at}
+            key = {"problem": found.problem, "device": found.device}
+            values = {"answer_id": answer_id, "note": note, "created_at": utc_now()}
             made = postgresql if connection.dialect.name == "postgresql" else sqlite
             put = made.insert(row).values(key | values)
             connection.execute(put.on_conflict_do_update(index_elements=[*key], set_=values))
-            return pin
+            return self._found(connection, row.answer_id == answer_id)[0]
 
     def remove(self, problem: Problem, device: str) -> bool:
         """Unpin the answer to a problem on a device; return whether one was pinned."""
@@ -79,20 +87,28 @@ class Pins:
 
     def of(self, device: str | None = None) -> list[Pin]:
         """Return the pins, of one device if it is given, oldest first."""
-        return self._found(schema.PinRow.device == device if device is not None else schema.PinRow.id.is_not(None))
+        row = schema.PinRow
+        with self._read() as connection:
+            return self._found(connection, row.device == device if device is not None else row.id.is_not(None))
 
     def of_problem(self, problem: Problem, device: str) -> Pin | None:
         """Return the pin of a problem on a device, or None if no answer is pinned."""
         row = schema.PinRow
-        found = self._found((row.problem == problem.text) & (row.device == device))
+        with self._read() as connection:
+            found = self._found(connection, (row.problem == problem.text) & (row.device == device))
         return found[0] if found else None
 
-    def _found(self, condition: Any) -> list[Pin]:
-        pin, answer = schema.PinRow, schema.AnswerRow
-        query = select(pin, answer.op, answer.config)  # type: ignore[attr-defined]
-        query = query.outerjoin(answer, answer.id == pin.answer_id).where(condition).order_by(pin.id)
-        with self._read() as connection:
-            return self._unreadable.read("pins", connection.execute(query), _pin_from)
+    def holding(self, problem: Problem, provenance: Provenance) -> Pin | None:
+        """Return the pin that keeps answers to a problem of this origin from being stored, or None."""
+        pin = self.of_problem(problem, provenance.device.id)
+        return pin if pin is not None and pin.holds(provenance) else None
+
+    def _found(self, connection: Connection, condition: Any) -> list[Pin]:
+        pin, answer, run = schema.PinRow, schema.AnswerRow, schema.RunRow
+        query = select(pin, answer.op, answer.config, run.recorded)  # type: ignore[attr-defined]
+        query = query.outerjoin(answer, answer.id == pin.answer_id).outerjoin(run, run.id == answer.run_id)
+        rows = connection.execute(query.where(condition).order_by(pin.id))
+        return self._unreadable.read("pins", rows, _pin_from)
 
 
 def is_pinned() -> Any:
@@ -111,4 +127,5 @@ def _pin_from(row: Row[Any]) -> Pin:
         config=given.mapping("config"),
         note=given.any_text("note"),
         created_at=given.text("created_at"),
+        recorded=given.optional("recorded", given.text),
     )

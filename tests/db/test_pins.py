@@ -77,3 +77,15 @@ def test_no_import_takes_its_place(store: Store) -> None:
     assert next(each.id for each in store.answers(device=H200.id)) == id
     store.pins.remove(PROBLEM, H200.id)
     assert store.import_answers(others[:1], replace=True) == [ImportOutcome.REPLACED_MEASURED]
+
+
+def test_one_of_a_card_holds_back_none_of_a_recorded_space_nor_the_other_way_round(store: Store) -> None:
+    replayed = replace(HERE, recorded="space-1")
+    here, there = answered(store), answered(store, provenance=replayed)
+    pin = store.pins.add(here)
+    assert (store.pins.holding(PROBLEM, HERE), store.pins.holding(PROBLEM, replayed)) == (pin, None)
+    pin = store.pins.add(there)
+    assert pin.recorded == "space-1"
+    assert (store.pins.holding(PROBLEM, HERE), store.pins.holding(PROBLEM, replayed)) == (None, pin)
+    assert store.pins.holding(PROBLEM, replace(replayed, recorded="space-2")) == pin
+    assert store.pins.holding(OTHER, replayed) is None

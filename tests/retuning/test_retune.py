@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import copyfile
 
 import pytest
+from helpers import A100
 from nights import after, before, near_ties, noisy, only_slower, written
 
 import tuner
@@ -20,6 +21,7 @@ from tuner.records import StoredAnswer
 from tuner.records.retune import Action, Cause, Finding, Retune
 from tuner.report.retune.summary import summarise
 from tuner.retuning.api import plan_retune
+from tuner.retuning.selection import Wanted, select_recorded
 from tuner.suites.suite import Entry
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import StopToken
@@ -322,6 +324,24 @@ def test_an_answer_that_is_pinned_meanwhile_is_kept(night: Nights, event: str, c
     assert [stored.id for stored in night.answers] == [1]
 
 
+def test_answers_of_two_cards_to_one_problem_are_measured_each_on_its_own(night: Nights) -> None:
+    other = replace(SPACE, device=A100)
+    night.search(other)
+    chosen = select_recorded(night.store, Wanted(), [SPACE, other]).chosen
+    assert {each.stored.id: each.space for each in chosen} == {1: SPACE, 2: other}
+
+
+def test_a_pinned_answer_of_a_card_keeps_none_of_a_recorded_space(night: Nights) -> None:
+    (replayed,) = night.answers
+    assert replayed.signature is not None
+    provenance = replace(replayed.provenance, recorded=None)
+    run = night.store.start_run(replayed.signature, SPACE.problem, provenance, replayed.settings)
+    measured = night.store.add_answer(run, replayed.answer, provenance, "trials", {}, SPACE.comparison)
+    night.store.pins.add(measured)
+    finding = night(only_slower(SPACE, night.served, 1.3))
+    assert (outcome(finding), finding.pinned) == ((Cause.ORDER, Action.REPLACED), False)
+
+
 class TestSelection:
     def test_by_op_problem_and_state(self, night: Nights) -> None:
         assert len(night.retune(SPACE, kernel="softmax").planned) == 1
@@ -346,7 +366,7 @@ class TestSelection:
             night.retune(SPACE, threshold=-1.0)
         with pytest.raises(UsageError, match="sizes by name are of a kernel"):
             night.retune(SPACE, problem={"M": 1})
-        with pytest.raises(NoDevice, match="re-tuning measures on a GPU, and there is no GPU here"):
+        with pytest.raises(NoDevice, match="a retune measures on a GPU, and there is no GPU here"):
             tuner.retune(store=night.store, on_event=tuner.Events())
 
 

@@ -57,7 +57,7 @@ class Repair:
             whole: returns the target with all feasible configs.
         """
         chosen, check = checked.chosen, checked.check
-        pin = self.store.pins.of_problem(chosen.problem, chosen.stored.provenance.device.id)
+        pin = self.store.pins.holding(chosen.problem, chosen.stored.provenance)
         if check.cause is Cause.NOT_MEASURED or self.check_only or pin is not None:
             return self._written(checked.finding(Action.KEPT, pinned=pin is not None))
         if checked.is_broken or check.judgement.ahead is not None or chosen.added:
@@ -147,7 +147,7 @@ class Repair:
             return None
         searched = sum(measurement.config not in known for measurement in result.measurements)
         if result.verdict is not None:  # pinned since the retune began, or measured beside other processes
-            is_pinned = self.store.pins.of_problem(chosen.problem, target.provenance.device.id) is not None
+            is_pinned = self.store.pins.holding(chosen.problem, target.provenance) is not None
             text = check.judgement.text if is_pinned else f"{check.judgement.text}; {_BESIDE}"
             return self._written(checked.finding(Action.KEPT, pinned=is_pinned, text=text, searched=searched))
         return self._without_answer(checked, searched)

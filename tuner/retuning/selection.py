@@ -67,6 +67,8 @@ class Chosen:
     misses: int = 0
     """Number of lookups that missed the problem."""
     is_pinned: bool = False
+    newest: int = 0
+    """Largest id of an answer to its problem when it was chosen. A larger one was stored since."""
     call: StoredCall | None = None
     """The captured call, of an op without own code."""
     space: RecordedSpace | None = None
@@ -129,8 +131,9 @@ def select_live(store: Store, wanted: Wanted, card: Device, environment: Environ
             refused=lambda stored: not_offered_by(kernel, stored),
         )
 
-    def code_of(problem: Problem) -> _Code | None:
-        """Return the code of a problem; None, with a sentence in `left_out`, if there is none here."""
+    def code_of(stored: StoredAnswer) -> _Code | None:
+        """Return the code of an answer; None, with a sentence in `left_out`, if there is none here."""
+        problem = stored.answer.problem
         reference = wanted.reference or wanted.references.get(problem.op, problem.op)
         call = None if is_known(reference) else calls.get(problem.text)
         try:
@@ -151,13 +154,12 @@ def select_live(store: Store, wanted: Wanted, card: Device, environment: Environ
 
 def select_recorded(store: Store, wanted: Wanted, spaces: Sequence[RecordedSpace]) -> Selection:
     """Return the answers that were replayed from recorded spaces of these names."""
-    codes = {(space.name, space.problem.text): _recorded_code(space) for space in spaces}
-    by_problem = {problem: code for (_, problem), code in codes.items()}
-    found = [
-        each for each in store.answers(op=wanted.op) if (each.provenance.recorded, each.answer.problem.text) in codes
-    ]
+    codes: dict[tuple[str | None, str], _Code] = {
+        (space.name, space.problem.text): _recorded_code(space) for space in spaces
+    }
+    found = [each for each in store.answers(op=wanted.op) if _place_of(each) in codes]
     device = ",".join(sorted({space.device.id for space in spaces}))
-    return _selected(store, wanted, found, lambda problem: by_problem.get(problem.text), device, {})
+    return _selected(store, wanted, found, lambda stored: codes[_place_of(stored)], device, {})
 
 
 def _recorded_code(space: RecordedSpace) -> _Code:
@@ -174,6 +176,11 @@ def _recorded_code(space: RecordedSpace) -> _Code:
     )
 
 
+def _place_of(stored: StoredAnswer) -> tuple[str | None, str]:
+    """Return the recorded space of an answer, None if it was measured on a card, and its problem."""
+    return stored.provenance.recorded, stored.answer.problem.text
+
+
 def _way_out(problem: Problem) -> str:
     return f"name the kernel's file: tuner retune FILE.py, or tuner forget {problem.op}"
 
@@ -182,27 +189,29 @@ def _selected(
     store: Store,
     wanted: Wanted,
     answers: Sequence[StoredAnswer],
-    code_of: Callable[[Problem], _Code | None],
+    code_of: Callable[[StoredAnswer], _Code | None],
     device: str,
     left_out: dict[str, str],
 ) -> Selection:
-    by_problem: dict[str, list[StoredAnswer]] = {}
+    by_place: dict[tuple[str | None, str], list[StoredAnswer]] = {}
     for stored in answers:
         if wanted.problems is None or stored.answer.problem.text in wanted.problems:
-            by_problem.setdefault(stored.answer.problem.text, []).append(stored)
+            by_place.setdefault(_place_of(stored), []).append(stored)
     misses = _misses(store, {stored.provenance.device.id for stored in answers})
-    pins = {(pin.problem, pin.device) for name in device.split(",") for pin in store.pins.of(name)}
+    pins = {(pin.problem, pin.device): pin for name in device.split(",") for pin in store.pins.of(name)}
     found = list[Chosen]()
-    for text, several in by_problem.items():
-        code = code_of(several[0].answer.problem)
-        served = None if code is None else _served(several, code)
-        if code is not None and served is None:
+    for (_, text), several in by_place.items():
+        code = code_of(several[0])
+        if code is None:
+            continue
+        if (served := _served(several, code)) is None:
             op = several[0].answer.problem.op
             left_out.setdefault(op, f"some answers of {op} are left out: the kernel has none of their configs now")
-        if code is not None and served is not None:
-            found.append(
-                _chosen(served, code, wanted, misses.get(text, 0), (text, served.provenance.device.id) in pins)
-            )
+            continue
+        pin = pins.get((text, code.device.id))
+        is_pinned = pin is not None and pin.holds(served.provenance)
+        newest = max(stored.id for stored in several)
+        found.append(replace(_chosen(served, code, wanted, misses.get(text, 0)), is_pinned=is_pinned, newest=newest))
     kept = [each for each in found if _is_wanted(each, wanted)]
     priority = Priority.of(store.retunes.newest(Priority.REMEMBERED, device))
     kept.sort(
@@ -222,7 +231,7 @@ def _served(several: Sequence[StoredAnswer], code: _Code) -> StoredAnswer | None
     return Table(code.device.id, fitting).find(query).stored if fitting else None
 
 
-def _chosen(stored: StoredAnswer, code: _Code, wanted: Wanted, misses: int, is_pinned: bool) -> Chosen:
+def _chosen(stored: StoredAnswer, code: _Code, wanted: Wanted, misses: int) -> Chosen:
     has = stored.provenance
     policy = wanted.policy if wanted.policy != AUTO else _policy_of(stored)
     text = code.policy or (POLICIES[policy].text if policy != AUTO else "another")
@@ -241,7 +250,6 @@ def _chosen(stored: StoredAnswer, code: _Code, wanted: Wanted, misses: int, is_p
         is_exact=same_code and defined and stored.answer.kind != IMPORTED,
         added=added,
         misses=misses,
-        is_pinned=is_pinned,
         call=code.call,
         space=code.space,
     )

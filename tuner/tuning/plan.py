@@ -217,7 +217,7 @@ def _plan(
     answers = [] if store is None else store.answers(op=problem.op, device=card.id)
     measured = [stored for stored in answers if not stored.provenance.recorded]
     pin = None if store is None else store.pins.of_problem(problem, card.id)
-    is_pinned = pin is not None and any(stored.id == pin.answer_id for stored in measured)
+    is_pinned = pin is not None and pin.recorded is None
     if space is not None:
         measured = feasible_answers(measured, entry.signature, space)
     query = Query(problem, source=source, definition=definition)
