@@ -154,7 +154,7 @@ class TestSearch:
         assert monotonic() - started < 3
         assert running.returncode == 130
         assert "us, best so far" in stdout
-        assert re.search(r"^Interrupted after \d+ configs; the same command goes on from there", stderr, re.MULTILINE)
+        assert re.search(r"^Interrupted after \d+ configs; the same command continues from there", stderr, re.MULTILINE)
         assert tuner.rows("select status from runs") == [("interrupted",)]
         assert tuner.rows("select count(*) from answers") == [(0,)]
         assert tuner("best", "gemm", "--M", "4096", "--device", "nvidia-h200").returncode == 1

@@ -109,7 +109,7 @@ def test_ctrl_c_tells_the_best_so_far_and_ends_the_runs(tuner: Tuner) -> None:
     Thread(target=interrupt).start()
     done = tuner("search", *TWO, "--sampler", "random", "--effort", "exhaustive", "--joint", "worst", "--json")
     assert done.return_value == 130
-    assert "the same command goes on from there" in done.stderr
+    assert "the same command continues from there" in done.stderr
     partial = json.loads(done.stdout)
     assert (partial["match"], partial["joint"]) == ("partial", "worst")
     assert 0 < partial["speedup"] < 1

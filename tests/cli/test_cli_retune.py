@@ -110,7 +110,7 @@ def test_a_machine_that_slowed_is_named_as_such(night: Night) -> None:
     done = night.retune(after(before(), lambda _: 1.08, vendor=1.08))
     assert done.return_value == 4
     assert "slower: machine" in done.stdout
-    assert "Median of the latencies on this card now over then: 1.080." in done.stdout
+    assert "Latencies on this card are 1.080 x those stored (median)." in done.stdout
     assert night.answers() == stored
 
 
@@ -140,7 +140,7 @@ def test_a_stale_answer_that_is_still_the_best_is_confirmed(night: Night) -> Non
     assert "1 confirmed" in night("retunes", "1").stdout
     again = night.retune(space, "--stale")
     assert again.return_value == 0
-    assert "0 of 0 answers measured again: nothing" in again.stdout
+    assert "no answer is selected: nothing was measured" in again.stdout
 
 
 def test_the_plan_is_printed_and_nothing_is_measured(night: Night) -> None:
@@ -148,7 +148,7 @@ def test_the_plan_is_printed_and_nothing_is_measured(night: Night) -> None:
     done = night.retune(space, "--dry-run", "--budget", "20m")
     assert done.return_value == 0
     title, _, head, _, row, *_, end = done.stdout.splitlines()
-    assert title == "would measure again on nvidia-h200, and measures nothing now"
+    assert title == "dry run on nvidia-h200: answers to measure again, in order"
     assert head.split() == ["problem", "answer", "us", "misses", "changed", "since"]
     assert row.split()[:6] == ["softmax", "8192", "x", "8192", "fp32", "1"]
     assert f"Triton {before().environment.triton}, now 3.7.1" in row
@@ -193,7 +193,7 @@ def test_one_that_is_interrupted_says_so_and_the_same_command_goes_on(
         patched.setattr(RetuneProgress, "found", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         done = night.retune(None, "--report", "out")
     assert done.return_value == 130, done.exception
-    assert "Interrupted (exit code 130): the same command goes on from here." in done.stdout
+    assert "Interrupted (exit code 130): the same command continues from here." in done.stdout
     document = json.loads((night.folder / "out/retune.json").read_text())
     assert (document["status"], len(document["findings"])) == ("interrupted", 1)
     again = night.retune(None)
@@ -216,9 +216,9 @@ def test_one_that_fails_reports_what_it_found(night: Night, monkeypatch: pytest.
     assert (document["status"], document["summary"]["exit_code"]) == ("failed", 1)
 
 
-def test_anew_leaves_one_that_was_killed(night: Night) -> None:
+def test_no_resume_leaves_one_that_was_killed(night: Night) -> None:
     night.document()
-    for arguments, number in (((), 1), (("--anew",), 2)):
+    for arguments, number in (((), 1), (("--no-resume",), 2)):
         store = Store.open(night.db)
         store.retunes.resume(1)  # as if it had been killed
         store.close()
@@ -254,4 +254,4 @@ def test_a_share_is_a_percentage_or_a_fraction(text: str, share: float) -> None:
 def test_other_shares_are_refused(text: str, night: Night) -> None:
     failed = night("retune", "--threshold", text)
     assert isinstance(failed.exception, UsageError)
-    assert "--threshold takes a percentage such as 2%, or a number below 1, not " in str(failed.exception)
+    assert "--threshold takes a percentage such as 2%, or a fraction such as 0.02, not " in str(failed.exception)

@@ -77,7 +77,7 @@ def test_what_was_found_is_a_table(machine: Machine, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("option", "rule"),
     [
-        (("--replay", "auto"), "environments are compared on a GPU, and --replay takes none"),
+        (("--replay", "auto"), "environments are compared on a GPU, and --replay uses none"),
         (("--on", "local"), "--compare-environments measures on this machine, and --on on others"),
         (("--report", "out"), "--report writes a retune, and --compare-environments stores none"),
     ],

@@ -68,7 +68,7 @@ def test_one_is_shown_again(stored: Invoked) -> None:
         "5 of 9 answers measured again: 2 unchanged, 1 order moved, 1 slower (kernel or compiler), 1 broken, "
         "1 not measured; 24.8 s",
         "1 replaced (1.052 x as fast), 1 retired, 1 confirmed",
-        "Median of the latencies on this card now over then: 1.000.",
+        "Latencies on this card are 1.000 x those stored (median).",
         "3 left, as the budget was spent: the least valuable ones.",
         "2 regressions found (exit code 4), 2 not repaired.",
     ]

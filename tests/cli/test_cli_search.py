@@ -85,7 +85,7 @@ def test_ctrl_c_keeps_what_is_answered_and_the_same_command_goes_on(tuner: Tuner
     Thread(target=interrupt).start()
     done = tuner(*command, "--json")
     assert done.return_value == 130
-    assert "Interrupted after 1 of 2; the same command goes on from there." in done.stderr
+    assert "Interrupted after 1 of 2; the same command continues from there." in done.stderr
     assert [row["problem"]["M"] for row in json.loads(done.stdout)["rows"]] == [16]
     assert [row["searched"] for row in tuner.json(*command)["rows"]] == [False, True]
     assert tuner.count("trials") == 800

@@ -78,7 +78,7 @@ def test_an_interrupted_fleet_shows_what_it_has(tuner: Invoked, monkeypatch: pyt
     on(Scripted(most=1), monkeypatch)
     done = tuner(*SEARCH, *HOW, *ON)
     assert done.return_value == 130
-    assert "Interrupted after 1 of 2; the same command goes on from there." in done.stderr
+    assert "Interrupted after 1 of 2; the same command continues from there." in done.stderr
     on(Scripted(), monkeypatch)
     assert [row["searched"] for row in tuner.json(*SEARCH, *HOW, *ON)["rows"]] == [True, False]
 

@@ -27,7 +27,7 @@ def test_the_outcome_is_said_first() -> None:
     assert head[4:] == [
         "- 2 regressions found (exit code 4), 2 not repaired.",
         "- Done: 1 replaced (1.052 x as fast), 1 retired, 1 confirmed.",
-        "- Median of the latencies on this card now over then: 1.000.",
+        "- Latencies on this card are 1.000 x those stored (median).",
         "- 3 left, as the budget was spent: the least valuable ones.",
     ]
 
@@ -109,7 +109,7 @@ def test_one_that_did_not_end_says_so(status: str, said: str) -> None:
     text = markdown(RetuneReport(retune(planned=9, status=status), left={1000: SCALE.problem({"M": 77})}))
     assert f", {status}\n" in text
     assert said in text
-    assert "the same command goes on" in text
+    assert "the same command continues" in text
     assert "## Left\n\n`scale 77 x 77 bf16`\n" in text
 
 

@@ -82,8 +82,8 @@ def cli() -> None:
 
     \b
     Exit codes: 0 ok, 1 no answer, or a check failed, 2 usage, 3 no device,
-    4 a stored answer changed, 5 store unavailable, 130 interrupted; the trials
-    are kept.
+    4 a stored answer changed or regressions were found, 5 store unavailable,
+    130 interrupted; the trials are kept.
     """
 
 

@@ -55,7 +55,9 @@ def _bench(
             )
     interrupted = len(rows) < total
     if interrupted:
-        goes_on = "the same command goes on from there" if out is not None else "with --out it would go on from there"
+        goes_on = (
+            "the same command continues from there" if out is not None else "with --out it would continue from there"
+        )
         say(f"Interrupted after {len(rows)} of {total}; {goes_on}.")
     if as_json:
         print_json(document(measured.name, rows))

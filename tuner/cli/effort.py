@@ -27,7 +27,10 @@ HOW_LONG: list[click.Parameter] = [
         "--effort.",
     ),
     click.Option(
-        ["--budget"], type=parse_duration, metavar="TIME", help="Time limit for a problem, such as 30s or 5m."
+        ["--budget"],
+        type=parse_duration,
+        metavar="TIME",
+        help="Time limit for a problem, such as 30s or 5m.  [default: none]",
     ),
 ]
 HOW_HARD: list[click.Parameter] = [

@@ -23,7 +23,7 @@ def ended(suite: Suite, results: Sequence[Tuned], seconds: float, store: Store, 
     """Print the outcomes of a command. Return its exit code."""
     interrupted = len(results) < len(suite.entries)
     if interrupted:
-        say(f"Interrupted after {len(results)} of {len(suite.entries)}; the same command goes on from there.")
+        say(f"Interrupted after {len(results)} of {len(suite.entries)}; the same command continues from there.")
     _print_results(suite.name, results, seconds, store, as_json)
     return INTERRUPTED if interrupted else 0 if all(tuned.answer for tuned in results) else 1
 

@@ -50,7 +50,7 @@ def _record(
         result, space = record_space(entry, target, store, fresh=fresh, events=progress, stop=interrupt.token)
     if result.stopped == "interrupted":
         done = f"{len(result.measurements):,} of {configs_text(len(target.space))}"
-        say(f"Interrupted after {done}; the same command goes on from there.")
+        say(f"Interrupted after {done}; the same command continues from there.")
         return INTERRUPTED
     if space is None:
         raise nothing_ran(result)

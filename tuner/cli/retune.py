@@ -46,7 +46,7 @@ def _retune(
     as_json: bool,
     budget: float | None,
     check: bool,
-    anew: bool,
+    resume: bool,
     gpu: str,
     replay: str | None,
     policy: str,
@@ -80,7 +80,7 @@ def _retune(
         if folder is not None:
             raise UsageError("--report writes a retune, and --compare-environments stores none; --json prints the rows")
         return _environments(python, reference, problems, store, what, shared=shared, budget=budget, as_json=as_json)
-    how |= {"shared": shared, "budget": budget, "check_only": check, "resume": not anew}
+    how |= {"shared": shared, "budget": budget, "check_only": check, "resume": resume}
     failure: TunerError | None = None
     done: Retune | None
     with RetuneProgress() as progress, Interrupt(SIGINT, SIGTERM) as interrupt, interrupt.token.watched():
@@ -108,7 +108,7 @@ def _environments(
     as_json: bool,
 ) -> int:
     if what["replay"] is not None:
-        raise UsageError("environments are compared on a GPU, and --replay takes none; leave one of them out")
+        raise UsageError("environments are compared on a GPU, and --replay uses none; leave one of them out")
     plan = plan_retune(reference, problems, store=store, **what)
     options = MeasureOptions(what["gpu"], None, what["policy"], shared)
     return give_environments(python, plan, store, options, budget_s=budget, as_json=as_json)
@@ -162,49 +162,62 @@ class _RetuneCommands(OpCommands):
 
 _OPTIONS: list[click.Parameter] = [
     click.Option(["--stale"], is_flag=True, help="Only answers that are stale, or whose kernel has new choices."),
-    click.Option(["--demand"], is_flag=True, help="Only problems whose lookups missed, which the service counts."),
+    click.Option(
+        ["--demand"], is_flag=True, help="Only problems that the service could not answer, which it counts as misses."
+    ),
     click.Option(["--check"], is_flag=True, help="Measure and name the causes, and change no answer."),
     click.Option(["--dry-run"], is_flag=True, help="Print what would be measured, in order, and the reasons."),
     click.Option(
         ["--budget"],
         type=parse_duration,
         metavar="TIME",
-        help="Time after which no further answer is begun, such as 20m. The most valuable are measured first.",
+        help="Time after which no further answer is begun, such as 20m; the most valuable come first.  "
+        "[default: no limit]",
     ),
     click.Option(
         ["--threshold"],
         type=Share(),
-        metavar="SHARE",
+        metavar="PERCENT",
         default=f"{SETTINGS.threshold:.0%}",
         show_default=True,
-        help="Gain, shown with confidence, from which another config replaces an answer.",
+        help="Gain from which another config replaces an answer, such as 2% or 0.02. The lower end of its 95 % "
+        "interval must reach it.",
     ),
     click.Option(
         ["--slower"],
         type=Share(),
-        metavar="SHARE",
+        metavar="PERCENT",
         default="0%",
-        help="Slowdown, shown with confidence, from which a regression counts in the exit code.  [default: any]",
+        help="Slowdown from which a regression counts in the exit code, such as 10%. The lower end of its 95 % "
+        "interval must exceed it.  [default: any]",
     ),
     click.Option(
         ["--effort"],
         type=click.Choice(list(EFFORTS)),
         default="quick",
         show_default=True,
-        help="Effort of a new search, which follows only if another config is ahead or the answer's does not work.",
+        help="Effort of a new search, which is made only if another config is faster or the answer's does not work.",
     ),
     click.Option(
         ["--compare-environments", "python"],
         metavar="PYTHON",
-        help="Before an upgrade: measure the answers in this environment and in that of another python, in turns on "
-        "one card. Nothing is stored. Exit code 4: an answer is slower there, or broken.",
+        help="Before an upgrade: measure the answers in this environment and in that of another Python interpreter, "
+        "such as new/.venv/bin/python, interleaved on one card. Nothing is stored. Exit code 4: an answer is slower "
+        "there, or broken.",
     ),
-    click.Option(["--anew"], is_flag=True, help="Start anew, instead of going on with one that was interrupted."),
+    click.Option(
+        ["--resume/--no-resume"],
+        default=True,
+        show_default=True,
+        help="Continue a retune of the same options that was interrupted in the last 24 hours.",
+    ),
     report_option,
     gpus_option,
     on_option,
     click.Option(
-        ["--replay"], metavar="NAME|auto", help="Measure on a recorded space, or on those that answers were found in."
+        ["--replay"],
+        metavar="NAME|auto",
+        help="Measure on a recorded space instead of a GPU; auto takes those that the answers were found in.",
     ),
     click.Option(
         ["--policy"],
@@ -226,9 +239,9 @@ command = _RetuneCommands(
     _OPTIONS,
     asked=lambda signature, values: values,
     name="retune",
-    help="Measure the stored answers of this card again beside the default and torch, name what changed, and repair "
-    "it: all of them, those of an OP, or of one problem.\n\n"
-    "Exit code 4: regressions were found, repaired or not. Exit code 1: something could not be measured.",
+    help="Measure the stored answers of this card again, each beside its runner-up, the default and torch, name the "
+    "cause of each change, and replace answers that are broken or beaten. Without OP, all answers are measured.\n\n"
+    "Exit code 0: no regressions. 1: something could not be measured. 4: regressions were found, repaired or not.",
     invoke_without_command=True,
     callback=click.pass_context(_retune_all),
     params=[*suite_options("Measure the answers of"), *_OPTIONS],

@@ -30,5 +30,7 @@ class Share(click.ParamType[float]):
         share = float(given[1]) / (100 if given[2] else 1) if given else -1.0
         if given is None or not 0 <= share < (_MOST if given[2] else 1):
             option = "a share" if param is None else param.opts[0]
-            raise UsageError(f"{option} takes a percentage such as 2%, or a number below 1, not {str(value)[:40]!r}")
+            raise UsageError(
+                f"{option} takes a percentage such as 2%, or a fraction such as 0.02, not {str(value)[:40]!r}"
+            )
         return share

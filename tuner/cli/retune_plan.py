@@ -22,7 +22,7 @@ def give_plan(plan: RetunePlan, budget_s: float | None, as_json: bool) -> None:
         print_json(_document(plan))
         return
     console = Output()
-    console.write(f"[bold]would measure again[/] on {escape(plan.device)}, and measures nothing now")
+    console.write(f"[bold]dry run[/] on {escape(plan.device)}: answers to measure again, in order")
     if plan.chosen:
         print_table(_table(plan), console, spare=("misses", "us", "answer"))
     answers = count_text(len(plan.chosen), "answer")

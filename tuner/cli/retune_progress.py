@@ -30,7 +30,7 @@ class RetuneProgress(TerminalProgress):
         self.retune = retune
         done, total = len(retune.findings), len(retune.planned)
         if done:
-            self.print_line(f"Retune {retune.id} goes on: {done:,} of {total:,} answers are done.", logging.WARNING)
+            self.print_line(f"Retune {retune.id} continues: {done:,} of {total:,} answers are done.", logging.WARNING)
         for finding in retune.findings:
             self._count(finding)
         self._task = self._bars.add_task("retune", total=total, completed=done, best="", failures=self._failures())

@@ -139,7 +139,10 @@ def _against_vendor(finding: Finding) -> str:
 def _summary(report: RetuneReport) -> Iterator[str]:
     retune, summary = report.retune, report.summary
     counts = cause_counts(summary) or "nothing"
-    yield f"{summary.measured:,} of {summary.planned:,} answers measured again: {counts}; {summary.seconds:,.1f} s"
+    if summary.planned:
+        yield f"{summary.measured:,} of {summary.planned:,} answers measured again: {counts}; {summary.seconds:,.1f} s"
+    else:
+        yield "no answer is selected: nothing was measured"
     if actions := action_counts(summary):
         yield actions
     if machine := machine_text(summary):

@@ -81,5 +81,5 @@ command = click.Command(
         db_option,
         json_option,
     ],
-    help="Show the report of one retune by its number, or list the newest.",
+    help=f"Show the report of one retune by its id, or list the newest {_NEWEST}.",
 )

@@ -140,7 +140,7 @@ def _no_answer(result: Result, as_json: bool) -> int:
     """
     if result.stopped != "interrupted":
         raise nothing_ran(result)
-    say(f"Interrupted after {configs_text(len(result.measurements))}; the same command goes on from there.")
+    say(f"Interrupted after {configs_text(len(result.measurements))}; the same command continues from there.")
     print_partial(result.best, as_json)
     return INTERRUPTED
 
@@ -165,7 +165,7 @@ def _joint(suite: Suite, objective: str, effort: Effort, store: Store, options: 
     if result.verdict is None:
         if result.stopped != "interrupted":
             raise nothing_ran(result)
-        say(f"Interrupted after {configs_text(len(result.measurements))}; the same command goes on from there.")
+        say(f"Interrupted after {configs_text(len(result.measurements))}; the same command continues from there.")
         print_joint_so_far(objective, result.best, as_json)
         return INTERRUPTED
     if as_json:
@@ -253,7 +253,7 @@ command = _SearchCommands(
     asked=lambda signature, values: values,
     name="search",
     help="Find the best config of a problem, and store it.\n\n"
-    "A list gives several problems: --M 16,64,4096 three, and with --dtype bf16,fp16 six.",
+    "A list gives several problems: --M 16,64,4096 gives three, and with --dtype bf16,fp16 six.",
     invoke_without_command=True,
     callback=click.pass_context(_search_suite),
     params=[*suite_options("Search"), *CAPTURED, *_OPTIONS],

@@ -27,7 +27,7 @@ def suite_options(verb: str) -> list[click.Parameter]:
             multiple=True,
             callback=_value,
             metavar="NAME=VALUE",
-            help="Only problems with this value: op=gemm, M=16.",
+            help="Only problems with this value, such as op=gemm or M=16; may be given several times.",
         ),
     ]
 

@@ -113,7 +113,9 @@ _LEASE = click.Option(
     metavar="TIME",
     help="Lease of a job, after which another worker may take it. A running worker renews it.",
 )
-_REPLAY = click.Option(["--replay"], metavar="NAME|auto", help="Search recorded spaces instead of a GPU.")
+_REPLAY = click.Option(
+    ["--replay"], metavar="NAME|auto", help="Search recorded spaces instead of a GPU; auto takes that of each problem."
+)
 _FORWARDED: list[click.Parameter] = [_LEASE, *HOW_LONG, _REPLAY, policy_option, shared_option]
 """Options that a task of --on gets too."""
 

@@ -93,7 +93,7 @@ def retune(
         slower: slowdown from which a regression counts in the summary and the exit code, as a share.
         budget: seconds after which no further answer is begun, or a text such as `"20m"`; the most valuable are first.
         check_only: name the causes, and change no answer.
-        resume: go on with a retune of the same options that was interrupted in the last 24 hours.
+        resume: continue a retune of the same options that was interrupted in the last 24 hours.
         on_event: receives the progress; None shows it on a terminal or in a notebook.
         stop: polled, such as `threading.Event().is_set`; the findings so far are kept.
 
@@ -221,7 +221,7 @@ def _place(
         gpus = chosen_gpus(options.gpu)
         if not gpus:
             raise NoDevice(
-                f"re-tuning measures on a GPU, and there is no {gpu_here()}; run it on a machine with the card, or "
+                f"a retune measures on a GPU, and there is no {gpu_here()}; run it on a machine with the card, or "
                 "replay recorded spaces with --replay auto"
             )
         card, environment = device.describe(gpus[0]), device.environment(gpus[0])
@@ -262,7 +262,10 @@ def _spaces(store: Store, replay: str, wanted: Wanted) -> list[recorded.Recorded
     names = {stored.provenance.recorded for stored in store.answers(op=wanted.op)}
     found = [recorded.load(name) for name in sorted(name for name in names if name in shipped and name is not None)]
     if not found:
-        raise NothingFound("no answer in service was replayed from a recorded space that ships; name one with --replay")
+        raise NothingFound(
+            "no answer in service was replayed from a recorded space that ships; tuner search OP --replay auto stores "
+            "one, or name a file with --replay"
+        )
     return found
 
 
