@@ -33,7 +33,7 @@ def joined_lines(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text on one line, escaped for Markdown and its tables; an `@` mentions nobody."""
+    """Return a text on one line, escaped for Markdown and its tables; an `@` is no mention."""
     return _SPECIAL.sub(r"\\\1", joined_lines(text)).replace("@", "@\u200b")
 
 
