@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
@@ -297,31 +297,63 @@ class TestNothingIsChanged:
         assert stored.findings == (finding,)
 
 
-class PinnedAt(tuner.Events):
-    """Pins the answer at the start of the retune, or of its search."""
+class Meanwhile(tuner.Events):
+    """Acts at the start of a retune, or of its search."""
 
-    def __init__(self, store: Store, event: str) -> None:
-        self._store, self._event = store, event
+    def __init__(self, event: str, act: Callable[[], object]) -> None:
+        self._event, self._act = event, act
 
     def retune_started(self, retune: Retune) -> None:
-        self._pin("retune")
+        self._at("retune")
 
     def search_started(self, problem: object, trials: int, known: int) -> None:
-        self._pin("search")
+        self._at("search")
 
-    def _pin(self, event: str) -> None:
+    def _at(self, event: str) -> None:
         if event == self._event:
-            self._store.pins.add(self._store.answers()[-1].id)
+            self._act()
 
 
 @pytest.mark.parametrize("event", ["retune", "search"])
-@pytest.mark.parametrize("changed", ["lost", "wrong"])
-def test_an_answer_that_is_pinned_meanwhile_is_kept(night: Nights, event: str, changed: str) -> None:
-    served = night.served
-    space = {"lost": only_slower(SPACE, served, 1.3), "wrong": after(SPACE, wrong=[served])}[changed]
-    finding = night(space, on_event=PinnedAt(night.store, event))
-    assert (finding.action, finding.pinned) == (Action.KEPT, True)
-    assert [stored.id for stored in night.answers] == [1]
+@pytest.mark.parametrize("changed", ["lost", "wrong", "all wrong"])
+class TestMeanwhile:
+    def space(self, night: Nights, changed: str) -> RecordedSpace:
+        if changed == "lost":
+            return only_slower(SPACE, night.served, 1.3)
+        return after(SPACE, wrong=CONFIGS if changed == "all wrong" else [night.served])
+
+    def test_an_answer_that_is_pinned_is_kept(self, night: Nights, event: str, changed: str) -> None:
+        pinning = Meanwhile(event, lambda: night.store.pins.add(1))
+        finding = night(self.space(night, changed), on_event=pinning)
+        assert (finding.action, finding.pinned) == (Action.KEPT, True)
+        assert [stored.id for stored in night.answers] == [1]
+
+    def test_one_that_is_forgotten_is_not_restored(self, night: Nights, event: str, changed: str) -> None:
+        forgetting = Meanwhile(event, lambda: night.store.forget([1]))
+        finding = night(self.space(night, changed), on_event=forgetting)
+        assert finding.action is Action.KEPT
+        assert finding.text.endswith("; it was forgotten meanwhile, so nothing is stored")
+        assert night.answers == []
+
+    def test_one_that_another_follows_is_not_put_before_it(self, night: Nights, event: str, changed: str) -> None:
+        (stored,) = night.answers
+        assert stored.signature is not None
+        run = night.store.start_run(stored.signature, SPACE.problem, stored.provenance, stored.settings)
+
+        def search() -> None:
+            night.store.add_answer(run, stored.answer, stored.provenance, "trials", {}, SPACE.comparison)
+
+        finding = night(self.space(night, changed), on_event=Meanwhile(event, search))
+        assert finding.action is Action.KEPT
+        assert finding.text.endswith("; another answer was stored meanwhile, so nothing is stored")
+        assert [stored.id for stored in night.answers] == [1, 2]
+
+
+def test_a_stale_answer_that_is_forgotten_meanwhile_is_not_confirmed(night: Nights) -> None:
+    forgetting = Meanwhile("retune", lambda: night.store.forget([1]))
+    finding = night(after(SPACE, changed={"driver": "590.1"}), on_event=forgetting)
+    assert outcome(finding) == (Cause.UNCHANGED, Action.KEPT)
+    assert night.answers == []
 
 
 def test_answers_of_two_cards_to_one_problem_are_measured_each_on_its_own(night: Nights) -> None:

@@ -57,14 +57,33 @@ class Repair:
             whole: returns the target with all feasible configs.
         """
         chosen, check = checked.chosen, checked.check
-        pin = self.store.pins.holding(chosen.problem, chosen.stored.provenance)
-        if check.cause is Cause.NOT_MEASURED or self.check_only or pin is not None:
-            return self._written(checked.finding(Action.KEPT, pinned=pin is not None))
+        if (held := self._held(checked)) is not None:
+            return self._written(held)
+        if check.cause is Cause.NOT_MEASURED or self.check_only:
+            return self._written(checked.finding(Action.KEPT))
         if checked.is_broken or check.judgement.ahead is not None or chosen.added:
             return self._search(replace(checked, target=whole()))
         if chosen.is_stale:
             return self._confirm(replace(checked, target=whole()))
         return self._written(checked.finding(Action.KEPT))
+
+    def _held(self, checked: Checked) -> Finding | None:
+        """Return the finding of an answer that is kept whatever its check found; None if it may be changed.
+
+        It is pinned, or it was forgotten or followed by another answer since it was chosen.
+        """
+        chosen, stored = checked.chosen, checked.chosen.stored
+        if chosen.is_pinned or self.store.pins.holding(chosen.problem, stored.provenance) is not None:
+            return checked.finding(Action.KEPT, pinned=True)
+        history = self.store.history(chosen.problem, stored.provenance.device.id)
+        alike = [each for each in history if each.provenance.recorded == stored.provenance.recorded]
+        if any(each.id > chosen.newest and each.forgotten_at is None for each in alike):
+            why = "another answer was stored meanwhile"
+        elif any(each.id == stored.id and each.forgotten_at is not None for each in alike):
+            why = "it was forgotten meanwhile"
+        else:
+            return None
+        return checked.finding(Action.KEPT, text=f"{checked.check.judgement.text}; {why}, so nothing is stored")
 
     def _written(self, finding: Finding) -> Finding:
         finding = self.finish(finding)
@@ -146,10 +165,8 @@ class Repair:
         if result.stopped == "interrupted":
             return None
         searched = sum(measurement.config not in known for measurement in result.measurements)
-        if result.verdict is not None:  # pinned since the retune began, or measured beside other processes
-            is_pinned = self.store.pins.holding(chosen.problem, target.provenance) is not None
-            text = check.judgement.text if is_pinned else f"{check.judgement.text}; {_BESIDE}"
-            return self._written(checked.finding(Action.KEPT, pinned=is_pinned, text=text, searched=searched))
+        if result.verdict is not None:  # it was pinned during the search
+            return self._written(checked.finding(Action.KEPT, pinned=True, searched=searched))
         return self._without_answer(checked, searched)
 
     def _decide(self, checked: Checked, result: Result, answer: Answer, outcome: _Outcome) -> Decided | None:
@@ -157,6 +174,9 @@ class Repair:
         comparison, config, new = result.comparison, checked.subject.config, answer.config
         assert comparison is not None
         facts: dict[str, Any] = {"searched": outcome.searched}
+        if (held := self._held(checked)) is not None:
+            outcome.kept = replace(held, **facts)
+            return None
         if "contended" in comparison.marks and not self.is_shared:
             text = f"{checked.check.judgement.text}; {_BESIDE}"
             outcome.kept = checked.finding(Action.KEPT, text=text, **facts)
@@ -213,6 +233,8 @@ class Repair:
         An answer that is exact for today's kernel and compiler is retired. One of another version is kept, since it may
         be right for those that still have that version.
         """
+        if (held := self._held(checked)) is not None:
+            return self._written(replace(held, searched=searched))
         if checked.is_broken and checked.chosen.is_exact:
             finding = self._written(checked.finding(Action.RETIRED, searched=searched))
             retire(self.store, [finding])
