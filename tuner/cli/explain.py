@@ -24,7 +24,7 @@ from tuner.report.default import default_failure
 from tuner.report.explain import explain
 from tuner.report.explanation import Candidates, CardRange, Contender, Explanation, Roofline
 from tuner.report.occupancy import Occupancy
-from tuner.report.text import bytes_text, config_text, count_text, seconds_text
+from tuner.report.text import bytes_text, config_text, count_text, minute_text, seconds_text
 from tuner.report.vendor import role_text, vendor_speedup
 
 _BAR = 24
@@ -186,7 +186,7 @@ def _roofline(roofline: Roofline | None) -> Iterator[str]:
 
 def _run(report: Explanation) -> Iterator[str]:
     stopped = f", stopped by {report.run.stopped}" if report.run.stopped else ""
-    yield _head("Run", f"{report.run.id}, started {report.run.started_at[:16].replace('T', ' ')} UTC{stopped}")
+    yield _head("Run", f"{report.run.id}, started {minute_text(report.run.started_at)} UTC{stopped}")
     yield f"  time: {seconds_text(report.run.seconds)}"
     yield f"  card: {'its state was not recorded' if report.card is None else _card(report.card)}"
 

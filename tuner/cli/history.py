@@ -20,7 +20,7 @@ from tuner.kernels.spec import Problem, Signature
 from tuner.measure import device
 from tuner.records import StoredAnswer
 from tuner.report.history import Generation, History, history_of
-from tuner.report.text import config_text, latency_text, problem_text, speed_text
+from tuner.report.text import config_text, latency_text, minute_text, problem_text, speed_text
 
 device_option = click.Option(
     ["--device", "device_id"],
@@ -77,7 +77,7 @@ def _lines(past: Past) -> Iterator[str]:
     yield f"[bold]{escape(problem_text(history.problem))}[/]  on {history.device}"
     for generation in history.generations:
         stored = generation.stored
-        moment = stored.created_at[:16].replace("T", " ")
+        moment = minute_text(stored.created_at)
         yield f"\n[bold]{stored.id}[/]  {moment} UTC  {_outcome(stored)}{_state(past, stored)}"
         yield f"   [green]{escape(config_text(stored.answer.config))}[/]"
         yield from (f"   {escape(line)}" for line in _origin(generation))
@@ -95,7 +95,7 @@ def _state(past: Past, stored: StoredAnswer) -> str:
     if past.serving is not None and past.serving.id == stored.id:
         states.append("[bold green]serves[/]")
     if stored.forgotten_at is not None:
-        states.append(f"[yellow]forgotten {stored.forgotten_at[:16].replace('T', ' ')} UTC[/]")
+        states.append(f"[yellow]forgotten {minute_text(stored.forgotten_at)} UTC[/]")
     if pin is not None and pin.answer_id == stored.id:
         states.append(f"[yellow]pinned{escape(pin.because)}[/]")
     return "".join(f"; {state}" for state in states)

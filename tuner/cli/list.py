@@ -16,7 +16,7 @@ from tuner.lookup.service import LookupService, StoredTables
 from tuner.lookup.table import Table
 from tuner.recorded import signatures
 from tuner.records import StoredAnswer
-from tuner.report.text import basis_text, config_text, latency_text, problem_text, speed_text
+from tuner.report.text import basis_text, config_text, latency_text, minute_text, problem_text, speed_text
 
 
 def _list(op: str | None, device: str | None, db: Database | None, as_json: bool) -> int:
@@ -61,10 +61,10 @@ def _list(op: str | None, device: str | None, db: Database | None, as_json: bool
             faster += f", restored from answer {stored.restored}"
         if (pin := pins.get(key)) is not None:
             faster += f", [yellow]pinned{escape(pin.because)}[/]"
-        console.write(f"  {latency_text(answer)}{faster}; {stored.created_at[:16].replace('T', ' ')} UTC")
+        console.write(f"  {latency_text(answer)}{faster}; {minute_text(stored.created_at)} UTC")
     for stored in retired:
         console.write(f"[bold]{escape(problem_text(stored.answer.problem))}[/]  on {stored.provenance.device.id}")
-        console.write(f"  forgotten {(stored.forgotten_at or '')[:16].replace('T', ' ')} UTC; a search finds another")
+        console.write(f"  forgotten {minute_text(stored.forgotten_at or '')} UTC; a search finds another")
     return 0
 
 

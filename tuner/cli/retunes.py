@@ -22,6 +22,7 @@ from tuner.records.retune import Retune
 from tuner.report.retune.report import stored_report
 from tuner.report.retune.summary import summarise
 from tuner.report.retune.text import moved, outcome
+from tuner.report.text import minute_text
 
 _NEWEST = 20
 """Number of retunes in the list."""
@@ -61,7 +62,7 @@ def _list(retunes: Sequence[Retune], as_json: bool) -> None:
     for retune in retunes:
         summary = summarise(retune)
         counts = (summary.measured, len(moved(retune)), len(summary.replaced), summary.left)
-        started = retune.started_at[:16].replace("T", " ")
+        started = minute_text(retune.started_at)
         table.add_row(str(retune.id), started, outcome(summary), *(f"{n:,}" for n in counts), escape(retune.device))
     print_table(table, console, spare=("left", "replaced", "checked", "on", "moved"), title="retune")
 

@@ -25,7 +25,7 @@ from tuner.lookup.table import Table as Answers
 from tuner.records import Measurement, StoredRun
 from tuner.report.default import failure_in
 from tuner.report.explain import failures
-from tuner.report.text import config_text, latency_text, problem_text, seconds_text
+from tuner.report.text import config_text, latency_text, minute_text, problem_text, seconds_text
 
 _NEWEST, _BEST = 20, 5
 _COLUMNS: Mapping[str, JustifyMethod] = {
@@ -86,11 +86,7 @@ def _cells(run: StoredRun) -> tuple[str, ...]:
     answer = "" if run.answer_us is None else f"{run.answer_us:,.2f}"
     card = f"{run.provenance.device.id}{', replayed' if run.provenance.recorded else ''}"
     about = escape(run.problem.text), escape(card)
-    return str(run.id), _minute(run.started_at)[5:], run.status, f"{known:,}", answer, *about
-
-
-def _minute(moment: str) -> str:
-    return moment[:16].replace("T", " ")
+    return str(run.id), minute_text(run.started_at)[5:], run.status, f"{known:,}", answer, *about
 
 
 def _document(store: Store, run: StoredRun, measurements: Sequence[Measurement], answer: LookupResult | None) -> Any:
@@ -147,7 +143,7 @@ def _lines(run: StoredRun, measurements: Sequence[Measurement], answer: LookupRe
     yield f"  [bold green]{escape(config_text(best_answer.config))}[/]"
     yield f"  {best_answer.kind}, {latency_text(best_answer)}; tuner explain shows why"
     if (forgotten_at := answer.stored.forgotten_at) is not None:
-        yield f"  [yellow]forgotten {_minute(forgotten_at)} UTC: it serves no more[/]"
+        yield f"  [yellow]forgotten {minute_text(forgotten_at)} UTC: it serves no more[/]"
 
 
 def _settings(run: StoredRun) -> str:
@@ -170,8 +166,8 @@ def _versions(run: StoredRun) -> str:
 
 def _end(run: StoredRun) -> str:
     if run.ended_at is None:
-        return f"{run.status} since {_minute(run.started_at)} UTC, or killed"
-    return f"{run.status}, stopped by {run.stopped}; {_minute(run.started_at)} to {_minute(run.ended_at)} UTC"
+        return f"{run.status} since {minute_text(run.started_at)} UTC, or killed"
+    return f"{run.status}, stopped by {run.stopped}; {minute_text(run.started_at)} to {minute_text(run.ended_at)} UTC"
 
 
 command = click.Command(

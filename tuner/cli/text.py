@@ -26,6 +26,7 @@ from tuner.report.text import (
     evidence_text,
     first_line,
     interval_text,
+    minute_text,
     problem_text,
     speed_text,
     us_text,
@@ -157,7 +158,7 @@ def _notes(stored: StoredAnswer) -> Iterator[str]:
     known = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     verb = {IMPORTED: "imported", ROLLBACK: "restored"}.get(answer.kind, "tuned")
     timed = "" if answer.latency_us is None else f", timed by {provenance.policy}"
-    yield f"{verb} {stored.created_at[:16].replace('T', ' ')} UTC{timed}"
+    yield f"{verb} {minute_text(stored.created_at)} UTC{timed}"
     yield f"with {known or 'unknown versions'}"
     if stored.imported_from is not None:
         yield f"imported from {stored.imported_from}"

@@ -24,7 +24,7 @@ from tuner.lookup.service import LookupService
 from tuner.lookup.table import LookupResult
 from tuner.measure import device
 from tuner.records import StoredAnswer
-from tuner.report.text import problem_text
+from tuner.report.text import minute_text, problem_text
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _lines(report: Why) -> Iterator[str]:
     yield f"  compared with {compared or 'no version: an answer of any version serves'}"
     yield f"  {_conclusion(report)}"
     for stored, differs in report.answers:
-        of = f"answer {stored.id}, {stored.provenance.device.id}, {stored.created_at[:16].replace('T', ' ')} UTC"
+        of = f"answer {stored.id}, {stored.provenance.device.id}, {minute_text(stored.created_at)} UTC"
         yield f"  {of}: {escape('; '.join(differs)) or 'no difference'}"
     for problem, differs in report.near:
         yield f"  near: {escape(problem.text)}: {escape('; '.join(differs))}"

@@ -99,6 +99,11 @@ def error_lines(text: str, most: int = 12) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], "..."]
 
 
+def minute_text(moment: str) -> str:
+    """Return `2026-11-29 18:47`, a time (UTC, ISO 8601) to the minute."""
+    return moment[:16].replace("T", " ")
+
+
 def us_text(latency_us: float | None) -> str:
     """Return `179.20 us`, or `never timed`."""
     return "never timed" if latency_us is None else f"{latency_us:,.2f} us"

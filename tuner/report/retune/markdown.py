@@ -25,7 +25,7 @@ from tuner.report.retune.text import (
     ratio_cell,
     settings_text,
 )
-from tuner.report.text import short
+from tuner.report.text import minute_text, short
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def _facts(report: RetuneReport) -> Iterator[str]:
         yield machine
     if summary.left:
         yield left_text(retune, summary)
-    ended = "" if retune.ended_at is None else f" to {_minute(retune.ended_at)}"
-    yield f"{_minute(retune.started_at)}{ended} UTC, {summary.seconds:,.1f} s of measuring and searching."
+    ended = "" if retune.ended_at is None else f" to {minute_text(retune.ended_at)}"
+    yield f"{minute_text(retune.started_at)}{ended} UTC, {summary.seconds:,.1f} s of measuring and searching."
     if settings := settings_text(retune):
         yield f"Settings: {escaped(settings)}."
     if recorded := _recorded(retune.findings):
@@ -199,13 +199,9 @@ def _readings(finding: Finding) -> Iterator[str]:
     for role in sorted(roles, key=lambda role: (order.get(role, 2), role)):
         cells = ["" if reading is None else ratio_cell(reading.contenders.get(role)) for reading in readings]
         yield f"| x {escaped(role)} | {' | '.join(cells)} |"
-    rounds = ["" if reading is None else f"{reading.rounds:,}, {_minute(reading.at)} UTC" for reading in readings]
+    rounds = ["" if reading is None else f"{reading.rounds:,}, {minute_text(reading.at)} UTC" for reading in readings]
     yield f"| rounds | {' | '.join(rounds)} |"
     states = [card_state(reading) for reading in readings]
     if any(states):
         yield f"| card | {' | '.join(states)} |"
     yield ""
-
-
-def _minute(moment: str) -> str:
-    return moment[:16].replace("T", " ")
