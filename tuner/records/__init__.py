@@ -1,7 +1,7 @@
 """Plain frozen values shared by measuring, storing and looking up. Standard library only. Times are microseconds."""
 
 from tuner.records.answer import FORGOTTEN, IMPORTED, Answer, Evidence, Provenance, StoredAnswer, Tie, Transfer
-from tuner.records.device import COLD, POLICIES, Device, Environment, Policy, RooflineLimits
+from tuner.records.device import COLD, POLICIES, VERSION_NAMES, Device, Environment, Policy, RooflineLimits
 from tuner.records.measurement import (
     FEWEST_SAMPLES,
     SLOW_US,
@@ -24,6 +24,7 @@ __all__ = [
     "POLICIES",
     "SLOW_US",
     "VENDOR",
+    "VERSION_NAMES",
     "Answer",
     "CardState",
     "Comparison",

@@ -80,6 +80,10 @@ class Environment:
     driver: str = ""
 
 
+VERSION_NAMES = {"triton": "Triton", "ptxas": "ptxas", "torch": "PyTorch", "driver": "driver"}
+"""Names of what an environment has the versions of, for people, by its field."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """Method by which latencies are taken. Numbers of different policies are never compared.

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from tuner.kernels.spec import Config, Problem
-from tuner.records import VENDOR, Comparison, Environment, Interval, median
+from tuner.records import VENDOR, VERSION_NAMES, Comparison, Environment, Interval, median
 from tuner.report.text import interval_text
 from tuner.search.verdict import VERDICT, interval_of_median, ratio
 
@@ -123,10 +123,9 @@ def _side(own: Config, configs: Sequence[Config], rounds: Comparison) -> Side:
 
 def environments_text(here: Environment, there: Environment) -> str:
     """Return the versions in which two environments differ, such as `Triton 3.6.0 and 3.7.1`; empty if in none."""
-    names = {"triton": "Triton", "ptxas": "ptxas", "torch": "PyTorch", "driver": "driver"}
     parts = [
         f"{shown} {getattr(here, name) or 'unknown'} and {getattr(there, name) or 'unknown'}"
-        for name, shown in names.items()
+        for name, shown in VERSION_NAMES.items()
         if getattr(here, name) != getattr(there, name)
     ]
     return ", ".join(parts)

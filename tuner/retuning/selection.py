@@ -18,7 +18,7 @@ from tuner.lookup.offered import not_offered, not_offered_by
 from tuner.lookup.query import Query
 from tuner.lookup.table import Table
 from tuner.recorded import RecordedSpace
-from tuner.records import IMPORTED, POLICIES, Device, Environment, StoredAnswer
+from tuner.records import IMPORTED, POLICIES, VERSION_NAMES, Device, Environment, StoredAnswer
 from tuner.report.text import first_line
 from tuner.retuning.priority import Priority
 from tuner.suites.suite import Entry
@@ -258,8 +258,7 @@ def _chosen(stored: StoredAnswer, code: _Code, wanted: Wanted, misses: int) -> C
 def _reasons(stored: StoredAnswer, code: _Code, policy: str, added: Mapping[str, tuple[Value, ...]]) -> Iterator[str]:
     """Yield what changed since an answer was stored."""
     has, now = stored.provenance, code.environment
-    versions = {"Triton": "triton", "ptxas": "ptxas", "PyTorch": "torch", "driver": "driver"}
-    for name, field_name in versions.items():
+    for field_name, name in VERSION_NAMES.items():
         before, after = getattr(has.environment, field_name), getattr(now, field_name)
         if before != after and after:
             yield f"{name} {before or 'not known'}, now {after}"

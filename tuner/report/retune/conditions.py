@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from tuner.records import VERSION_NAMES
 from tuner.records.retune import Reading
 from tuner.report.retune.escapes import escaped
 from tuner.report.retune.report import RetuneReport
 
-_VERSIONS = {
-    "triton": "Triton",
-    "ptxas": "ptxas",
-    "torch": "PyTorch",
-    "driver": "driver",
-    "policy": "policy",
-    "tuner": "tuner",
-}
-"""Versions of an environment by their field, with their names."""
+_VERSIONS = {**VERSION_NAMES, "policy": "policy", "tuner": "tuner"}
+"""Names of versions by their field of a provenance."""
 
 
 def environment(report: RetuneReport) -> Iterator[str]:
