@@ -66,7 +66,7 @@ class PostgreSQL(Database):
 
     def engine(self, *, writes: bool) -> Engine:
         connects_s = self.wait.writer_connects_s if writes else self.wait.reader_connects_s
-        defaults = {"connect_timeout": connects_s, "application_name": "triton-tuner"}
+        defaults = {"connect_timeout": connects_s, "application_name": "triton-tuner", **_gives_up(self.wait.silent_s)}
         try:
             engine = create_engine(
                 self._with_password(),
@@ -135,6 +135,15 @@ class PostgreSQL(Database):
     def back_up(self, file: str) -> NoReturn:
         command = f"pg_dump --format=custom --file={file} '{self}'"
         raise UsageError(f"a PostgreSQL database is backed up by its own tools: {command}")
+
+
+def _gives_up(silent_s: int) -> dict[str, int]:
+    """Return libpq's parameters for a connection that fails once the other side was silent for some seconds.
+
+    Otherwise a statement waits for a quarter of an hour or more if the network or the server's host is lost.
+    """
+    probes = {"keepalives_idle": silent_s // 3, "keepalives_interval": silent_s // 3, "keepalives_count": 2}
+    return {**probes, "tcp_user_timeout": 1000 * silent_s}
 
 
 def _is_pooled(connection: Any) -> bool:

@@ -21,6 +21,8 @@ class ConnectionSettings:
     """Wait of a writer for the server, in seconds."""
     reader_connects_s: int = 2
     """Wait of a reader for the server, in seconds; the client library takes no less."""
+    silent_s: int = 30
+    """Time after which a connection to a server is lost if nothing of it arrives, in seconds."""
     connections: int = 20
     """Largest number of connections of a process to a server, which are made when they are needed."""
     slice_s: float = 0.1

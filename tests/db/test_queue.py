@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from time import sleep
 
 import pytest
@@ -10,6 +11,7 @@ from stored import SCALE, address, answered, change, python, rows
 
 from tuner.db.database import Database
 from tuner.db.queue import Job, JobFilter, Queue
+from tuner.db.rows import utc_now, utc_text
 from tuner.db.settings import SETTINGS
 from tuner.db.store import Store
 from tuner.kernels.spec import Problem
@@ -49,6 +51,17 @@ def test_a_job_is_asked_for_taken_and_done(store: Store, queue: Queue) -> None:
     assert ended.ended_at is not None
     again, new = queue.add(size(64), H200.id)
     assert (again.id, new) == (2, True)
+
+
+def test_times_are_written_as_in_all_tables(queue: Queue) -> None:
+    before = utc_text(datetime.now(UTC) - timedelta(milliseconds=1))
+    job, _ = queue.add(size(64), H200.id)
+    held = claim(queue, lease_s=90.5)
+    assert before <= job.created_at <= utc_now()
+    assert held.lease_until is not None
+    lease = datetime.fromisoformat(held.lease_until)
+    assert utc_text(lease) == held.lease_until
+    assert abs((lease - datetime.now(UTC)).total_seconds() - 90.5) < 5
 
 
 def test_the_most_urgent_comes_first_and_of_these_the_most_missed(store: Store, queue: Queue) -> None:

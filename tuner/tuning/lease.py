@@ -13,7 +13,11 @@ _RENEWALS = 4
 
 
 class Lease:
-    """Renews a job's lease in a thread of its own, while it is entered."""
+    """Renews a job's lease in a thread of its own, while it is entered.
+
+    A worker that was suspended for longer than its lease finds it lost as soon as it goes on. The queue refuses what it
+    then says of the job, by its name and its try; see `tuner.db.queue`.
+    """
 
     def __init__(self, queue: Queue, job: Job, seconds: float) -> None:
         self._queue, self._job, self._seconds = queue, job, seconds
