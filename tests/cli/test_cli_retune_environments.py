@@ -14,7 +14,7 @@ from served import GEMM, answer, problem
 
 from tuner.cli import CHANGED, cli
 from tuner.db.store import Store
-from tuner.errors import UsageError
+from tuner.errors import NoDevice, UsageError
 from tuner.measure.processes import Child
 from tuner.records import Environment
 from tuner.retuning.compared import Change, Compared, Side
@@ -86,3 +86,10 @@ def test_what_it_cannot_do_is_refused(option: tuple[str, str], rule: str, machin
     done = machine("retune", "--compare-environments", sys.executable, *option)
     assert isinstance(done.exception, UsageError)
     assert rule in str(done.exception)
+
+
+def test_without_a_card_no_way_out_is_named_that_it_refuses(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.measure.device.count", lambda: 0)
+    failed = machine("retune", "--compare-environments", sys.executable)
+    assert isinstance(failed.exception, NoDevice)
+    assert "environments are compared on a GPU, and there is no GPU here; run it" in str(failed.exception)

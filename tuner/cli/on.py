@@ -24,7 +24,9 @@ from tuner.tuning.gpu import AUTO
 on_option = click.Option(
     ["--on"],
     metavar="SCHEDULER",
-    help=f"Run each problem as a task on one GPU, on this machine or a cluster: {FORMS}. All tasks use one database.",
+    help="Run each problem as a task on one GPU, on this machine or a cluster: "
+    + FORMS.replace("|", ", ")
+    + ". All tasks use one database.",
 )
 _THE_ONE = "0"
 """Number of the only GPU that a scheduler shows to a task. Without a GPU there, the task fails."""

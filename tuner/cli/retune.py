@@ -14,7 +14,7 @@ from tuner.cli.interrupt import Interrupt
 from tuner.cli.on import on_option
 from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import db_option, gpus_option, json_option, open_to_read, shared_option
-from tuner.cli.retune_environments import give_environments
+from tuner.cli.retune_environments import compared_gpu, give_environments
 from tuner.cli.retune_on import retune_on
 from tuner.cli.retune_options import Share
 from tuner.cli.retune_plan import give_plan
@@ -109,6 +109,7 @@ def _environments(
 ) -> int:
     if what["replay"] is not None:
         raise UsageError("environments are compared on a GPU, and --replay uses none; leave one of them out")
+    compared_gpu(what["gpu"])  # before the plan, whose error names --replay as a way out
     plan = plan_retune(reference, problems, store=store, **what)
     options = MeasureOptions(what["gpu"], None, what["policy"], shared)
     return give_environments(python, plan, store, options, budget_s=budget, as_json=as_json)

@@ -35,6 +35,16 @@ _ERROR = 60
 """Characters of an error in the table."""
 
 
+def compared_gpu(gpu: str) -> int:
+    """Return the number of the GPU on which environments are compared. Raises NoDevice if there is none."""
+    index = device.choose(gpu)
+    if index is None:
+        raise NoDevice(
+            f"environments are compared on a GPU, and there is no {gpu_here()}; run it on a machine with one"
+        )
+    return index
+
+
 def give_environments(
     python: str, plan: RetunePlan, store: Store, options: MeasureOptions, *, budget_s: float | None, as_json: bool
 ) -> int:
@@ -47,9 +57,7 @@ def give_environments(
     Returns:
         4 if an answer is slower or broken there, 1 if one was not measured, else 0.
     """
-    index = device.choose(options.gpu)
-    if index is None:
-        raise NoDevice(f"environments are compared on a GPU, and there is no {gpu_here()}")
+    index = compared_gpu(options.gpu)
     here = device.environment(index)
     subjects = [Subject.of(chosen, store) for chosen in plan.chosen]
     other = other_environment(python, sorted({subject.entry.reference for subject in subjects}))
