@@ -9,7 +9,8 @@ from math import exp, fsum, log
 from typing import Any
 
 from tuner.records import VENDOR, Interval, median
-from tuner.records.retune import DEFAULT, Action, Cause, Finding, Reading, Retune
+from tuner.records.readings import is_in_both, machine_factor, role_factor
+from tuner.records.retune import Action, Cause, Finding, Reading, Retune
 
 MACHINE_FACTOR = 1.05
 """Median factor of all latencies above which a slower machine counts as a regression."""
@@ -31,8 +32,7 @@ class RetuneSummary:
     not_measured: tuple[Finding, ...]
     replaced: tuple[Finding, ...]
     machine: float | None
-    """Median over all problems of the latency now over that then: of the vendor, or else of the default or the config
-    if their code is the same. None if there is none."""
+    """Median over all problems of the factor of the machine, or of the vendor's latency; None if there is none."""
     gain: float | None
     """Geometric mean of the gains of the replaced answers; None without one."""
     seconds: float
@@ -119,18 +119,12 @@ def slowdown(finding: Finding) -> tuple[float, Interval] | None:
     then, now = finding.then, finding.now
     if then is None or now is None:
         return None
-    if finding.cause is not Cause.SLOWER_MACHINE and _is_in_both(VENDOR, then, now):
+    if finding.cause is not Cause.SLOWER_MACHINE and is_in_both(VENDOR, then, now):
         before, after = then.contenders[VENDOR], now.contenders[VENDOR]
         return _quotient((before.ratio, before.interval), (after.ratio, after.interval))
     if _comparable(finding) is None:
         return None
     return _quotient((now.latency_us, now.interval_us), (then.latency_us, then.interval_us))
-
-
-def _is_in_both(role: str, then: Reading, now: Reading) -> bool:
-    """Return whether the same contender has this role in both readings."""
-    before, after = then.contenders.get(role), now.contenders.get(role)
-    return before is not None and after is not None and before.config == after.config
 
 
 def _counts(finding: Finding, machine: float | None, slower: float) -> bool:
@@ -151,23 +145,11 @@ def _machine(findings: tuple[Finding, ...]) -> float | None:
 
 
 def _factor(finding: Finding) -> float | None:
-    """Return the factor of the vendor's latency, else that of the default or the config if their code is the same."""
+    """Return the machine's factor; if all versions changed, that of the vendor's latency."""
     pair = _comparable(finding)
     if pair is None:
         return None
-    then, now = pair
-    if _is_in_both(VENDOR, then, now):
-        return now.contenders[VENDOR].latency_us / then.contenders[VENDOR].latency_us
-    if _code(then) != _code(now):
-        return None
-    if _is_in_both(DEFAULT, then, now):
-        return now.contenders[DEFAULT].latency_us / then.contenders[DEFAULT].latency_us
-    return now.latency_us / then.latency_us
-
-
-def _code(reading: Reading) -> tuple[str, str, str]:
-    provenance = reading.provenance
-    return provenance.source, provenance.environment.triton, provenance.environment.ptxas
+    return machine_factor(*pair) or (role_factor(VENDOR, *pair) if is_in_both(VENDOR, *pair) else None)
 
 
 def _comparable(finding: Finding) -> tuple[Reading, Reading] | None:

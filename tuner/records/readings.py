@@ -1,0 +1,44 @@
+"""Comparisons of two readings of an answer. Pure: no clock, no device, no store."""
+
+from __future__ import annotations
+
+from tuner.records import VENDOR
+from tuner.records.retune import DEFAULT, Reading
+
+
+def is_in_both(role: str, then: Reading, now: Reading) -> bool:
+    """Return whether the same contender has this role in both readings."""
+    before, after = then.contenders.get(role), now.contenders.get(role)
+    return before is not None and after is not None and before.config == after.config
+
+
+def is_code_same(then: Reading, now: Reading) -> bool:
+    """Return whether a config has the same machine code in both readings: source, Triton and ptxas are the same."""
+    before, after = then.provenance, now.provenance
+    return (before.source, before.environment.triton, before.environment.ptxas) == (
+        after.source,
+        after.environment.triton,
+        after.environment.ptxas,
+    )
+
+
+def role_factor(role: str, then: Reading, now: Reading) -> float:
+    """Return the latency of a contender now over that then. It is in both readings."""
+    return now.contenders[role].latency_us / then.contenders[role].latency_us
+
+
+def machine_factor(then: Reading | None, now: Reading | None) -> float | None:
+    """Return the latency now over that then of something whose code is the same, so that the machine made the change.
+
+    That is the vendor if PyTorch is the same, else the default, else the answer's config. None if there is none, or the
+    policies differ.
+    """
+    if then is None or now is None or then.provenance.policy != now.provenance.policy:
+        return None
+    if is_in_both(VENDOR, then, now) and then.provenance.environment.torch == now.provenance.environment.torch:
+        return role_factor(VENDOR, then, now)
+    if not is_code_same(then, now):
+        return None
+    if is_in_both(DEFAULT, then, now):
+        return role_factor(DEFAULT, then, now)
+    return now.latency_us / then.latency_us
