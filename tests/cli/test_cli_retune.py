@@ -181,7 +181,7 @@ def test_what_the_budget_leaves_is_said(night: Night) -> None:
     done = night.retune(None, "--budget", "0.000001")
     assert done.return_value == 0, done.exception
     assert "0 of 1 answers measured again: nothing" in done.stdout
-    assert "1 left, as the budget was spent: the least valuable ones." in done.stdout
+    assert "1 not reached, since the budget was spent: the least valuable ones." in done.stdout
 
 
 def test_one_that_is_interrupted_says_so_and_the_same_command_goes_on(

@@ -69,7 +69,7 @@ def test_one_is_shown_again(stored: Invoked) -> None:
         "1 not measured; 24.8 s",
         "1 replaced (1.052 x as fast), 1 retired, 1 confirmed",
         "Latencies on this card are 1.000 x those stored (median).",
-        "3 left, as the budget was spent: the least valuable ones.",
+        "3 not reached, since the budget was spent: the least valuable ones.",
         "2 regressions found (exit code 4), 2 not repaired.",
     ]
     failed = stored("retunes", "3")

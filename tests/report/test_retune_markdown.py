@@ -28,7 +28,7 @@ def test_the_outcome_is_said_first() -> None:
         "- 2 regressions found (exit code 4), 2 not repaired.",
         "- Done: 1 replaced (1.052 x as fast), 1 retired, 1 confirmed.",
         "- Latencies on this card are 1.000 x those stored (median).",
-        "- 3 left, as the budget was spent: the least valuable ones.",
+        "- 3 not reached, since the budget was spent: the least valuable ones.",
     ]
 
 
@@ -104,13 +104,15 @@ def test_attributes_with_bars_and_ticks_stay_in_their_cell() -> None:
     )
 
 
-@pytest.mark.parametrize(("status", "said"), [("interrupted", "Interrupted (exit code 130)"), ("running", "3 left: ")])
+@pytest.mark.parametrize(
+    ("status", "said"), [("interrupted", "Interrupted (exit code 130)"), ("running", "3 not reached: ")]
+)
 def test_one_that_did_not_end_says_so(status: str, said: str) -> None:
     text = markdown(RetuneReport(retune(planned=9, status=status), left={1000: SCALE.problem({"M": 77})}))
     assert f", {status}\n" in text
     assert said in text
     assert "the same command continues" in text
-    assert "## Left\n\n`scale 77 x 77 bf16`\n" in text
+    assert "## Not reached\n\n`scale 77 x 77 bf16`\n" in text
 
 
 def test_the_history_of_what_moved_is_a_chart() -> None:

@@ -56,15 +56,15 @@ def _list(retunes: Sequence[Retune], as_json: bool) -> None:
     table.add_column("retune", justify="right")
     table.add_column("started UTC", no_wrap=True)
     table.add_column("outcome")
-    for name in ("checked", "moved", "replaced", "left"):
+    for name in ("measured", "moved", "replaced", "not reached"):
         table.add_column(name, justify="right")
-    table.add_column("on")
+    table.add_column("device")
     for retune in retunes:
         summary = summarise(retune)
         counts = (summary.measured, len(moved(retune)), len(summary.replaced), summary.left)
         started = minute_text(retune.started_at)
         table.add_row(str(retune.id), started, outcome(summary), *(f"{n:,}" for n in counts), escape(retune.device))
-    print_table(table, console, spare=("left", "replaced", "checked", "on", "moved"), title="retune")
+    print_table(table, console, spare=("not reached", "replaced", "measured", "device", "moved"), title="retune")
 
 
 def _document(retune: Retune) -> dict[str, Any]:

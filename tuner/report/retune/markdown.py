@@ -146,7 +146,7 @@ def _left(report: RetuneReport, settings: MarkdownSettings) -> Iterator[str]:
         return
     names = [code(short(problem)) for problem in report.left.values()]
     more = f" and {len(names) - settings.listed:,} more" if len(names) > settings.listed else ""
-    yield from ("## Left", "", f"{', '.join(names[: settings.listed])}{more}", "")
+    yield from ("## Not reached", "", f"{', '.join(names[: settings.listed])}{more}", "")
 
 
 def _add_details(room: _Room, report: RetuneReport, settings: MarkdownSettings) -> None:

@@ -93,9 +93,9 @@ def machine_text(summary: RetuneSummary) -> str:
 def left_text(retune: Retune, summary: RetuneSummary) -> str:
     """Return a sentence on the answers that are planned and have no finding."""
     if retune.status in ("interrupted", "running"):
-        return f"{summary.left:,} left: the same command continues with them within 24 hours."
+        return f"{summary.left:,} not reached: the same command continues with them within 24 hours."
     why = "the retune failed" if retune.status == "failed" else "the budget was spent"
-    return f"{summary.left:,} left, as {why}: the least valuable ones."
+    return f"{summary.left:,} not reached, since {why}: the least valuable ones."
 
 
 def settings_text(retune: Retune) -> str:
