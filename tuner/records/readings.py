@@ -30,15 +30,12 @@ def role_factor(role: str, then: Reading, now: Reading) -> float:
 def machine_factor(then: Reading | None, now: Reading | None) -> float | None:
     """Return the latency now over that then of something whose code is the same, so that the machine made the change.
 
-    That is the vendor if PyTorch is the same, else the default, else the answer's config. None if there is none, or the
-    policies differ.
+    That is the vendor if PyTorch is the same, else the default. None if there is none, or the policies differ.
     """
     if then is None or now is None or then.provenance.policy != now.provenance.policy:
         return None
     if is_in_both(VENDOR, then, now) and then.provenance.environment.torch == now.provenance.environment.torch:
         return role_factor(VENDOR, then, now)
-    if not is_code_same(then, now):
-        return None
-    if is_in_both(DEFAULT, then, now):
+    if is_in_both(DEFAULT, then, now) and is_code_same(then, now):
         return role_factor(DEFAULT, then, now)
-    return now.latency_us / then.latency_us
+    return None

@@ -9,7 +9,7 @@ from math import exp, fsum, log
 from typing import Any
 
 from tuner.records import VENDOR, Interval, median
-from tuner.records.readings import is_in_both, machine_factor, role_factor
+from tuner.records.readings import is_code_same, is_in_both, machine_factor, role_factor
 from tuner.records.retune import Action, Cause, Finding, Reading, Retune
 
 MACHINE_FACTOR = 1.05
@@ -145,11 +145,15 @@ def _machine(findings: tuple[Finding, ...]) -> float | None:
 
 
 def _factor(finding: Finding) -> float | None:
-    """Return the machine's factor; if all versions changed, that of the vendor's latency."""
+    """Return the machine's factor, else that of the config if its code is the same, else that of the vendor."""
     pair = _comparable(finding)
     if pair is None:
         return None
-    return machine_factor(*pair) or (role_factor(VENDOR, *pair) if is_in_both(VENDOR, *pair) else None)
+    if (factor := machine_factor(*pair)) is not None:
+        return factor
+    if is_code_same(*pair):
+        return pair[1].latency_us / pair[0].latency_us
+    return role_factor(VENDOR, *pair) if is_in_both(VENDOR, *pair) else None
 
 
 def _comparable(finding: Finding) -> tuple[Reading, Reading] | None:
