@@ -7,7 +7,7 @@ code: if the partner of the ratio, the vendor or else the default, changed as mu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from math import hypot, log
 
 from tuner.records import VENDOR, Interval
 from tuner.records.retune import DEFAULT, RUNNER_UP, Cause, Contender, Reading
@@ -45,10 +45,15 @@ class _Move:
     """The partner's latency now over that then."""
 
     def direction(self, least: float) -> int:
-        """Return -1 if the config lost against the partner by more than `least` with confidence, 1 if it gained."""
-        if self.now.interval[1] * (1 + least) < self.then.interval[0]:
-            return -1
-        return 1 if self.now.interval[0] > self.then.interval[1] * (1 + least) else 0
+        """Return -1 if the config lost against the partner by more than `least` with confidence, 1 if it gained.
+
+        The interval of the change is that of a quotient of two independent estimates: in logarithms, the distances of
+        their ends add up as the root of the sum of squares. Two whole intervals that lie apart would ask for more.
+        """
+        change, bound = log(self.now.ratio / self.then.ratio), log(1 + least)
+        lowest = change - hypot(_below(self.now), _above(self.then))
+        highest = change + hypot(_above(self.now), _below(self.then))
+        return -1 if highest < -bound else 1 if lowest > bound else 0
 
     def text(self, name: str) -> str:
         """Return `1.020 x torch (1.010 - 1.030), was 1.100 (1.090 - 1.110)`."""
@@ -179,13 +184,18 @@ def _config_moved(
 ) -> bool:
     """Return whether the config moved, rather than its partner.
 
-    The partner moved if the config's latency held, relative to the machine. But if the default changed as much as the
-    vendor, while the config did not, the machine changed, and the config alone lost or gained.
+    The config moved if it is slower by itself, relative to the machine, and lost, or faster and gained. If the machine
+    is not known, a vendor whose code is the same and whose latency held says so too. But if the default changed as much
+    as the vendor, while the config did not, the machine changed, and the config alone lost or gained.
     """
     own = move.own / (machine or 1.0)
-    if (own - 1) * -direction > settings.moved / 2:  # it is slower by itself and lost, or faster and gained
+    if (own - 1) * -direction > settings.moved / 2:
         return True
-    if machine is not None or move.role != VENDOR or not _is_in_both(DEFAULT, then, now):
+    if machine is not None or move.role != VENDOR:
+        return False
+    if not _changed(VENDOR, then, now) and abs(log(move.partner)) <= log(1 + settings.machine):
+        return True
+    if not _is_in_both(DEFAULT, then, now):
         return False
     default = now.contenders[DEFAULT].latency_us / then.contenders[DEFAULT].latency_us
     return abs(log(default / move.partner)) < abs(log(default / move.own))
@@ -237,7 +247,7 @@ def _is_in_both(role: str, then: Reading, now: Reading) -> bool:
 
 
 def _least(then: Reading, now: Reading, settings: RetuneSettings) -> float:
-    """Return the distance of the intervals beyond which a ratio moved."""
+    """Return the change of a ratio beyond which it moved."""
     return max(settings.moved, settings.machine) if is_same(then, now) else settings.moved
 
 
@@ -262,6 +272,16 @@ def _changed(role: str, then: Reading, now: Reading) -> bool:
     if role != VENDOR:
         return _code_changed(then, now)
     return then.provenance.environment.torch != now.provenance.environment.torch
+
+
+def _below(contender: Contender) -> float:
+    """Return the distance from a ratio down to the lower end of its interval, in logarithms."""
+    return log(contender.ratio / contender.interval[0])
+
+
+def _above(contender: Contender) -> float:
+    """Return the distance from a ratio up to the upper end of its interval, in logarithms."""
+    return log(contender.interval[1] / contender.ratio)
 
 
 def _policy(reading: Reading) -> str:

@@ -12,7 +12,8 @@ class RetuneSettings:
     threshold: float = 0.02
     """Gain that a new config must show, at the lower end of its interval, before it replaces an answer."""
     moved: float = 0.02
-    """Distance of two intervals of a ratio beyond which it moved, if source, compiler or libraries changed."""
+    """Change of a ratio, at the near end of its interval, beyond which it moved if source, compiler or libraries
+    changed."""
     machine: float = 0.05
     """Change of all latencies alike beyond which the machine counts as changed. A ratio whose code and libraries are as
     they were must move by more than this, since noise between days reaches it first."""
