@@ -81,8 +81,8 @@ class PostgreSQL(Database):
         except ImportError as error:
             raise UsageError(f"PostgreSQL needs {error.name}; pip install 'triton-tuner[postgres]'") from error
 
-        write = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limit('lock_timeout', self.wait.writer_s)}"
         read = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_limit('lock_timeout', self.wait.reader_s)}"
+        write = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limit('lock_timeout', self.wait.writer_s)}"
         # The server ends the transaction of a host that is suspended or unreachable, for which others may wait.
         write += f"; {_limit('idle_in_transaction_session_timeout', self.wait.idle_s)}"
         begins = {"read": read, "write": write, "put": write}
@@ -93,6 +93,7 @@ class PostgreSQL(Database):
                 connection.prepare_threshold = None
             else:  # for transactions of one statement
                 connection.execute(_limit("lock_timeout", self.wait.writer_s, "SESSION"))
+                connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:

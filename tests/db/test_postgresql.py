@@ -9,6 +9,7 @@ from time import monotonic
 
 import postgres
 import pytest
+from sqlalchemy import text
 from stored import HERE, NASTY, PROBLEM, SCALE, answered, change, measured, older, outside, rows, started
 
 from tuner.db.database import Database
@@ -148,6 +149,11 @@ def test_a_writer_waits_for_another(store: Store, database: Database) -> None:
         assert monotonic() - since > 0.3
         release.join()
     assert store.known(SCALE, PROBLEM, HERE) == [measured()]
+
+
+def test_a_transaction_of_one_statement_has_the_limits_of_a_writer(store: Store) -> None:
+    for setting, value in (("lock_timeout", "10s"), ("transaction_isolation", "read committed")):
+        assert store._put(text(f"SHOW {setting}")) == [(value,)]
 
 
 def test_a_search_outlives_a_restart_of_the_server(store: Store, database: Database) -> None:
