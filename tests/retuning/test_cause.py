@@ -11,8 +11,9 @@ import pytest
 from readings import THEN, changed, reading
 
 from tuner.records import VENDOR, Provenance
+from tuner.records.readings import machine_factor
 from tuner.records.retune import Cause, Reading
-from tuner.retuning.cause import cause_of, is_decided, machine_factor, role_ahead
+from tuner.retuning.cause import cause_of, is_decided, role_ahead
 from tuner.retuning.settings import SETTINGS
 
 COMPILER = changed(triton="3.7.1")

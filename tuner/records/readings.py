@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from tuner.records import VENDOR
+from math import exp, hypot, log
+
+from tuner.records import VENDOR, Interval
 from tuner.records.retune import DEFAULT, Reading
+
+
+def quotient(over: tuple[float, Interval], under: tuple[float, Interval]) -> tuple[float, Interval]:
+    """Return the quotient of two independent estimates, with its interval.
+
+    In logarithms the distances of the ends add up as the root of the sum of squares.
+    """
+    (above, (low, high)), (below, (lowest, highest)) = over, under
+    found = above / below
+    down = hypot(log(above / low), log(highest / below))
+    up = hypot(log(high / above), log(below / lowest))
+    return found, (found * exp(-down), found * exp(up))
 
 
 def is_in_both(role: str, then: Reading, now: Reading) -> bool:
@@ -22,6 +36,11 @@ def is_code_same(then: Reading, now: Reading) -> bool:
     )
 
 
+def is_vendor_same(then: Reading, now: Reading) -> bool:
+    """Return whether the vendor's implementation, if it is in both readings, is the same: PyTorch is."""
+    return then.provenance.environment.torch == now.provenance.environment.torch
+
+
 def role_factor(role: str, then: Reading, now: Reading) -> float:
     """Return the latency of a contender now over that then. It is in both readings."""
     return now.contenders[role].latency_us / then.contenders[role].latency_us
@@ -34,7 +53,7 @@ def machine_factor(then: Reading | None, now: Reading | None) -> float | None:
     """
     if then is None or now is None or then.provenance.policy != now.provenance.policy:
         return None
-    if is_in_both(VENDOR, then, now) and then.provenance.environment.torch == now.provenance.environment.torch:
+    if is_in_both(VENDOR, then, now) and is_vendor_same(then, now):
         return role_factor(VENDOR, then, now)
     if is_in_both(DEFAULT, then, now) and is_code_same(then, now):
         return role_factor(DEFAULT, then, now)

@@ -7,9 +7,10 @@ code: if the partner of the ratio, the vendor or else the default, changed as mu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import hypot, log
+from math import log
 
 from tuner.records import VENDOR, Interval
+from tuner.records.readings import is_code_same, is_in_both, is_vendor_same, quotient, role_factor
 from tuner.records.retune import DEFAULT, RUNNER_UP, Cause, Contender, Reading
 from tuner.report.text import interval_text, speed_text, us_text
 from tuner.report.vendor import VENDOR_NAME
@@ -47,13 +48,10 @@ class _Move:
     def direction(self, least: float) -> int:
         """Return -1 if the config lost against the partner by more than `least` with confidence, 1 if it gained.
 
-        The interval of the change is that of a quotient of two independent estimates: in logarithms, the distances of
-        their ends add up as the root of the sum of squares. Two whole intervals that lie apart would ask for more.
+        The change has an interval of its own. Two whole intervals that lie apart would ask for more.
         """
-        change, bound = log(self.now.ratio / self.then.ratio), log(1 + least)
-        lowest = change - hypot(_below(self.now), _above(self.then))
-        highest = change + hypot(_above(self.now), _below(self.then))
-        return -1 if highest < -bound else 1 if lowest > bound else 0
+        _, (lowest, highest) = quotient((self.now.ratio, self.now.interval), (self.then.ratio, self.then.interval))
+        return -1 if highest * (1 + least) < 1 else 1 if lowest > 1 + least else 0
 
     def text(self, name: str) -> str:
         """Return `1.020 x torch (1.010 - 1.030), was 1.100 (1.090 - 1.110)`."""
@@ -103,7 +101,7 @@ def role_ahead(then: Reading | None, now: Reading, least: float = SETTINGS.ahead
 def _bound(role: str, then: Reading | None, now: Reading, least: float) -> float:
     """Return the ratio to the answer's latency below which a config leads."""
     bound = 1 / (1 + least)
-    if then is None or not is_same(then, now) or not _is_in_both(role, then, now):
+    if then is None or not is_same(then, now) or not is_in_both(role, then, now):
         return bound
     return min(bound, bound**2 / then.contenders[role].ratio)
 
@@ -125,19 +123,6 @@ def is_decided(then: Reading | None, now: Reading, settings: RetuneSettings = SE
     low, high = move.then.interval[0] / (1 + least), move.then.interval[1] * (1 + least)
     within = low <= move.now.interval[0] and move.now.interval[1] <= high
     return within or move.direction(least) != 0
-
-
-def machine_factor(then: Reading | None, now: Reading | None) -> float | None:
-    """Return the change of the latency that the kernel's code has no part in: the vendor's, else the default's.
-
-    The default counts only if source and compiler are the same. None if there is none to compare.
-    """
-    if then is None or now is None or _policy(then) != _policy(now):
-        return None
-    for role in (VENDOR, DEFAULT):
-        if _is_in_both(role, then, now) and not _changed(role, then, now):
-            return now.contenders[role].latency_us / then.contenders[role].latency_us
-    return None
 
 
 def _compared(
@@ -171,7 +156,7 @@ def _moved(
     if not _config_moved(direction, move, then, now, settings, machine):
         held = f"{name} takes {move.partner:.3f} of its time then, and the config held"
         return Judgement(Cause.UNCHANGED, f"{move.text(name)}; {held}")
-    if _code_changed(then, now):
+    if not is_code_same(then, now):
         cause = Cause.SLOWER_CODE if direction < 0 else Cause.FASTER_CODE
         return Judgement(cause, move.text(name), is_moved=True)
     cause = Cause.SLOWER_MACHINE if direction < 0 else Cause.FASTER_MACHINE
@@ -193,11 +178,11 @@ def _config_moved(
         return True
     if machine is not None or move.role != VENDOR:
         return False
-    if not _changed(VENDOR, then, now) and abs(log(move.partner)) <= log(1 + settings.machine):
+    if is_vendor_same(then, now) and abs(log(move.partner)) <= log(1 + settings.machine):
         return True
-    if not _is_in_both(DEFAULT, then, now):
+    if not is_in_both(DEFAULT, then, now):
         return False
-    default = now.contenders[DEFAULT].latency_us / then.contenders[DEFAULT].latency_us
+    default = role_factor(DEFAULT, then, now)
     return abs(log(default / move.partner)) < abs(log(default / move.own))
 
 
@@ -211,7 +196,7 @@ def _alike(
         return Judgement(Cause.UNCHANGED, move.text(name))
     text = f"{_change(then, now)}, as {name} does; {move.text(name)}"
     explained = machine is not None and abs(own - log(machine)) <= least
-    if move.role != VENDOR and _code_changed(then, now) and not explained:
+    if move.role != VENDOR and not is_code_same(then, now) and not explained:
         return Judgement(Cause.SLOWER_CODE if own > 0 else Cause.FASTER_CODE, text)
     return Judgement(Cause.SLOWER_MACHINE if own > 0 else Cause.FASTER_MACHINE, text)
 
@@ -225,25 +210,18 @@ def _alone(then: Reading, now: Reading, settings: RetuneSettings, machine: float
     if abs(own) <= least or not apart:
         return Judgement(Cause.UNCHANGED, text)
     explained = machine is not None and abs(own - log(machine)) <= least
-    if _code_changed(then, now) and not explained:
+    if not is_code_same(then, now) and not explained:
         return Judgement(Cause.SLOWER_CODE if own > 0 else Cause.FASTER_CODE, text)
     return Judgement(Cause.SLOWER_MACHINE if own > 0 else Cause.FASTER_MACHINE, text)
 
 
 def _move(then: Reading, now: Reading) -> _Move | None:
     """Return how the config and its partner moved; None if no partner was timed both times."""
-    role = next((role for role in _PARTNERS if _is_in_both(role, then, now)), None)
+    role = next((role for role in _PARTNERS if is_in_both(role, then, now)), None)
     if role is None:
         return None
     before, after = then.contenders[role], now.contenders[role]
-    own, partner = now.latency_us / then.latency_us, after.latency_us / before.latency_us
-    return _Move(role, before, after, own, partner)
-
-
-def _is_in_both(role: str, then: Reading, now: Reading) -> bool:
-    """Return whether the same contender has this role in both readings."""
-    before, after = then.contenders.get(role), now.contenders.get(role)
-    return before is not None and after is not None and before.config == after.config
+    return _Move(role, before, after, now.latency_us / then.latency_us, role_factor(role, then, now))
 
 
 def _least(then: Reading, now: Reading, settings: RetuneSettings) -> float:
@@ -255,33 +233,6 @@ def is_same(then: Reading, now: Reading) -> bool:
     """Return whether source, environment and policy are as they were, so that only noise and the machine differ."""
     before, after = then.provenance, now.provenance
     return (before.source, before.environment, before.policy) == (after.source, after.environment, after.policy)
-
-
-def _code_changed(then: Reading, now: Reading) -> bool:
-    """Return whether the machine code of a config may be another: source, Triton or ptxas changed."""
-    before, after = then.provenance, now.provenance
-    versions = (before.environment.triton, before.environment.ptxas) != (
-        after.environment.triton,
-        after.environment.ptxas,
-    )
-    return versions or before.source != after.source
-
-
-def _changed(role: str, then: Reading, now: Reading) -> bool:
-    """Return whether the code of a contender may be another."""
-    if role != VENDOR:
-        return _code_changed(then, now)
-    return then.provenance.environment.torch != now.provenance.environment.torch
-
-
-def _below(contender: Contender) -> float:
-    """Return the distance from a ratio down to the lower end of its interval, in logarithms."""
-    return log(contender.ratio / contender.interval[0])
-
-
-def _above(contender: Contender) -> float:
-    """Return the distance from a ratio up to the upper end of its interval, in logarithms."""
-    return log(contender.interval[1] / contender.ratio)
 
 
 def _policy(reading: Reading) -> str:

@@ -17,8 +17,8 @@ from tuner.db.store import Store
 from tuner.errors import Interrupted, KernelFault, MeasureError, StoreError, TunerError
 from tuner.kernels.spec import Config
 from tuner.records import Measurement, Outcome, median
+from tuner.records.readings import machine_factor
 from tuner.records.retune import Action, Cause, Finding, Retune
-from tuner.retuning.cause import machine_factor
 from tuner.retuning.check import Check, Subject, broken, candidates_of, check, not_measured, rechecked
 from tuner.retuning.checked import Checked
 from tuner.retuning.repair import Repair

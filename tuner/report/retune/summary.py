@@ -9,7 +9,7 @@ from math import exp, fsum, log
 from typing import Any
 
 from tuner.records import VENDOR, Interval, median
-from tuner.records.readings import is_code_same, is_in_both, machine_factor, role_factor
+from tuner.records.readings import is_code_same, is_in_both, machine_factor, quotient, role_factor
 from tuner.records.retune import Action, Cause, Finding, Reading, Retune
 
 MACHINE_FACTOR = 1.05
@@ -121,10 +121,10 @@ def slowdown(finding: Finding) -> tuple[float, Interval] | None:
         return None
     if finding.cause is not Cause.SLOWER_MACHINE and is_in_both(VENDOR, then, now):
         before, after = then.contenders[VENDOR], now.contenders[VENDOR]
-        return _quotient((before.ratio, before.interval), (after.ratio, after.interval))
+        return quotient((before.ratio, before.interval), (after.ratio, after.interval))
     if _comparable(finding) is None:
         return None
-    return _quotient((now.latency_us, now.interval_us), (then.latency_us, then.interval_us))
+    return quotient((now.latency_us, now.interval_us), (then.latency_us, then.interval_us))
 
 
 def _counts(finding: Finding, machine: float | None, slower: float) -> bool:
@@ -162,9 +162,3 @@ def _comparable(finding: Finding) -> tuple[Reading, Reading] | None:
     if then is None or now is None or finding.cause is Cause.METHOD or then.provenance.policy != now.provenance.policy:
         return None
     return then, now
-
-
-def _quotient(over: tuple[float, Interval], under: tuple[float, Interval]) -> tuple[float, Interval]:
-    """Return one ratio over another, with the widest interval that their intervals allow."""
-    (above, (low, high)), (below, (lowest, highest)) = over, under
-    return above / below, (low / highest, high / lowest)
