@@ -88,7 +88,7 @@ class HistoryStore(Part):
         pin = select(schema.PinRow.answer_id).filter_by(problem=problem.text, device=device)
         if (pinned := connection.scalar(pin)) is not None:
             raise UsageError(
-                f"a pinned problem keeps its answer, and {pinned} is that of {problem.text}; tuner unpin comes first"
+                f"a pinned answer is not replaced, and answer {pinned} is that of {problem.text}; run tuner unpin first"
             )
 
 

@@ -115,14 +115,28 @@ def test_a_night_ends_with_the_code_of_what_went_wrong_and_leaves_its_report(
     assert (stage.folder / f"report/answers/{DEVICE}.json").read_text() == held.read_text()
 
 
-@pytest.mark.parametrize("words", [["--gpu", "0,1"], ["--gpu=0,1", "--stale"]])
-def test_both_commands_of_a_night_use_the_same_gpus(stage: Stage, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["--gpu", "0,1"], "--gpu 0,1"),
+        (["--gpu=0,1", "--stale"], "--gpu 0,1"),
+        (["--replay", "auto"], "--gpu auto --replay auto"),
+        (["--replay=auto"], "--gpu auto --replay auto"),
+    ],
+)
+def test_both_commands_of_a_night_use_the_same_gpus_or_spaces(stage: Stage, words: list[str], place: str) -> None:
     stage.program("tuner", TUNER)
     assert stage.run("nightly", "report", *words, BUNDLE=bundle(stage.folder / "held.json", "one")) == 0
     assert stage.called()[:2] == [
         f"tuner retune --report report {' '.join(words)}",
-        "tuner work --drain --missed --gpu 0,1",
+        f"tuner work --drain --missed {place}",
     ]
+
+
+def test_a_night_without_a_folder_is_refused(stage: Stage) -> None:
+    stage.program("tuner", TUNER)
+    assert [stage.run("nightly"), stage.run("nightly", "--check")] == [2, 2]
+    assert stage.called() == []
 
 
 @pytest.mark.parametrize("code", [2, 3, 5, 130])

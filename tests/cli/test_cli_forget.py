@@ -114,7 +114,7 @@ def test_what_is_not_understood_retires_nothing(
 
 def test_a_pinned_one_stays(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.pins.add(2)
-    with pytest.raises(NothingFound, match="answer 2 is pinned and stays in service; tuner unpin comes first"):
+    with pytest.raises(NothingFound, match="answer 2 is pinned and stays in service; run tuner unpin first"):
         forget(store, "scale", "--N", "64", "--dtype", "bf16")
     assert forget(store, "scale", "--N", "64", "--dry-run", "--json") == 0
     document = json.loads(capsys.readouterr().out)

@@ -125,7 +125,7 @@ def test_a_dry_run_writes_nothing(tuner: Tuner) -> None:
     assert other["feasible"] == 1269  # of a size that nobody recorded, by the kernel's rules
     assert not tuner.db.exists()
     shown = tuner("softmax", "--M", "17", "--device", "nvidia-h200", "--dry-run").stdout
-    assert "would search on NVIDIA H200, and measures nothing now" in shown
+    assert "dry run on NVIDIA H200: problems to search" in shown
     tuner.json("softmax", "--M", "8192", "--effort", "quick", "--sampler", "grid")
     assert tuner.count("trials") == 60
 

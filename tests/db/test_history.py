@@ -165,7 +165,7 @@ class TestRefusals:
         old, new = answered(store), answered(store)
         store.pins.add(new)
         before = store.tip()
-        with pytest.raises(UsageError, match=f"{new} is that of {PROBLEM.text}; tuner unpin comes first"):
+        with pytest.raises(UsageError, match=f"{new} is that of {PROBLEM.text}; run tuner unpin first"):
             store.roll_back(old)
         assert store.tip() == before
 

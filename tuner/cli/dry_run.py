@@ -20,7 +20,7 @@ def print_plan(plan: Plan) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for problem in plan.problems:
         table.add_row(*_cells(problem))
-    console.write(f"[bold]would search[/] on {plan.card.name}, and measures nothing now")
+    console.write(f"[bold]dry run[/] on {plan.card.name}: problems to search")
     print_table(table, console, spare=("combinations",))
     if any(problem.feasible is None for problem in plan.problems):
         console.write(escape("unknown: the kernel's code is needed to count them: pip install 'triton-tuner[gpu]'"))

@@ -80,7 +80,7 @@ def _forget(
         chosen = [stored for stored in chosen if stored.id not in pinned]
         if not chosen:
             if kept:
-                raise NothingFound(f"{_kept(kept)}; tuner unpin comes first")
+                raise NothingFound(f"{_kept(kept)}; run tuner unpin first")
             raise NothingFound("no such answer is in service; tuner list shows those that are")
         retired = len(chosen) if dry_run else store.forget(stored.id for stored in chosen)
         snapshot = store.snapshot
