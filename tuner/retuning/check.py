@@ -46,7 +46,12 @@ class Subject:
         others = {stored.answer.config, target.default}
         feasible = (each for each in candidates if each in target.space and each not in others)
         return Subject(
-            *(stored, target.provenance, target.default), next(feasible, None), comparison, target.vendor_name
+            stored,
+            target.provenance,
+            default=target.default,
+            runner_up=next(feasible, None),
+            comparison=comparison,
+            vendor_name=target.vendor_name,
         )
 
     @property

@@ -111,17 +111,25 @@ class Repair:
         run = self.store.start_run(entry.signature, entry.problem, target.provenance, settings)
         for measurement in check.measured:
             self.store.add_trial(run, measurement)
-        outcome, comparison = _Outcome(), check.comparison
+        outcome = _Outcome()
         decided = self._stored(checked, answer, Action.CONFIRMED, {}, outcome)
-
-        def store() -> None:
+        try:
             self.store.add_answer(
-                *(run, answer, target.provenance, "confirmed", {}, comparison),
-                retune=self.retune,
+                run,
+                answer,
+                target.provenance,
+                stopped="confirmed",
+                seconds={},
+                comparison=check.comparison,
+                retune=decided.retune,
                 finding=decided.finding,
             )
-
-        return self._existing_or(checked, store) or _known(outcome.finding)
+        except StoreError:
+            outcome.finding = self._found_elsewhere(checked)
+            if outcome.finding is None:
+                raise
+        assert outcome.finding is not None
+        return outcome.finding
 
     def _search(self, checked: Checked) -> Finding | None:
         """Search again, from what is known, and store what `_decide` returns."""
@@ -131,9 +139,11 @@ class Repair:
         if not checked.is_broken:  # else earlier measurements are in doubt too
             known |= {m.config for m in self.store.known(entry.signature, entry.problem, target.provenance)}
 
+        def searched(result: Result) -> int:
+            return sum(measurement.config not in known for measurement in result.measurements)
+
         def decided(result: Result, answer: Answer) -> Decided | None:
-            outcome.searched = sum(measurement.config not in known for measurement in result.measurements)
-            return self._decide(checked, result, answer, outcome)
+            return self._decide(checked, result, answer, {"searched": searched(result)}, outcome)
 
         again = SearchAgain(
             decided,
@@ -144,36 +154,42 @@ class Repair:
             settings=self._about_run(checked),
         )
         effort = self.effort.exhausting() if target.is_exhausted else self.effort
-        results = list[Result]()
-
-        def search() -> None:
+        try:
             result = run_search(
-                *(target, self.store, entry, effort),
+                target,
+                self.store,
+                entry,
+                effort,
                 reuse=lambda measurement: not checked.is_broken,
                 again=again,
                 events=self.events,
                 stop=self.stop,
             )
-            results.append(result)
-
-        existing = self._existing_or(checked, search) or outcome.finding
-        if existing is not None:
+        except StoreError:
+            existing = self._found_elsewhere(checked)
+            if existing is None:
+                raise
             return existing
-        (result,) = results
+        if outcome.finding is not None:
+            return outcome.finding
         if outcome.kept is not None:
             return self._written(outcome.kept)
         if result.stopped == "interrupted":
             return None
-        searched = sum(measurement.config not in known for measurement in result.measurements)
         if result.verdict is not None:  # it was pinned during the search
-            return self._written(checked.finding(Action.KEPT, pinned=True, searched=searched))
-        return self._without_answer(checked, searched)
+            return self._written(checked.finding(Action.KEPT, pinned=True, searched=searched(result)))
+        return self._without_answer(checked, searched(result))
 
-    def _decide(self, checked: Checked, result: Result, answer: Answer, outcome: _Outcome) -> Decided | None:
-        """Return what to store for the result of a search: a config that is faster enough, or the old one."""
+    def _decide(
+        self, checked: Checked, result: Result, answer: Answer, facts: dict[str, Any], outcome: _Outcome
+    ) -> Decided | None:
+        """Return what to store for the result of a search: a config that is faster enough, or the old one.
+
+        Args:
+            facts: fields of the finding.
+        """
         comparison, config, new = result.comparison, checked.subject.config, answer.config
         assert comparison is not None
-        facts: dict[str, Any] = {"searched": outcome.searched}
         if (held := self._held(checked)) is not None:
             outcome.kept = replace(held, **facts)
             return None
@@ -254,19 +270,11 @@ class Repair:
     def _about_run(self, checked: Checked) -> dict[str, Any]:
         return {RETUNE: self.retune, "about": checked.chosen.stored.id}
 
-    def _existing_or(self, checked: Checked, write: Callable[[], object]) -> Finding | None:
-        """Write; return the finding of another process that goes on with this retune, if it was first, else None."""
-        try:
-            write()
-        except StoreError:
-            retune, id = self.store.retunes.get(self.retune), checked.chosen.stored.id
-            existing = (
-                None if retune is None else next((each for each in retune.findings if each.answer_id == id), None)
-            )
-            if existing is None:
-                raise
-            return existing
-        return None
+    def _found_elsewhere(self, checked: Checked) -> Finding | None:
+        """Return the finding of another process that goes on with this retune and was first; None if there is none."""
+        retune = self.store.retunes.get(self.retune)
+        findings = () if retune is None else retune.findings
+        return next((each for each in findings if each.answer_id == checked.chosen.stored.id), None)
 
 
 class _Outcome:
@@ -277,17 +285,10 @@ class _Outcome:
         """The finding that was stored with an answer."""
         self.kept: Finding | None = None
         """The finding of an answer that is kept, which is not stored yet."""
-        self.searched = 0
-        """Number of configs that the search measured."""
 
     def keep(self, finding: Finding) -> Finding:
         self.finding = finding
         return finding
-
-
-def _known(finding: Finding | None) -> Finding:
-    assert finding is not None
-    return finding
 
 
 def _failure(result: Result, config: Config) -> str:

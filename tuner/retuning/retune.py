@@ -153,7 +153,8 @@ class Retuning:
         measurer = target.measurer()
         try:
             found = check(
-                *(subject, measurer),
+                subject,
+                measurer,
                 settings=how.settings,
                 machine=machine,
                 is_shared=how.options.shared,
@@ -182,7 +183,13 @@ class Retuning:
             tuning = CallTuning(self._store, options, how.events, how.stop)
             return tuning.target(chosen.call.call, chosen.call.id, lane.card, spare=False)[1]
         return gpu_target(
-            *(chosen.entry, self._store, lane.card), options=options, events=how.events, spare=False, among=among
+            chosen.entry,
+            self._store,
+            lane.card,
+            options=options,
+            events=how.events,
+            spare=False,
+            among=among,
         )
 
     def _repair(self) -> Repair:
@@ -192,7 +199,12 @@ class Retuning:
             seconds = min(left, effort.budget.seconds or left)
             effort = replace(effort, budget=replace(effort.budget, seconds=seconds))
         return Repair(
-            *(self._store, self._retune.id, how.settings, effort, how.events, how.stop),
+            store=self._store,
+            retune=self._retune.id,
+            settings=how.settings,
+            effort=effort,
+            events=how.events,
+            stop=how.stop,
             check_only=how.check_only,
             is_shared=how.options.shared,
             finish=self._timed,
@@ -209,7 +221,12 @@ class Retuning:
         stored = chosen.stored
         found = not_measured(error)
         finding = Finding(
-            *(chosen.problem, stored.id, stored.answer.config, found.cause, Action.KEPT, found.judgement.text),
+            problem=chosen.problem,
+            answer_id=stored.id,
+            config=stored.answer.config,
+            cause=found.cause,
+            action=Action.KEPT,
+            text=found.judgement.text,
             reasons=chosen.reasons,
             pinned=chosen.is_pinned,
             error=error,

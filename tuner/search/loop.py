@@ -110,7 +110,10 @@ def search(
         asking.settle()
     end = started + (inf if budget.seconds is None else budget.seconds)
     comparing = ComparisonLoop(
-        *(trials, default, measurer, finalists),
+        trials,
+        default,
+        measurer,
+        finalists,
         kept=kept,
         end=end,
         seed=seed,

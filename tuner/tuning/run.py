@@ -196,7 +196,10 @@ class _Run:
             self._id,
             answer if decided is None else decided.answer,
             target.provenance,
-            *(stopped, seconds, comparison, losses),
+            stopped,
+            seconds,
+            comparison,
+            losses,
             retune=None if decided is None else decided.retune,
             finding=None if decided is None else decided.finding,
         )
