@@ -56,6 +56,7 @@ KNOBS = (Knob("BLOCK", tuple(range(1, 121))), Knob("num_warps", (4,)), Knob("num
 FLEET = Signature("fleet", (Dim("M"),), ("fp32",), KNOBS)
 CARD = Device("NVIDIA H200", (9, 0), 132, 1 << 37, 1 << 25, 232_448)
 HERE = Provenance(CARD, Environment("3.6.0"), "0", COLD.text)
+ABLE = [JobFilter(CARD.id, frozenset([FLEET.op]))]
 CONFIGS = [FLEET.config({"BLOCK": block, "num_warps": 4, "num_stages": 1}) for block in KNOBS[0].choices]
 SERVER = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "autovacuum": "on"} | {
     "shared_buffers": "128MB",
@@ -122,6 +123,7 @@ class Worker:
     def work(self, within_s: float) -> None:
         """Do jobs until the time is over, from a random moment on within some seconds."""
         sleep(random.uniform(0, within_s))
+        self._store.queue.has_work(ABLE)  # as a job worker asks first
         while monotonic() < self._until:
             try:
                 if self.do_one():
@@ -134,7 +136,7 @@ class Worker:
     def do_one(self) -> bool:
         """Do a job; return whether there was one."""
         queue, began = self._store.queue, monotonic()
-        job = queue.claim(self._name, [JobFilter(CARD.id, frozenset([FLEET.op]))], self._load.lease_s)
+        job = queue.claim(self._name, ABLE, self._load.lease_s)
         if self._warm < began < self._until:
             self._write("claimed", round((monotonic() - began) * 1e6))
         if job is not None:
