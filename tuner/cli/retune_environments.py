@@ -21,8 +21,7 @@ from tuner.errors import NoDevice
 from tuner.measure import device
 from tuner.records import Environment
 from tuner.report.retune.escapes import one_line
-from tuner.report.retune.text import ratio_text
-from tuner.report.text import short, us_text
+from tuner.report.text import ratio_text, short, us_text
 from tuner.retuning.api import RetunePlan
 from tuner.retuning.compared import Change, Compared, environments_text
 from tuner.retuning.environments import Subject, compare_environments

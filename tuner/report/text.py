@@ -114,6 +114,11 @@ def interval_text(interval: Interval | None, decimals: int) -> str:
     return "" if interval is None else f"{interval[0]:.{decimals}f} - {interval[1]:.{decimals}f}"
 
 
+def ratio_text(ratio: float, interval: Interval | None, unit: str = "") -> str:
+    """Return `1.102 (1.100 - 1.104)`, or `1.102 x torch (1.100 - 1.104)` with a unit."""
+    return f"{ratio:.3f}{unit and f' {unit}'}" + (f" ({interval_text(interval, 3)})" if interval is not None else "")
+
+
 def latency_text(answer: Answer) -> str:
     """Return the latency of an answer with its interval: `179.20 us (178.80 - 179.90)`."""
     interval = "" if answer.interval_us is None else f" ({interval_text(answer.interval_us, 2)})"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-from tuner.records import VENDOR, Interval
+from tuner.records import VENDOR
 from tuner.records.readings import is_code_same, is_in_both, is_vendor_same, quotient, role_factor
 from tuner.records.retune import DEFAULT, RUNNER_UP, Cause, Contender, Reading
-from tuner.report.text import interval_text, speed_text, us_text
+from tuner.report.text import ratio_text, times, us_text
 from tuner.report.vendor import VENDOR_NAME
 from tuner.retuning.settings import SETTINGS, RetuneSettings
 
@@ -55,8 +55,8 @@ class _Move:
 
     def text(self, name: str) -> str:
         """Return `1.020 x torch (1.010 - 1.030), was 1.100 (1.090 - 1.110)`."""
-        was = f"{self.then.ratio:.3f} ({interval_text(self.then.interval, 3)})"
-        return f"{speed_text(self.now.ratio, name)} ({interval_text(self.now.interval, 3)}), was {was}"
+        was = ratio_text(self.then.ratio, self.then.interval)
+        return f"{ratio_text(self.now.ratio, self.now.interval, times(name))}, was {was}"
 
 
 def cause_of(
@@ -78,7 +78,8 @@ def cause_of(
     judged = _compared(then, now, settings, machine, vendor)
     if ahead is None:
         return judged
-    order = f"{ahead} takes {_ratio(now.contenders[ahead])} of the answer's time"
+    leader = now.contenders[ahead]
+    order = f"{ahead} takes {ratio_text(leader.ratio, leader.interval)} of the answer's time"
     if judged.cause is Cause.SLOWER_CODE:
         return Judgement(judged.cause, f"{judged.text}; {order}", ahead, is_moved=True)
     return Judgement(Cause.ORDER, order, ahead, is_moved=True)
@@ -241,8 +242,3 @@ def _policy(reading: Reading) -> str:
 
 def _change(then: Reading, now: Reading) -> str:
     return f"{us_text(now.latency_us)}, was {us_text(then.latency_us)} ({now.latency_us / then.latency_us:.3f} of it)"
-
-
-def _ratio(contender: Contender) -> str:
-    interval: Interval = contender.interval
-    return f"{contender.ratio:.3f} ({interval_text(interval, 3)})"

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.kernels.spec import Config, Problem
 from tuner.records import VENDOR, VERSION_NAMES, Comparison, Environment, Interval, median
-from tuner.report.text import interval_text
+from tuner.report.text import ratio_text
 from tuner.search.verdict import VERDICT, interval_of_median, ratio
 
 
@@ -103,7 +103,7 @@ def judge(
         change = Change.SLOWER
     elif interval[1] < 1 / VERDICT.equivalent:
         change = Change.FASTER
-    text = f"{found:.3f} x its latency here ({interval_text(interval, 3)})"
+    text = ratio_text(found, interval, "x its latency here")
     if there.ahead is not None and here.ahead is None:
         text += f"; another config is {there.ahead_by:.3f} x as fast there: {there.ahead.text}"
     return Compared(problem, answer_id, config, change, text, here, there, found, interval)

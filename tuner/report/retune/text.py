@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.kernels.spec import Config
-from tuner.records import Interval
 from tuner.records.retune import Action, Cause, Contender, Finding, Reading, Retune
 from tuner.report.retune.escapes import one_line
 from tuner.report.retune.summary import RetuneSummary, change
-from tuner.report.text import config_text, count_text, interval_text, us_text
+from tuner.report.text import config_text, count_text, interval_text, ratio_text, us_text
 
 _ORDER = (
     Cause.BROKEN,
@@ -129,11 +128,6 @@ def ratio_cell(contender: Contender | None) -> str:
     if contender is None:
         return ""
     return ratio_text(contender.ratio, contender.interval)
-
-
-def ratio_text(ratio: float, interval: Interval | None, unit: str = "") -> str:
-    """Return `1.102 (1.100 - 1.104)`, or `1.102 x torch (1.100 - 1.104)` with a unit."""
-    return f"{ratio:.3f}{unit and f' {unit}'}" + (f" ({interval_text(interval, 3)})" if interval is not None else "")
 
 
 def done_text(finding: Finding, *, short: bool = False) -> str:
