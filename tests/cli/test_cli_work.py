@@ -108,7 +108,8 @@ def test_a_job_that_fails_is_tried_three_times_and_says_why(tuner: Runner, store
     assert rest.return_value == 1
     assert [line.split()[2] for line in rest.stdout.splitlines()] == ["again", "failed"]
     assert f"    1  failed       0  {SOFTMAX.text}  on nvidia-h200, tried 3 times: {why}\n" == tuner("jobs").stdout
-    assert tuner("work", "--drain", "--replay", str(file)).return_value == 0  # nothing is left
+    idle = tuner("work", "--drain", "--replay", str(file))
+    assert (idle.return_value, idle.stdout, idle.stderr) == (0, "", "No job is pending.\n")
     assert store.answers() == []
 
 

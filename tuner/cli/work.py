@@ -34,15 +34,19 @@ from tuner.tuning.place import Place, on_gpus, on_recorded
 
 
 class _JobLines(TerminalProgress):
-    """Prints a line on stdout for each job."""
+    """Prints a line on stdout for each job, and counts them."""
+
+    jobs = 0
 
     def job_done(self, job: Job, stored: StoredAnswer) -> None:
+        self.jobs += 1
         answer = stored.answer
         faster = "" if answer.speedup is None else f", {speed_text(answer.speedup, 'default')}"
         text = f"{answer.kind} {us_text(answer.latency_us)}{faster}, run {stored.run_id}"
         Output().write(escape(f"job {job.id}  done    {job.problem}  {text}"))
 
     def job_failed(self, job: Job, reason: str, final: bool) -> None:
+        self.jobs += 1
         Output().write(escape(f"job {job.id}  {'failed' if final else 'again '}  {job.problem}  {reason}"))
 
 
@@ -89,6 +93,8 @@ def _work(
                 sleep(poll * uniform(0.5, 1.5))  # workers that were started together do not ask together
     if interrupt.received is not None:
         return 0 if interrupt.received is SIGTERM and not ends else INTERRUPTED
+    if not progress.jobs:
+        say("No job is pending.")
     return 1 if worker.failed else 0
 
 

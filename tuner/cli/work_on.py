@@ -9,6 +9,7 @@ import click
 from tuner.cli import INTERRUPTED
 from tuner.cli.grid import Output, escape
 from tuner.cli.on import engine_on, environment_of, given_words, run_tasks
+from tuner.cli.text import say
 from tuner.db.database import Database
 from tuner.db.queue import Job
 from tuner.db.store import Store
@@ -62,6 +63,8 @@ def work_on(
             break
     ids = {number for number, _ in before}
     jobs = {job.id: job for job in _jobs(store) if job.id in ids}
+    if not before:
+        say("No job is pending.")
     for number in sorted(jobs):
         _print(jobs[number])
     failed = any(job.status == "failed" for job in jobs.values())
