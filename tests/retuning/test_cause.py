@@ -65,11 +65,17 @@ class TestAVendorIsBeside:
     def test_a_vendor_that_became_faster_is_no_regression(self, provenance: Provenance) -> None:
         judged = cause_of(reading(), reading({VENDOR: 0.9}, provenance))
         assert judged.cause is Cause.UNCHANGED
-        assert judged.text.endswith("torch takes 0.900 of its time then, and the config held")
+        assert judged.text.endswith("torch takes 0.900 x its stored latency, and that of the config is unchanged")
 
     def test_a_slower_code_is_seen_on_a_faster_machine_too(self) -> None:
         faster = {"answer": 0.96, "default": 0.9, "runner-up": 0.9, VENDOR: 0.9}
         assert cause(reading(faster, COMPILER)) is Cause.SLOWER_CODE
+
+    def test_clocks_that_rose_a_little_hide_no_slower_code(self) -> None:
+        held = reading({VENDOR: 0.96}, COMPILER)
+        assert cause(held) is Cause.SLOWER_CODE
+        assert cause(reading({VENDOR: 0.96}, TORCH)) is Cause.UNCHANGED
+        assert cause(held, machine=1.0) is Cause.UNCHANGED
 
     def test_and_on_a_slower_one(self) -> None:
         slower = {"answer": 1.2, "default": 1.2, "runner-up": 1.2, VENDOR: 1.1}

@@ -132,7 +132,7 @@ class TestStaleOtherwiseUnchanged:
         finding = night(after(SPACE, changed={"torch": "2.13.0"}, vendor=0.8))
         assert outcome(finding) == (Cause.UNCHANGED, Action.KEPT)
         assert finding.reasons == ("PyTorch 2.11.0, now 2.13.0",)
-        assert finding.text.endswith("torch takes 0.800 of its time then, and the config held")
+        assert finding.text.endswith("torch takes 0.800 x its stored latency, and that of the config is unchanged")
 
 
 class TestSlower:

@@ -155,7 +155,7 @@ def _moved(
 ) -> Judgement:
     """Return the cause of a ratio that moved: the config's code, unless the partner is the one that changed."""
     if not _config_moved(direction, move, then, now, settings, machine):
-        held = f"{name} takes {move.partner:.3f} of its time then, and the config held"
+        held = f"{name} takes {move.partner:.3f} x its stored latency, and that of the config is unchanged"
         return Judgement(Cause.UNCHANGED, f"{move.text(name)}; {held}")
     if not is_code_same(then, now):
         cause = Cause.SLOWER_CODE if direction < 0 else Cause.FASTER_CODE
@@ -195,7 +195,7 @@ def _alike(
     own, partner = log(move.own), log(move.partner)
     if min(abs(own), abs(partner)) <= least or own * partner < 0:
         return Judgement(Cause.UNCHANGED, move.text(name))
-    text = f"{_change(then, now)}, as {name} does; {move.text(name)}"
+    text = f"{_change(then, now)}, and {name} changed alike; {move.text(name)}"
     explained = machine is not None and abs(own - log(machine)) <= least
     if move.role != VENDOR and not is_code_same(then, now) and not explained:
         return Judgement(Cause.SLOWER_CODE if own > 0 else Cause.FASTER_CODE, text)
@@ -241,4 +241,4 @@ def _policy(reading: Reading) -> str:
 
 
 def _change(then: Reading, now: Reading) -> str:
-    return f"{us_text(now.latency_us)}, was {us_text(then.latency_us)} ({now.latency_us / then.latency_us:.3f} of it)"
+    return f"{us_text(now.latency_us)}, was {us_text(then.latency_us)} ({now.latency_us / then.latency_us:.3f} x)"
