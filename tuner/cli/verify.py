@@ -22,8 +22,8 @@ from tuner.lookup.table import LookupResult
 from tuner.measure import device
 from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
 from tuner.records.retune import DEFAULT, Cause, Reading
-from tuner.report.text import evidence_text, interval_text, speed_text, us_text
-from tuner.retuning.check import Check, Subject, candidates_of, check, rechecked
+from tuner.report.text import evidence_text, ratio_text, speed_text, times, us_text
+from tuner.retuning.check import Check, Known, Subject, check, rechecked
 from tuner.suites.suite import Entry
 from tuner.tuning.captured import captured_reference
 from tuner.tuning.gpu import AUTO, MeasureOptions
@@ -56,17 +56,15 @@ def _verify(
         return 1
     options = MeasureOptions(gpu, policy=_policy(found.stored), shared=shared)
     stored, entry = found.stored, Entry(reference, signature, problem)
-    comparison = store.comparison(stored.run_id)
-    candidates = candidates_of(stored, comparison, store)
+    known = Known.of(stored, store)
     with TerminalProgress() as progress:
-        among = [stored.answer.config, *candidates]
-        target = gpu_target(entry, store, index, options=options, events=progress, among=among)
+        target = gpu_target(entry, store, index, options=options, events=progress, among=known.configs)
     if stored.answer.config not in target.space:
         target.close()
         raise NothingFound(
             f"the config {stored.answer.config.text} is no longer valid for {problem.text}; search again"
         )
-    made = _checked(Subject.of(stored, comparison, candidates, target), target, shared)
+    made = _checked(Subject.of(known, target), target, shared)
     if made.cause is Cause.NOT_MEASURED:
         raise NothingFound(f"{problem.text} could not be measured again: {made.error}")
     if as_json:
@@ -147,7 +145,7 @@ def _times(answer: Answer, now: Reading) -> Iterator[str]:
     default = now.contenders.get(DEFAULT)
     if default is not None:
         before = "" if answer.speedup is None else f"was {speed_text(answer.speedup, 'default')}, "
-        now_is = f"is {speed_text(default.ratio, 'default')} ({interval_text(default.interval, 3)})"
+        now_is = f"is {ratio_text(default.ratio, default.interval, times('default'))}"
         yield f"  speed-up       {before}{now_is}"
 
 

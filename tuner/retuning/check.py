@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -25,6 +25,29 @@ from tuner.tuning.target import Target
 
 
 @dataclass(frozen=True)
+class Known:
+    """What a store knows about an answer's config and the next best ones."""
+
+    stored: StoredAnswer
+    comparison: Comparison | None
+    """Stored rounds of the run that measured it."""
+    candidates: Sequence[Config]
+    """The first few configs that come next, the best first."""
+
+    @staticmethod
+    def of(stored: StoredAnswer, store: Store) -> Known:
+        """Return what a store knows about an answer."""
+        comparison = store.comparison(stored.measured_in)
+        several = dict.fromkeys(islice(next_best(stored, comparison, store), SETTINGS.candidates))
+        return Known(stored, comparison, [config for config in several if config != stored.answer.config])
+
+    @property
+    def configs(self) -> list[Config]:
+        """The answer's config and the candidates."""
+        return [self.stored.answer.config, *self.candidates]
+
+
+@dataclass(frozen=True)
 class Subject:
     """An answer to be checked, with the configs that are measured beside its own."""
 
@@ -39,18 +62,15 @@ class Subject:
     vendor_name: str = VENDOR_NAME
 
     @staticmethod
-    def of(
-        stored: StoredAnswer, comparison: Comparison | None, candidates: Iterable[Config], target: Target
-    ) -> Subject:
+    def of(known: Known, target: Target) -> Subject:
         """Return an answer with the default of a target, and the first candidate that is feasible as its runner-up."""
-        others = {stored.answer.config, target.default}
-        feasible = (each for each in candidates if each in target.space and each not in others)
+        feasible = (each for each in known.candidates if each in target.space and each != target.default)
         return Subject(
-            stored,
+            known.stored,
             target.provenance,
             default=target.default,
             runner_up=next(feasible, None),
-            comparison=comparison,
+            comparison=known.comparison,
             vendor_name=target.vendor_name,
         )
 
@@ -89,16 +109,6 @@ class Check:
     def cause(self) -> Cause:
         """The cause of the difference."""
         return self.judgement.cause
-
-
-def candidates_of(stored: StoredAnswer, comparison: Comparison | None, store: Store) -> list[Config]:
-    """Return the first few configs that come next after an answer's, the best first.
-
-    Args:
-        comparison: Stored rounds of the answer's run.
-    """
-    seen = dict.fromkeys(islice(next_best(stored, comparison, store), SETTINGS.candidates))
-    return [config for config in seen if config != stored.answer.config]
 
 
 def check(

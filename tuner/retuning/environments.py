@@ -22,7 +22,7 @@ from tuner.measure.measurer import Measurer
 from tuner.measure.worker_pool import WorkerPool
 from tuner.records import Comparison, Measurement
 from tuner.report.default import failure_text
-from tuner.retuning.check import candidates_of
+from tuner.retuning.check import Known
 from tuner.retuning.compared import Change, Compared, across, judge
 from tuner.retuning.other_environment import OtherEnvironment
 from tuner.retuning.selection import Chosen
@@ -68,8 +68,8 @@ class Subject:
     def of(chosen: Chosen, store: Store) -> Subject:
         """Return a selected answer with the config that comes next after its own."""
         stored = chosen.stored
-        next_best = candidates_of(stored, store.comparison(stored.run_id), store)[:1]
-        return Subject(chosen.entry, stored.id, stored.answer.config, tuple(next_best), chosen.policy)
+        next_best = tuple(Known.of(stored, store).candidates[:1])
+        return Subject(chosen.entry, stored.id, stored.answer.config, next_best, chosen.policy)
 
 
 def compare_environments(

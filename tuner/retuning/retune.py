@@ -19,7 +19,7 @@ from tuner.kernels.spec import Config
 from tuner.records import Measurement, Outcome, median
 from tuner.records.readings import machine_factor
 from tuner.records.retune import Action, Cause, Finding, Retune
-from tuner.retuning.check import Check, Subject, broken, candidates_of, check, not_measured, rechecked
+from tuner.retuning.check import Check, Known, Subject, broken, check, not_measured, rechecked
 from tuner.retuning.checked import Checked
 from tuner.retuning.repair import Repair
 from tuner.retuning.retired import retire
@@ -129,11 +129,10 @@ class Retuning:
 
     def _checked(self, lane: Lane, chosen: Chosen) -> Finding | None:
         """Check an answer, and do what the check calls for; return None if it was stopped."""
-        comparison = self._store.comparison(chosen.stored.measured_in)
-        candidates = candidates_of(chosen.stored, comparison, self._store)
+        known = Known.of(chosen.stored, self._store)
         whole = not self._how.check_only and (chosen.is_stale or bool(chosen.added))
-        target = self._target(lane, chosen, None if whole else [chosen.stored.answer.config, *candidates])
-        subject = Subject.of(chosen.stored, comparison, candidates, target)
+        target = self._target(lane, chosen, None if whole else known.configs)
+        subject = Subject.of(known, target)
         found = self._check(chosen, subject, target)
         if found is None:
             return None
