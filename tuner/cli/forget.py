@@ -143,8 +143,9 @@ command = _ForgetCommands(
     asked=_wanted,
     name="forget",
     help="Retire stored answers, so that none serves until a search or an import finds another.\n\n"
-    "Of a problem, what is left out is not compared. OP may be left out with --imported or --file. "
-    "Nothing is deleted; tuner search --force measures the configs anew.",
+    "A value that is not given matches all: tuner forget gemm --M 16 retires each answer with M = 16. OP may be left "
+    "out with --imported or --file. "
+    "Nothing is deleted; tuner search --force measures the configs again.",
     invoke_without_command=True,
     callback=click.pass_context(_forget_imports),
     params=_OPTIONS,

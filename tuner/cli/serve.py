@@ -160,7 +160,10 @@ command = click.Command(
             help="File with the bearer token for writes; else TUNER_TOKEN; without one all writes are refused.",
         ),
         click.Option(
-            ["--access-log/--no-access-log"], default=True, help="Log a line of JSON on stderr for each request."
+            ["--access-log/--no-access-log"],
+            default=True,
+            show_default=True,
+            help="Log a line of JSON on stderr for each request.",
         ),
         db_option,
     ],
