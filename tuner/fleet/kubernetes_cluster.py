@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from http.client import CONFLICT, GONE, NOT_FOUND
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,31 @@ from yaml import YAMLError
 from tuner.errors import FleetError
 from tuner.fleet.kubernetes_job import CONTAINER
 
-_AT_FIRST = Retry(total=2, backoff_factor=0.5)
-"""Retries of the first request."""
-_LATER = Retry(
-    total=22, backoff_factor=0.5, backoff_max=30, status_forcelist=(429, 500, 502, 503, 504), allowed_methods=None
-)
-"""Retries of a request while the API server is restarted or upgraded: for about eight minutes."""
-_REPLY_S = 30
-"""Longest wait for the next bytes of a reply, in seconds."""
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """Namespace of the pod that this process runs in, if it runs in one."""
 _ALSO_PODS = "Background"
 """Deletion of a Job at once, and of its pods after it."""
 _UNDER_WAY = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that have a node and have not ended."""
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """Retries and waits of requests. A pause is twice the one before, from half a second on."""
+
+    first_retries: int = 2
+    """Number of retries of the first request, so that a wrong address is soon refused."""
+    retries: int = 22
+    """Number of retries of a later request while the API server is restarted or upgraded: about eight minutes."""
+    pause_s: int = 30
+    """Longest pause between two of them, in seconds."""
+    reply_s: int = 30
+    """Longest wait for the next bytes of a reply, in seconds."""
+
+
+SETTINGS = ClusterSettings()
+_BUSY = (429, 500, 502, 503, 504)
+"""Statuses of an API server that may answer later."""
 
 
 class Cluster:
@@ -61,11 +73,17 @@ class Cluster:
                 config.load_incluster_config(client_configuration=settings)
                 current = _ACCOUNT.read_text()
         self.namespace = namespace or current
-        self._here: dict[str, Any] = {"namespace": self.namespace, "_request_timeout": _REPLY_S}
-        settings.retries = _AT_FIRST
+        self._here: dict[str, Any] = {"namespace": self.namespace, "_request_timeout": SETTINGS.reply_s}
+        settings.retries = Retry(total=SETTINGS.first_retries, backoff_factor=0.5)
         with self._asked(), client.ApiClient(settings) as connection:
             client.BatchV1Api(connection).list_namespaced_job(limit=1, **self._here)
-        settings.retries = _LATER
+        settings.retries = Retry(
+            total=SETTINGS.retries,
+            backoff_factor=0.5,
+            backoff_max=SETTINGS.pause_s,
+            status_forcelist=_BUSY,
+            allowed_methods=None,
+        )
         self._connection = client.ApiClient(settings)
         self._core, self._batch = client.CoreV1Api(self._connection), client.BatchV1Api(self._connection)
 
