@@ -26,7 +26,7 @@ from tuner.tuning.target import Target
 
 @dataclass(frozen=True)
 class Known:
-    """What a store knows about an answer's config and the next best ones."""
+    """Facts in a store about an answer's config and the next best ones."""
 
     stored: StoredAnswer
     comparison: Comparison | None
