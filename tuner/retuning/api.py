@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
@@ -32,10 +32,9 @@ from tuner.tuning.api import (
 )
 from tuner.tuning.effort import Effort, parse_duration, require_search
 from tuner.tuning.events import Events, StopToken
-from tuner.tuning.gpu import AUTO, MeasureOptions
-from tuner.tuning.lanes import Lane, chosen_gpus, on_cards
+from tuner.tuning.gpu import AUTO, HeldGpu, MeasureOptions
+from tuner.tuning.lanes import chosen_gpus, on_cards
 from tuner.tuning.other_gpus import gpu_here
-from tuner.tuning.target import recorded_target
 from tuner.version import __version__
 
 _ANSWER_S = 1.0
@@ -134,11 +133,16 @@ def retune(
         for sentence in place.selection.left_out.values():
             events.note(sentence)
         settings |= {"kernel": place.wanted.reference, "problems": sorted(place.wanted.problems or ()) or None}
-        before = opened.retunes.unfinished(place.device, settings, gethostname()) if resume else None
-        has_work = before is not None or place.selection.chosen
-        with place.lanes(opened, options, events) if has_work else nullcontext([]) as lanes:
-            begun = _begun(opened, place, settings, before)
-            return Retuning(opened, begun, place.selection, replace(how, events=events)).run(lanes)
+
+        def unfinished() -> Retune | None:
+            return opened.retunes.unfinished(place.device, settings, gethostname()) if resume else None
+
+        held: AbstractContextManager[list[HeldGpu | None]] = nullcontext([])
+        if place.selection.chosen or unfinished() is not None:
+            held = place.cards(opened, options, events)
+        with held as cards:
+            begun = _begun(opened, place, settings, unfinished())  # another may have ended while the cards were awaited
+            return Retuning(opened, begun, place.selection, replace(how, events=events)).run(cards)
 
 
 @dataclass(frozen=True)
@@ -191,12 +195,14 @@ class _Place:
     wanted: Wanted
     selection: Selection
 
-    def lanes(self, store: Store, options: MeasureOptions, events: Events) -> AbstractContextManager[list[Lane]]:
-        """Hold the cards, a lane each; or return the lane of the recorded spaces."""
-        if self.gpus:
-            return on_cards(self.gpus, "tuner retune", store, options, events)
-        spaces = {each.problem.text: each.space for each in self.selection.chosen if each.space is not None}
-        return nullcontext([Lane("", lambda entry, spare: recorded_target(spaces[entry.problem.text], entry.problem))])
+    @contextmanager
+    def cards(self, store: Store, options: MeasureOptions, events: Events) -> Iterator[list[HeldGpu | None]]:
+        """Hold the cards; None stands for recorded spaces in place of one."""
+        if not self.gpus:
+            yield [None]
+            return
+        with on_cards(self.gpus, "tuner retune", store, options, events) as lanes:
+            yield [lane.card for lane in lanes]
 
 
 def _place(
@@ -238,7 +244,8 @@ def _wanted(store: Store, kernel: str | Path | Kernel | None, problem: object) -
     if kernel is None:
         if problem is None:
             return Wanted()
-        given = several_problems(problem) or [problem]
+        several = several_problems(problem)
+        given = [problem] if several is None else several
         references = {each.problem.op: each.reference for each in given if isinstance(each, Entry)}
         problems = [each.problem if isinstance(each, Entry) else each for each in given]
         if not all(isinstance(each, Problem) for each in problems):

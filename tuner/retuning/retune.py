@@ -28,8 +28,8 @@ from tuner.retuning.settings import SETTINGS, RetuneSettings
 from tuner.tuning.captured import CallTuning
 from tuner.tuning.effort import Effort
 from tuner.tuning.events import Events, StopToken
-from tuner.tuning.gpu import MeasureOptions
-from tuner.tuning.lanes import Lane, spread
+from tuner.tuning.gpu import HeldGpu, MeasureOptions
+from tuner.tuning.lanes import spread
 from tuner.tuning.target import Target, gpu_target, recorded_target
 
 _A_CARD = 2
@@ -55,7 +55,7 @@ class How:
 
 
 class Retuning:
-    """One run of re-tuning on the lanes of a host, of a retune that was started or goes on."""
+    """One run of re-tuning on the cards of a host, of a retune that was started or goes on."""
 
     def __init__(self, store: Store, retune: Retune, selection: Selection, how: How) -> None:
         self._store, self._retune, self._how = store, retune, how
@@ -69,8 +69,11 @@ class Retuning:
         self._failed = 0
         """Problems in a row for which no worker process ran."""
 
-    def run(self, lanes: Sequence[Lane]) -> Retune:
+    def run(self, cards: Sequence[HeldGpu | None]) -> Retune:
         """Measure the answers again that are left, and return the retune with all findings.
+
+        Args:
+            cards: None stands for recorded spaces in place of a card.
 
         Raises:
             MeasureError: Nothing could be measured for several answers in a row.
@@ -79,7 +82,7 @@ class Retuning:
         how.events.retune_started(self._retune)
         with self._ended():
             retire(store, self._retune.findings)  # if it was killed in between
-            workers = [partial(self._measure, lane) for lane in lanes for _ in range(_A_CARD if lane.device else 1)]
+            workers = [partial(self._measure, card) for card in cards for _ in range(1 if card is None else _A_CARD)]
             spread(self._retune.left, workers, self._on_finding, how.stop)
         found = store.retunes.get(self._retune.id)
         assert found is not None
@@ -100,7 +103,7 @@ class Retuning:
         self._done += 1
         self._how.events.found(finding, self._done, len(self._retune.planned))
 
-    def _measure(self, lane: Lane, answer: int) -> Finding | None:
+    def _measure(self, card: HeldGpu | None, answer: int) -> Finding | None:
         """Return the finding of an answer, which is stored; None if it was stopped or the budget is spent."""
         if self._how.budget_s is not None and monotonic() - self._started >= self._how.budget_s:
             return None
@@ -108,7 +111,7 @@ class Retuning:
         if chosen is None:
             return self._gone(answer)
         try:
-            finding = self._checked(lane, chosen)
+            finding = self._checked(card, chosen)
         except Interrupted:
             return None
         except StoreError:
@@ -127,11 +130,12 @@ class Retuning:
             if self._failed >= _BROKEN:
                 raise error
 
-    def _checked(self, lane: Lane, chosen: Chosen) -> Finding | None:
+    def _checked(self, card: HeldGpu | None, chosen: Chosen) -> Finding | None:
         """Check an answer, and do what the check calls for; return None if it was stopped."""
         known = Known.of(chosen.stored, self._store)
-        whole = not self._how.check_only and (chosen.is_stale or bool(chosen.added))
-        target = self._target(lane, chosen, None if whole else known.configs)
+        keeps = self._how.check_only or chosen.is_pinned
+        whole = not keeps and (chosen.is_stale or bool(chosen.added))
+        target = self._target(card, chosen, None if whole else known.configs)
         subject = Subject.of(known, target)
         found = self._check(chosen, subject, target)
         if found is None:
@@ -140,7 +144,7 @@ class Retuning:
         if factor is not None:
             self._factors.append(factor)
         checked = Checked(chosen, subject, target, found)
-        return self._repair().act(checked, lambda: target if whole else self._target(lane, chosen, None))
+        return self._repair().act(checked, lambda: target if whole else self._target(card, chosen, None))
 
     def _check(self, chosen: Chosen, subject: Subject, target: Target) -> Check | None:
         """Return the check of an answer; None if it was stopped."""
@@ -167,7 +171,7 @@ class Retuning:
             measurer.close()
         return found
 
-    def _target(self, lane: Lane, chosen: Chosen, among: Sequence[Config] | None) -> Target:
+    def _target(self, card: HeldGpu | None, chosen: Chosen, among: Sequence[Config] | None) -> Target:
         """Return the target of an answer.
 
         Args:
@@ -175,16 +179,16 @@ class Retuning:
         """
         how = self._how
         options = replace(how.options, policy=chosen.policy)
-        if lane.card is None:
+        if card is None:
             assert chosen.space is not None
             return recorded_target(chosen.space, chosen.problem, how.options.policy)
         if chosen.call is not None:
             tuning = CallTuning(self._store, options, how.events, how.stop)
-            return tuning.target(chosen.call.call, chosen.call.id, lane.card, spare=False)[1]
+            return tuning.target(chosen.call.call, chosen.call.id, card, spare=False)[1]
         return gpu_target(
             chosen.entry,
             self._store,
-            lane.card,
+            card,
             options=options,
             events=how.events,
             spare=False,
@@ -234,10 +238,11 @@ class Retuning:
 
     def _gone(self, answer: int) -> Finding | None:
         """Return the finding of a planned answer that serves no longer; None if it cannot be read."""
-        stored = next((each for each in self._store.answers(forgotten=True) if each.id == answer), None)
+        stored = self._store.answer(answer)
         if stored is None:
             return None
-        text = "another answer serves its problem now, so it was not measured"
+        text = "another answer serves its problem now" if stored.forgotten_at is None else "it was forgotten"
+        text += ", so it was not measured"
         finding = Finding(stored.answer.problem, answer, stored.answer.config, Cause.UNCHANGED, Action.KEPT, text)
         return self._added(finding)
 
