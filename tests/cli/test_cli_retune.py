@@ -152,7 +152,7 @@ def test_the_plan_is_printed_and_nothing_is_measured(night: Night) -> None:
     assert head.split() == ["problem", "answer", "us", "misses", "changed", "since"]
     assert row.split()[:6] == ["softmax", "8192", "x", "8192", "fp32", "1"]
     assert f"Triton {before().environment.triton}, now 3.7.1" in row
-    assert end == "1 answer, about 1 s of a budget of 1,200 s, without searches"
+    assert end == "1 answer, about 1 s of a budget of 1,200 s, new searches not counted"
     document = night.document(space, "--dry-run")
     assert document["rows"][0]["reasons"] == [f"Triton {before().environment.triton}, now 3.7.1"]
     assert document["rows"][0]["problem"]["M"] == 8192

@@ -192,7 +192,7 @@ class Slow(ScriptedMeasurer):
 def test_too_few_rounds_decide_nothing() -> None:
     found = checked(subject(), Slow(with_a_tie), replace(SETTINGS, check_s=0.0, first_look_s=0.0))
     assert found.cause is Cause.NOT_MEASURED
-    assert found.error == "too few rounds to decide: 1, in all the time there is"
+    assert found.error == "too few rounds to decide within the time limit: 1"
 
 
 def test_it_can_be_stopped() -> None:

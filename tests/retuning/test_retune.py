@@ -181,7 +181,7 @@ class TestOrderMoved:
         assert outcome(finding) == (Cause.ORDER, Action.KEPT)
         assert finding.new_config is not None
         assert finding.new_answer_id is None
-        assert finding.text.endswith("less than 20.0% with confidence")
+        assert finding.text.endswith("which does not show a gain of 20.0%")
         assert len(night.answers) == 1
 
     def test_a_stale_one_below_the_threshold_is_confirmed(self, night: Nights) -> None:

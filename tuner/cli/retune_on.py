@@ -97,7 +97,7 @@ def _problems(
         raise NothingFound("no answer that can be measured is in service; tuner search finds one")
     cards = sorted({stored.provenance.device.id for stored in answers})
     if len(cards) > 1 and not is_recorded:
-        say(f"Answers of {', '.join(cards)} are in service; the answers of cards that no node has fail.")
+        say(f"The store has answers of {', '.join(cards)}; a task fails if no node has its card.")
     return {stored.answer.problem.text: stored.answer.problem for stored in answers}
 
 

@@ -27,7 +27,7 @@ def give_plan(plan: RetunePlan, budget_s: float | None, as_json: bool) -> None:
         print_table(_table(plan), console, spare=("misses", "us", "answer"))
     answers = count_text(len(plan.chosen), "answer")
     within = "" if budget_s is None else f" of a budget of {budget_s:,.0f} s"
-    console.write(f"{answers}, about {plan.seconds:,.0f} s{within}, without searches")
+    console.write(f"{answers}, about {plan.seconds:,.0f} s{within}, new searches not counted")
     for sentence in plan.left_out.values():
         console.write(f"[yellow]{escape(sentence)}[/]")
 

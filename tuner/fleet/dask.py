@@ -30,7 +30,9 @@ class DaskEngine:
         try:
             self._client = distributed.Client(self._address, timeout=SETTINGS.connect_s)
         except (OSError, ValueError) as error:
-            raise FleetError(f"no Dask scheduler answers at {self._address}: {error}") from error
+            raise FleetError(
+                f"no Dask scheduler answers at {self._address}: {error}; dask scheduler starts one"
+            ) from error
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         if self._wanted.gpus and workers and not any(_GPU in worker["resources"] for worker in workers):
             self._client.close()

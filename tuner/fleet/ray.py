@@ -38,7 +38,7 @@ class RayEngine:
             ray.init(address=self._address or None, log_to_driver=False, logging_level=logging.WARNING)
         except (OSError, ValueError, RuntimeError) as error:
             place = self._address or "the address in RAY_ADDRESS"
-            raise FleetError(f"no Ray cluster answers at {place}: {error}") from error
+            raise FleetError(f"no Ray cluster answers at {place}: {error}; ray start --head starts one") from error
         self._open.enter_context(redirect_stdout(self._open.enter_context(open(os.devnull, "w"))))
         if self._wanted.gpus and not ray.cluster_resources().get("GPU"):
             _log.warning("The Ray cluster has no GPU now; the tasks wait until a node with one joins.")

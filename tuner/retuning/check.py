@@ -150,7 +150,7 @@ def check(
     if "contended" in found.marks and not is_shared:
         return not_measured("other processes used the card; run it again, or measure beside them with --shared", then)
     if len(found.rounds) < VERDICT.first_look:
-        return not_measured(f"too few rounds to decide: {len(found.rounds)}, in all the time there is", then)
+        return not_measured(f"too few rounds to decide within the time limit: {len(found.rounds)}", then)
     now = reading_of(found, config, subject.roles, subject.provenance, utc_now())
     judgement = cause_of(then, now, settings=settings, machine=machine, vendor=subject.vendor_name)
     evidence = Evidence(own.max_error, own.tolerance, ("normal",), 1)

@@ -207,8 +207,8 @@ class Repair:
             if self._is_gain(checked, new, interval[0]):
                 return self._stored(checked, answer, Action.REPLACED, facts, outcome)
             facts["text"] = (
-                f"{checked.check.judgement.text}; the best that a search found gains "
-                f"{gain:.3f} ({interval_text(interval, 3)}), less than {self.settings.threshold:.1%} with confidence"
+                f"{checked.check.judgement.text}; the fastest config of a new search is {gain:.3f} x as fast "
+                f"({interval_text(interval, 3)}), which does not show a gain of {self.settings.threshold:.1%}"
             )
         if checked.is_outdated:
             evidence = result.evidence[config]
