@@ -195,5 +195,12 @@ def test_too_few_rounds_decide_nothing() -> None:
     assert found.error == "too few rounds to decide within the time limit: 1"
 
 
+def test_nor_do_too_few_stored_ones() -> None:
+    rounds = first_rounds()
+    given = subject(rounds=replace(rounds, rounds=rounds.rounds[:7]), provenance=replace(HERE, source="0000"))
+    assert given.then is None
+    assert checked(given, ScriptedMeasurer(lambda config: 2 * with_a_tie(config))).cause is Cause.UNCHANGED
+
+
 def test_it_can_be_stopped() -> None:
     assert check(subject(), ScriptedMeasurer(), stop=lambda: True) is None

@@ -425,3 +425,12 @@ class TestInterrupted:
     def test_a_spent_budget_leaves_the_rest(self, night: Nights) -> None:
         retune = night.retune(SPACE, budget=1e-9)
         assert (retune.status, retune.left) == ("done", [1])
+
+
+def test_the_answer_of_a_rollback_is_compared_with_the_rounds_of_the_one_it_restores(night: Nights) -> None:
+    first = night.served
+    night(only_slower(SPACE, first, 1.3))
+    night.store.roll_back(1)
+    finding = night(SPACE)
+    assert (outcome(finding), finding.config) == ((Cause.UNCHANGED, Action.KEPT), first)
+    assert finding.then is not None

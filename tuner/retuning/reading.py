@@ -11,7 +11,7 @@ from tuner.kernels.spec import Config, Signature
 from tuner.kernels.values import parsed, value_text
 from tuner.records import VENDOR, Comparison, Provenance, StoredAnswer, median
 from tuner.records.retune import DEFAULT, RUNNER_UP, Contender, Reading
-from tuner.search.verdict import interval_of_median, ratio
+from tuner.search.verdict import VERDICT, interval_of_median, ratio
 
 
 def reading_of(
@@ -46,9 +46,12 @@ def reading_of(
 
 
 def stored_reading(stored: StoredAnswer, comparison: Comparison | None, roles: Mapping[str, Config]) -> Reading | None:
-    """Return the reading of an answer by the rounds of its run, or None if they do not have its config."""
+    """Return the reading of an answer by the rounds of its run.
+
+    None if they do not have its config, or are too few for an interval.
+    """
     config = stored.answer.config
-    if comparison is None or config.text not in comparison.timed:
+    if comparison is None or len(comparison.rounds) < VERDICT.first_look or config.text not in comparison.timed:
         return None
     return reading_of(comparison, config, roles, stored.measured_with, stored.created_at)
 
