@@ -154,7 +154,7 @@ class TestPins:
         document = printed(pin, store, capsys, *OF, "--note", "the merge was tested with it")
         assert (document["answer"], document["note"]) == (3, "the merge was tested with it")
         assert printed(history, store, capsys, *OF)["pinned"]["answer"] == 3
-        with pytest.raises(UsageError, match="a pinned problem keeps its answer"):
+        with pytest.raises(UsageError, match="a pinned answer is not replaced"):
             run(rollback, store, *OF)
         assert run(unpin, store, *OF) == 0
         assert "answer 3 is not pinned any more" in capsys.readouterr().out
