@@ -75,6 +75,15 @@ def test_a_config_that_fails_in_the_other_environment_is_broken() -> None:
     assert found.text.startswith("compile_error")
 
 
+def test_a_config_that_fails_in_the_rounds_of_the_other_environment_is_broken() -> None:
+    assert compared(ScriptedMeasurer(noise=0.01, fails_in_comparison=[BEST])).change is Change.BROKEN
+
+
+def test_a_default_that_fails_in_the_rounds_of_the_other_environment_is_left_out() -> None:
+    found = compared(ScriptedMeasurer(slower(1.05), noise=0.01, seed=2, fails_in_comparison=[DEFAULT]))
+    assert found.change is Change.SLOWER
+
+
 def test_a_default_that_fails_in_the_other_environment_is_left_out() -> None:
     assert compared(ScriptedMeasurer(noise=0.01, outcome=only(DEFAULT, Outcome.CRASHED))).change is Change.SAME
 

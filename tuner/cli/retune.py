@@ -60,7 +60,9 @@ def _retune(
     """Show the progress, and the report; write its files, also of a retune that was interrupted or failed."""
     if on is not None and python is not None:
         raise UsageError("--compare-environments measures on this machine, and --on on others; leave one of them out")
-    if on is not None and not dry_run:
+    if on is not None and dry_run:
+        raise UsageError("--dry-run plans for the card of this machine; run it without --on where the card is")
+    if on is not None:
         if budget is not None:
             raise UsageError(
                 "--budget is the time of one machine; with --on select fewer answers: OP, --stale, --demand"

@@ -74,7 +74,7 @@ def retune_on(
         raise NothingFound(f"no answer was measured: {next(iter(failures.values()))}")
     code = 0
     if retunes:
-        report = stored_report(store, _merged(retunes, "interrupted" if interrupted else "done"))
+        report = stored_report(store, _merged(retunes, reference, "interrupted" if interrupted else "done"))
         give_report(report, folder, as_json)
         code = report.summary.exit_code
     for name, why in failures.items():
@@ -108,13 +108,17 @@ def _retune_of(ended: Ended, store: Store) -> Retune | None:
     return store.retunes.get(number) if isinstance(number, int) else None
 
 
-def _merged(retunes: Sequence[Retune], status: str) -> Retune:
-    """Return the retunes of the tasks as one, which is not stored. It has the id of the newest."""
+def _merged(retunes: Sequence[Retune], reference: str | None, status: str) -> Retune:
+    """Return the retunes of the tasks as one, which is not stored. It has the id of the newest.
+
+    Args:
+        reference: kernel that was selected; None: all.
+    """
     newest = max(retunes, key=lambda retune: retune.id)
     return replace(
         newest,
         device=",".join(sorted({name for retune in retunes for name in retune.device.split(",")})),
-        settings={**newest.settings, "problems": None},
+        settings={**newest.settings, "kernel": reference, "problems": None},
         planned=[answer for retune in retunes for answer in retune.planned],
         environment={name: value for name, value in newest.environment.items() if name != "host"},
         status=status,

@@ -150,6 +150,15 @@ def _contenders(subject: Subject, target: Target) -> list[Config]:
     return list(dict.fromkeys([subject.config, *subject.others, *default]))
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """A config that failed in one of two environments."""
+
+    side: int
+    """0: this environment; 1: the other one."""
+    measurement: Measurement
+
+
 def in_turns(
     subject: Subject,
     configs: Sequence[Config],
@@ -167,16 +176,20 @@ def in_turns(
         monitor: of the card.
         is_shared: whether other processes may use the card.
     """
-    alone = [measure_configs(configs, measurer, stop) for measurer in measurers]
-    if alone[0] is None or alone[1] is None:
+    alone = [found for measurer in measurers if (found := measure_configs(configs, measurer, stop)) is not None]
+    if len(alone) < len(measurers):
         return None
-    if not alone[0][subject.config].ok:
-        return _without_rounds(subject, Change.NOT_MEASURED, f"here: {failure_text(alone[0][subject.config])}")
-    if not alone[1][subject.config].ok:
-        return _without_rounds(subject, Change.BROKEN, failure_text(alone[1][subject.config]))
-    right = [[config for config in configs if found[config].ok] for found in alone if found is not None]
+    for side, found in enumerate(alone):
+        if not found[subject.config].ok:
+            return _failed(subject, _Failed(side, found[subject.config]))
+    right = [[config for config in configs if found[config].ok] for found in alone]
     monitor.register_own_processes()  # both workers have their contexts by now
-    rounds = _rounds(subject.config, (right[0], right[1]), measurers, monitor, stop, is_shared)
+    rounds = _rounds(subject.config, right, measurers, monitor, stop, is_shared)
+    while isinstance(rounds, _Failed):
+        if rounds.measurement.config == subject.config:
+            return _failed(subject, rounds)
+        right[rounds.side].remove(rounds.measurement.config)
+        rounds = _rounds(subject.config, right, measurers, monitor, stop, is_shared)
     if rounds is None:
         return None
     if isinstance(rounds, str):
@@ -186,13 +199,17 @@ def in_turns(
 
 def _rounds(
     own: Config,
-    configs: tuple[Sequence[Config], Sequence[Config]],
+    configs: Sequence[Sequence[Config]],
     measurers: tuple[Measurer, Measurer],
     monitor: CardMonitor,
     stop: Callable[[], bool],
     is_shared: bool,
-) -> tuple[Comparison, Comparison] | str | None:
-    """Return enough rounds of both within the time limit; or why there are none; or None if it was stopped."""
+) -> tuple[Comparison, Comparison] | _Failed | str | None:
+    """Return enough rounds of both within the time limit; or why there are none; or None if it was stopped.
+
+    Args:
+        configs: contenders of each environment.
+    """
     end = monotonic() + SETTINGS.longest_s
     both: list[Comparison | None] = [None, None]
     turn = disturbed = 0
@@ -204,7 +221,7 @@ def _rounds(
             found = measurers[side].compare(configs[side], SETTINGS.turn_rounds, SETTINGS.longest_s, turn)
             timed = only_timed(configs[side], found)
             if isinstance(timed, Measurement):
-                return failure_text(timed)
+                return _Failed(side, timed)
             more.insert(side, timed)
         turn += 1
         state = monitor.state()
@@ -222,6 +239,16 @@ def _rounds(
             low, high = across(here, there, own.text)[1]
             if high <= SETTINGS.precision * low or monotonic() >= end or len(here.rounds) >= VERDICT.max_rounds:
                 return here, there
+
+
+def _failed(subject: Subject, failed: _Failed) -> Compared:
+    """Return what a failure of the answer's own config says."""
+    text = failure_text(failed.measurement)
+    return (
+        _without_rounds(subject, Change.BROKEN, text)
+        if failed.side
+        else _without_rounds(subject, Change.NOT_MEASURED, f"here: {text}")
+    )
 
 
 def _without_rounds(subject: Subject, change: Change, text: str) -> Compared:
