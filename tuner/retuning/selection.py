@@ -16,10 +16,12 @@ from tuner.kernels.spec import Config, Problem, Signature, Value
 from tuner.lookup.neighbours import with_current_knobs
 from tuner.lookup.offered import not_offered, not_offered_by
 from tuner.lookup.query import Query
+from tuner.lookup.ranking import differences
 from tuner.lookup.table import Table
 from tuner.recorded import RecordedSpace
 from tuner.records import IMPORTED, POLICIES, VERSION_NAMES, Device, Environment, StoredAnswer
 from tuner.report.text import first_line
+from tuner.retuning.choices import added_choices
 from tuner.retuning.priority import Priority
 from tuner.suites.suite import Entry
 from tuner.tuning.captured import entry_of, is_known
@@ -110,6 +112,10 @@ class _Code:
     """Text of the policy of a recorded space."""
     call: StoredCall | None = None
     space: RecordedSpace | None = None
+
+    def query(self, problem: Problem) -> Query:
+        """Return the query of a lookup with this code."""
+        return Query.for_environment(problem, self.environment, self.source, definition=self.definition)
 
 
 def select_live(store: Store, wanted: Wanted, card: Device, environment: Environment) -> Selection:
@@ -222,7 +228,7 @@ def _selected(
 
 def _served(several: Sequence[StoredAnswer], code: _Code) -> StoredAnswer | None:
     """Return the answer that a lookup returns today; None if the kernel has none of the configs any more."""
-    query = Query.for_environment(several[0].answer.problem, code.environment, code.source, definition=code.definition)
+    query = code.query(several[0].answer.problem)
     fitting = [
         replace(stored, answer=replace(stored.answer, config=config))
         for stored in several
@@ -232,22 +238,18 @@ def _served(several: Sequence[StoredAnswer], code: _Code) -> StoredAnswer | None
 
 
 def _chosen(stored: StoredAnswer, code: _Code, wanted: Wanted, misses: int) -> Chosen:
-    has = stored.provenance
     policy = wanted.policy if wanted.policy != AUTO else _policy_of(stored)
     text = code.policy or (POLICIES[policy].text if policy != AUTO else "another")
-    added = _added(stored.signature, code.signature) if stored.answer.kind != IMPORTED else {}
+    added = added_choices(stored.signature, code.signature) if stored.answer.kind != IMPORTED else {}
     reasons = tuple(_reasons(stored, code, text, added))
-    now = code.environment
-    same_code = (has.source, has.environment.triton, has.environment.ptxas) == (code.source, now.triton, now.ptxas)
-    defined = not has.definition or has.definition == code.definition
-    stale = not same_code or not defined or has.environment.driver != now.driver or has.policy != text
+    query = code.query(stored.answer.problem)
     return Chosen(
         stored,
         code.entry(stored.answer.problem),
         policy,
         reasons,
-        is_stale=stale or stored.imported_from is not None,
-        is_exact=same_code and defined and stored.answer.kind != IMPORTED,
+        is_stale=bool(differences(stored, replace(query, policy=text))) or stored.imported_from is not None,
+        is_exact=not differences(stored, replace(query, driver=None)),
         added=added,
         misses=misses,
         call=code.call,
@@ -264,7 +266,7 @@ def _reasons(stored: StoredAnswer, code: _Code, policy: str, added: Mapping[str,
             yield f"{name} {before or 'not known'}, now {after}"
     if has.source != code.source:
         yield "the kernel's source"
-    if has.definition and has.definition != code.definition:
+    if code.definition and has.definition not in ("", code.definition):
         yield "the kernel's definition"
     if has.policy != policy:
         yield f"policy {has.policy or 'not known'}, now {policy}"
@@ -272,18 +274,6 @@ def _reasons(stored: StoredAnswer, code: _Code, policy: str, added: Mapping[str,
         yield f"choices of {name}: {', '.join(map(str, choices))}"
     if stored.imported_from is not None:
         yield f"imported from {stored.imported_from}, not measured here"
-
-
-def _added(before: Signature | None, now: Signature) -> dict[str, tuple[Value, ...]]:
-    """Return the choices of each knob that were added; those of a knob that is new are all but its default."""
-    if before is None:
-        return {}
-    had = {knob.name: knob.choices for knob in before.knobs}
-    found = {
-        knob.name: tuple(choice for choice in knob.choices if choice not in had.get(knob.name, (knob.default,)))
-        for knob in now.knobs
-    }
-    return {name: choices for name, choices in found.items() if choices}
 
 
 def _policy_of(stored: StoredAnswer) -> str:
