@@ -15,11 +15,9 @@ from pydantic_core import PydanticCustomError
 from tuner.api import schemas
 from tuner.api.query import parse_values
 from tuner.api.reply import to_json
+from tuner.db.settings import LARGEST_ID
 
 T = TypeVar("T")
-
-LARGEST_ID = 2**31 - 1
-"""Largest id of a row."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from tuner.api import schemas
 from tuner.api.listing import (
-    LARGEST_ID,
     REFUSED,
     SETTINGS,
     Empty,
@@ -25,6 +24,7 @@ from tuner.api.listing import (
 from tuner.api.lookups import Lookups
 from tuner.api.query import parse_object, parse_problem, parse_signatures
 from tuner.db import schema
+from tuner.db.settings import LARGEST_ID
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
 from tuner.lookup.query import COMPARED

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from tuner.api import past_schemas, schemas
 from tuner.api.listing import (
-    LARGEST_ID,
     REFUSED,
     SETTINGS,
     Empty,
@@ -22,6 +21,7 @@ from tuner.api.listing import (
 )
 from tuner.api.lookups import Lookups
 from tuner.api.query import parse_device, parse_problem, parse_signatures, parse_values
+from tuner.db.settings import LARGEST_ID
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UnknownName, UsageError
 from tuner.lookup import query as lookup_query

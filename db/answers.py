@@ -14,12 +14,10 @@ from tuner.db.pins import is_pinned
 from tuner.db.queries import answers_of, in_service, retire, select_answers, select_transfers
 from tuner.db.retunes import add_finding, found_already
 from tuner.db.rows import answer_values, transfer_from, utc_now, utc_text
-from tuner.db.settings import SETTINGS
+from tuner.db.settings import LARGEST_ID, SETTINGS
 from tuner.db.writes import add_transfers, end_run, insert_row
 from tuner.records import FORGOTTEN, Answer, Comparison, Provenance, StoredAnswer, Transfer
 from tuner.records.retune import Finding
-
-_LARGEST_ID = 2**31 - 1
 
 
 class AnswerStore(Part):
@@ -132,7 +130,7 @@ class AnswerStore(Part):
             return frozenset(id for id in connection.scalars(query) if id is not None)
 
     def transfers(
-        self, *, op: str | None = None, device: str | None = None, after: int = 0, upto: int = _LARGEST_ID
+        self, *, op: str | None = None, device: str | None = None, after: int = 0, upto: int = LARGEST_ID
     ) -> dict[tuple[str, str], list[Transfer]]:
         """Return the measured transfer losses, by op and device, oldest first.
 

@@ -11,14 +11,13 @@ from tuner.db import schema
 from tuner.db.part import Part
 from tuner.db.queries import answers_of, select_answers
 from tuner.db.rows import answer_values, utc_now
+from tuner.db.settings import LARGEST_ID
 from tuner.db.writes import insert_row, run_values
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Config, Problem
 from tuner.records import IMPORTED, StoredAnswer
 from tuner.records.answer import ROLLBACK
 from tuner.records.signatures import checked_config
-
-_LARGEST_ID = 2**31 - 1
 
 
 class HistoryStore(Part):
@@ -69,7 +68,7 @@ class HistoryStore(Part):
             return insert_row(connection, schema.AnswerRow, **row, about_id=origin.id)
 
     def _answer(self, connection: Connection, id: int) -> StoredAnswer | None:
-        if not 0 < id <= _LARGEST_ID:
+        if not 0 < id <= LARGEST_ID:
             return None
         found = answers_of(connection, select_answers().where(schema.AnswerRow.id == id), self.unreadable)
         return found[0] if found else None

@@ -14,7 +14,7 @@ from tuner.db import schema
 from tuner.db.encoding import json_text
 from tuner.db.opening import Transaction
 from tuner.db.rows import kernel_from, utc_text
-from tuner.db.settings import SETTINGS
+from tuner.db.settings import LARGEST_ID, SETTINGS
 from tuner.db.unreadable import UnreadableRows, is_finite
 from tuner.errors import StoreError, UsageError
 from tuner.kernels.spec import Signature
@@ -22,7 +22,6 @@ from tuner.records.retune import Finding, Retune
 from tuner.records.retune_codec import finding_from_json, finding_to_json
 from tuner.records.strict import JsonObject, whole_number
 
-_LARGEST_ID = 2**31 - 1
 _STATUSES = ("running", "done", "interrupted", "failed")
 _RESUMED = ("running", "interrupted")
 
@@ -104,10 +103,11 @@ class Retunes:
 
     def get(self, id: int) -> Retune | None:
         """Return the retune of that id, or None if there is none that can be read."""
-        if not 0 < id <= _LARGEST_ID:
+        if not 0 < id <= LARGEST_ID:
             return None
         with self._read() as connection:
-            found = self._retunes(connection, select(schema.RetuneRow).filter_by(id=id))
+            rows = connection.execute(select(schema.RetuneRow).filter_by(id=id)).all()
+            found = self._of_rows(connection, rows)
         return found[0] if found else None
 
     def newest(self, limit: int, device: str | None = None, before: int | None = None) -> list[Retune]:
@@ -129,9 +129,6 @@ class Retunes:
         condition = (schema.FindingRow.problem == problem) & (schema.AnswerRow.device == device)
         with self._read() as connection:
             return self._findings(connection, condition)
-
-    def _retunes(self, connection: Connection, query: Any) -> list[Retune]:
-        return self._of_rows(connection, connection.execute(query).all())
 
     def _of_rows(self, connection: Connection, rows: Sequence[Row[Any]]) -> list[Retune]:
         """Return the retunes of rows of `retunes`, each with its findings, without those that cannot be read."""

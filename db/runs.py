@@ -19,12 +19,12 @@ from tuner.db.rows import (
     trial_values,
     utc_now,
 )
+from tuner.db.settings import LARGEST_ID
 from tuner.db.writes import INSERTS, end_run, insert_row, kernel_id, known_kernel, run_values
 from tuner.errors import UnknownName
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import Comparison, EarlierSearch, Measurement, Provenance, StoredRun
 
-_LARGEST_ID = 2**31 - 1
 _PUT_TRIAL = {
     dialect: made.on_conflict_do_update(
         index_elements=["run_id", "config_text"],
@@ -93,7 +93,7 @@ class RunStore(Part):
         Raises:
             UnknownName: It cannot be read.
         """
-        if not 0 < number <= _LARGEST_ID:
+        if not 0 < number <= LARGEST_ID:
             return None
         with self._read() as connection:
             if connection.scalar(select(schema.RunRow.id).filter_by(id=number)) is None:

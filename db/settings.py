@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LARGEST_ID = 2**31 - 1
+"""Largest id of a row: an integer of PostgreSQL has 32 bits."""
+
 
 @dataclass(frozen=True)
 class ConnectionSettings:
