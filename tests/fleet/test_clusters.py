@@ -1,4 +1,4 @@
-"""Engines on real clusters of two nodes, for those that are installed: Dask, and with more to install Ray and SLURM.
+"""Schedulers on real clusters of two nodes, for those that are installed: Dask, and with more to install Ray and SLURM.
 
 `benchmarks/fleet.py` runs whole searches on them.
 """
@@ -18,11 +18,11 @@ from time import monotonic
 import fleet_clusters
 import pytest
 
-from tuner.fleet.engine import Engine, Wanted, parse
+from tuner.fleet.scheduler import Scheduler, Wanted, parse
 from tuner.fleet.task import Task
 from tuner.tuning.events import StopToken
 
-pytestmark = pytest.mark.filterwarnings("default")  # those of the engines are theirs
+pytestmark = pytest.mark.filterwarnings("default")  # those of the schedulers are theirs
 NEEDS = {"dask": find_spec("distributed"), "ray": find_spec("ray"), "slurm": find_spec("submitit")}
 
 
@@ -44,12 +44,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[fleet_clusters.Cluster]:
 
 
 @pytest.fixture
-def engine(cluster: fleet_clusters.Cluster) -> Iterator[Engine]:
+def scheduler(cluster: fleet_clusters.Cluster) -> Iterator[Scheduler]:
     with parse(cluster.on, Wanted(gpus=0)) as entered:
         yield entered
 
 
-def test_tasks_under_way_are_stopped(engine: Engine, tmp_path: Path) -> None:
+def test_tasks_under_way_are_stopped(scheduler: Scheduler, tmp_path: Path) -> None:
     stop, began = StopToken(), monotonic()
     words = ("work", "--replay", "auto", "--poll", "600s")
     tasks = [Task(f"work {n}", words, {"TUNER_DB": str(tmp_path / "tuner.db")}) for n in range(3)]
@@ -60,19 +60,19 @@ def test_tasks_under_way_are_stopped(engine: Engine, tmp_path: Path) -> None:
         if len(under_way) == 2:
             stop.set()
 
-    assert [ended.code for ended in engine.submit_all(tasks, stop, watch) if ended.code != 130] == []
+    assert [ended.code for ended in scheduler.submit_all(tasks, stop, watch) if ended.code != 130] == []
     assert len(seen) == 2  # nodes
     assert monotonic() - began < 60
 
 
 def test_every_task_ends_once_though_a_node_is_lost(
-    engine: Engine, cluster: fleet_clusters.Cluster, migrated: Path
+    scheduler: Scheduler, cluster: fleet_clusters.Cluster, migrated: Path
 ) -> None:
     environment = {"TUNER_DB": str(migrated)}
     tasks = [Task(f"list {n}", ("list", "--json"), environment) for n in range(6)]
     tasks.append(Task("wrong", ("search", "gemm", "--M=none"), environment))
     ends = {}
-    for ended in engine.submit_all(tasks, StopToken(), lambda under_way: None):
+    for ended in scheduler.submit_all(tasks, StopToken(), lambda under_way: None):
         assert ended.task.name not in ends
         ends[ended.task.name] = ended
         if len(ends) == 1:

@@ -15,7 +15,7 @@ import pytest
 from helpers import alive, until
 
 from tuner.fleet.command import TASK_VARIABLE, CommandSettings, run
-from tuner.fleet.engine import Wanted, parse
+from tuner.fleet.scheduler import Wanted, parse
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
 from tuner.version import __version__
@@ -49,7 +49,7 @@ def test_the_document_of_a_command_is_its_output(
     missing = run(Task("list", ("list", "--json"), {"TUNER_DB": f"{tmp_path}/none.db"}))
     assert (missing.code, missing.output) == (5, None)
     assert missing.error.startswith("there is no database at")
-    assert capfd.readouterr().err.startswith("tuner: there is no database at")  # for the log of the engine
+    assert capfd.readouterr().err.startswith("tuner: there is no database at")  # for the log of the scheduler
 
 
 def test_another_version_is_refused() -> None:
@@ -98,8 +98,8 @@ def test_a_local_process_that_is_killed_runs_again(tmp_path: Path) -> None:
         stop.set()
 
     Thread(target=kill_the_first, daemon=True).start()
-    with parse("local:1", Wanted(gpus=0)) as engine:
-        ends = [*engine.submit_all([worker(tmp_path)], stop, watch)]
+    with parse("local:1", Wanted(gpus=0)) as scheduler:
+        ends = [*scheduler.submit_all([worker(tmp_path)], stop, watch)]
     assert killed.is_set()
     assert [ended.code for ended in ends] == [130]
 
@@ -114,8 +114,8 @@ def test_a_local_process_that_is_always_killed_is_given_up(tmp_path: Path) -> No
     killing = kill_all()
     done = Event()
     Thread(target=lambda: [next(killing) for _ in iter(done.is_set, True)], daemon=True).start()
-    with parse("local:1", Wanted(gpus=0)) as engine:
-        (ended,) = engine.submit_all([worker(tmp_path)], StopToken(), lambda under_way: None)
+    with parse("local:1", Wanted(gpus=0)) as scheduler:
+        (ended,) = scheduler.submit_all([worker(tmp_path)], StopToken(), lambda under_way: None)
     done.set()
     assert (ended.code, ended.error) == (None, "killed by SIGKILL in each of 3 tries")
     assert json.loads(ended.as_text())["where"] == "process 0"

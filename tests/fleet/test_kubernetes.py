@@ -18,9 +18,9 @@ import yaml
 from kubernetes_api import ROLE, Cluster, Run, served
 
 from tuner.errors import FleetError, UsageError
-from tuner.fleet.engine import Wanted, parse
 from tuner.fleet.kubernetes_job import CONTAINER, JobSettings, job_name, job_of
 from tuner.fleet.pod import exit_code
+from tuner.fleet.scheduler import Wanted, parse
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
 
@@ -66,8 +66,8 @@ def cluster_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
 def run_all(*tasks: Task, on: str = "kubernetes", stop: StopToken | None = None, gpus: int = 1) -> dict[str, Ended]:
     seen: dict[str, str] = {}
-    with parse(on, Wanted(gpus)) as engine:
-        ends = list(engine.submit_all(tasks, stop or StopToken(), seen.update))
+    with parse(on, Wanted(gpus)) as scheduler:
+        ends = list(scheduler.submit_all(tasks, stop or StopToken(), seen.update))
     assert len({ended.task.name for ended in ends}) == len(ends)
     return {ended.task.name: ended for ended in ends}
 
@@ -179,8 +179,8 @@ def test_a_stop_deletes_the_jobs(cluster_of: Callable[..., Cluster]) -> None:
         places.append(under_way)
         stop.set()
 
-    with parse("kubernetes:tuning", Wanted()) as engine:
-        assert list(engine.submit_all([task("a"), task("b"), task("c")], stop, watch)) == []
+    with parse("kubernetes:tuning", Wanted()) as scheduler:
+        assert list(scheduler.submit_all([task("a"), task("b"), task("c")], stop, watch)) == []
     release.set()
     assert places == [{"a": "n1", "b": "n2"}]
     assert cluster.jobs == {}
@@ -198,8 +198,8 @@ def test_what_a_watch_misses_is_listed(cluster_of: Callable[..., Cluster]) -> No
 
     cluster = cluster_of(run)
     done = []
-    with parse("kubernetes", Wanted()) as engine:
-        ends = engine.submit_all([task("first"), task("second"), task("gone")], StopToken(), lambda _: first.set())
+    with parse("kubernetes", Wanted()) as scheduler:
+        ends = scheduler.submit_all([task("first"), task("second"), task("gone")], StopToken(), lambda _: first.set())
         done.append(next(ends))
         cluster.delete(next(name for name in cluster.jobs if name.endswith("-gone")), told=False)
         cluster.expire()
@@ -216,10 +216,10 @@ def test_what_a_watch_misses_is_listed(cluster_of: Callable[..., Cluster]) -> No
 
 def test_what_the_api_server_refuses_is_said_in_a_line(cluster_of: Callable[..., Cluster]) -> None:
     cluster = cluster_of(lambda environment, node: said(environment, 0))
-    with parse("kubernetes", Wanted()) as engine:
+    with parse("kubernetes", Wanted()) as scheduler:
         cluster.answers = [(403, 'jobs.batch is forbidden: User "me" cannot create resource "jobs"')]
         with pytest.raises(FleetError) as refused:
-            list(engine.submit_all([task("one")], StopToken(), lambda _: None))
+            list(scheduler.submit_all([task("one")], StopToken(), lambda _: None))
     assert str(refused.value) == (
         'the API server refuses a request for namespace tuning: jobs.batch is forbidden: User "me" cannot create '
         'resource "jobs"'

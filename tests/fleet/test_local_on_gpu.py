@@ -9,7 +9,7 @@ from invoked import Invoked
 
 from tuner import catalog
 from tuner.db.store import Store
-from tuner.fleet.engine import Wanted, parse
+from tuner.fleet.scheduler import Wanted, parse
 from tuner.measure import device
 
 pytestmark = pytest.mark.gpu
@@ -38,7 +38,7 @@ def test_problems_answers_and_jobs_are_tasks_of_this_card(tmp_path: Path, monkey
 
 
 def test_each_process_sees_one_gpu() -> None:
-    engine = parse("local", Wanted(gpus=1))
-    names = [(slot.name, slot.environment["CUDA_VISIBLE_DEVICES"]) for slot in engine._slots]  # type: ignore[attr-defined]
+    scheduler = parse("local", Wanted(gpus=1))
+    names = [(slot.name, slot.environment["CUDA_VISIBLE_DEVICES"]) for slot in scheduler._slots]  # type: ignore[attr-defined]
     assert len(names) == device.count()
     assert names[0][0] == "GPU 0"

@@ -8,7 +8,7 @@ import pytest
 from faults import CAPTURED
 from helpers import H200, toy
 from invoked import Invoked
-from scripted_engine import Scripted
+from scripted_scheduler import Scripted
 
 from tuner import recorded
 from tuner.captured.problem import problem_of_call
@@ -26,12 +26,12 @@ def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoked:
     return Invoked.alone(tmp_path, monkeypatch)
 
 
-def on(engine: Scripted, patch: pytest.MonkeyPatch) -> Scripted:
-    return engine.stands_for("local", patch)
+def on(scheduler: Scripted, patch: pytest.MonkeyPatch) -> Scripted:
+    return scheduler.stands_for("local", patch)
 
 
 def test_answers_of_a_fleet_are_those_of_a_local_search(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = on(Scripted(), monkeypatch)
+    scheduler = on(Scripted(), monkeypatch)
     fleet = tuner.json(*SEARCH, *HOW, *ON)
     again = tuner(*SEARCH, *HOW, *ON)
     monkeypatch.setenv("TUNER_DB", str(tuner.folder / "other.db"))
@@ -44,23 +44,23 @@ def test_answers_of_a_fleet_are_those_of_a_local_search(tuner: Invoked, monkeypa
     assert "0 searched, 2 as stored" in again.stdout
     assert "1 of 3 was not recorded and is left out" in again.stderr
     assert "1/2  gemm 64 x 4096 x 4096 bf16: default 19.22 us, 0.931 x torch, as stored  (node-1)" in again.stderr
-    assert not engine.wanted.gpus
+    assert not scheduler.wanted.gpus
 
 
 def test_a_task_has_the_problem_and_the_options_that_were_given(
     tuner: Invoked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tuner.folder / "mine.py").write_text(Path(toy("double")).read_text())
-    engine = on(Scripted("double"), monkeypatch)
+    scheduler = on(Scripted("double"), monkeypatch)
     sizes = ("--N", "64,128", "--dtype", "fp32")
     done = tuner("search", "mine.py", *sizes, "--budget", "5m", "--no-warm-start", "--policy", "cold", "--on", "local")
     assert done.return_value == 1
     options = ("--gpu", "0", "--budget=300.0", "--no-warm-start", "--policy=cold", "--json")
-    assert [task.words for task in engine.tasks] == [
+    assert [task.words for task in scheduler.tasks] == [
         ("search", str(tuner.folder / "mine.py"), f"--N={N}", "--dtype=fp32", *options) for N in (64, 128)
     ]
-    assert engine.tasks[0].environment == {"TUNER_DB": str(tuner.db)}
-    assert engine.wanted.gpus == 1
+    assert scheduler.tasks[0].environment == {"TUNER_DB": str(tuner.db)}
+    assert scheduler.wanted.gpus == 1
 
 
 def test_a_lost_task_is_the_failure_of_its_problem(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,11 +92,11 @@ def test_one_problem_is_shown_as_by_a_local_search(tuner: Invoked, monkeypatch: 
 
 def test_each_captured_call_is_a_task(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(tuner.db).captured.add(CAPTURED, H200)
-    engine = on(Scripted(CAPTURED.op), monkeypatch)
+    scheduler = on(Scripted(CAPTURED.op), monkeypatch)
     done = tuner("search", "--captured", "--widen", "--trials", "9", *ON)
     assert done.return_value == 1
     assert "node-1 was lost 3 times" in done.stdout
-    (task,) = engine.tasks
+    (task,) = scheduler.tasks
     problem = problem_of_call(CAPTURED)
     assert task.name == problem.text
     named = [f"--only={name}={value}" for name, value in {"op": CAPTURED.op, **problem.values}.items()]
@@ -130,12 +130,12 @@ def test_gpus_of_this_machine_are_not_those_of_a_node(tuner: Invoked, monkeypatc
 
 def test_findings_of_all_tasks_are_one_report(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tuner(*SEARCH, *HOW).return_value == 0
-    engine = on(Scripted(), monkeypatch)
+    scheduler = on(Scripted(), monkeypatch)
     document = tuner.json("retune", "--replay", "auto", "--check", "--threshold", "3%", "--report", "night", *ON)
     assert [finding["cause"] for finding in document["findings"]] == ["unchanged"] * 2
     assert document["summary"]["planned"] == document["summary"]["measured"] == 2
     assert (tuner.folder / "night" / "retune.md").exists()
-    assert engine.tasks[0].words[-4:] == ("--check", "--threshold=3.000000%", "--replay=auto", "--json")
+    assert scheduler.tasks[0].words[-4:] == ("--check", "--threshold=3.000000%", "--replay=auto", "--json")
     on(Scripted("M=64"), monkeypatch)
     done = tuner("retune", "gemm", "--replay", "auto", *ON)
     assert done.return_value == 1
@@ -147,13 +147,13 @@ def test_each_pending_job_is_a_task(tuner: Invoked, monkeypatch: pytest.MonkeyPa
     store = Store.open(tuner.db)
     store.queue.add(space.problem, space.device.id)
     store.queue.add(space.signature.problem({"M": 77}), space.device.id)  # no space of it was recorded
-    engine = on(Scripted(), monkeypatch)
+    scheduler = on(Scripted(), monkeypatch)
     done = tuner("work", "--replay", "auto", "--trials", "10", *ON)
     assert done.return_value == 0
-    assert len(engine.tasks) == 2
+    assert len(scheduler.tasks) == 2
     first, second = done.stdout.splitlines()
     assert first == f"job 1  done     {space.problem.text}  run 1"
     assert second.startswith("job 2  pending  softmax M=77")
-    assert engine.tasks[0].words == ("work", "--once", "--trials=10", "--replay=auto")
+    assert scheduler.tasks[0].words == ("work", "--once", "--trials=10", "--replay=auto")
     on(Scripted("job 1"), monkeypatch)
     assert tuner("work", "--replay", "auto", *ON).return_value == 1

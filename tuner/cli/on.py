@@ -16,7 +16,7 @@ from tuner.cli.retune_options import Share
 from tuner.db.database import Database
 from tuner.db.postgresql import PostgreSQL
 from tuner.errors import UsageError
-from tuner.fleet.engine import FORMS, Engine, Wanted, parse, require_shared
+from tuner.fleet.scheduler import FORMS, Scheduler, Wanted, parse, require_shared
 from tuner.fleet.task import Ended, Task
 from tuner.kernels.spec import Problem
 from tuner.tuning.gpu import AUTO
@@ -32,21 +32,21 @@ _THE_ONE = "0"
 """Number of the only GPU that a scheduler shows to a task. Without a GPU there, the task fails."""
 
 
-def engine_on(on: str, database: Database, gpu: str, replay: str | None) -> Engine:
+def scheduler_on(on: str, database: Database, gpu: str, replay: str | None) -> Scheduler:
     """Return the scheduler that `--on` names, for the tasks of a command with these options.
 
     Raises:
         UsageError: there is no such scheduler, the nodes cannot reach the database, or `--gpu` names GPUs of this
             machine and the tasks run on others.
     """
-    engine = parse(on, Wanted(0 if replay is not None else 1, gpu))
+    scheduler = parse(on, Wanted(0 if replay is not None else 1, gpu))
     require_shared(on, database)
-    if gpu != AUTO and engine.name != "local":
+    if gpu != AUTO and scheduler.name != "local":
         raise UsageError(f"--gpu names GPUs of this machine, and --on {on} chooses one on a node; leave --gpu out")
-    return engine
+    return scheduler
 
 
-def run_tasks(engine: Engine, tasks: Sequence[Task], on_end: Callable[[Ended], str]) -> bool:
+def run_tasks(scheduler: Scheduler, tasks: Sequence[Task], on_end: Callable[[Ended], str]) -> bool:
     """Run tasks with a scheduler, with their progress. Return whether Ctrl-C stopped some.
 
     Args:
@@ -55,9 +55,9 @@ def run_tasks(engine: Engine, tasks: Sequence[Task], on_end: Callable[[Ended], s
     Raises:
         FleetError: the scheduler cannot be reached.
     """
-    with engine, FleetProgress(engine.name, len(tasks)) as progress, Interrupt() as interrupt:
+    with scheduler, FleetProgress(scheduler.name, len(tasks)) as progress, Interrupt() as interrupt:
         with interrupt.token.watched():
-            for ended in engine.submit_all(tasks, interrupt.token, progress.watch):
+            for ended in scheduler.submit_all(tasks, interrupt.token, progress.watch):
                 if not (ended.code == INTERRUPTED and interrupt.token()):
                     progress.ended(ended, on_end(ended))
         return interrupt.token()

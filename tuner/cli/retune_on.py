@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tuner.cli import INTERRUPTED
-from tuner.cli.on import engine_on, environment_of, given_words, problem_words, run_tasks
+from tuner.cli.on import environment_of, given_words, problem_words, run_tasks, scheduler_on
 from tuner.cli.ops import signature_of
 from tuner.cli.retune_report import finding_line, give_report
 from tuner.cli.text import say
@@ -47,9 +47,9 @@ def retune_on(
 
     Raises:
         NothingFound: no answer is in service, or no task measured anything.
-        TunerError: as `engine_on` and `run_tasks`.
+        TunerError: as `scheduler_on` and `run_tasks`.
     """
-    engine, store = engine_on(on, database, options.gpu, options.replay), Store.open(database)
+    scheduler, store = scheduler_on(on, database, options.gpu, options.replay), Store.open(database)
     words, environment = [*given_words(forwarded), "--json"], environment_of(database)
     op = None if reference is None else signature_of(reference, database).op
     problems = _problems(store, wanted, op, is_recorded=options.replay is not None)
@@ -69,7 +69,7 @@ def retune_on(
         retunes.append(retune)
         return "; ".join(map(finding_line, retune.findings)) or f"{name}: nothing to measure"
 
-    interrupted = run_tasks(engine, tasks, on_end)
+    interrupted = run_tasks(scheduler, tasks, on_end)
     if not retunes and not interrupted:
         raise NothingFound(f"no answer was measured: {next(iter(failures.values()))}")
     code = 0

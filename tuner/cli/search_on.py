@@ -11,7 +11,7 @@ import click
 
 from tuner.cli.effort import HOW_HARD
 from tuner.cli.notes import TerminalProgress
-from tuner.cli.on import engine_on, environment_of, given_words, problem_words, run_tasks
+from tuner.cli.on import environment_of, given_words, problem_words, run_tasks, scheduler_on
 from tuner.cli.ops import policy_option, shared_option
 from tuner.cli.problem_rows import ended as print_ended
 from tuner.cli.text import give, print_json
@@ -52,9 +52,9 @@ def search_on(
 
     Raises:
         NothingFound: the search of the only problem failed.
-        TunerError: as `engine_on` and `run_tasks`.
+        TunerError: as `scheduler_on` and `run_tasks`.
     """
-    engine, store = engine_on(on, database, options.gpu, options.replay), Store.open(database)
+    scheduler, store = scheduler_on(on, database, options.gpu, options.replay), Store.open(database)
     if options.replay == AUTO:  # only problems that were recorded, as in a local search
         with open_lanes(suite, store, options, TerminalProgress(bars=False)) as (suite, _):
             pass
@@ -68,7 +68,7 @@ def search_on(
         results[ended.task.name] = tuned = _tuned(entry, ended, store)
         return tuned_line(tuned)
 
-    run_tasks(engine, tasks, on_end)
+    run_tasks(scheduler, tasks, on_end)
     outcomes = [results[name] for name in searches if name in results]
     if as_list or len(searches) > 1 or not outcomes:
         return print_ended(suite, outcomes, monotonic() - started, store, as_json)

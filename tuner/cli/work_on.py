@@ -8,7 +8,7 @@ import click
 
 from tuner.cli import INTERRUPTED
 from tuner.cli.grid import Output, escape
-from tuner.cli.on import engine_on, environment_of, given_words, run_tasks
+from tuner.cli.on import environment_of, given_words, run_tasks, scheduler_on
 from tuner.cli.text import say
 from tuner.db.database import Database
 from tuner.db.queue import Job
@@ -41,9 +41,9 @@ def work_on(
         1 if a job failed or a task could not take one.
 
     Raises:
-        TunerError: as `engine_on` and `run_tasks`.
+        TunerError: as `scheduler_on` and `run_tasks`.
     """
-    engine, store = engine_on(on, database, options.gpu, options.replay), Store.open(database)
+    scheduler, store = scheduler_on(on, database, options.gpu, options.replay), Store.open(database)
     words = ("work", *kernels, "--once", *given_words(forwarded))
     environment, errors = environment_of(database), list[str]()
     before, jobs, interrupted = set[tuple[int, int]](), dict[int, Job](), False
@@ -58,7 +58,7 @@ def work_on(
         before |= pending
         numbers = range(1, len(pending) + 1)
         tasks = [Task(f"job {number} of {len(pending)}", words, environment) for number in numbers]
-        interrupted = run_tasks(engine, tasks, on_end)
+        interrupted = run_tasks(scheduler, tasks, on_end)
         if interrupted:
             break
     ids = {number for number, _ in before}

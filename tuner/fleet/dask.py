@@ -11,14 +11,14 @@ import distributed
 
 from tuner.errors import FleetError
 from tuner.fleet.command import run
-from tuner.fleet.engine import SETTINGS, Wanted, Watch
+from tuner.fleet.scheduler import SETTINGS, Wanted, Watch
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
 
 _GPU = "GPU"
 
 
-class DaskEngine:
+class DaskScheduler:
     """Submits tasks to the scheduler at an address. The scheduler runs those of a lost worker again."""
 
     name = "dask"
@@ -88,6 +88,6 @@ def _run(task: Task, topic: str) -> Ended:
         return run(task, distributed.Event(topic, client=client).is_set, where=str(worker.name))
 
 
-def engine(place: str, wanted: Wanted) -> DaskEngine:
+def scheduler(place: str, wanted: Wanted) -> DaskScheduler:
     """Return the scheduler of `dask:ADDRESS`."""
-    return DaskEngine(place, wanted)
+    return DaskScheduler(place, wanted)

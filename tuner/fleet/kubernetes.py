@@ -18,9 +18,9 @@ from typing import Any, Self
 import yaml
 
 from tuner.errors import UsageError
-from tuner.fleet.engine import Wanted, Watch
 from tuner.fleet.kubernetes_cluster import Cluster
 from tuner.fleet.kubernetes_job import FLEET, JobSettings, job_name, job_of
+from tuner.fleet.scheduler import Wanted, Watch
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
 
@@ -110,7 +110,7 @@ def _wait_s(tasks: int) -> int:
     return min(5, 1 + tasks // 200)
 
 
-def engine(place: str, wanted: Wanted) -> Kubernetes:
+def scheduler(place: str, wanted: Wanted) -> Kubernetes:
     """Return the scheduler of a namespace.
 
     Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.fleet.command import TASK_VARIABLE
-from tuner.fleet.engine import SETTINGS
+from tuner.fleet.scheduler import SETTINGS
 from tuner.fleet.task import Task
 
 FLEET = "triton-tuner/fleet"

@@ -13,7 +13,7 @@ from typing import Self
 
 from tuner.errors import NoDevice, UsageError
 from tuner.fleet.command import run
-from tuner.fleet.engine import SETTINGS, Wanted, Watch
+from tuner.fleet.scheduler import SETTINGS, Wanted, Watch
 from tuner.fleet.task import Ended, Task
 from tuner.measure import cores, device
 from tuner.tuning.events import StopToken
@@ -32,7 +32,7 @@ class _Slot:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class LocalEngine:
+class LocalScheduler:
     """Runs tasks as processes of this machine. One that is killed is run again.
 
     Args:
@@ -92,7 +92,7 @@ def _run_on(slot: _Slot, task: Task, halt: StopToken) -> Ended:
     return replace(ended, task=task)
 
 
-def engine(place: str, wanted: Wanted) -> LocalEngine:
+def scheduler(place: str, wanted: Wanted) -> LocalScheduler:
     """Return the scheduler of `local[:N]`: N processes at a time, else one for each GPU or, without GPUs, each core.
 
     Raises:
@@ -104,11 +104,11 @@ def engine(place: str, wanted: Wanted) -> LocalEngine:
     number = int(place) if place else None
     if not wanted.gpus:
         names = [f"process {one}" for one in range(number or cores.usable())]
-        return LocalEngine([_Slot(name, share) for name, share in zip(names, _shares(len(names)), strict=True)])
+        return LocalScheduler([_Slot(name, share) for name, share in zip(names, _shares(len(names)), strict=True)])
     gpus = chosen_gpus("all" if wanted.chosen == AUTO and device.count() else wanted.chosen)[:number]
     if not gpus:
         raise NoDevice(f"--on local needs a GPU for its tasks, and there is no {gpu_here()}; --replay auto needs none")
-    return LocalEngine(
+    return LocalScheduler(
         [
             _Slot(f"GPU {gpu}", share, {"CUDA_VISIBLE_DEVICES": _visible(gpu)})
             for gpu, share in zip(gpus, _shares(len(gpus)), strict=True)

@@ -13,14 +13,14 @@ import ray
 
 from tuner.errors import FleetError
 from tuner.fleet.command import run
-from tuner.fleet.engine import SETTINGS, Wanted, Watch
+from tuner.fleet.scheduler import SETTINGS, Wanted, Watch
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
 
 _log = logging.getLogger("tuner")
 
 
-class RayEngine:
+class RayScheduler:
     """Runs tasks on the cluster at an address, else the one of `RAY_ADDRESS`, else a new one on this machine.
 
     Ray runs the tasks of a lost node again.
@@ -103,6 +103,6 @@ def _run(task: Task, board: Any) -> Ended:
     return run(task, where=where)
 
 
-def engine(place: str, wanted: Wanted) -> RayEngine:
+def scheduler(place: str, wanted: Wanted) -> RayScheduler:
     """Return the scheduler of `ray[:ADDRESS]`."""
-    return RayEngine(place, wanted)
+    return RayScheduler(place, wanted)

@@ -23,7 +23,7 @@ from submitit.helpers import DelayedSubmission
 
 from tuner.errors import FleetError
 from tuner.fleet.command import run
-from tuner.fleet.engine import SETTINGS, Wanted, Watch
+from tuner.fleet.scheduler import SETTINGS, Wanted, Watch
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
 
@@ -62,7 +62,7 @@ class Command:
         return DelayedSubmission(self, task)
 
 
-class SlurmEngine:
+class SlurmScheduler:
     """Submits jobs with `sbatch`. SLURM queues those of a lost node again."""
 
     name = "slurm"
@@ -144,6 +144,6 @@ def _last_line(error: Exception) -> str:
     return str(error).strip().splitlines()[-1][:200]
 
 
-def engine(place: str, wanted: Wanted) -> SlurmEngine:
+def scheduler(place: str, wanted: Wanted) -> SlurmScheduler:
     """Return the scheduler of `slurm[:PARTITION]`."""
-    return SlurmEngine(place, wanted)
+    return SlurmScheduler(place, wanted)

@@ -19,7 +19,7 @@ Watch = Callable[[Mapping[str, str]], None]
 
 
 @dataclass(frozen=True)
-class EngineSettings:
+class SchedulerSettings:
     """Numbers that schedulers share."""
 
     poll_s: float = 1.0
@@ -30,10 +30,10 @@ class EngineSettings:
     """Number of times that a task is run again after its process or node was lost."""
 
 
-SETTINGS = EngineSettings()
+SETTINGS = SchedulerSettings()
 
 
-class Engine(Protocol):
+class Scheduler(Protocol):
     """A scheduler. Retry, placement, logs and the loss of a node are the work of the system behind it.
 
     It is entered once, connects to the system then, and releases what it holds at the exit.
@@ -87,38 +87,38 @@ class _Known:
     """An example, if the place is required."""
 
 
-_ENGINES = {
+_SCHEDULERS = {
     "local": _Known("local[:N]", "tuner.fleet.local"),
     "slurm": _Known("slurm[:PARTITION]", "tuner.fleet.slurm", "slurm"),
     "ray": _Known("ray[:ADDRESS]", "tuner.fleet.ray", "ray"),
     "dask": _Known("dask:ADDRESS", "tuner.fleet.dask", "dask", "dask:tcp://HOST:8786"),
     "kubernetes": _Known("kubernetes[:NAMESPACE]", "tuner.fleet.kubernetes", "kubernetes"),
 }
-FORMS = "|".join(known.form for known in _ENGINES.values())
+FORMS = "|".join(known.form for known in _SCHEDULERS.values())
 """Texts that `--on` takes."""
 
 
-def parse(on: str, wanted: Wanted = Wanted()) -> Engine:
+def parse(on: str, wanted: Wanted = Wanted()) -> Scheduler:
     """Return the scheduler that a text such as `slurm:gpu` names. Nothing is connected yet.
 
-    Its module has a function `engine(place, wanted)`; the place is the text after the colon, empty for none.
+    Its module has a function `scheduler(place, wanted)`; the place is the text after the colon, empty for none.
 
     Raises:
         UsageError: no scheduler has the name, the place is missing or not valid, or a package is not installed.
     """
     name, _, place = on.partition(":")
-    known = _ENGINES.get(name)
+    known = _SCHEDULERS.get(name)
     if known is None:
-        raise UsageError(f"--on takes {', '.join(one.form for one in _ENGINES.values())}, not {on[:60]!r}")
+        raise UsageError(f"--on takes {', '.join(one.form for one in _SCHEDULERS.values())}, not {on[:60]!r}")
     if known.address and not place:
         raise UsageError(f"--on {name} needs an address; give it as --on {known.address}")
     try:
-        engine: Engine = import_module(known.module).engine(place, wanted)
+        scheduler: Scheduler = import_module(known.module).scheduler(place, wanted)
     except ModuleNotFoundError as error:
         if not known.extra or (error.name or "").partition(".")[0] == "tuner":
             raise
         raise UsageError(f"--on {name} needs {error.name}; pip install 'triton-tuner[{known.extra}]'") from error
-    return engine
+    return scheduler
 
 
 def require_shared(on: str, database: Database) -> None:

@@ -10,8 +10,8 @@ from typing import Self
 import pytest
 from commands import run_tuner
 
-from tuner.fleet import engine as engines
-from tuner.fleet.engine import Engine, Wanted, Watch
+from tuner.fleet import scheduler as schedulers
+from tuner.fleet.scheduler import Scheduler, Wanted, Watch
 from tuner.fleet.task import Ended, Task
 from tuner.tuning.events import StopToken
 
@@ -59,10 +59,10 @@ class Scripted:
     def stands_for(self, name: str, patch: pytest.MonkeyPatch) -> Self:
         """Take the place of the scheduler of this name."""
 
-        def parse(on: str, wanted: Wanted) -> Engine:
+        def parse(on: str, wanted: Wanted) -> Scheduler:
             self.wanted = wanted
             return self
 
-        assert name in engines.FORMS
+        assert name in schedulers.FORMS
         patch.setattr("tuner.cli.on.parse", parse)
         return self

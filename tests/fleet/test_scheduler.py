@@ -1,4 +1,4 @@
-"""Engines by the text of `--on`, and the values of tasks, which keep passwords out of logs."""
+"""Schedulers by the text of `--on`, and the values of tasks, which keep passwords out of logs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from tuner.db.store import database_at
 from tuner.errors import NoDevice, UsageError
-from tuner.fleet.engine import FORMS, Wanted, parse, require_shared
 from tuner.fleet.local import _shares
+from tuner.fleet.scheduler import FORMS, Wanted, parse, require_shared
 from tuner.fleet.task import Ended, Task
 
 URL = "postgresql://tuner:password@db/tuner"
@@ -28,7 +28,7 @@ REPLAYED = Wanted(gpus=0)
         ("local:0", "--on local takes a number of processes from 1"),
     ],
 )
-def test_a_text_that_names_no_engine_is_refused(on: str, text: str) -> None:
+def test_a_text_that_names_no_scheduler_is_refused(on: str, text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse(on, REPLAYED)
     assert text in str(refused.value)
