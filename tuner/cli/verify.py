@@ -20,7 +20,7 @@ from tuner.errors import NoDevice, NothingFound
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup.table import LookupResult
 from tuner.measure import device
-from tuner.records import IMPORTED, POLICIES, Answer, StoredAnswer
+from tuner.records import IMPORTED, Answer, StoredAnswer, policy_name
 from tuner.records.retune import DEFAULT, Cause, Reading
 from tuner.report.text import evidence_text, ratio_text, speed_text, times, us_text
 from tuner.retuning.check import Check, Known, Subject, check, rechecked
@@ -114,12 +114,12 @@ def _policy(stored: StoredAnswer) -> str:
     """Return the policy that the answer was timed by; an imported answer is timed as in a search."""
     if stored.answer.kind == IMPORTED:
         return AUTO
-    names = [name for name, policy in POLICIES.items() if policy.text == stored.provenance.policy]
-    if not names:
+    name = policy_name(stored.provenance.policy)
+    if name is None:
         raise NothingFound(
             f"the answer was timed by {stored.provenance.policy}, which this version does not have; search again"
         )
-    return names[0]
+    return name
 
 
 def _lines(found: LookupResult, made: Check) -> Iterator[str]:

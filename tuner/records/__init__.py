@@ -1,7 +1,7 @@
 """Plain frozen values shared by measuring, storing and looking up. Standard library only. Times are microseconds."""
 
 from tuner.records.answer import FORGOTTEN, IMPORTED, Answer, Evidence, Provenance, StoredAnswer, Tie, Transfer
-from tuner.records.device import COLD, POLICIES, VERSION_NAMES, Device, Environment, Policy, RooflineLimits
+from tuner.records.device import COLD, POLICIES, VERSION_NAMES, Device, Environment, Policy, RooflineLimits, policy_name
 from tuner.records.measurement import (
     FEWEST_SAMPLES,
     SLOW_US,
@@ -44,4 +44,5 @@ __all__ = [
     "Transfer",
     "marks_of",
     "median",
+    "policy_name",
 ]

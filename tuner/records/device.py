@@ -109,6 +109,11 @@ POLICIES = {"cold": COLD, "warm": Policy("warm", "graph"), "graph": Policy("cold
 """Policies by the name of the option."""
 
 
+def policy_name(text: str) -> str | None:
+    """Return the name of the policy of a canonical text; None if this version has none such."""
+    return next((name for name, policy in POLICIES.items() if policy.text == text), None)
+
+
 @dataclass(frozen=True)
 class RooflineLimits:
     """Measured best rates of a card, by the same clock that times kernels."""

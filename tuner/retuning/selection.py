@@ -19,7 +19,7 @@ from tuner.lookup.query import Query
 from tuner.lookup.ranking import differences
 from tuner.lookup.table import Table
 from tuner.recorded import RecordedSpace
-from tuner.records import IMPORTED, POLICIES, VERSION_NAMES, Device, Environment, StoredAnswer
+from tuner.records import IMPORTED, POLICIES, VERSION_NAMES, Device, Environment, StoredAnswer, policy_name
 from tuner.report.text import first_line
 from tuner.retuning.choices import added_choices
 from tuner.retuning.priority import Priority
@@ -238,7 +238,7 @@ def _served(several: Sequence[StoredAnswer], code: _Code) -> StoredAnswer | None
 
 
 def _chosen(stored: StoredAnswer, code: _Code, wanted: Wanted, misses: int) -> Chosen:
-    policy = wanted.policy if wanted.policy != AUTO else _policy_of(stored)
+    policy = wanted.policy if wanted.policy != AUTO else policy_name(stored.provenance.policy) or AUTO
     text = code.policy or (POLICIES[policy].text if policy != AUTO else "another")
     added = added_choices(stored.signature, code.signature) if stored.answer.kind != IMPORTED else {}
     reasons = tuple(_reasons(stored, code, text, added))
@@ -274,11 +274,6 @@ def _reasons(stored: StoredAnswer, code: _Code, policy: str, added: Mapping[str,
         yield f"choices of {name}: {', '.join(map(str, choices))}"
     if stored.imported_from is not None:
         yield f"imported from {stored.imported_from}, not measured here"
-
-
-def _policy_of(stored: StoredAnswer) -> str:
-    """Return the name of the policy that an answer was timed by; `auto` if this version has none such."""
-    return next((name for name, policy in POLICIES.items() if policy.text == stored.provenance.policy), AUTO)
 
 
 def _misses(store: Store, devices: Collection[str]) -> dict[str, int]:
