@@ -107,7 +107,7 @@ def test_a_night_ends_with_the_code_of_what_went_wrong_and_leaves_its_report(
     assert stage.run("nightly", "report", "gemm", "--budget", "5m", RETUNE=retune, WORK=work, BUNDLE=held) == code
     assert stage.called() == [
         "tuner retune --report report gemm --budget 5m",
-        "tuner work --drain --missed --gpu auto",
+        "tuner work --drain --missed",
         f"tuner export --device {DEVICE} report/answers/{DEVICE}.json",
     ]
     assert (stage.folder / "summary").read_text() == REPORT
@@ -116,20 +116,20 @@ def test_a_night_ends_with_the_code_of_what_went_wrong_and_leaves_its_report(
 
 
 @pytest.mark.parametrize(
-    ("words", "place"),
+    ("words", "both"),
     [
-        (["--gpu", "0,1"], "--gpu 0,1"),
-        (["--gpu=0,1", "--stale"], "--gpu 0,1"),
-        (["--replay", "auto"], "--gpu auto --replay auto"),
-        (["--replay=auto"], "--gpu auto --replay auto"),
+        (["--gpu", "0,1"], "--gpu=0,1"),
+        (["--gpu=0,1", "--stale"], "--gpu=0,1"),
+        (["--replay", "auto", "--policy=cold"], "--replay=auto --policy=cold"),
+        (["--shared", "--policy", "warm", "--threshold", "3%"], "--shared --policy=warm"),
     ],
 )
-def test_both_commands_of_a_night_use_the_same_gpus_or_spaces(stage: Stage, words: list[str], place: str) -> None:
+def test_both_commands_of_a_night_measure_alike(stage: Stage, words: list[str], both: str) -> None:
     stage.program("tuner", TUNER)
     assert stage.run("nightly", "report", *words, BUNDLE=bundle(stage.folder / "held.json", "one")) == 0
     assert stage.called()[:2] == [
         f"tuner retune --report report {' '.join(words)}",
-        f"tuner work --drain --missed {place}",
+        f"tuner work --drain --missed {both}",
     ]
 
 
@@ -151,7 +151,7 @@ def test_a_night_with_nothing_to_measure_again_tunes_the_requests(stage: Stage) 
     (stage.folder / "report").mkdir()
     (stage.folder / "report/retune.json").write_text("of yesterday")
     assert stage.run("nightly", "report", RETUNE=1) == 1
-    assert stage.called() == ["tuner retune --report report", "tuner work --drain --missed --gpu auto"]
+    assert stage.called() == ["tuner retune --report report", "tuner work --drain --missed"]
     assert not (stage.folder / "output").exists()
 
 
