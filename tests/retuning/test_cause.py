@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
-from math import sqrt
 
 import pytest
 from readings import THEN, changed, reading
@@ -14,6 +13,7 @@ from tuner.records import VENDOR, Provenance
 from tuner.records.readings import machine_factor
 from tuner.records.retune import Cause, Reading
 from tuner.retuning.cause import cause_of, is_decided, role_ahead
+from tuner.retuning.gain import is_gain
 from tuner.retuning.settings import SETTINGS
 
 COMPILER = changed(triton="3.7.1")
@@ -189,6 +189,16 @@ def test_noise_is_never_reported_as_change(provenance: Provenance) -> None:
     assert causes[Cause.UNCHANGED] >= 499, causes
 
 
+@pytest.mark.parametrize(
+    ("least", "before", "expected"),
+    [(1.021, None, True), (1.02, None, False), (1.03, 1.0, True), (1.03, 0.98, False), (1.019, 1.1, False)],
+)
+def test_a_gain_is_shown_tonight_and_not_refuted_by_the_stored_rounds(
+    least: float, before: float | None, expected: bool
+) -> None:
+    assert is_gain(least, before, 0.02) is expected
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.005, 0.01])
 def test_ten_nights_of_near_ties_change_a_stored_config_at_most_once(noise: float) -> None:
     """Each latency has noise of 1 %, and each config is off for a whole night besides, by a normal factor."""
@@ -215,6 +225,6 @@ def _nights(dice: random.Random, night_noise: float, ties: int = 6, nights: int 
             continue
         best = min(others, key=lambda tie: tonight[tie])
         least = judged(best, served, tonight).contenders["runner-up"].interval[0]
-        if least > 1 + SETTINGS.threshold and sqrt(least * then[served] / then[best]) > 1 + SETTINGS.threshold / 2:
+        if is_gain(least, then[served] / then[best], SETTINGS.threshold):
             served, then, changes = best, tonight, changes + 1
     return changes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 from typing import Any
 
 from tuner.db.store import Store
@@ -16,6 +15,7 @@ from tuner.report.default import failure_text
 from tuner.report.text import interval_text
 from tuner.retuning.cause import is_same
 from tuner.retuning.checked import Checked, answer_about
+from tuner.retuning.gain import is_gain
 from tuner.retuning.retired import retire
 from tuner.retuning.settings import RetuneSettings
 from tuner.search import Result
@@ -204,7 +204,7 @@ class Repair:
         if new != config:
             gain, interval = ratio(comparison, config.text, new.text)
             facts |= {"new_config": new, "gain": gain, "gain_interval": interval}
-            if self._is_gain(checked, new, interval[0]):
+            if is_gain(interval[0], self._stored_gain(checked, new), self.settings.threshold):
                 return self._stored(checked, answer, Action.REPLACED, facts, outcome)
             facts["text"] = (
                 f"{checked.check.judgement.text}; the fastest config of a new search is {gain:.3f} x as fast "
@@ -218,22 +218,12 @@ class Repair:
         outcome.kept = checked.finding(Action.KEPT, **facts)
         return None
 
-    def _is_gain(self, checked: Checked, new: Config, least: float) -> bool:
-        """Return whether a config replaces the answer's, which takes at least `least` times its latency.
-
-        If nothing changed since the answer was stored, its rounds count as much as tonight's: the geometric mean of
-        both gains must be above half of the threshold too.
-        """
+    def _stored_gain(self, checked: Checked, new: Config) -> float | None:
+        """Return the gain of a config in the stored rounds of the answer; None if something changed since then."""
         stored, check, config = checked.subject.comparison, checked.check, checked.subject.config
-        threshold = self.settings.threshold
-        if least <= 1 + threshold:
-            return False
         if stored is None or check.then is None or check.now is None or not is_same(check.then, check.now):
-            return True
-        if not {config.text, new.text} <= {*stored.timed}:
-            return True
-        before, _ = ratio(stored, config.text, new.text)
-        return sqrt(before * least) > 1 + threshold / 2
+            return None
+        return ratio(stored, config.text, new.text)[0] if {config.text, new.text} <= {*stored.timed} else None
 
     def _stored(
         self, checked: Checked, answer: Answer, action: Action, facts: dict[str, Any], outcome: _Outcome
