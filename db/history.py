@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from tuner.db import schema
 from tuner.db.part import Part
+from tuner.db.pins import pinned_scopes, scope_of
 from tuner.db.queries import answers_of, select_answers
 from tuner.db.rows import answer_values, utc_now
 from tuner.db.settings import LARGEST_ID
@@ -53,7 +54,12 @@ class HistoryStore(Part):
             if earlier is None:
                 raise UnknownName(f"there is no answer {to_answer}; tuner history lists those of a problem")
             problem, device = earlier.answer.problem, earlier.provenance.device.id
-            self._check_unpinned(connection, problem, device)
+            pinned = pinned_scopes(connection, [problem.text]).get(scope_of(problem, earlier.provenance))
+            if pinned is not None:
+                raise UsageError(
+                    f"a pinned answer is not replaced, and answer {pinned} is that of {problem.text}; run tuner unpin "
+                    "first"
+                )
             origin = self._origin(connection, earlier)
             replaced = _replaced(origin, self._history(connection, problem, device), serving)
             if replaced.id == earlier.id and earlier.forgotten_at is None:
@@ -82,13 +88,6 @@ class HistoryStore(Part):
         """Return the answer that was measured: the one that a rollback restored, else the answer itself."""
         restored = earlier.restored
         return (None if restored is None else self._answer(connection, restored)) or earlier
-
-    def _check_unpinned(self, connection: Connection, problem: Problem, device: str) -> None:
-        pin = select(schema.PinRow.answer_id).filter_by(problem=problem.text, device=device)
-        if (pinned := connection.scalar(pin)) is not None:
-            raise UsageError(
-                f"a pinned answer is not replaced, and answer {pinned} is that of {problem.text}; run tuner unpin first"
-            )
 
 
 def _replaced(origin: StoredAnswer, history: Sequence[StoredAnswer], serving: int | None) -> StoredAnswer:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, insert, select
 
 from tuner.db import schema
 from tuner.db.import_rules import ExistingAnswer, ImportedAnswer, ImportOutcome, outcome_of
+from tuner.db.pins import pinned_scopes, scope_of
 from tuner.db.queries import in_service
 from tuner.db.rows import answer_values, fingerprint, timed, utc_now
 from tuner.db.unreadable import UnreadableRows
@@ -24,24 +25,18 @@ def write_imported(
     connection: Connection, imported: Sequence[ImportedAnswer], unreadable: UnreadableRows, *, replace: bool
 ) -> list[ImportOutcome]:
     """Write those of the answers that `outcome_of` lets pass, and return the outcome of each."""
-    existing, pinned = _existing(connection, imported, unreadable), _pinned(connection, imported)
+    existing = _existing(connection, imported, unreadable)
+    pinned = pinned_scopes(connection, {one.answer.problem.text for one in imported})
     outcomes, passed = list[ImportOutcome](), list[ImportedAnswer]()
     for one in imported:
         of_its_key = existing[_key_of(one)]
-        is_pinned = (one.answer.problem.text, one.provenance.device.id) in pinned
+        is_pinned = scope_of(one.answer.problem, one.provenance) in pinned
         outcomes.append(outcome_of(one, of_its_key, replace=replace, is_pinned=is_pinned))
         if outcomes[-1].is_stored:
             passed.append(one)
             of_its_key.append(ExistingAnswer.of(one))
     _write(connection, passed)
     return outcomes
-
-
-def _pinned(connection: Connection, imported: Sequence[ImportedAnswer]) -> set[tuple[str, str]]:
-    """Return problem and device of the pins of the problems that are imported."""
-    pin = schema.PinRow
-    of_these = pin.problem.in_({one.answer.problem.text for one in imported})
-    return {(row.problem, row.device) for row in connection.execute(select(pin.problem, pin.device).where(of_these))}
 
 
 def _write(connection: Connection, imported: Sequence[ImportedAnswer]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,21 @@ from tuner.kernels.spec import Problem
 from tuner.records import FORGOTTEN, Provenance
 from tuner.records.strict import JsonObject
 
+Scope = tuple[str, str, bool]
+"""Answers that a pin keeps from being stored: text of the problem, device id, and whether they are recorded.
+
+An answer that was measured on a card does not hold back those of a recorded space, nor the other way round.
+"""
+
+
+def scope_of(problem: Problem, provenance: Provenance) -> Scope:
+    """Return the scope to which an answer to a problem belongs."""
+    return problem.text, provenance.device.id, provenance.recorded is not None
+
 
 @dataclass(frozen=True)
 class Pin:
-    """A pinned answer. No search, retune or import stores another for its problem and device."""
+    """A pinned answer. No search, retune or import stores another of its scope."""
 
     op: str
     problem: str
@@ -39,12 +50,10 @@ class Pin:
     recorded: str | None = None
     """The recorded space that the answer was replayed from; None: measured on the device."""
 
-    def holds(self, provenance: Provenance) -> bool:
-        """Return whether it keeps answers of this origin from being stored.
-
-        An answer that was measured on a card does not hold back those of a recorded space, nor the other way round.
-        """
-        return (self.recorded is None) == (provenance.recorded is None)
+    @property
+    def scope(self) -> Scope:
+        """The answers that it keeps from being stored."""
+        return self.problem, self.device, self.recorded is not None
 
     @property
     def because(self) -> str:
@@ -101,7 +110,7 @@ class Pins:
     def holding(self, problem: Problem, provenance: Provenance) -> Pin | None:
         """Return the pin that keeps answers to a problem of this origin from being stored, or None."""
         pin = self.of_problem(problem, provenance.device.id)
-        return pin if pin is not None and pin.holds(provenance) else None
+        return pin if pin is not None and pin.scope == scope_of(problem, provenance) else None
 
     def _found(self, connection: Connection, condition: Any) -> list[Pin]:
         pin, answer, run = schema.PinRow, schema.AnswerRow, schema.RunRow
@@ -109,6 +118,14 @@ class Pins:
         query = query.outerjoin(answer, answer.id == pin.answer_id).outerjoin(run, run.id == answer.run_id)
         rows = connection.execute(query.where(condition).order_by(pin.id))
         return self._unreadable.read("pins", rows, _pin_from)
+
+
+def pinned_scopes(connection: Connection, problems: Collection[str]) -> dict[Scope, int]:
+    """Return the scopes of the pins of problems (their texts), each with the id of the pinned answer."""
+    pin, answer, run = schema.PinRow, schema.AnswerRow, schema.RunRow
+    query = select(pin.problem, pin.device, pin.answer_id, run.recorded).where(pin.problem.in_(problems))
+    query = query.outerjoin(answer, answer.id == pin.answer_id).outerjoin(run, run.id == answer.run_id)
+    return {(row.problem, row.device, row.recorded is not None): row.answer_id for row in connection.execute(query)}
 
 
 def is_pinned() -> Any:

@@ -10,7 +10,7 @@ from stored import HERE, PROBLEM, SCALE, answer, answered, config
 
 from tuner.db.import_rules import ImportedAnswer, ImportOutcome
 from tuner.db.store import Store
-from tuner.errors import UnknownName
+from tuner.errors import UnknownName, UsageError
 
 OTHER = SCALE.problem({"M": 64})
 
@@ -88,4 +88,9 @@ def test_one_of_a_card_holds_back_none_of_a_recorded_space_nor_the_other_way_rou
     assert pin.recorded == "space-1"
     assert (store.pins.holding(PROBLEM, HERE), store.pins.holding(PROBLEM, replayed)) == (None, pin)
     assert store.pins.holding(PROBLEM, replace(replayed, recorded="space-2")) == pin
+    newer = replace(HERE, environment=replace(HERE.environment, triton="3.7.1"))
+    assert store.import_answers([ImportedAnswer(SCALE, answer(), newer, "bundle")]) == [ImportOutcome.STORED]
+    with pytest.raises(UsageError, match=f"a pinned answer is not replaced, and answer {there} is that of"):
+        store.roll_back(there)
+    store.roll_back(here)
     assert store.pins.holding(OTHER, replayed) is None

@@ -9,6 +9,7 @@ from functools import cache
 from tuner import catalog
 from tuner.captured.problem import problem_of_call
 from tuner.db.captured import StoredCall
+from tuner.db.pins import scope_of
 from tuner.db.settings import SETTINGS as STORE_SETTINGS
 from tuner.db.store import Store
 from tuner.errors import TunerError
@@ -204,7 +205,7 @@ def _selected(
         if wanted.problems is None or stored.answer.problem.text in wanted.problems:
             by_place.setdefault(_place_of(stored), []).append(stored)
     misses = _misses(store, {stored.provenance.device.id for stored in answers})
-    pins = {(pin.problem, pin.device): pin for name in device.split(",") for pin in store.pins.of(name)}
+    pinned = {pin.scope for name in device.split(",") for pin in store.pins.of(name)}
     found = list[Chosen]()
     for (_, text), several in by_place.items():
         code = code_of(several[0])
@@ -214,8 +215,7 @@ def _selected(
             op = several[0].answer.problem.op
             left_out.setdefault(op, f"some answers of {op} are left out: the kernel has none of their configs now")
             continue
-        pin = pins.get((text, code.device.id))
-        is_pinned = pin is not None and pin.holds(served.provenance)
+        is_pinned = scope_of(served.answer.problem, served.provenance) in pinned
         newest = max(stored.id for stored in several)
         found.append(replace(_chosen(served, code, wanted, misses.get(text, 0)), is_pinned=is_pinned, newest=newest))
     kept = [each for each in found if _is_wanted(each, wanted)]
