@@ -333,6 +333,7 @@ def phase(url: str, load: Load) -> Figures:
         rows = [(FLEET.op, text, CARD.id, jobs - number) for number, text in enumerate(texts)]
         connection.exec_driver_sql(row, rows)
     with tempfile.TemporaryDirectory() as folder:
+        store.queue.has_work(ABLE)
         Worker(store, "first", Path(folder) / "first", replace(load, interval_s=0), monotonic()).do_one()
         store.close()  # its connections; what it has compiled is ready for all workers
         fleet = Fleet(store, Path(folder), load)
