@@ -133,7 +133,8 @@ def check(
     """
     config = subject.config
     contenders = list(dict.fromkeys([config, *subject.roles.values()]))
-    measured = _measure(contenders, config, measurer, settings, stop)
+    measuring = _Measuring(subject, measurer, settings, is_shared, seed, stop)
+    measured = measuring.each_alone(contenders)
     if measured is None:
         return None
     measurer.settle(0.0)
@@ -142,7 +143,7 @@ def check(
     if not own.ok:
         return broken(own, then, all_measured)
     right = [each for each in contenders if measured[each].ok]
-    found = _compare(subject, right, measurer, settings, is_shared, seed, stop)
+    found = measuring.beside_each_other(right)
     if found is None:
         return None
     if isinstance(found, Measurement):
@@ -177,51 +178,48 @@ def broken(failed: Measurement, then: Reading | None, measured: tuple[Measuremen
     return Check(Judgement(Cause.BROKEN, error), then, error=error, measured=measured)
 
 
-def _measure(
-    contenders: list[Config],
-    config: Config,
-    measurer: Measurer,
-    settings: RetuneSettings,
-    stop: Callable[[], bool],
-) -> dict[Config, Measurement] | None:
-    """Measure each config alone, and the answer's again if its failure may not be its own."""
-    measured = measure_configs(contenders, measurer, stop)
-    for _ in range(settings.tries - 1):
-        if measured is None or measured[config].outcome.permanent:
-            break
-        again = measure_configs([config], measurer, stop)
-        measured = None if again is None else measured | again
-    return measured
+@dataclass(frozen=True)
+class _Measuring:
+    """The measuring of one check. The arguments are those of `check`."""
 
+    subject: Subject
+    measurer: Measurer
+    settings: RetuneSettings
+    is_shared: bool
+    seed: int
+    stop: Callable[[], bool]
 
-def _compare(
-    subject: Subject,
-    configs: list[Config],
-    measurer: Measurer,
-    settings: RetuneSettings,
-    is_shared: bool,
-    seed: int,
-    stop: Callable[[], bool],
-) -> Comparison | Measurement | None:
-    """Return the rounds; the failed measurement of the answer's config; or None if it was stopped.
+    def each_alone(self, contenders: Sequence[Config]) -> dict[Config, Measurement] | None:
+        """Measure each config alone, and the answer's again if its failure may not be its own; None if stopped."""
+        own = self.subject.config
+        measured = measure_configs(contenders, self.measurer, self.stop)
+        for _ in range(self.settings.tries - 1):
+            if measured is None or measured[own].outcome.permanent:
+                break
+            again = measure_configs([own], self.measurer, self.stop)
+            measured = None if again is None else measured | again
+        return measured
 
-    Another config that fails leaves the comparison. Rounds during which others used the card are repeated.
-    """
-    own, then = subject.config, subject.then
+    def beside_each_other(self, configs: Sequence[Config]) -> Comparison | Measurement | None:
+        """Return the rounds; the failed measurement of the answer's config; or None if it was stopped.
 
-    def is_enough(comparison: Comparison) -> bool:
-        return is_decided(then, reading_of(comparison, own, subject.roles, subject.provenance, ""), settings)
-
-    limits = RoundLimits(settings.max_rounds, settings.check_s, settings.first_look_s)
-    disturbed = 0
-    while True:
-        found = compare_configs(configs, measurer, seed, stop, is_enough=is_enough, limits=limits)
-        if isinstance(found, Measurement) and found.config != own:
-            configs = [config for config in configs if config != found.config]
-        elif isinstance(found, Comparison) and "contended" in found.marks and not is_shared:
-            disturbed += 1
-            if disturbed >= settings.tries:
+        Another config that fails leaves the comparison. Rounds during which others used the card are repeated.
+        """
+        limits = RoundLimits(self.settings.max_rounds, self.settings.check_s, self.settings.first_look_s)
+        seed, disturbed = self.seed, 0
+        while True:
+            found = compare_configs(configs, self.measurer, seed, self.stop, is_enough=self._is_enough, limits=limits)
+            if isinstance(found, Measurement) and found.config != self.subject.config:
+                configs = [config for config in configs if config != found.config]
+            elif isinstance(found, Comparison) and "contended" in found.marks and not self.is_shared:
+                disturbed += 1
+                if disturbed >= self.settings.tries:
+                    return found
+            else:
                 return found
-        else:
-            return found
-        seed += settings.max_rounds
+            seed += self.settings.max_rounds
+
+    def _is_enough(self, comparison: Comparison) -> bool:
+        subject = self.subject
+        now = reading_of(comparison, subject.config, subject.roles, subject.provenance, "")
+        return is_decided(subject.then, now, self.settings)
