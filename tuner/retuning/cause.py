@@ -126,6 +126,87 @@ def is_decided(then: Reading | None, now: Reading, settings: RetuneSettings = SE
     return within or move.direction(least) != 0
 
 
+@dataclass(frozen=True)
+class _Difference:
+    """Two readings of an answer by one policy, and what decides on the cause of their difference."""
+
+    then: Reading
+    now: Reading
+    settings: RetuneSettings
+    machine: float | None
+    vendor: str
+
+    def judged(self) -> Judgement:
+        """Return the cause."""
+        move = _move(self.then, self.now)
+        if move is None:
+            return self._alone()
+        name = self.vendor if move.role == VENDOR else move.role
+        direction = move.direction(_least(self.then, self.now, self.settings))
+        return self._moved(direction, move, name) if direction else self._alike(move, name)
+
+    def _moved(self, direction: int, move: _Move, name: str) -> Judgement:
+        """Return the cause of a ratio that moved: the config's code, unless the partner is the one that changed."""
+        if not self._config_moved(direction, move):
+            held = f"{name} takes {move.partner:.3f} x its stored latency, and that of the config is unchanged"
+            return Judgement(Cause.UNCHANGED, f"{move.text(name)}; {held}")
+        if not is_code_same(self.then, self.now):
+            cause = Cause.SLOWER_CODE if direction < 0 else Cause.FASTER_CODE
+            return Judgement(cause, move.text(name), is_moved=True)
+        cause = Cause.SLOWER_MACHINE if direction < 0 else Cause.FASTER_MACHINE
+        same = "source, Triton and ptxas are the same, so the code is not the cause"
+        return Judgement(cause, f"{move.text(name)}; {same}", is_moved=True)
+
+    def _config_moved(self, direction: int, move: _Move) -> bool:
+        """Return whether the config moved, rather than its partner.
+
+        The config moved if it is slower by itself, relative to the machine, and lost, or faster and gained. If the
+        machine is not known, a vendor whose code is the same and whose latency held says so too. But if the default
+        changed as much as the vendor, while the config did not, the machine changed, and the config alone lost or
+        gained.
+        """
+        then, now, settings = self.then, self.now, self.settings
+        own = move.own / (self.machine or 1.0)
+        if (own - 1) * -direction > settings.moved / 2:
+            return True
+        if self.machine is not None or move.role != VENDOR:
+            return False
+        if is_vendor_same(then, now) and abs(log(move.partner)) <= log(1 + settings.machine):
+            return True
+        if not is_in_both(DEFAULT, then, now):
+            return False
+        default = role_factor(DEFAULT, then, now)
+        return abs(log(default / move.partner)) < abs(log(default / move.own))
+
+    def _alike(self, move: _Move, name: str) -> Judgement:
+        """Return the cause if the ratio held: the machine, or the code of both, if both latencies moved alike."""
+        least, own, partner = log(1 + self.settings.machine), log(move.own), log(move.partner)
+        if min(abs(own), abs(partner)) <= least or own * partner < 0:
+            return Judgement(Cause.UNCHANGED, move.text(name))
+        text = f"{_change(self.then, self.now)}, and {name} changed alike; {move.text(name)}"
+        return self._machine_or_code(text, has_vendor=move.role == VENDOR)
+
+    def _alone(self) -> Judgement:
+        """Return the cause if nothing else was timed both then and now."""
+        then, now = self.then, self.now
+        apart = now.interval_us[0] > then.interval_us[1] or now.interval_us[1] < then.interval_us[0]
+        text = f"{_change(then, now)}; no other contender was timed both times"
+        if abs(log(now.latency_us / then.latency_us)) <= log(1 + self.settings.machine) or not apart:
+            return Judgement(Cause.UNCHANGED, text)
+        return self._machine_or_code(text)
+
+    def _machine_or_code(self, text: str, *, has_vendor: bool = False) -> Judgement:
+        """Return the cause of a latency that changed with all others.
+
+        It is the code if that changed, unless the vendor or the other problems changed as much.
+        """
+        own = log(self.now.latency_us / self.then.latency_us)
+        by_machine = self.machine is not None and abs(own - log(self.machine)) <= log(1 + self.settings.machine)
+        if has_vendor or by_machine or is_code_same(self.then, self.now):
+            return Judgement(Cause.SLOWER_MACHINE if own > 0 else Cause.FASTER_MACHINE, text)
+        return Judgement(Cause.SLOWER_CODE if own > 0 else Cause.FASTER_CODE, text)
+
+
 def _compared(
     then: Reading | None, now: Reading, settings: RetuneSettings, machine: float | None, vendor: str
 ) -> Judgement:
@@ -134,86 +215,7 @@ def _compared(
         return Judgement(Cause.UNCHANGED, f"{us_text(now.latency_us)}; there are no stored rounds to compare with")
     if _policy(then) != _policy(now):
         return Judgement(Cause.METHOD, f"timed by {_policy(then)}, now by {_policy(now)}; latencies are not compared")
-    move = _move(then, now)
-    if move is None:
-        return _alone(then, now, settings, machine)
-    name = vendor if move.role == VENDOR else move.role
-    direction = move.direction(_least(then, now, settings))
-    if direction:
-        return _moved(direction, move, name, then, now, settings, machine)
-    return _alike(move, name, then, now, settings, machine)
-
-
-def _moved(
-    direction: int,
-    move: _Move,
-    name: str,
-    then: Reading,
-    now: Reading,
-    settings: RetuneSettings,
-    machine: float | None,
-) -> Judgement:
-    """Return the cause of a ratio that moved: the config's code, unless the partner is the one that changed."""
-    if not _config_moved(direction, move, then, now, settings, machine):
-        held = f"{name} takes {move.partner:.3f} x its stored latency, and that of the config is unchanged"
-        return Judgement(Cause.UNCHANGED, f"{move.text(name)}; {held}")
-    if not is_code_same(then, now):
-        cause = Cause.SLOWER_CODE if direction < 0 else Cause.FASTER_CODE
-        return Judgement(cause, move.text(name), is_moved=True)
-    cause = Cause.SLOWER_MACHINE if direction < 0 else Cause.FASTER_MACHINE
-    same = "source, Triton and ptxas are the same, so the code is not the cause"
-    return Judgement(cause, f"{move.text(name)}; {same}", is_moved=True)
-
-
-def _config_moved(
-    direction: int, move: _Move, then: Reading, now: Reading, settings: RetuneSettings, machine: float | None
-) -> bool:
-    """Return whether the config moved, rather than its partner.
-
-    The config moved if it is slower by itself, relative to the machine, and lost, or faster and gained. If the machine
-    is not known, a vendor whose code is the same and whose latency held says so too. But if the default changed as much
-    as the vendor, while the config did not, the machine changed, and the config alone lost or gained.
-    """
-    own = move.own / (machine or 1.0)
-    if (own - 1) * -direction > settings.moved / 2:
-        return True
-    if machine is not None or move.role != VENDOR:
-        return False
-    if is_vendor_same(then, now) and abs(log(move.partner)) <= log(1 + settings.machine):
-        return True
-    if not is_in_both(DEFAULT, then, now):
-        return False
-    default = role_factor(DEFAULT, then, now)
-    return abs(log(default / move.partner)) < abs(log(default / move.own))
-
-
-def _alike(
-    move: _Move, name: str, then: Reading, now: Reading, settings: RetuneSettings, machine: float | None
-) -> Judgement:
-    """Return the cause if the ratio held: the machine, or the code of both, if both latencies moved alike."""
-    least = log(1 + settings.machine)
-    own, partner = log(move.own), log(move.partner)
-    if min(abs(own), abs(partner)) <= least or own * partner < 0:
-        return Judgement(Cause.UNCHANGED, move.text(name))
-    text = f"{_change(then, now)}, and {name} changed alike; {move.text(name)}"
-    explained = machine is not None and abs(own - log(machine)) <= least
-    if move.role != VENDOR and not is_code_same(then, now) and not explained:
-        return Judgement(Cause.SLOWER_CODE if own > 0 else Cause.FASTER_CODE, text)
-    return Judgement(Cause.SLOWER_MACHINE if own > 0 else Cause.FASTER_MACHINE, text)
-
-
-def _alone(then: Reading, now: Reading, settings: RetuneSettings, machine: float | None) -> Judgement:
-    """Return the cause if nothing else was timed both then and now."""
-    own = log(now.latency_us / then.latency_us)
-    least = log(1 + settings.machine)
-    apart = now.interval_us[0] > then.interval_us[1] or now.interval_us[1] < then.interval_us[0]
-    text = f"{_change(then, now)}; no other contender was timed both times"
-    if abs(own) <= least or not apart:
-        return Judgement(Cause.UNCHANGED, text)
-    explained = machine is not None and abs(own - log(machine)) <= least
-    if not is_code_same(then, now) and not explained:
-        return Judgement(Cause.SLOWER_CODE if own > 0 else Cause.FASTER_CODE, text)
-    return Judgement(Cause.SLOWER_MACHINE if own > 0 else Cause.FASTER_MACHINE, text)
+    return _Difference(then, now, settings, machine, vendor).judged()
 
 
 def _move(then: Reading, now: Reading) -> _Move | None:
