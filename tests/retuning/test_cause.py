@@ -12,7 +12,7 @@ from readings import THEN, changed, reading
 from tuner.records import VENDOR, Provenance
 from tuner.records.readings import machine_factor
 from tuner.records.retune import Cause, Reading
-from tuner.retuning.cause import cause_of, is_decided, role_ahead
+from tuner.retuning.cause import cause_of, is_decided, role_ahead, spread_of
 from tuner.retuning.gain import is_gain
 from tuner.retuning.settings import SETTINGS
 
@@ -164,6 +164,25 @@ def test_the_machine_is_what_the_kernel_has_no_part_in() -> None:
     assert machine_factor(reading(), reading({VENDOR: 1.1}, TORCH)) == pytest.approx(1.0)
     assert machine_factor(reading(), reading(1.1, changed(torch="2.13", triton="3.7"))) is None
     assert machine_factor(None, reading()) is None
+
+
+def test_what_a_ratio_varies_by_between_processes_is_no_change() -> None:
+    """The vendor's latency is off by 1 % to 2 % in each process; under another compiler the answer is 4 % slower."""
+    nights = [reading({VENDOR: factor}) for factor in (1.0, 1.02, 0.99, 1.01, 0.98)]
+    spread = spread_of(nights)
+    assert spread == pytest.approx(0.0158, abs=0.0001)
+    slower = reading({"answer": 1.04, "default": 1.04, "runner-up": 1.04}, COMPILER)
+    assert cause_of(nights[0], slower).cause is Cause.SLOWER_CODE
+    assert cause_of(nights[0], slower, settings=replace(SETTINGS, spread=spread)).cause is Cause.UNCHANGED
+    much = reading({"answer": 1.09, "default": 1.09, "runner-up": 1.09}, COMPILER)
+    assert cause_of(nights[0], much, settings=replace(SETTINGS, spread=spread)).cause is Cause.SLOWER_CODE
+
+
+def test_a_spread_needs_three_readings_and_a_partner_in_all() -> None:
+    nights = [reading({VENDOR: factor}) for factor in (1.0, 1.02, 0.99)]
+    assert spread_of(nights[:2]) == spread_of([]) == 0.0
+    without = reading({"default": 1.02}, without=(VENDOR,))
+    assert spread_of([*nights, without]) == pytest.approx(0.0099, abs=0.0001)  # of the default
 
 
 def test_rounds_go_on_until_the_cause_is_decided() -> None:

@@ -1,8 +1,9 @@
 """Error rates of a check: how often noise is called a change, and how often slower code is missed.
 
-Clocks drift by up to 3 % in 100 rounds and are off by 1 % (standard deviation) each night. Of 2,000 unchanged answers
-at 2.7 % noise, 4 were called a slower machine and none anything else. Of 1,000 answers whose kernel became 3 % slower,
-99.8 % were found at 0.5 % noise and 79 % at 1 % (2026-11-29). These are short forms of that.
+Clocks drift by up to 3 % in 100 rounds and are off by 1 % (standard deviation) each night, and the vendor by 0.3 % more,
+as on an H200. Of 2,000 unchanged answers at 2.7 % noise, 8 were called a slower or a faster machine, and none anything
+else. Of 1,000 answers whose kernel became 3 % slower, 96 % were found at 0.5 % noise and 91 % at 1 %; of those that
+became 5 % slower, 99.8 % (2026-11-29). These are short forms of that.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Night(ScriptedMeasurer):
             lambda config: near_tie.get(config, bowl(config)) * slower * clocks,
             noise=noise,
             seed=dice.randrange(1 << 30),
-            vendor_us=110.0 * clocks,
+            vendor_us=110.0 * clocks * dice.gauss(1, 0.003),
         )
         self._drift, self._rounds = dice.uniform(-0.03, 0.03), 0
 
@@ -66,11 +67,11 @@ def causes(nights: int, noise: float, now: Sequence[Provenance], slower: float =
 
 def test_noise_is_called_a_change_in_less_than_one_of_a_hundred_checks() -> None:
     driver = replace(THEN, environment=replace(THEN.environment, driver="590.1"))
-    found = causes(200, 0.027, [THEN, COMPILER, replace(THEN, source="0000"), driver])
-    assert found[Cause.UNCHANGED] >= 199, found
+    found = causes(400, 0.027, [THEN, COMPILER, replace(THEN, source="0000"), driver])
+    assert found[Cause.UNCHANGED] >= 396, found
 
 
-@pytest.mark.parametrize(("noise", "least"), [(0.005, 58), (0.01, 45)])
+@pytest.mark.parametrize(("noise", "least"), [(0.005, 55), (0.01, 50)])
 def test_a_kernel_that_a_compiler_made_3_percent_slower_is_found(noise: float, least: int) -> None:
     found = causes(60, noise, [COMPILER], slower=1.03)
     assert found[Cause.SLOWER_CODE] >= least, found

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from math import exp, hypot, log
+from math import exp, hypot, log, sqrt
+from statistics import NormalDist
 
 from tuner.records import VENDOR, Interval
 from tuner.records.retune import DEFAULT, Reading
+
+_BEYOND = NormalDist().inv_cdf(0.995)
+"""Standard deviations on either side of a 99 % interval, as those of ratios are."""
 
 
 def quotient(over: tuple[float, Interval], under: tuple[float, Interval]) -> tuple[float, Interval]:
@@ -18,6 +22,19 @@ def quotient(over: tuple[float, Interval], under: tuple[float, Interval]) -> tup
     down = hypot(log(above / low), log(highest / below))
     up = hypot(log(high / above), log(below / lowest))
     return found, (found * exp(-down), found * exp(up))
+
+
+def widened(found: float, interval: Interval, spread: float) -> Interval:
+    """Return the interval of a quotient whose parts also vary from process to process.
+
+    Args:
+        spread: Standard deviation of the logarithm of either part.
+    """
+    beyond = _BEYOND * sqrt(2) * spread
+    return (
+        found * exp(-hypot(log(found / interval[0]), beyond)),
+        found * exp(hypot(log(interval[1] / found), beyond)),
+    )
 
 
 def is_in_both(role: str, then: Reading, now: Reading) -> bool:

@@ -6,11 +6,13 @@ code: if the partner of the ratio, the vendor or else the default, changed as mu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
+from statistics import stdev
 
 from tuner.records import VENDOR
-from tuner.records.readings import is_code_same, is_in_both, is_vendor_same, quotient, role_factor
+from tuner.records.readings import is_code_same, is_in_both, is_vendor_same, quotient, role_factor, widened
 from tuner.records.retune import DEFAULT, RUNNER_UP, Cause, Contender, Reading
 from tuner.report.text import ratio_text, times, us_text
 from tuner.report.vendor import VENDOR_NAME
@@ -18,6 +20,8 @@ from tuner.retuning.settings import SETTINGS, RetuneSettings
 
 _PARTNERS = (VENDOR, DEFAULT, RUNNER_UP)
 """Roles whose ratio to the answer is compared, the most independent of the kernel first."""
+_FEWEST = 3
+"""Fewest readings whose spread is known."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,16 @@ class _Move:
     partner: float
     """The partner's latency now over that then."""
 
-    def direction(self, least: float) -> int:
+    def direction(self, least: float, spread: float) -> int:
         """Return -1 if the config lost against the partner by more than `least` with confidence, 1 if it gained.
 
         The change has an interval of its own. Two whole intervals that lie apart would ask for more.
+
+        Args:
+            spread: standard deviation of the logarithm of a ratio between processes that run the same code.
         """
-        _, (lowest, highest) = quotient((self.now.ratio, self.now.interval), (self.then.ratio, self.then.interval))
+        change = quotient((self.now.ratio, self.now.interval), (self.then.ratio, self.then.interval))
+        lowest, highest = widened(*change, spread)
         return -1 if highest * (1 + least) < 1 else 1 if lowest > 1 + least else 0
 
     def text(self, name: str) -> str:
@@ -123,7 +131,7 @@ def is_decided(then: Reading | None, now: Reading, settings: RetuneSettings = SE
     least = _least(then, now, settings)
     low, high = move.then.interval[0] / (1 + least), move.then.interval[1] * (1 + least)
     within = low <= move.now.interval[0] and move.now.interval[1] <= high
-    return within or move.direction(least) != 0
+    return within or move.direction(least, settings.spread) != 0
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,7 @@ class _Difference:
         if move is None:
             return self._alone()
         name = self.vendor if move.role == VENDOR else move.role
-        direction = move.direction(_least(self.then, self.now, self.settings))
+        direction = move.direction(_least(self.then, self.now, self.settings), self.settings.spread)
         return self._moved(direction, move, name) if direction else self._alike(move, name)
 
     def _moved(self, direction: int, move: _Move, name: str) -> Judgement:
@@ -167,7 +175,7 @@ class _Difference:
         """
         then, now, settings = self.then, self.now, self.settings
         own = move.own / (self.machine or 1.0)
-        if (own - 1) * -direction > settings.moved / 2:
+        if (own - 1) * -direction > settings.moved:
             return True
         if self.machine is not None or move.role != VENDOR:
             return False
@@ -230,6 +238,17 @@ def _move(then: Reading, now: Reading) -> _Move | None:
 def _least(then: Reading, now: Reading, settings: RetuneSettings) -> float:
     """Return the change of a ratio beyond which it moved."""
     return max(settings.moved, settings.machine) if is_same(then, now) else settings.moved
+
+
+def spread_of(readings: Sequence[Reading]) -> float:
+    """Return the standard deviation of the logarithm of an answer's ratio to its partner; 0 of fewer than three.
+
+    Args:
+        readings: of the same code, in several processes.
+    """
+    common = (role for role in _PARTNERS if all(is_in_both(role, readings[0], each) for each in readings))
+    role = next(common, None) if len(readings) >= _FEWEST else None
+    return 0.0 if role is None else stdev(log(each.contenders[role].ratio) for each in readings)
 
 
 def is_same(then: Reading, now: Reading) -> bool:

@@ -19,6 +19,7 @@ from tuner.kernels.spec import Config
 from tuner.records import Measurement, Outcome, median
 from tuner.records.readings import machine_factor
 from tuner.records.retune import Action, Cause, Finding, Retune
+from tuner.retuning.cause import is_same, spread_of
 from tuner.retuning.check import Check, Known, Subject, broken, check, not_measured, rechecked
 from tuner.retuning.checked import Checked
 from tuner.retuning.repair import Repair
@@ -158,7 +159,7 @@ class Retuning:
             found = check(
                 subject,
                 measurer,
-                settings=how.settings,
+                settings=self._settings(subject),
                 machine=machine,
                 is_shared=how.options.shared,
                 seed=self._retune.id * how.settings.max_rounds,
@@ -170,6 +171,16 @@ class Retuning:
         finally:
             measurer.close()
         return found
+
+    def _settings(self, subject: Subject) -> RetuneSettings:
+        """Return the settings of a check, with the spread of the answer's earlier readings of the same code."""
+        then, stored, settings = subject.then, subject.stored, self._how.settings
+        if then is None:
+            return settings
+        earlier = self._store.retunes.of_problem(stored.answer.problem.text, stored.provenance.device.id)
+        readings = [found.now for _, found in earlier if found.config == subject.config and found.now is not None]
+        alike = [then, *(each for each in readings if is_same(then, each))]
+        return replace(settings, spread=max(settings.spread, spread_of(alike)))
 
     def _target(self, card: HeldGpu | None, chosen: Chosen, among: Sequence[Config] | None) -> Target:
         """Return the target of an answer.
