@@ -1,7 +1,7 @@
 """Error rates of a check: how often noise is called a change, and how often slower code is missed.
 
-Clocks drift by up to 3 % in 100 rounds and are off by 1 % (standard deviation) each night, and the vendor by 0.3 % more,
-as on an H200. Of 2,000 unchanged answers at 2.7 % noise, 8 were called a slower or a faster machine, and none anything
+Clocks drift by up to 3 % in 100 rounds and are off by 1 % (standard deviation) each night; the vendor by 0.3 % more, as
+on an H200. Of 2,000 unchanged answers at 2.7 % noise, 8 were called a slower or a faster machine, and none anything
 else. Of 1,000 answers whose kernel became 3 % slower, 96 % were found at 0.5 % noise and 91 % at 1 %; of those that
 became 5 % slower, 99.8 % (2026-11-29). These are short forms of that.
 """

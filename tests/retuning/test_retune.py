@@ -152,6 +152,15 @@ class TestSlower:
         assert summarise(retune).exit_code == 4
         assert outcome(night(slower)) == (Cause.UNCHANGED, Action.KEPT)
 
+    @pytest.mark.parametrize(("vendor", "cause"), [(0.0, Cause.SLOWER_CODE), (0.02, Cause.UNCHANGED)])
+    def test_what_a_vendor_varied_by_in_earlier_nights_is_no_slower_compiler(
+        self, night: Nights, vendor: float, cause: Cause
+    ) -> None:
+        for sign in (1, -1, 1):
+            assert outcome(night(after(SPACE, vendor=1 + sign * vendor), check_only=True))[0] is Cause.UNCHANGED
+        slower = after(SPACE, lambda config: 1.04, changed={"triton": "3.7.1"})
+        assert outcome(night(slower, check_only=True))[0] is cause
+
     def test_a_faster_one_is_none(self, night: Nights) -> None:
         retune = night.retune(after(SPACE, lambda config: 0.9, changed={"source": "0000"}))
         assert outcome(retune.findings[0]) == (Cause.FASTER_CODE, Action.CONFIRMED)
