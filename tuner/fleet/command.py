@@ -64,7 +64,7 @@ def run(
     if task.version != __version__:
         error = f"{where} has tuner {__version__}, and the fleet has {task.version}; install one version everywhere"
         return Ended(task, UsageError.exit_code, where, error=error)
-    with TemporaryFile("w+") as output:
+    with TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tuner.fleet.command", str(os.getpid()), *task.words],
             stdin=subprocess.DEVNULL,
