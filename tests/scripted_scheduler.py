@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Self
@@ -21,13 +22,14 @@ class Scripted:
 
     Args:
         lost: texts in the names of the tasks that are given up.
-        most: number of tasks after which the user presses Ctrl-C.
+        most: number of tasks after which this process gets a signal to stop.
+        stop: that signal.
     """
 
     name = "scripted"
 
-    def __init__(self, *lost: str, most: int | None = None) -> None:
-        self._lost, self._most = lost, most
+    def __init__(self, *lost: str, most: int | None = None, stop: signal.Signals = signal.SIGINT) -> None:
+        self._lost, self._most, self._stop = lost, most, stop
         self.tasks: list[Task] = []
         self.wanted = Wanted()
 
@@ -41,7 +43,7 @@ class Scripted:
         for count, task in enumerate(reversed(tasks)):
             watch({task.name: "node-1"})
             if count == self._most:
-                stop.set()
+                signal.raise_signal(self._stop)
                 yield Ended(task, 130, "node-1")
             elif any(text in task.name for text in self._lost):
                 yield Ended(task, None, "node-1", error="node-1 was lost 3 times")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,11 @@ def test_an_interrupted_fleet_shows_what_it_has(tuner: Invoked, monkeypatch: pyt
     assert [row["searched"] for row in tuner.json(*SEARCH, *HOW, *ON)["rows"]] == [True, False]
 
 
+def test_sigterm_stops_a_fleet_as_ctrl_c_does(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
+    on(Scripted(most=1, stop=signal.SIGTERM), monkeypatch)
+    assert tuner(*SEARCH, *HOW, *ON).return_value == 130
+
+
 def test_one_problem_is_shown_as_by_a_local_search(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:
     on(Scripted(), monkeypatch)
     one = ("search", "gemm", "--M", "16", "--N", "4096", "--K", "4096", "--replay", "auto", *HOW)
@@ -155,5 +161,6 @@ def test_each_pending_job_is_a_task(tuner: Invoked, monkeypatch: pytest.MonkeyPa
     assert first == f"job 1  done     {space.problem.text}  run 1"
     assert second.startswith("job 2  pending  softmax M=77")
     assert scheduler.tasks[0].words == ("work", "--once", "--trials=10", "--replay=auto")
-    on(Scripted("job 1"), monkeypatch)
-    assert tuner("work", "--replay", "auto", *ON).return_value == 1
+    scheduler = on(Scripted("job 1"), monkeypatch)
+    assert tuner("work", "mine.py", *ON).return_value == 1
+    assert scheduler.tasks[0].words[:2] == ("work", str(tuner.folder / "mine.py"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 
 import click
 from click.core import ParameterSource
@@ -47,7 +48,7 @@ def scheduler_on(on: str, database: Database, gpu: str, replay: str | None) -> S
 
 
 def run_tasks(scheduler: Scheduler, tasks: Sequence[Task], on_end: Callable[[Ended], str]) -> bool:
-    """Run tasks with a scheduler, with their progress. Return whether Ctrl-C stopped some.
+    """Run tasks with a scheduler, with their progress. Return whether Ctrl-C or SIGTERM stopped some.
 
     Args:
         on_end: called when a task has ended; returns a line on it for the terminal.
@@ -55,7 +56,7 @@ def run_tasks(scheduler: Scheduler, tasks: Sequence[Task], on_end: Callable[[End
     Raises:
         FleetError: the scheduler cannot be reached.
     """
-    with scheduler, FleetProgress(scheduler.name, len(tasks)) as progress, Interrupt() as interrupt:
+    with scheduler, FleetProgress(scheduler.name, len(tasks)) as progress, Interrupt(SIGINT, SIGTERM) as interrupt:
         with interrupt.token.watched():
             for ended in scheduler.submit_all(tasks, interrupt.token, progress.watch):
                 if not (ended.code == INTERRUPTED and interrupt.token()):
@@ -72,8 +73,12 @@ def environment_of(database: Database) -> dict[str, str]:
 
 def problem_words(reference: str, problem: Problem) -> list[str]:
     """Return the words that name a problem: its op or the full path of its file, and an option for each value."""
-    kernel = str(Path(reference).absolute()) if Path(reference).suffix == ".py" else reference
-    return [kernel, *(f"--{name}={value}" for name, value in problem.stated.items())]
+    return [kernel_word(reference), *(f"--{name}={value}" for name, value in problem.stated.items())]
+
+
+def kernel_word(reference: str) -> str:
+    """Return the word that names a kernel on any node: its op, or the full path of its file."""
+    return str(Path(reference).absolute()) if Path(reference).suffix == ".py" else reference
 
 
 def given_words(options: Sequence[click.Parameter]) -> list[str]:

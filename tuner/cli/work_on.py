@@ -8,7 +8,7 @@ import click
 
 from tuner.cli import INTERRUPTED
 from tuner.cli.grid import Output, escape
-from tuner.cli.on import environment_of, given_words, run_tasks, scheduler_on
+from tuner.cli.on import environment_of, given_words, kernel_word, run_tasks, scheduler_on
 from tuner.cli.text import say
 from tuner.db.database import Database
 from tuner.db.queue import Job
@@ -44,7 +44,7 @@ def work_on(
         TunerError: as `scheduler_on` and `run_tasks`.
     """
     scheduler, store = scheduler_on(on, database, options.gpu, options.replay), Store.open(database)
-    words = ("work", *kernels, "--once", *given_words(forwarded))
+    words = ("work", *map(kernel_word, kernels), "--once", *given_words(forwarded))
     environment, errors = environment_of(database), list[str]()
     before, jobs, interrupted = set[tuple[int, int]](), dict[int, Job](), False
 
