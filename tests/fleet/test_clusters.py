@@ -18,6 +18,7 @@ from time import monotonic
 import fleet_clusters
 import pytest
 
+from tuner.errors import FleetError
 from tuner.fleet.scheduler import Scheduler, Wanted, parse
 from tuner.fleet.task import Task
 from tuner.tuning.events import StopToken
@@ -83,3 +84,22 @@ def test_every_task_ends_once_though_a_node_is_lost(
     assert {(ended.code, str(ended.output)) for ended in ends.values()} == {(0, "[]")}
     assert len(ends) == 6
     assert all(ended.where for ended in ends.values())
+
+
+def test_a_dask_scheduler_that_is_lost_is_an_error(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    lost = []
+
+    def watch(under_way: Mapping[str, str]) -> None:
+        if under_way and not lost:
+            lost.append(dask_cluster.close())
+
+    task = Task("work", ("work", "--replay", "auto", "--poll", "600s"), {"TUNER_DB": str(tmp_path / "tuner.db")})
+    dask_cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    with (
+        dask_cluster,
+        parse(f"dask:{dask_cluster.scheduler_address}", Wanted(gpus=0)) as scheduler,
+        pytest.raises(FleetError, match=r"the Dask scheduler at tcp://\S+ does not answer any more"),
+    ):
+        list(scheduler.submit_all([task], StopToken(), watch))
+    assert lost

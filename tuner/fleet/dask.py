@@ -46,7 +46,10 @@ class DaskScheduler:
         self._client.close()
 
     def submit_all(self, tasks: Sequence[Task], stop: StopToken, watch: Watch) -> Iterator[Ended]:
-        """Submit all tasks at once; an event of the cluster stops those under way."""
+        """Submit all tasks at once; an event of the cluster stops those under way.
+
+        A client that connects again has lost its tasks, so the loss of the scheduler ends them all.
+        """
         topic, under_way = f"tuner-{uuid4().hex}", dict[str, str]()
         halt = distributed.Event(topic, client=self._client)
         self._client.subscribe_topic(topic, lambda event: under_way.update([event[1]]))
@@ -63,21 +66,25 @@ class DaskScheduler:
                     distributed.wait([*left], SETTINGS.poll_s, "FIRST_COMPLETED")
                 for future in [future for future in left if future.done()]:
                     task = left.pop(future)
-                    where = under_way.pop(task.name, "")
-                    yield _ended(future, task, where)
-                watch(dict(under_way))
+                    yield _ended(future, task, under_way.get(task.name, ""))
+                watch({task.name: under_way[task.name] for task in left.values() if task.name in under_way})
+        except distributed.CancelledError as error:
+            raise FleetError(
+                f"the Dask scheduler at {self._address} does not answer any more; start it again"
+            ) from error
         finally:
-            halt.set()
-            self._client.cancel([*left])
-            self._client.unsubscribe_topic(topic)
+            if self._client.status == "running":
+                halt.set()
+                self._client.cancel([*left])
+                self._client.unsubscribe_topic(topic)
 
 
 def _ended(future: Any, task: Task, where: str) -> Ended:
-    if future.status == "finished":
-        ended: Ended = future.result()
-        return ended
-    reason = future.exception() if future.status == "error" else "the scheduler was lost"
-    return Ended(task, None, where, error=f"{type(reason).__name__}: {reason}")
+    if future.status == "error":
+        reason = future.exception()
+        return Ended(task, None, where, error=f"{type(reason).__name__}: {reason}")
+    ended: Ended = future.result()
+    return ended
 
 
 def _run(task: Task, topic: str) -> Ended:
