@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,9 @@ from faults import CAPTURED
 from helpers import H200, toy
 from invoked import Invoked
 from scripted_scheduler import Scripted
+from stored import COMPARISON, HERE, SECONDS, SETTINGS, answer
 
-from tuner import recorded
+from tuner import catalog, recorded
 from tuner.captured.problem import problem_of_call
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
@@ -146,6 +150,23 @@ def test_findings_of_all_tasks_are_one_report(tuner: Invoked, monkeypatch: pytes
     done = tuner("retune", "gemm", "--replay", "auto", *ON)
     assert done.return_value == 1
     assert "failed: gemm 64 x 4096 x 4096 bf16: node-1 was lost 3 times" in done.stderr
+
+
+def test_an_answer_of_a_suite_is_measured_with_the_kernel_of_its_entry(
+    tuner: Invoked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = toy("double")
+    signature = catalog.resolve(kernel).signature
+    problem = signature.problem({"N": 64})
+    found = replace(answer(problem), config=signature.config({"BLOCK": 64, "num_warps": 1, "num_stages": 1}))
+    with closing(Store.open(tuner.db)) as store:
+        run = store.start_run(signature, problem, HERE, SETTINGS)
+        store.add_answer(run, found, HERE, "trials", SECONDS, COMPARISON)
+    (tuner.folder / "mine.json").write_text(json.dumps([{"op": kernel, "N": 64}]))
+    scheduler = on(Scripted("double"), monkeypatch)
+    with pytest.raises(NothingFound, match="no answer was measured: node-1 was lost 3 times"):
+        raise tuner("retune", "--suite", "mine.json", "--on", "local").exception or AssertionError
+    assert [task.words[:3] for task in scheduler.tasks] == [("retune", kernel, "--N=64")]
 
 
 def test_each_pending_job_is_a_task(tuner: Invoked, monkeypatch: pytest.MonkeyPatch) -> None:

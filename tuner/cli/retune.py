@@ -69,8 +69,7 @@ def _retune(
             )
         options = MeasureOptions(gpu, replay, policy, shared)
         database = db or default_database()
-        alone = None if problems is None else [each.problem if isinstance(each, Entry) else each for each in problems]
-        return retune_on(on, reference, alone, database, options, _FORWARDED, folder=folder, as_json=as_json)
+        return retune_on(on, reference, problems, database, options, _FORWARDED, folder=folder, as_json=as_json)
     store = open_to_read(db)
     what: dict[str, Any] = {"gpu": gpu, "replay": replay, "policy": policy, "stale": stale, "demand": demand}
     if dry_run:

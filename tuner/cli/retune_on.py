@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from tuner.kernels.spec import Problem
 from tuner.records.retune import Retune
 from tuner.report.retune.report import stored_report
 from tuner.report.text import first_line, short
+from tuner.suites.suite import Entry
 from tuner.tuning.gpu import MeasureOptions
 
 
 def retune_on(
     on: str,
     reference: str | None,
-    wanted: Sequence[Problem] | None,
+    wanted: Sequence[Problem | Entry] | None,
     database: Database,
     options: MeasureOptions,
     forwarded: Sequence[click.Parameter],
@@ -39,7 +40,7 @@ def retune_on(
     """Measure each answer again with a scheduler, and print one report of the retunes of all tasks.
 
     Args:
-        wanted: problems; None: all that have an answer.
+        wanted: problems, or entries of a suite with the kernel of each; None: all that have an answer.
         forwarded: options that the command of each task gets if they are given to this one.
 
     Returns:
@@ -52,9 +53,15 @@ def retune_on(
     scheduler, store = scheduler_on(on, database, options.gpu, options.replay), Store.open(database)
     words, environment = [*given_words(forwarded), "--json"], environment_of(database)
     op = None if reference is None else signature_of(reference, database).op
-    problems = _problems(store, wanted, op, is_recorded=options.replay is not None)
+    named = None if wanted is None else {each.problem if isinstance(each, Entry) else each for each in wanted}
+    problems = _problems(store, named, op, is_recorded=options.replay is not None)
+    kernels = {each.problem.op: each.reference for each in wanted or () if isinstance(each, Entry)}
     tasks = [
-        Task(name, ("retune", *problem_words(reference or problem.op, problem), *words), environment)
+        Task(
+            name,
+            ("retune", *problem_words(reference or kernels.get(problem.op, problem.op), problem), *words),
+            environment,
+        )
         for name, problem in problems.items()
     ]
     retunes, failures = list[Retune](), dict[str, str]()
@@ -83,15 +90,13 @@ def retune_on(
 
 
 def _problems(
-    store: Store, wanted: Sequence[Problem] | None, op: str | None, *, is_recorded: bool
+    store: Store, named: Collection[Problem] | None, op: str | None, *, is_recorded: bool
 ) -> Mapping[str, Problem]:
     """Return the problems that have an answer in service, by their text."""
-    named = None if wanted is None else {problem.text for problem in wanted}
     answers = [
         stored
         for stored in store.answers(op=op)
-        if (stored.provenance.recorded is not None) == is_recorded
-        and (named is None or stored.answer.problem.text in named)
+        if (stored.provenance.recorded is not None) == is_recorded and (named is None or stored.answer.problem in named)
     ]
     if not answers:
         raise NothingFound("no answer that can be measured is in service; tuner search finds one")
