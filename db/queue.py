@@ -104,9 +104,9 @@ class Queue:
         with self._write() as connection:
             unfinished = (job.problem == problem.text) & (job.device == device) & job.status.in_(_UNFINISHED)
             while True:
-                more = update(job).where(unfinished, job.priority < priority).values(priority=priority)
-                connection.execute(more)
-                row = connection.execute(select(job).where(unfinished)).one_or_none()
+                higher = case((job.priority < priority, priority), else_=job.priority)
+                raised = update(job).where(unfinished).values(priority=higher).returning(*job.__table__.columns)
+                row = connection.execute(raised).one_or_none()
                 if row is not None and (found := self._readable(row, connection.execute)) is not None:
                     return found, False
                 number = _add_pending(connection, problem.op, problem.text, device, priority, self._now())

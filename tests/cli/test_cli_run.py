@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -82,6 +83,15 @@ def test_a_script_sees_what_it_sees_under_python(folder: Path, command: list[str
     assert ours.stderr == plain.stderr == ""
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Have child processes hear SIGINT, also if this one was started in the background, where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("line", ["raise RuntimeError('theirs')", "import os; os.kill(os.getpid(), 2)"])
 def test_a_script_ends_as_it_does_under_python(tmp_path: Path, line: str) -> None:
     (tmp_path / "ends.py").write_text(f"def main():\n    {line}\nmain()\n")
