@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,8 +42,11 @@ class SlurmSettings:
     """Time limit of a job. One that reaches it is queued again, and keeps its trials."""
     listing_s: float = 5.0
     """Seconds between two calls of `squeue`."""
-    lost_s: float = 30.0
-    """Seconds after which a job that `squeue` does not list and that has no result file has ended without one."""
+    lost_s: float = 90.0
+    """Seconds after which a job that `squeue` does not list and that has no result file has ended without one.
+
+    A new file on NFS is seen after up to 60 s (`acdirmax`).
+    """
     unreachable_s: float = 600.0
     """Seconds for which `squeue` may fail, such as during a restart of the controller."""
 
@@ -54,8 +58,11 @@ class Command:
     """The command of a task. A job whose time is up is queued again with the same task."""
 
     def __call__(self, task: Task) -> Ended:
-        """Run it."""
-        return run(task, where=os.environ.get("SLURMD_NODENAME", ""))
+        """Run it, and end without a result if SLURM ends the job: it may queue it again."""
+        ended = run(task, where=os.environ.get("SLURMD_NODENAME", ""))
+        if ended.code == -signal.SIGTERM:  # sent to all processes of a job that is preempted; submitit ignores it
+            os._exit(128 + signal.SIGTERM)
+        return ended
 
     def checkpoint(self, task: Task) -> Any:
         """Return what submitit queues when the time is up: the same again, since the store has the trials."""
@@ -78,7 +85,13 @@ class SlurmScheduler:
     def __enter__(self) -> Self:
         if shutil.which("sbatch") is None:
             raise FleetError("--on slurm needs the commands of SLURM, and there is no sbatch; run it on a login node")
-        self._folder.mkdir(parents=True, mode=0o700)  # the tasks in it may hold a password
+        try:
+            self._folder.mkdir(parents=True, mode=0o700)  # the tasks in it may hold a password
+        except OSError as error:
+            raise FleetError(
+                f"--on slurm needs a folder that all nodes share, and {self._folder.parent} cannot be written: "
+                f"{error.strerror}; give another with {FOLDER_VARIABLE}"
+            ) from error
         self._executor = submitit.AutoExecutor(self._folder, cluster="slurm")
         self._executor.update_parameters(
             name=self._name,
