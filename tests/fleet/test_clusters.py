@@ -88,7 +88,7 @@ def test_every_task_ends_once_though_a_node_is_lost(
 
 def test_a_dask_scheduler_that_is_lost_is_an_error(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    lost = []
+    lost = list[object]()
 
     def watch(under_way: Mapping[str, str]) -> None:
         if under_way and not lost:

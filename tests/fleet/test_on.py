@@ -17,8 +17,11 @@ from stored import COMPARISON, HERE, SECONDS, SETTINGS, answer
 
 from tuner import catalog, recorded
 from tuner.captured.problem import problem_of_call
+from tuner.cli.search_on import _tuned
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
+from tuner.fleet.task import Ended, Task
+from tuner.tuning.captured import suite_of
 
 SEARCH = ("search", "gemm", "--M", "16,64,77", "--N", "4096", "--K", "4096", "--replay", "auto")
 HOW = ("--trials", "12", "--seed", "3", "--no-warm-start")
@@ -111,6 +114,19 @@ def test_each_captured_call_is_a_task(tuner: Invoked, monkeypatch: pytest.Monkey
     assert task.name == problem.text
     named = [f"--only={name}={value}" for name, value in {"op": CAPTURED.op, **problem.values}.items()]
     assert [*task.words] == ["search", "--captured", *named, "--gpu", "0", "--trials=9", "--widen", "--json"]
+
+
+def test_a_captured_call_among_others_with_its_values_has_its_own_outcome(tuner: Invoked) -> None:
+    with closing(Store.open(tuner.db)) as store:
+        store.captured.add(CAPTURED, H200)
+        (entry,) = suite_of(store.captured.all(), "captured calls").entries
+        values = dict(entry.problem.values)
+        rows = [
+            {"problem": {**values, "bias_dtype": "bf16"}, "error": "of another"},
+            {"problem": values, "error": "own"},
+        ]
+        tuned = _tuned(entry, Ended(Task("scale", ()), 1, output={"rows": rows}), store)
+    assert tuned.error == "own"
 
 
 @pytest.mark.parametrize(

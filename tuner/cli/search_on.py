@@ -85,7 +85,8 @@ def search_on(
 def _tuned(entry: Entry, ended: Ended, store: Store) -> Tuned:
     """Return the outcome of a task; its answer is that of the run in the document that it printed."""
     document: Any = ended.output if isinstance(ended.output, dict) else {}
-    (document,) = document.get("rows") or [document]  # that of captured calls is a list of one
+    rows = document.get("rows") or [document]  # of captured calls, all that have the problem's values
+    document = next((row for row in rows if row.get("problem") == entry.problem.values), rows[0])
     answers = store.answers_of(document["run"]) if document.get("run") is not None else []
     stored = next((one for one in answers if one.answer.problem == entry.problem), None)
     if stored is None:
