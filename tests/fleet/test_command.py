@@ -52,11 +52,11 @@ def test_the_document_of_a_command_is_its_output(
     assert capfd.readouterr().err.startswith("tuner: there is no database at")  # for the log of the scheduler
 
 
-def test_output_that_is_not_utf_8_is_no_document(tmp_path: Path) -> None:
-    code = r"import os; os.write(1, b'\xe9'); os.write(2, b'\xe9\n'); os._exit(3)"
+def test_output_that_is_not_utf_8_is_no_document_and_a_long_error_is_cut(tmp_path: Path) -> None:
+    code = r"import os; os.write(1, b'\xe9'); os.write(2, b'\xe9' * 9999); os._exit(3)"
     (tmp_path / "latin.py").write_text(code)
     ended = run(Task("latin", ("search", str(tmp_path / "latin.py"))), logs=False)
-    assert (ended.code, ended.output, ended.error) == (3, None, "\N{REPLACEMENT CHARACTER}")
+    assert (ended.code, ended.output, ended.error) == (3, None, "\N{REPLACEMENT CHARACTER}" * 2000)
 
 
 def test_another_version_is_refused() -> None:

@@ -40,6 +40,8 @@ class CommandSettings:
     """Seconds between two looks at the stop token."""
     grace_s: float = 10.0
     """Seconds that a stopped command has to end by itself, before it is killed."""
+    error_length: int = 2000
+    """Characters of its error that are kept."""
 
 
 def run(
@@ -84,7 +86,7 @@ def run(
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         output.seek(0)
-        error = errors.last() if code else ""
+        error = errors.last()[: settings.error_length] if code else ""
         return Ended(task, code, where, _parsed(output.read()), error, monotonic() - started)
 
 
