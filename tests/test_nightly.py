@@ -133,9 +133,10 @@ def test_both_commands_of_a_night_measure_alike(stage: Stage, words: list[str], 
     ]
 
 
-def test_a_night_without_a_folder_is_refused(stage: Stage) -> None:
+def test_a_night_without_a_folder_or_on_a_cluster_is_refused(stage: Stage) -> None:
     stage.program("tuner", TUNER)
     assert [stage.run("nightly"), stage.run("nightly", "--check")] == [2, 2]
+    assert [stage.run("nightly", "report", *words) for words in (["--on", "slurm"], ["--on=local"])] == [2, 2]
     assert stage.called() == []
 
 
