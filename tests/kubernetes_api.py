@@ -22,7 +22,7 @@ import yaml
 Run = Callable[[dict[str, str], str], tuple[int, str]]
 """Runs a pod with its variables on a node: its exit code and its log."""
 ROLE = yaml.safe_load((Path(__file__).parents[1] / "docker" / "kubernetes" / "fleet-role.yaml").read_text())
-"""What a fleet may do; all else is refused."""
+"""Requests that the Role of a fleet allows. Others are refused."""
 PATHS = re.compile(
     r"/(?:api|apis/batch)/v1/namespaces/(?P<namespace>[^/]+)/(?P<kind>jobs|pods)(?:/(?P<name>[^/]+))?(?P<log>/log)?"
 )

@@ -22,6 +22,8 @@ from json import JSONDecodeError
 from typing import TypeVar
 
 _Error = TypeVar("_Error", bound="TunerError")
+CHANGED = 4
+"""Exit code of a command that found an answer that no longer holds. It is no error."""
 
 
 class TunerError(Exception):

@@ -12,9 +12,9 @@ from helpers import H200
 from machines import Machine
 from served import GEMM, answer, problem
 
-from tuner.cli import CHANGED, cli
+from tuner.cli import cli
 from tuner.db.store import Store
-from tuner.errors import NoDevice, UsageError
+from tuner.errors import CHANGED, NoDevice, UsageError
 from tuner.measure.processes import Child
 from tuner.records import Environment
 from tuner.retuning.compared import Change, Compared, Side

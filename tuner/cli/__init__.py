@@ -10,7 +10,7 @@ from threading import Timer
 
 import click
 
-from tuner.errors import TunerError, UsageError
+from tuner.errors import Interrupted, TunerError, UsageError
 from tuner.version import __version__
 
 _COMMANDS = {
@@ -48,8 +48,8 @@ _FILES = {"import": "import_"}
 """File names of commands that are Python keywords."""
 _AGAIN_S = 0.02
 """Delay after which a lost Ctrl-C is sent again, in seconds."""
-CHANGED, INTERRUPTED = 4, 130
-"""Exit codes of an answer that no longer holds, and of an interrupted command."""
+INTERRUPTED = Interrupted.exit_code
+"""Exit code of an interrupted command."""
 
 
 class _Commands(click.Group):

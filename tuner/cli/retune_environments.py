@@ -11,13 +11,13 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
-from tuner.cli import CHANGED, INTERRUPTED
+from tuner.cli import INTERRUPTED
 from tuner.cli.grid import Output, print_table
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.retune_progress import RetuneProgress
 from tuner.cli.text import print_json
 from tuner.db.store import Store
-from tuner.errors import NoDevice
+from tuner.errors import CHANGED, NoDevice
 from tuner.measure import device
 from tuner.records import Environment
 from tuner.report.retune.escapes import one_line

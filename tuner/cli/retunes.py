@@ -17,6 +17,7 @@ from tuner.cli.retune_report import give_report, report_option
 from tuner.cli.text import print_json
 from tuner.cli.whole import Whole
 from tuner.db.database import Database
+from tuner.db.settings import LARGEST_ID
 from tuner.errors import NothingFound, UsageError
 from tuner.records.retune import Retune
 from tuner.report.retune.report import stored_report
@@ -76,7 +77,7 @@ command = click.Command(
     "retunes",
     callback=_retunes,
     params=[
-        click.Argument(["number"], required=False, type=Whole(1, 2**31 - 1), metavar="[ID]"),
+        click.Argument(["number"], required=False, type=Whole(1, LARGEST_ID), metavar="[ID]"),
         click.Option(["--device", "device_id"], metavar="ID", help="Only retunes on this device."),
         report_option,
         db_option,

@@ -13,6 +13,7 @@ from tuner.cli.ops import EMPTY, db_option, json_option
 from tuner.cli.text import print_json, say
 from tuner.cli.whole import Whole
 from tuner.db.database import Database
+from tuner.db.settings import LARGEST_ID
 from tuner.db.store import Store, default_database
 from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Problem, Signature
@@ -96,7 +97,7 @@ command = OpCommands(
     [
         click.Option(
             ["--to"],
-            type=Whole(1, 2**31 - 1),
+            type=Whole(1, LARGEST_ID),
             metavar="ID",
             help="The answer to restore, by its id in tuner history.  "
             "[default: the newest earlier one with another config]",

@@ -17,6 +17,7 @@ from tuner.cli.ops import db_option, json_option, open_to_read
 from tuner.cli.text import failure_lines, print_json
 from tuner.cli.whole import Whole
 from tuner.db.database import Database
+from tuner.db.settings import LARGEST_ID
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.lookup.query import Query
@@ -174,7 +175,7 @@ command = click.Command(
     "show",
     callback=_show,
     params=[
-        click.Argument(["number"], required=False, type=Whole(1, 2**31 - 1), metavar="[RUN]"),
+        click.Argument(["number"], required=False, type=Whole(1, LARGEST_ID), metavar="[RUN]"),
         db_option,
         json_option,
     ],

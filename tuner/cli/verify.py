@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.markup import escape
 
-from tuner.cli import CHANGED
 from tuner.cli.best import find
 from tuner.cli.grid import Output, print_lines
 from tuner.cli.notes import TerminalProgress
@@ -16,7 +15,7 @@ from tuner.cli.op_commands import OpCommands
 from tuner.cli.ops import db_option, gpu_option, json_option, open_to_read, shared_option
 from tuner.cli.text import give, print_json
 from tuner.db.database import Database
-from tuner.errors import NoDevice, NothingFound
+from tuner.errors import CHANGED, NoDevice, NothingFound
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup.table import LookupResult
 from tuner.measure import device

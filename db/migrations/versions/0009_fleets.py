@@ -1,4 +1,4 @@
-"""what many workers at once need: indexes to claim jobs by, and ids that do not run out."""
+"""indexes for the claims of many workers at once, and 64-bit ids of trials and rounds."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 from typing import Any
 
+from tuner.errors import CHANGED
 from tuner.records import VENDOR, Interval, median
 from tuner.records.readings import is_code_same, is_in_both, machine_factor, quotient, role_factor
 from tuner.records.retune import Action, Cause, Finding, Reading, Retune
 
 MACHINE_FACTOR = 1.05
 """Median factor of all latencies above which a slower machine counts as a regression."""
-REGRESSED = 4
-"""Exit code of a retune that found regressions."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class RetuneSummary:
     def exit_code(self) -> int:
         """4 if there are regressions, else 1 if something was not measured, else 0."""
         if self.regressions:
-            return REGRESSED
+            return CHANGED
         return 1 if self.not_measured or self.status == "failed" else 0
 
     def as_json(self) -> dict[str, Any]:
