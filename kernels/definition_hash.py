@@ -31,6 +31,7 @@ LEFT_OUT = {
     "valid": "it decides which configs are tried, and the feasible configs of a search are compared themselves",
     "parts": "as valid",
     "flops": "it only scales the reported rate",
+    "draw": "it draws problems, and a problem is a part of the key",
     "vendor_name": "it is the vendor's name in tables",
     "replaces": "it decides which file is loaded",
 }
@@ -54,7 +55,8 @@ def definition_hash(kernel: Any) -> str:
     reached.add("check", str(CHECK_VERSION))
     for each in fields(kernel):
         value = plain(getattr(kernel, each.name))
-        if each.name not in LEFT_OUT and (each.default is MISSING or value != each.default):
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if each.name not in LEFT_OUT and (default is MISSING or value != default):
             reached.add(each.name, reached.text(value))
     return reached.digest()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from traceback import extract_tb
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 from tuner.errors import KernelFault, TunerError
@@ -23,13 +24,22 @@ class KernelPart:
         name: the field of `Kernel`.
         fn: the function as written.
         check: raises KernelFault for a wrong result.
+        scalars: values of the kernel's scalars, added to a last argument that does not state them.
     """
 
-    def __init__(self, name: str, fn: Callable[..., Any], check: Callable[[Any], None] | None = None) -> None:
-        self.name, self.fn, self._check = name, fn, check
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        check: Callable[[Any], None] | None = None,
+        scalars: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        self.name, self.fn, self._check, self._scalars = name, fn, check, scalars
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function and check its result."""
+        if self._scalars and args:
+            args = (*args[:-1], {**self._scalars, **args[-1]})
         try:
             result = self.fn(*args, **kwargs)
             if self._check is None:
@@ -77,17 +87,20 @@ class ReferencePart(KernelPart):
     Args:
         operands: the kernel's, which have the roles.
         fn: the function as written.
+        scalars: values of the kernel's scalars, for tensors that do not state them.
     """
 
-    def __init__(self, operands: Callable[[Any], Mapping[str, Any]], fn: Callable[..., Any]) -> None:
+    def __init__(
+        self, operands: Callable[[Any], Mapping[str, Any]], fn: Callable[..., Any], scalars: Mapping[str, float]
+    ) -> None:
         super().__init__("reference", fn, check_dict("reference"))
-        self._operands = operands
+        self._operands, self._given = operands, scalars
 
     def __call__(self, problem: Any, tensors: Mapping[str, Any], rows: slice) -> Any:
         """Call the function with the tensors, and check that its results have elements."""
         outputs = {name for name, operand in self._operands(problem).items() if operand.role == "out"}
         given = {name: tensor.to("meta") if name in outputs else tensor for name, tensor in tensors.items()}
-        result = super().__call__(problem, given, rows)
+        result = super().__call__(problem, {**self._given, **given}, rows)
         for name, tensor in result.items():
             if getattr(tensor, "is_meta", False):
                 fault = f"reference computes {name} from what the kernel reads, not from its outputs; correct it"
@@ -114,6 +127,17 @@ def check_number(field: str) -> Callable[[Any], None]:
             raise KernelFault(f"{field} returns a number from 0 on, not {shown(result)}; correct it")
 
     return check
+
+
+def check_scalars(op: str, scalars: Any) -> None:
+    """Raise KernelFault unless a kernel's scalars are finite numbers by their names."""
+    if not isinstance(scalars, Mapping):
+        raise KernelFault(f"{op}: scalars is a dict, not {shown(scalars)}; write {{'eps': 1e-6}}")
+    for name, value in scalars.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise KernelFault(f"{op}: the name of a scalar is an identifier, not {shown(name)}; rename it")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            raise KernelFault(f"{op}: the scalar {name} is a finite number, not {shown(value)}; correct it")
 
 
 def check_stated(result: Any) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from random import Random
 from typing import Any
 
 from tuner.errors import KernelFault, UsageError
@@ -21,7 +22,7 @@ from tuner.kernels.fields import (
 )
 from tuner.kernels.launch import Launch, Operand
 from tuner.kernels.parameters import Attribute, Dim, Knob
-from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, plain
+from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, check_scalars, plain
 from tuner.kernels.problem import Config, Problem
 from tuner.kernels.rules import RulesField
 from tuner.kernels.signature import Signature
@@ -94,7 +95,8 @@ class Kernel:
     default: Callable[[Problem, Limits], Mapping[str, Value]]
     """Config that runs untuned: a rule over dims and limits, without special cases for shapes."""
     vendor: Callable[[Problem, Mapping[str, Any]], object] | None = None
-    """Runs what a user would call without this kernel, writing to the same operands; None if there is nothing."""
+    """Runs what a user would call without this kernel; None if there is nothing. It writes to the same operands, or
+    returns its results by their names, so that a function without `out` is timed without a copy."""
     vendor_name: str = "torch"
     """Name under which the vendor's speed is reported, such as cuBLAS."""
     workspace: Callable[[Problem, Config, Limits], Mapping[str, Operand]] = lambda problem, config, limits: {}
@@ -118,6 +120,11 @@ class Kernel:
     """True if configs are checked on finite inputs only, since the op defines no result for infinities and NaN."""
     exact: bool = False
     """True if outputs must equal the reference bit for bit, as a copy does."""
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """Numbers that launches take beside the tensors, such as `eps`, with the values at which configs are measured. They
+    are no part of a problem. `launch`, `reference` and `vendor` find them among the tensors, under their names."""
+    draw: Callable[[Random], Mapping[str, object]] | None = None
+    """Draws the values of a problem as models have it, for `--suite random:COUNT:SEED`; None without random suites."""
     replaces: bool = False
     """True if a file's kernel stands for the shipped op of its name; without it such a file is refused."""
 
@@ -135,12 +142,14 @@ class Kernel:
                 f"{self.op}: vendor_name is up to 24 letters, digits, spaces and . + -, not {shown(self.vendor_name)}; "
                 "shorten it"
             )
+        check_scalars(self.op, self.scalars)
         for name, check in _PARTS.items():
-            if name == "vendor" and self.vendor is None:
+            if name in ("vendor", "draw") and getattr(self, name) is None:
                 continue
             check_function(self.op, name, getattr(self, name))
-            object.__setattr__(self, name, KernelPart(name, plain(getattr(self, name)), check))
-        object.__setattr__(self, "reference", ReferencePart(self.operands, plain(self.reference)))
+            scalars = self.scalars if name in ("launch", "vendor") else {}
+            object.__setattr__(self, name, KernelPart(name, plain(getattr(self, name)), check, scalars))
+        object.__setattr__(self, "reference", ReferencePart(self.operands, plain(self.reference), self.scalars))
 
     def _check_parts(self) -> None:
         check_tuple(self.op, "parts", self.parts, Mapping, "dicts")
@@ -234,5 +243,6 @@ _PARTS: Mapping[str, Callable[[Any], None] | None] = {
     "workspace": _check_tensors("workspace"),
     "flops": check_number("flops"),
     "rounding": check_number("rounding"),
+    "draw": check_dict("draw"),
 }
 """Fields of a kernel that are functions, each with the check of its result."""
