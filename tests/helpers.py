@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf, prod
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from stated_tests import stated_tests
+
 from tuner import catalog
-from tuner.errors import UsageError
-from tuner.kernels.spec import Config, Kernel, Limits, Problem
+from tuner.errors import KernelFault, UsageError
+from tuner.kernels.spec import Config, Kernel, Limits, Problem, Signature
 from tuner.records import Device
 from tuner.search.space import feasible
 
 TOYS = Path(__file__).parent / "toys"
 _DRAWS = 20_000
 """Largest number of random draws for a sample of feasible configs; enumerating gemm's space takes 0.5 s."""
-OURS = tuple(catalog.shipped())
-SIZES: dict[str, list[tuple[int, ...]]] = {
-    "gemm": [(1, 1, 1), (3, 129, 127), (127, 129, 65), (128, 256, 64), (1, 300, 17), (100, 3, 130), (33, 48, 1032)],
-    "scaled_gemm": [(1, 1, 1), (3, 129, 127), (127, 129, 65), (128, 256, 640), (16, 272, 528), (100, 48, 1040)],
-    "softmax": [(1, 1), (3, 127), (129, 3), (127, 129), (5, 1000), (2, 4097)],
-    "transpose": [(1, 1), (3, 127), (129, 3), (127, 129), (64, 128), (1, 300)],
-}
-"""Odd sizes of the dims of an op; an op that is not listed takes neighbours of `_ODD`."""
 _ODD = (1, 127, 3, 129, 64, 300, 1)
+"""Sizes of the dims of an op that states no test problems."""
+_SETS = 24
+"""Largest number of sets of attributes, for each dtype."""
+OURS = tuple(catalog.shipped())
 
 H200 = Device("NVIDIA H200", (9, 0), 132, 150_754_820_096, 62_914_560, 232_448, "10de:2335")
 A100 = Device("NVIDIA A100-SXM4-80GB", (8, 0), 108, 85_899_345_920, 41_943_040, 166_912, "10de:20b2")
@@ -49,7 +48,7 @@ def able(op: str, limits: Limits) -> bool:
     """Return whether a card has the instructions that an op needs; a default is refused otherwise."""
     kernel = catalog.load(op)
     try:
-        kernel.default(kernel.signature.problem({dim.name: 64 for dim in kernel.signature.dims}), limits)
+        kernel.default(usual(op), limits)
     except UsageError:
         return False
     return True
@@ -73,7 +72,10 @@ def drawn(kernel: Kernel, problem: Problem, limits: Limits, count: int, seed: in
 def wrongness(
     kernel: Kernel, problem: Problem, config: Config, device: str, limits: Limits = H200.limits
 ) -> tuple[float, float]:
-    """Run a config on fresh inputs and poisoned outputs. Return its error and the tolerance."""
+    """Run a config on fresh inputs and poisoned outputs. Return the worst output's error and its tolerance.
+
+    The error is infinite if the root mean square of an output's errors is above its own limit.
+    """
     from tuner.measure import check, tensors
     from tuner.measure.tolerance import tolerances
 
@@ -81,31 +83,72 @@ def wrongness(
     values: dict[str, Any] = tensors.allocate(operands, device)
     tensors.draw(operands, values, seed=1)
     assert kernel.vendor is not None
-    kernel.vendor(problem, values)
-    vendor_error = check.error(kernel, problem, values, tensors.written(operands, values))
-    allowed = min(limit.beside(vendor_error).allowed for limit in tolerances(kernel, problem).values())
-    tensors.poison(operands, values)
+    returned = kernel.vendor(problem, values)
+    for name, tensor in returned.items() if isinstance(returned, Mapping) else ():
+        values[name].copy_(tensor)
+    vendor = check.differences(kernel, problem, values, tensors.written(operands, values))
+    allowed = {name: limit.beside(vendor[name].error) for name, limit in tolerances(kernel, problem).items()}
     work = tensors.workspace(kernel.workspace(problem, config, limits), device)
-    for launch in kernel.launch(problem, config, {**values, **work}):
-        launch()
-    return check.error(kernel, problem, values, tensors.written(operands, values)), allowed
+
+    def run() -> None:
+        for launch in kernel.launch(problem, config, {**values, **work}):
+            launch()
+
+    found, _ = check.differences_after(kernel, problem, operands, values, run, allowed=allowed)
+    worst = check.worst(found)
+    return worst.error if worst.passes or worst.error > worst.tolerance.allowed else inf, worst.tolerance.allowed
+
+
+def usual(op: str, **values: object) -> Problem:
+    """Return a usual problem of an op: the first large one that it states, with some values replaced."""
+    signature = catalog.load(op).signature
+    stated = stated_tests(op).large or [{dim.name: 64 for dim in signature.dims}]
+    return signature.problem({**stated[0], **values})
+
+
+def possible(kernel: Kernel, values: Mapping[str, object]) -> Problem | None:
+    """Return the problem with these values, or None if the op has none, such as a window larger than its image."""
+    try:
+        problem = kernel.signature.problem(values)
+        kernel.operands(problem)
+    except (UsageError, KernelFault):
+        return None
+    return problem
 
 
 def problems(op: str, *, dtypes: tuple[str, ...] | None = None) -> Iterator[Problem]:
-    """Yield problems with sizes that no tile divides: each dtype at each size and with each set of attributes."""
-    signature = catalog.load(op).signature
-    sizes = SIZES.get(op) or [_ODD[first : first + len(signature.dims)] for first in range(4)]
+    """Yield problems with sizes that no tile divides: each dtype at each size, and with sets of attributes.
+
+    Attributes that a stated problem leaves open take all combinations of their choices, or a sample by seed.
+    """
+    kernel = catalog.load(op)
+    signature = kernel.signature
+    dims = [dim.name for dim in signature.dims]
+    sizes: Sequence[Mapping[str, object]] = stated_tests(op).odd or [
+        dict(zip(dims, _ODD[first:], strict=False)) for first in range(4)
+    ]
     for dtype in dtypes or signature.dtypes:
-        attributes: list[dict[str, object]] = [{}]
-        for attribute in signature.attributes:
-            if not attribute.dtypes or dtype in attribute.dtypes:
-                choices = attribute.choices or (attribute.default,)
-                attributes = [{**given, attribute.name: choice} for given in attributes for choice in choices]
-        pairs = [(size, attributes[0]) for size in sizes]
-        pairs += [(sizes[index % len(sizes)], given) for index, given in enumerate(attributes[1:])]
-        for size, given in pairs:
-            dims = {dim.name: value for dim, value in zip(signature.dims, size, strict=True)}
-            yield signature.problem({**dims, "dtype": dtype, **given})
+        own = [given for given in sizes if given.get("dtype", dtype) == dtype]
+        made = [signature.problem({**given, "dtype": dtype}) for given in own]
+        sets = _attribute_sets(signature, dtype) if own else []
+        drawn = [possible(kernel, {**given, **own[n % len(own)], "dtype": dtype}) for n, given in enumerate(sets)]
+        yield from dict.fromkeys([*made, *(problem for problem in drawn if problem is not None)])
+
+
+def _attribute_sets(signature: Signature, dtype: str) -> list[dict[str, object]]:
+    """Return all combinations of the choices of attributes, or a sample of them by seed."""
+    attributes = [each for each in signature.attributes if not each.dtypes or dtype in each.dtypes]
+    choices = {each.name: each.choices or (each.default,) for each in attributes}
+    total = prod(map(len, choices.values()))
+    places = range(total) if total <= _SETS else random.Random(f"{signature.op} {dtype}").sample(range(total), _SETS)
+    sets = []
+    for place in places:
+        given: dict[str, object] = {}
+        for name, values in choices.items():
+            place, choice = divmod(place, len(values))
+            given[name] = values[choice]
+        sets.append(given)
+    return sets
 
 
 def alive(pid: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import random
-import re
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,30 +12,32 @@ from textwrap import dedent
 
 import pytest
 from forks import printed
-from helpers import A100, B200, H200, OURS, RTX_4090, able, drawn, problems, resized, toy, wrongness
+from helpers import (
+    A100,
+    B200,
+    H200,
+    OURS,
+    RTX_4090,
+    able,
+    drawn,
+    possible,
+    problems,
+    resized,
+    toy,
+    usual,
+    wrongness,
+)
+from stated_tests import KERNELS, Planted, stated_tests
 from triton.runtime.interpreter import InterpretedFunction
 
-import tuner.kernels
+import tuner
 from tuner import catalog
-from tuner.kernels.spec import Kernel, Limits, Problem, Signature
+from tuner.errors import KernelFault, UsageError
+from tuner.kernels.spec import Config, Kernel, Limits, Problem, Signature
 from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
 
 CARDS = (H200, B200, A100, RTX_4090)
-LARGE: list[tuple[str, dict[str, object]]] = [
-    ("gemm", {"M": 4096}),
-    ("gemm", {"M": 16, "N": 4096, "K": 4096}),
-    ("gemm", {"M": 4096, "dtype": "fp32", "precision": "tf32"}),
-    ("gemm", {"M": 16384, "N": 64, "K": 4096, "dtype": "fp32", "precision": "tf32"}),
-    ("gemm", {"M": 7, "N": 50257, "K": 1311}),
-    ("scaled_gemm", {"M": 4096, "scales": "block"}),
-    ("scaled_gemm", {"M": 16, "N": 4096, "K": 4096}),
-    ("softmax", {"M": 8192}),
-    ("softmax", {"M": 4, "N": 2_000_003}),
-    ("softmax", {"M": 2_000_003, "N": 1}),
-    ("transpose", {"M": 8192}),
-    ("transpose", {"M": 1311, "N": 4352, "dtype": "int8"}),
-]
 
 
 @pytest.fixture(params=[*OURS, toy("double"), toy("halve")], ids=lambda name: Path(name).stem)
@@ -59,14 +60,13 @@ class TestKernelContract:
             assert all(helps)
 
     def test_bytes_count_each_operand_once_a_direction(self, kernel: Kernel) -> None:
-        problem = kernel.signature.problem({kernel.signature.dims[0].name: 64})
+        problem = usual(kernel.op) if kernel.op in OURS else kernel.signature.problem({"N": 64})
         operands = kernel.operands(problem).values()
         assert kernel.bytes(problem) == sum(o.bytes for o in operands) + sum(
             o.bytes for o in operands if o.role == "inout"
         )
 
 
-KERNELS = Path(tuner.kernels.__file__).parent
 MAY_IMPORT = {"tuner.errors"} | {f"tuner.kernels.{name}" for name in ("spec", "calling", "overlap", "shared")}
 
 
@@ -89,8 +89,12 @@ def test_an_op_imports_no_other_op(package: str) -> None:
 
 @pytest.mark.parametrize("file", ["kernels/calling.py", "catalog.py", "launching/calls.py", "ops.py"])
 def test_general_code_names_no_op(file: str) -> None:
-    words = set(re.findall(r"\w+", (Path(tuner.__file__).parent / file).read_text()))
-    assert words & set(OURS) == set()
+    """A method may have the name of an op, as `add` of a set; names, texts and imports may not."""
+    path = Path(tuner.__file__).parent / file
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
+    words = {node.id for node in nodes if isinstance(node, ast.Name)} | imported(path)
+    words |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    assert {word.removeprefix("tuner.kernels.").partition(".")[0] for word in words} & set(OURS) == set()
 
 
 @pytest.mark.parametrize(
@@ -100,18 +104,17 @@ def test_general_code_names_no_op(file: str) -> None:
 def test_default_is_feasible_at_every_size(op: str, limits: Limits) -> None:
     """A default that is not among the choices would never be measured."""
     kernel = catalog.load(op)
-    draw = random.Random(op)
+    dice = random.Random(op)
     sizes = [2**power for power in range(15)]
-    drawn = [
-        kernel.signature.problem({dim.name: draw.choice(sizes) for dim in kernel.signature.dims}) for _ in range(100)
-    ]
     of_all_kinds = [*problems(op)]
-    drawn += [
-        replace(draw.choice(of_all_kinds), dims=tuple((dim.name, draw.choice(sizes)) for dim in kernel.signature.dims))
-        for _ in range(300)
+    starts = [usual(op)] * 100 + dice.choices(of_all_kinds, k=300)
+    drawn = [
+        possible(kernel, {**start.values, **{dim.name: dice.choice(sizes) for dim in kernel.signature.dims}})
+        for start in starts
     ]
-    large = [kernel.signature.problem(values) for name, values in LARGE if name == op]
-    for problem in [*large, *of_all_kinds, *drawn]:
+    large = [kernel.signature.problem(values) for values in stated_tests(op).large]
+    by_models = [kernel.signature.problem(kernel.draw(dice)) for _ in range(100)] if kernel.draw else []
+    for problem in filter(None, [*large, *of_all_kinds, *drawn, *by_models]):
         config = kernel.default_config(problem, limits)
         choices = {knob.name: knob.choices for knob in kernel.signature.knobs}
         assert all(value in choices[name] for name, value in config.items()), (problem.text, config)
@@ -138,27 +141,55 @@ def test_the_gemm_space_is_wide() -> None:
 
 
 @pytest.mark.parametrize("op", OURS)
-def test_nothing_is_launched_on_an_empty_matrix(op: str) -> None:
+def test_nothing_is_launched_if_nothing_is_written(op: str) -> None:
     kernel = catalog.load(op)
-    problem = kernel.signature.problem({"M": 64})
+    problem = usual(op)
     config = kernel.default_config(problem, H200.limits)
-    empty = resized(problem, M=0)
-    stand_ins = {name: StandIn(operand) for name, operand in kernel.operands(empty).items()}
-    assert kernel.launch(empty, config, stand_ins) == ()
+    empty = [dim for dim in dict(problem.dims) if writes_nothing(kernel, resized(problem, **{dim: 0}))]
+    assert empty
+    for dim in empty:
+        resized_to_0 = resized(problem, **{dim: 0})
+        stand_ins = {name: StandIn(operand) for name, operand in kernel.operands(resized_to_0).items()}
+        assert kernel.launch(resized_to_0, config, stand_ins) == (), dim
+
+
+def writes_nothing(kernel: Kernel, problem: Problem) -> bool:
+    """Return whether no operand that is written has elements; False if an op has no such operands."""
+    try:
+        operands = kernel.operands(problem)
+    except (KernelFault, UsageError):
+        return False
+    return not any(operand.bytes for operand in operands.values() if operand.role != "in")
+
+
+def runnable(kernel: Kernel, problem: Problem, config: Config) -> bool:
+    """Return whether Triton interprets a config: it does not run Gluon, host calls, and programs that wait."""
+    tensors = kernel.tensors(problem, config, B200.limits)
+    stand_ins = {name: StandIn(operand) for name, operand in tensors.items()}
+    launches = kernel.launch(problem, config, stand_ins)
+    interpreted = (isinstance(getattr(launch, "fn", None), InterpretedFunction) for launch in launches)
+    return all(interpreted) and stated_tests(kernel.op).interpretable(config)
+
+
+def some(kernel: Kernel, problem: Problem, count: int) -> list[Config]:
+    """Return the default and configs by seed that the interpreter runs."""
+    limits = B200.limits
+    configs = [kernel.default_config(problem, limits), *drawn(kernel, problem, limits, 8, seed=len(problem.text))]
+    return [config for config in dict.fromkeys(configs) if runnable(kernel, problem, config)][:count]
 
 
 def interpreted(op: str) -> list[Problem]:
-    """Return fp16 and fp32 problems of an op that Triton can interpret; none of an op in Gluon."""
+    """Return up to `_INTERPRETED` problems in fp16 and fp32 that Triton interprets; none of an op in Gluon."""
     kernel = catalog.load(op)
-    found = {dtype: [*problems(op, dtypes=(dtype,))] for dtype in ("fp16", "fp32") if dtype in kernel.signature.dtypes}
-    for problem in chain.from_iterable(of_one[:1] for of_one in found.values()):
-        config = kernel.default_config(problem, B200.limits)
-        stand_ins = {name: StandIn(operand) for name, operand in kernel.tensors(problem, config, B200.limits).items()}
-        if not all(isinstance(launch.fn, InterpretedFunction) for launch in kernel.launch(problem, config, stand_ins)):
-            return []
-    return [*found.get("fp16", []), *found.get("fp32", [])[:: 4 if kernel.signature.attributes else 1]]
+    dtypes = [dtype for dtype in ("fp16", "fp32") if dtype in kernel.signature.dtypes]
+    if not dtypes or not some(kernel, next(problems(op, dtypes=(dtypes[0],))), 1):
+        return []
+    found = [*problems(op, dtypes=tuple(dtypes))]
+    first = found[: len(stated_tests(op).odd)]
+    return [*first, *random.Random(op).sample(found[len(first) :], min(len(found), _INTERPRETED) - len(first))]
 
 
+_INTERPRETED = 16
 INTERPRETED = [
     pytest.param(reference, problem, id=f"{Path(reference).stem}-{problem.text}")
     for reference, of_one in {
@@ -173,13 +204,32 @@ INTERPRETED = [
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")  # silu of large negatives: x / inf
 @pytest.mark.parametrize(("reference", "problem"), INTERPRETED)
 def test_configs_are_right_under_the_interpreter(reference: str, problem: Problem) -> None:
-    """Of a card without Hopper's instructions; no variant in Gluon, and no programs that wait for each other."""
+    """Of a card without Hopper's instructions."""
     kernel = catalog.resolve(reference)
-    configs = drawn(kernel, problem, B200.limits, count=8, seed=len(problem.text))
-    runnable = [config for config in configs if not config.get("SHARED") and config.get("VARIANT") != "streamed"]
-    for config in runnable[:2]:
+    for config in some(kernel, problem, 2):
         error, allowed = wrongness(kernel, problem, config, "cpu")
         assert error <= allowed, config
+
+
+PLANTED = [pytest.param(op, bug, id=f"{op} {n}") for op in OURS for n, bug in enumerate(stated_tests(op).planted)]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+@pytest.mark.parametrize(("op", "bug"), PLANTED)
+def test_the_check_finds_a_planted_bug(op: str, bug: Planted, tmp_path: Path) -> None:
+    """Where the kernel is right; ops that are not interpreted are tested on a card."""
+    kernel = catalog.load(op)
+    problem = kernel.signature.problem(bug.problem)
+    configs = [config for config in some(kernel, problem, 9) if bug.config.items() <= config.items()][:2]
+    wrong = bug.kernel(op, tmp_path)
+    assert wrong.definition == kernel.definition
+    if not configs:
+        pytest.skip("the interpreter runs no such config")
+    for config in configs:
+        error, allowed = wrongness(kernel, problem, config, "cpu")
+        assert error <= allowed, config
+    found = [wrongness(wrong, problem, config, "cpu") for config in configs]
+    assert any(not error <= allowed for error, allowed in found)
 
 
 @pytest.mark.parametrize("op", ["gemm", "scaled_gemm"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 from helpers import OURS, able, drawn, problems, wrongness
+from stated_tests import Planted, stated_tests
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
@@ -19,13 +21,6 @@ from tuner.measure.tolerance import tolerances
 from tuner.search.space import feasible
 
 pytestmark = pytest.mark.gpu
-
-EXTRA: dict[str, list[dict[str, object]]] = {
-    "gemm": [{"M": 1311, "N": 4352, "K": 300}, {"M": 2050, "N": 1025, "K": 33, "dtype": "fp16", "layout": "nt"}],
-    "scaled_gemm": [{"M": 1311, "N": 4352, "K": 320}, {"M": 7, "N": 272, "K": 14336, "scales": "block"}],
-    "softmax": [{"M": 1311, "N": 4352}, {"M": 3, "N": 150_000}, {"M": 7, "N": 131_072, "dtype": "bf16"}],
-    "transpose": [{"M": 1311, "N": 4352}, {"M": 4352, "N": 1311, "dtype": "int8"}],
-}
 
 
 def limits() -> Limits:
@@ -38,11 +33,12 @@ def _pairs(op: str) -> Iterator[tuple[Problem, Config]]:
     """Return 48 seeded configs, each at an odd problem, with each dtype, layout and precision."""
     kernel = catalog.load(op)
     signature = kernel.signature
-    found = [*problems(op), *(signature.problem(values) for values in EXTRA[op])]
-    random.Random(op).shuffle(found)
-    while len(found) < 40:
-        found += found
-    for index, problem in enumerate(found[:48]):
+    dice = random.Random(op)
+    found = [*problems(op)]
+    dice.shuffle(found)
+    chosen = [*(signature.problem(values) for values in stated_tests(op).on_card), *found][:48]
+    chosen += dice.choices(chosen, k=48 - len(chosen))
+    for index, problem in enumerate(chosen):
         yield problem, drawn(kernel, problem, limits(), count=1, seed=index)[0]
 
 
@@ -67,8 +63,23 @@ def test_seeded_configs_are_right_at_odd_sizes(op: str) -> None:
     if not able(op, limits()):
         pytest.skip("this card multiplies no 8-bit floats")
     pairs = list(_pairs(op))
-    assert len(pairs) >= 40
+    assert len(pairs) == 48
     assert not wrong(catalog.load(op), pairs)
+
+
+PLANTED = [pytest.param(op, bug, id=f"{op} {n}") for op in OURS for n, bug in enumerate(stated_tests(op).planted)]
+
+
+@pytest.mark.parametrize(("op", "bug"), PLANTED)
+def test_the_check_finds_a_planted_bug(op: str, bug: Planted, tmp_path: Path) -> None:
+    if not able(op, limits()):
+        pytest.skip(f"{op} needs other instructions")
+    kernel = catalog.load(op)
+    problem = kernel.signature.problem(bug.problem)
+    configs = [kernel.default_config(problem, limits()), *drawn(kernel, problem, limits(), 400)]
+    meant = [config for config in configs if bug.config.items() <= config.items()][:4]
+    assert not wrong(kernel, [(problem, config) for config in meant])
+    assert wrong(bug.kernel(op, tmp_path), [(problem, config) for config in meant])
 
 
 @pytest.mark.parametrize("variant", ["tiles", "persistent", "specialized", "stream_k", "streamed", "vectors"])
