@@ -3,6 +3,7 @@
 - `odd`: small problems that no tile divides. Attributes and dtypes that a problem does not state are drawn by seed.
 - `large`: problems of which the default must be feasible; the first, a usual one, is also compiled.
 - `on_card`: odd problems that are too large for Triton's interpreter.
+- `huge`: a problem with more than 2^31 elements, of which the default is checked on a card.
 - `card_only`: values of knobs whose programs wait for each other, which the interpreter cannot run.
 - `planted`: bugs that the correctness check must find: the text `old` of a file in `kernels` becomes `new`; `problem`
   and a part of `config` are where it shows.
@@ -56,6 +57,7 @@ class StatedTests:
     odd: tuple[Values, ...] = ()
     large: tuple[Values, ...] = ()
     on_card: tuple[Values, ...] = ()
+    huge: Values | None = None
     card_only: Mapping[str, tuple[Any, ...]] | None = None
     planted: tuple[Planted, ...] = ()
 

@@ -33,7 +33,7 @@ from triton.runtime.interpreter import InterpretedFunction
 import tuner
 from tuner import catalog
 from tuner.errors import KernelFault, UsageError
-from tuner.kernels.spec import Config, Kernel, Limits, Problem, Signature
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Problem, Signature
 from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
 
@@ -167,7 +167,7 @@ def runnable(kernel: Kernel, problem: Problem, config: Config) -> bool:
     tensors = kernel.tensors(problem, config, B200.limits)
     stand_ins = {name: StandIn(operand) for name, operand in tensors.items()}
     launches = kernel.launch(problem, config, stand_ins)
-    interpreted = (isinstance(getattr(launch, "fn", None), InterpretedFunction) for launch in launches)
+    interpreted = (isinstance(launch.fn, InterpretedFunction) for launch in launches)
     return all(interpreted) and stated_tests(kernel.op).interpretable(config)
 
 
@@ -245,6 +245,7 @@ def test_slices_have_room_in_the_workspace_however_tensors_lie(op: str) -> None:
             described["a"] = replace(described["a"], strides=(described["a"].shape[1] + 1, 1))
             stand_ins = {name: StandIn(operand) for name, operand in described.items()}
             (launch,) = kernel.launch(problem, config, stand_ins)
+            assert isinstance(launch, Launch)
             if launch.kwargs.get("SPLIT_K", 1) > 1:
                 assert launch.grid[0] <= described["partials"].shape[0], config.text
             seen.add((config["VARIANT"], launch.fn.__name__.endswith("tiles")))

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import able, toy
+from helpers import OURS, able, toy
+from stated_tests import stated_tests
 
 from tuner import catalog
 from tuner.kernels.spec import Kernel, Operand, Problem
@@ -58,6 +59,10 @@ def shipped(sizes: int | None = None) -> Iterator[tuple[str, dict[str, object]]]
             yield "softmax", {"M": M, "N": N, "dtype": dtype}
     for dtype in ("fp32", "bf16", "int8"):
         yield "transpose", {"M": 4097, "N": 1031, "dtype": dtype}
+    for op in OURS:
+        if op not in ("gemm", "scaled_gemm", "softmax", "transpose"):
+            stated = stated_tests(op)
+            yield from ((op, dict(values)) for values in [*stated.large, *stated.on_card][:sizes])
 
 
 def vendors(kernel: Kernel, problem: Problem, values: Mapping[str, torch.Tensor]) -> dict[str, Difference]:
