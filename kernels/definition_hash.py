@@ -33,6 +33,7 @@ LEFT_OUT = {
     "flops": "it only scales the reported rate",
     "draw": "it draws problems, and a problem is a part of the key",
     "vendor_name": "it is the vendor's name in tables",
+    "vendors": "they are compared with, and decide nothing that is right",
     "replaces": "it decides which file is loaded",
 }
 """Fields of a kernel that its definition hash does not cover, each with the reason."""

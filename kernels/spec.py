@@ -5,7 +5,6 @@ Standard library only, so that a server, a client or a replay reads a signature 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +28,7 @@ from tuner.kernels.signature import Signature
 from tuner.kernels.sizes import MAX_SIZE, SizeLimit
 from tuner.kernels.source import source_hash
 from tuner.kernels.values import Value
+from tuner.kernels.vendors import VendorFunction, check_vendors
 
 __all__ = [
     "MAX_SIZE",
@@ -99,6 +99,9 @@ class Kernel:
     returns its results by their names, so that a function without `out` is timed without a copy."""
     vendor_name: str = "torch"
     """Name under which the vendor's speed is reported, such as cuBLAS."""
+    vendors: Mapping[str, VendorFunction] = field(default_factory=dict)
+    """Further vendors by name, such as those of libraries: functions as `vendor`. One that raises, as an import does if
+    the library is not installed, is left out."""
     workspace: Callable[[Problem, Config, Limits], Mapping[str, Operand]] = lambda problem, config, limits: {}
     """Tensors that a config needs beside the operands, such as partial sums; `launch` gets them under their names.
 
@@ -137,11 +140,7 @@ class Kernel:
                 raise KernelFault(f"{self.op}: {name} is True or False, not {shown(value)}; replace it")
         self._check_parts()
         self.valid.check(self.op)
-        if not isinstance(self.vendor_name, str) or not re.fullmatch(r"[\w][\w .+-]{0,23}", self.vendor_name, re.ASCII):
-            raise KernelFault(
-                f"{self.op}: vendor_name is up to 24 letters, digits, spaces and . + -, not {shown(self.vendor_name)}; "
-                "shorten it"
-            )
+        check_vendors(self.op, self.vendor_name, self.vendors)
         check_scalars(self.op, self.scalars)
         for name, check in _PARTS.items():
             if name in ("vendor", "draw") and getattr(self, name) is None:
