@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tuner.client import Client
 from tuner.kernels import calling
-from tuner.kernels.calling import OpCall, Pointers, PreparedLaunch, Tensors
+from tuner.kernels.calling import OpCall, Pointers, PreparedLaunch
 from tuner.kernels.overlap import extent
 from tuner.kernels.spec import Problem
 from tuner.launching.calls import PREPARED, PreparedLaunches
@@ -30,17 +31,19 @@ def on_cpu() -> Iterator[PreparedLaunches]:
         calling.install(PREPARED.prepare)
 
 
-def launch_of(client: Client, call: OpCall, problem: Problem, operands: Tensors) -> PreparedLaunch:
+def launch_of(client: Client, call: OpCall, problem: Problem, operands: Mapping[str, Any]) -> PreparedLaunch:
     """Return a launch that reads and writes only what its addresses, shapes and strides say.
 
     Outputs are written element by element in the order of memory, so that what overlaps an input is wrong.
     """
-    views = {name: (x.shape, x.stride(), x.dtype, extent(x)) for name, x in operands.items()}
+    scalars = {name: value for name, value in operands.items() if not isinstance(value, Tensor)}
+    views = {name: (x.shape, x.stride(), x.dtype, extent(x)) for name, x in operands.items() if isinstance(x, Tensor)}
 
     def launch(at: Pointers) -> None:
         tensors = {name: _at(address, *views[name]) for name, address in zip(views, at, strict=True)}
-        results = call.kernel.reference(problem, tensors, slice(None))
-        tensors["out"].copy_(results["out"])
+        results = call.kernel.reference(problem, {**tensors, **scalars}, slice(None))
+        for name, result in results.items():
+            tensors[name].copy_(result)
 
     return launch
 

@@ -1,4 +1,4 @@
-"""`tuner.ops.gemm`: its tensors, the problem that they are, and the custom op that torch traces."""
+"""`tuner.ops.gemm`: its tensors, and the problem that they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tuner.kernels.calling import (
     OpCall,
     Pointers,
     Tensors,
+    apart,
+    check_matrices,
     check_strided,
+    in_torch,
     is_recording,
     is_tracing,
     prepare,
@@ -24,6 +27,7 @@ from tuner.kernels.calling import (
     refuse_gradient,
     refuse_tangents,
     shape,
+    traced,
 )
 from tuner.kernels.gemm.definition import KERNEL, LONGEST_ROW
 from tuner.kernels.shared.operands import product_shape
@@ -46,7 +50,6 @@ def gemm(
     Raises:
         UsageError: shapes, dtypes or devices do not fit, the tensors are not on a GPU, or a gradient is asked for.
     """
-    bias_at = 0
     try:
         if out is None:
             out = torch.empty(a.shape[:1] + b.shape[1:], dtype=a.dtype, device=a.device)
@@ -57,7 +60,7 @@ def gemm(
             plain = plain and type(bias) in PLAIN
         if is_tracing() or not plain:
             refuse_gradient(gradient)
-            _in_torch(a, b, out, bias, activation)
+            traced(CALL, _named(a, b, out, bias), {"activation": activation}, {})
             return out
         if forward_ad._current_level >= 0:
             refuse_tangents("gemm", _named(a, b, out, bias))
@@ -81,13 +84,8 @@ def gemm(
         check_strided("gemm", _named(a, b, a if out is None else out, bias))
         raise
     found = prepared.get(key)
-    if (
-        found is None
-        or found[1] < out_at - a_at < found[2]
-        or found[1] < out_at - b_at < found[3]
-        or (bias is not None and found[1] < out_at - bias_at < found[4])
-    ):
-        found = prepare(CALL, key, _named(a, b, out, bias), gradient, activation=activation)
+    if found is None or not apart(found[1], at):
+        found = prepare(CALL, key, _named(a, b, out, bias), gradient, {"activation": activation})
     found[0](at)
     return out
 
@@ -97,28 +95,19 @@ def _named(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None) -> Tensors:
     return tensors if bias is None else {**tensors, "bias": bias}
 
 
-@torch.library.custom_op("tuner::gemm", mutates_args=("out",))
-def _in_torch(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, activation: str) -> None:
-    CALL.run_in_torch(_named(a, b, out, bias), activation=activation)
-
-
-@_in_torch.register_fake
-def _(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, activation: str) -> None:
-    CALL.check(_named(a, b, out, bias), activation=activation)
-
-
-def out_shape(tensors: Tensors) -> tuple[int, ...]:
-    """Return (M, N). Raises UsageError if a, b and the bias do not fit each other."""
+def shapes(tensors: Tensors, activation: str) -> dict[str, tuple[int, ...]]:
+    """Return the shape of out, (M, N). Raises UsageError if a, b and the bias do not fit each other."""
+    check_matrices("gemm", {name: tensor for name, tensor in tensors.items() if name != "bias"})
     M, N = product_shape("gemm", tensors)
     bias = tensors.get("bias")
     if bias is not None and shape(bias) != (N,):
         raise UsageError(
             f"gemm adds a bias with an element for each column, of shape {(N,)} here, not {shape(bias)}; reshape it"
         )
-    return (M, N)
+    return {"out": (M, N)}
 
 
-def values(tensors: Tensors) -> dict[str, object]:
+def values(tensors: Tensors, activation: str) -> dict[str, object]:
     """Return dims, dtype and attributes; an input whose columns are contiguous is a `t` in the layout."""
     a, b = tensors["a"], tensors["b"]
     letters = "".join("t" if x.stride(0) == 1 and x.stride(1) >= x.shape[0] > 1 else "n" for x in (a, b))
@@ -164,10 +153,12 @@ def write_empty(tensors: Tensors, activation: str = "none") -> None:
 CALL = OpCall(
     kernel=KERNEL,
     function=gemm,
-    out_shape=out_shape,
+    takes_tensors="a b out! bias?",
+    takes_attributes={"activation": "none"},
+    shapes=shapes,
     values=values,
-    any_rank=frozenset({"bias"}),
     accepts=accepts,
     laid_out=laid_out,
     write_empty=write_empty,
 )
+in_torch(CALL)

@@ -1,4 +1,4 @@
-"""`tuner.ops.scaled_gemm`: its tensors, the problem that they are, and the custom op that torch traces."""
+"""`tuner.ops.scaled_gemm`: its tensors, and the problem that they are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tuner.kernels.calling import (
     PLAIN,
     OpCall,
     Tensors,
+    apart,
+    check_matrices,
     check_strided,
+    in_torch,
     is_recording,
     is_tracing,
     prepare,
@@ -20,6 +23,7 @@ from tuner.kernels.calling import (
     refuse_gradient,
     refuse_tangents,
     shape,
+    traced,
 )
 from tuner.kernels.overlap import extent
 from tuner.kernels.scaled_gemm.definition import KERNEL
@@ -68,7 +72,7 @@ def scaled_gemm(
         )
         if is_tracing() or not plain:
             refuse_gradient(gradient)
-            _in_torch(a, b, scale_a, scale_b, out, accumulate)
+            traced(CALL, _named(a, b, scale_a, scale_b, out), {"accumulate": accumulate}, {})
             return out
         if forward_ad._current_level >= 0:
             refuse_tangents("scaled_gemm", _named(a, b, scale_a, scale_b, out))
@@ -86,15 +90,10 @@ def scaled_gemm(
         check_strided("scaled_gemm", _named(a, b, scale_a, scale_b, a if out is None else out))
         raise
     found = prepared.get(key)
-    if (
-        found is None
-        or found[1] < out_at - a_at < found[2]
-        or found[1] < out_at - b_at < found[3]
-        or found[1] < out_at - scale_a_at < found[4]
-        or found[1] < out_at - scale_b_at < found[5]
-    ):
-        found = prepare(CALL, key, _named(a, b, scale_a, scale_b, out), gradient, accumulate=accumulate)
-    found[0]((a_at, b_at, scale_a_at, scale_b_at, out_at))
+    at = a_at, b_at, scale_a_at, scale_b_at, out_at
+    if found is None or not apart(found[1], at):
+        found = prepare(CALL, key, _named(a, b, scale_a, scale_b, out), gradient, {"accumulate": accumulate})
+    found[0](at)
     return out
 
 
@@ -102,18 +101,9 @@ def _named(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor) 
     return {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}
 
 
-@torch.library.custom_op("tuner::scaled_gemm", mutates_args=("out",))
-def _in_torch(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor, accumulate: str) -> None:
-    CALL.run_in_torch(_named(a, b, scale_a, scale_b, out), accumulate=accumulate)
-
-
-@_in_torch.register_fake
-def _(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor, accumulate: str) -> None:
-    CALL.check(_named(a, b, scale_a, scale_b, out), accumulate=accumulate)
-
-
-def out_shape(tensors: Tensors) -> tuple[int, ...]:
-    """Return (M, N). Raises UsageError if a, b and the scales do not fit each other."""
+def shapes(tensors: Tensors, accumulate: str) -> dict[str, tuple[int, ...]]:
+    """Return the shape of out, (M, N). Raises UsageError if a, b and the scales do not fit each other."""
+    check_matrices("scaled_gemm", {name: tensors[name] for name in ("a", "b", "out")})
     M, N = product_shape("scaled_gemm", tensors)
     if not of_tensors(tensors):
         along = cdiv(tensors["a"].shape[1], BLOCK)
@@ -123,7 +113,7 @@ def out_shape(tensors: Tensors) -> tuple[int, ...]:
                     f"scaled_gemm takes one scale for a and one for b, or those of blocks of {BLOCK}, "
                     f"and {name} of shape {expected} here, not {shape(tensors[name])}; it can be transposed with .t()"
                 )
-    return (M, N)
+    return {"out": (M, N)}
 
 
 def of_tensors(tensors: Tensors) -> bool:
@@ -131,7 +121,7 @@ def of_tensors(tensors: Tensors) -> bool:
     return bool(tensors["scale_a"].numel() == tensors["scale_b"].numel() == 1)
 
 
-def values(tensors: Tensors) -> dict[str, object]:
+def values(tensors: Tensors, accumulate: str) -> dict[str, object]:
     """Return dims, dtypes and the kind of the scales."""
     a, b, out = tensors["a"], tensors["b"], tensors["out"]
     found = {"M": a.shape[0], "N": b.shape[1], "K": a.shape[1], "dtype": a.dtype}
@@ -157,10 +147,12 @@ def laid_out(name: str, tensor: Tensor) -> Tensor:
 CALL = OpCall(
     kernel=KERNEL,
     function=scaled_gemm,
-    out_shape=out_shape,
+    takes_tensors="a b scale_a scale_b out!",
+    takes_attributes={"accumulate": "fp32"},
+    shapes=shapes,
     values=values,
     own_dtypes={"scale_a": ("fp32",), "scale_b": ("fp32",), "out": ("bf16", "fp16")},
-    any_rank=frozenset({"scale_a", "scale_b"}),
     accepts=accepts,
     laid_out=laid_out,
 )
+in_torch(CALL)

@@ -1,22 +1,18 @@
-"""`tuner.ops.transpose`: its tensors, the problem that they are, and the custom op that torch traces."""
+"""`tuner.ops.transpose`: its tensors, and the problem that they are."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from tuner.kernels.calling import (
-    NOT_STRIDED,
-    PLAIN,
     OpCall,
-    check_strided,
-    is_recording,
-    is_tracing,
-    prepare,
-    prepared,
-    refuse_gradient,
-    refuse_tangents,
+    Tensors,
+    check_matrices,
+    empty,
+    in_torch,
+    rows_without_gaps,
+    run,
     shape,
     short_name,
 )
@@ -32,40 +28,16 @@ def transpose(x: Tensor, out: Tensor | None = None) -> Tensor:
     Raises:
         UsageError: as `gemm`.
     """
-    try:
-        if out is None:
-            out = torch.empty(x.shape[::-1], dtype=x.dtype, device=x.device)
-        gradient = (x.requires_grad or out.requires_grad) and is_recording()
-        if is_tracing() or not (type(x) in PLAIN and type(out) in PLAIN):
-            refuse_gradient(gradient)
-            _in_torch(x, out)
-            return out
-        if forward_ad._current_level >= 0:
-            refuse_tangents("transpose", {"x": x, "out": out})
-        x_at, out_at = x.data_ptr(), out.data_ptr()
-        key = (
-            transpose, gradient,
-            x.shape, x.stride(), x.dtype, x.get_device(), x_at & 15, x.is_neg(), x.is_conj(),
-            out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15, out.is_neg(), out.is_conj(),
-        )  # fmt: skip
-    except NOT_STRIDED:
-        check_strided("transpose", {"x": x, "out": x if out is None else out})
-        raise
-    found = prepared.get(key)
-    if found is None or found[1] < out_at - x_at < found[2]:
-        found = prepare(CALL, key, {"x": x, "out": out}, gradient)
-    found[0]((x_at, out_at))
+    if out is None:
+        out = empty("transpose", x, lambda: x.shape[::-1])
+    run(CALL, {"x": x, "out": out})
     return out
 
 
-@torch.library.custom_op("tuner::transpose", mutates_args=("out",))
-def _in_torch(x: Tensor, out: Tensor) -> None:
-    CALL.run_in_torch({"x": x, "out": out})
-
-
-@_in_torch.register_fake
-def _(x: Tensor, out: Tensor) -> None:
-    CALL.check({"x": x, "out": out})
+def shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
+    """Return the shape of out. Raises UsageError unless x is a matrix."""
+    check_matrices("transpose", tensors)
+    return {"out": shape(tensors["x"])[::-1]}
 
 
 def passed_as(dtype: torch.dtype) -> torch.dtype:
@@ -76,8 +48,11 @@ def passed_as(dtype: torch.dtype) -> torch.dtype:
 CALL = OpCall(
     kernel=KERNEL,
     function=transpose,
-    out_shape=lambda tensors: shape(tensors["x"])[::-1],
+    takes_tensors="x out!",
+    shapes=shapes,
     values=lambda tensors: {"M": tensors["x"].shape[0], "N": tensors["x"].shape[1], "dtype": tensors["x"].dtype},
+    accepts=lambda name, tensor: rows_without_gaps(tensor),
     passed_as=passed_as,
     takes="elements of 1, 2, 4 or 8 bytes",
 )
+in_torch(CALL)

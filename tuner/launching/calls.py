@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,7 +21,7 @@ from tuner.client.best import Best
 from tuner.client.tables import TableCache
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels import calling
-from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, refuse_gradient
+from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, kind_of, refuse_gradient, run
 from tuner.kernels.fields import overlaps
 from tuner.kernels.parts import exception_text
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
@@ -46,7 +46,8 @@ class CallSettings:
 
 _Launch = TypeVar("_Launch")
 
-LaunchOf = Callable[[Client, OpCall, Problem, Tensors], PreparedLaunch]
+LaunchOf = Callable[[Client, OpCall, Problem, Mapping[str, Any]], PreparedLaunch]
+"""Makes the launch of a problem from the operands, followed by the scalars."""
 
 
 @dataclass
@@ -67,31 +68,38 @@ class PreparedLaunches:
     """Type of the devices whose memory it can use."""
 
     def prepare(
-        self, call: OpCall, key: object, tensors: Tensors, gradient: bool, attributes: Mapping[str, str]
+        self,
+        call: OpCall,
+        key: object,
+        tensors: Tensors,
+        gradient: bool,
+        attributes: Mapping[str, Any],
+        scalars: Mapping[str, float],
     ) -> Prepared:
         """Return the launch of a call on tensors like these, and keep it unless it serves these alone.
 
         Raises:
             UsageError: the tensors do not fit, or a gradient is asked for.
         """
-        out = tensors["out"]
         refuse_gradient(gradient)
         call.check(tensors, **attributes)
+        numbers = checked_scalars(call, scalars)
         check_memory(call, tensors, self.runs_on)
-        reaches = call.reaches(tensors)
-        if out.numel() == 0:
-            return lambda at: None, *reaches
+        pairs = call.pairs(tensors)
+        if all(tensors[name].numel() == 0 for name in tensors if name in call.written):
+            return lambda at: None, pairs
         if any(tensor.numel() == 0 for tensor in tensors.values()):
-            return lambda at: call.write_empty(tensors, **attributes), *reaches
-        if not all(_taken(call, name, tensor) for name, tensor in tensors.items()):
-            return lambda at: _by_copies(call, tensors, attributes), *reaches
-        operands, problem = call.operands(tensors), call.problem(tensors, **attributes)
+            return lambda at: call.write_empty(tensors, **attributes), pairs
+        operands = call.operands(tensors, **attributes)
+        if operands is None:
+            return lambda at: _by_copies(call, tensors, attributes, scalars), pairs
+        problem = call.problem_of(operands, **attributes)
         if key in self.replaced and torch.cuda.is_current_stream_capturing():
             return self.replaced[key]
-        launch = self.launch_of(self.client, call, problem, operands)
+        launch = self.launch_of(self.client, call, problem, {**operands, **numbers})
         make_room(self.prepared, self.settings.most_prepared)
-        self.prepared[key] = found = launch, *reaches
-        self.launched.add((call.op, out.get_device()))
+        self.prepared[key] = found = launch, pairs
+        self.launched.add((call.op, next(tensors[name] for name in tensors if name in call.written).get_device()))
         return found
 
     def compile_first(self, tables: TableCache, in_background: bool) -> None:
@@ -155,28 +163,43 @@ def call_of(module: str) -> OpCall:
     return call
 
 
+def checked_scalars(call: OpCall, scalars: Mapping[str, float]) -> dict[str, float]:
+    """Return the scalars of a call as floats. Raises UsageError for what is no number."""
+    found = {}
+    for name, value in {**call.kernel.scalars, **scalars}.items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{call.op}'s {name} is a number, not {kind_of(value)}; convert it") from None
+    return found
+
+
 def check_memory(call: OpCall, tensors: Tensors, runs_on: str = "cuda") -> None:
     """Check that a kernel can read and write where the tensors are.
 
     Raises:
-        UsageError: they are not on a GPU, or `out` shares memory with itself or with an input.
+        UsageError: they are not on a GPU, or a written tensor shares memory with itself or with another.
     """
-    op, out = call.op, tensors["out"]
-    check_device(op, out.device, runs_on)
-    if overlaps(tuple(out.shape), out.stride()):
-        raise UsageError(
-            f"{op} writes each element of out to a place of its own, and out has strides {out.stride()}; "
-            "omit out, and it is allocated"
-        )
+    op = call.op
+    for name, tensor in tensors.items():
+        if name not in call.on_host:
+            check_device(op, tensor.device, runs_on)
+        if name in call.written and overlaps(tuple(tensor.shape), tensor.stride()):
+            raise UsageError(
+                f"{op} writes each element of {name} to a place of its own, and {name} has strides {tensor.stride()}; "
+                f"omit {name}, and it is allocated"
+            )
     check_has_memory(op, tensors)
     for name, tensor in tensors.items():
         if tensor.is_neg() and not _can_negate(tensor.dtype):
             raise UsageError(
                 f"torch negates no {tensor.dtype}, and {name} is a negative view of such elements; convert it first"
             )
-    if (read := call.overlapped(tensors)) is not None:
+    if (pair := call.overlapped(tensors)) is not None:
+        written, read = pair
         raise UsageError(
-            f"{op} cannot write over what it reads, and out shares memory with {read}; omit out, and it is allocated"
+            f"{op} cannot write over what it reads, and {written} shares memory with {read}; "
+            f"omit {written}, and it is allocated"
         )
 
 
@@ -195,11 +218,6 @@ def check_has_memory(op: str, tensors: Tensors) -> None:
             raise UsageError(f"{op} reads and writes memory, and {name} has none; call it on the tensors inside")
 
 
-def _taken(call: OpCall, name: str, tensor: torch.Tensor) -> bool:
-    """Return whether the kernel takes a tensor as it lies, with the numbers that its memory holds."""
-    return not tensor.is_neg() and not tensor.is_conj() and call.accepts(name, tensor)
-
-
 def _can_negate(dtype: torch.dtype) -> bool:
     try:
         torch.zeros(1, dtype=dtype).neg()
@@ -208,16 +226,19 @@ def _can_negate(dtype: torch.dtype) -> bool:
     return True
 
 
-def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, str]) -> None:
+def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], scalars: Mapping[str, float]) -> None:
     """Call the op with copies in place of tensors that the kernel does not take."""
-    plain = {name: tensor.resolve_neg().resolve_conj() for name, tensor in tensors.items() if name != "out"}
+    plain = {name: tensor.resolve_neg().resolve_conj() for name, tensor in tensors.items() if name not in call.written}
     given = {name: x if call.accepts(name, x) else call.laid_out(name, x) for name, x in plain.items()}
-    out = tensors["out"]
-    if _taken(call, "out", out):
-        call.function(**given, **attributes, out=out)
-    else:
-        fresh = torch.empty(out.shape, dtype=out.dtype, device=out.device)
-        out.copy_(call.function(**given, **attributes, out=fresh))
+    written = {name: tensors[name] for name in tensors if name in call.written}
+    taken = {name: not x.is_neg() and not x.is_conj() and call.accepts(name, x) for name, x in written.items()}
+    fresh = {
+        name: x if taken[name] else torch.empty(x.shape, dtype=x.dtype, device=x.device) for name, x in written.items()
+    }
+    run(call, {name: {**given, **fresh}[name] for name in tensors}, attributes, scalars)
+    for name, tensor in written.items():
+        if not taken[name]:
+            tensor.copy_(fresh[name])
 
 
 def is_refusal(error: Exception) -> bool:
@@ -232,14 +253,17 @@ def is_refusal(error: Exception) -> bool:
     return cause is not None and (is_compile_error(cause) or is_load_error(cause) or isinstance(cause, refusals))
 
 
-def tuned_launch(client: Client, call: OpCall, problem: Problem, operands: Tensors) -> PreparedLaunch:
+def tuned_launch(client: Client, call: OpCall, problem: Problem, operands: Mapping[str, Any]) -> PreparedLaunch:
     """Prepare the tuned config on the card of the operands, or the default if there is none or it does not run there.
+
+    `operands` has the scalars too.
 
     Raises:
         as `prepare_launch`, for the default.
     """
     torch.cuda.init()  # raises torch's error in a child of a process that uses the card
-    with torch.cuda.device(operands["out"].device):
+    tensors = {name: x for name, x in operands.items() if isinstance(x, torch.Tensor)}
+    with torch.cuda.device(next(x.device for name, x in tensors.items() if name in call.written)):
         kernel, index = call.kernel, torch.cuda.current_device()
         limits = device.describe(index).limits
         best = client.best_config(kernel.op, device=index, **problem.values)

@@ -1,0 +1,267 @@
+"""How an op is called on tensors: the tensors it takes, the checks on them, and the problem that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tuner.errors import UsageError
+from tuner.kernels.overlap import extent, shares_memory
+from tuner.kernels.spec import Kernel, Problem, dtype_name
+
+Tensors = Mapping[str, Tensor]
+"""Tensors by operand name, in the order of `OpCall.takes_tensors`."""
+Pointers = tuple[int, ...]
+"""Addresses of the tensors, in the same order."""
+Pairs = tuple[tuple[int, int, int, int], ...]
+"""Pairs of tensors that must not overlap: the place of a written one, that of the other, and two extents in bytes.
+
+They share no memory unless `-extent(written) < written_at - other_at < extent(other)`.
+"""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A tensor that an op takes."""
+
+    name: str
+    is_optional: bool
+    is_written: bool
+
+
+@dataclass(frozen=True)
+class OpCall:
+    """Call of an op's function. Its callables get the attributes of the call as keywords."""
+
+    kernel: Kernel
+    function: Callable[..., Any]
+    """The public function; `tuner.ops` has it under the op's name."""
+    takes_tensors: str
+    """Names of the tensors in their order, such as `x weight? out!`: `?` may be missing, `!` is written."""
+    shapes: Callable[..., Mapping[str, tuple[int, ...]]]
+    """Shape that each tensor but the first must have. Raises UsageError if the inputs do not fit each other."""
+    values: Callable[..., Mapping[str, object]]
+    """Dims, dtype and attributes of the problem, from the operands. Attributes of the call need not be repeated."""
+    takes_attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Attributes that the function takes: strings, bools or ints, with their defaults."""
+    own_dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Dtypes of the operands that do not share the first operand's dtype."""
+    on_host: frozenset[str] = frozenset()
+    """Operands that may be in the memory of the host."""
+    in_place: tuple[tuple[str, str], ...] = ()
+    """Pairs of a written tensor and an input that may be the same memory, element for element."""
+    accepts: Callable[[str, Tensor], bool] = lambda name, tensor: bool(tensor.is_contiguous())
+    """Test of an operand's strides. If the kernel does not take them, a copy stands in for it."""
+    viewed: Callable[..., Tensors | None] | None = None
+    """Views of the same memory with the shapes of the kernel's operands, or None if the strides allow none. Without it
+    the kernel takes the tensors as they are if it accepts the strides of each."""
+    laid_out: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor.contiguous()
+    """A copy of an operand with strides that `accepts` accepts."""
+    passed_as: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype
+    """Dtype under which the kernel is given elements of a dtype; they are viewed, not converted."""
+    takes: str = ""
+    """Dtypes that the op takes, for its error message; empty: the kernel's dtypes."""
+    write_empty: Callable[..., object] = lambda tensors, **attributes: tensors["out"].zero_()
+    """Writes the outputs if an input has no elements: zeros, which is the sum of nothing."""
+
+    @property
+    def op(self) -> str:
+        return self.kernel.op
+
+    @cached_property
+    def taken(self) -> tuple[Taken, ...]:
+        """The tensors of `takes_tensors`."""
+        words = self.takes_tensors.split()
+        return tuple(Taken(word.rstrip("?!"), "?" in word, "!" in word) for word in words)
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """Names of the tensors that the op writes."""
+        return frozenset(taken.name for taken in self.taken if taken.is_written)
+
+    def check(self, tensors: Tensors, **attributes: Any) -> None:
+        """Check shapes, dtypes, devices and attributes; tensors without memory are checked too.
+
+        Raises:
+            UsageError: they do not fit each other or the op.
+        """
+        check_strided(self.op, tensors)
+        (first, one), *others = tensors.items()
+        for name, tensor in others:
+            if tensor.dtype != one.dtype and name not in self.own_dtypes:
+                raise UsageError(
+                    f"{self.op} takes tensors of one dtype, and {first} is {one.dtype} but {name} is {tensor.dtype}; "
+                    "convert one of them with .to()"
+                )
+        self._check_devices(tensors)
+        for name, value in attributes.items():
+            self._check_choice(name, value)
+        self._check_dtypes(first, one.dtype, tensors)
+        expected = self.shapes(tensors, **{**self.takes_attributes, **attributes})
+        for name, tensor in others:
+            if shape(tensor) == expected.get(name, shape(tensor)):
+                continue
+            if name in self.written:
+                raise UsageError(
+                    f"{self.op} writes to an {name} of shape {expected[name]} here, not {shape(tensor)}; "
+                    f"omit {name}, and it is allocated"
+                )
+            raise UsageError(
+                f"{self.op} takes a tensor {name} of shape {expected[name]} here, not {shape(tensor)}; reshape it"
+            )
+
+    def problem(self, tensors: Tensors, **attributes: Any) -> Problem:
+        """Return the problem that checked tensors are an instance of. None of them may be empty."""
+        operands = self.operands(tensors, **attributes)
+        return self.problem_of(self._known(tensors) if operands is None else operands, **attributes)
+
+    def problem_of(self, operands: Tensors, **attributes: Any) -> Problem:
+        """Return the problem that the kernel's operands are an instance of."""
+        stated, known = {**self.takes_attributes, **attributes}, self.kernel.signature.parameters
+        own = {name: value for name, value in stated.items() if name in known}
+        return self.kernel.signature.problem({**own, **self.values(operands, **stated)})
+
+    def operands(self, tensors: Tensors, **attributes: Any) -> Tensors | None:
+        """Return the kernel's operands in the tensors' memory, or None if the kernel takes copies of them.
+
+        They have the dtypes that the kernel knows. Negative and conjugate views are copied, as their memory holds other
+        numbers.
+        """
+        if any(tensor.is_neg() or tensor.is_conj() for tensor in tensors.values()):
+            return None
+        known = self._known(tensors)
+        if self.viewed is not None:
+            return self.viewed(known, **{**self.takes_attributes, **attributes})
+        return known if all(self.accepts(name, tensor) for name, tensor in known.items()) else None
+
+    def overlapped(self, tensors: Tensors) -> tuple[str, str] | None:
+        """Return a written tensor and another that it shares memory with and may not; None without such a pair."""
+        for name in self._written_first(tensors):
+            for other, tensor in tensors.items():
+                if self._is_pair(name, other, tensors) and shares_memory(tensor, tensors[name]):
+                    return name, other
+        return None
+
+    def pairs(self, tensors: Tensors) -> Pairs:
+        """Return the pairs of tensors that must not overlap."""
+        places = list(tensors)
+        return tuple(
+            (places.index(name), places.index(other), -extent(tensors[name]), extent(tensors[other]))
+            for name in self._written_first(tensors)
+            for other in tensors
+            if self._is_pair(name, other, tensors)
+        )
+
+    def _written_first(self, tensors: Tensors) -> list[str]:
+        return [name for name in tensors if name in self.written]
+
+    def _is_pair(self, name: str, other: str, tensors: Tensors) -> bool:
+        """Return whether a written tensor must not overlap another; two written ones are one pair."""
+        if other == name or (other in self.written and other < name):
+            return False
+        return (name, other) not in self.in_place or not same_place(tensors[other], tensors[name])
+
+    def _known(self, tensors: Tensors) -> Tensors:
+        """Return the tensors under dtypes that the kernel knows."""
+        passed = {name: self.passed_as(tensor.dtype) for name, tensor in tensors.items()}
+        return {name: x if passed[name] == x.dtype else x.view(passed[name]) for name, x in tensors.items()}
+
+    def _check_devices(self, tensors: Tensors) -> None:
+        placed = {
+            name: tensor for name, tensor in tensors.items() if name not in self.on_host or not is_on_host(tensor)
+        }
+        (first, one), *others = placed.items()
+        for name, tensor in others:
+            if tensor.device != one.device:
+                raise UsageError(
+                    f"{self.op} takes tensors on one device, and {first} is on {one.device} but {name} is on "
+                    f"{tensor.device}; move one of them with .to()"
+                )
+
+    def _check_dtypes(self, first: str, dtype: torch.dtype, tensors: Tensors) -> None:
+        known = self.kernel.signature.dtypes
+        if short_name(self.passed_as(dtype)) not in known:
+            raise UsageError(
+                f"{self.op} takes {self.takes or ', '.join(known)}, and {first} is {dtype}; convert it with .to()"
+            )
+        for name, dtypes in self.own_dtypes.items():
+            if name in tensors and short_name(tensors[name].dtype) not in dtypes:
+                raise UsageError(
+                    f"{self.op}'s {name} is {' or '.join(dtypes)}, not {tensors[name].dtype}; convert it with .to()"
+                )
+
+    def _check_choice(self, name: str, value: object) -> None:
+        attributes = {attribute.name: attribute.choices for attribute in self.kernel.signature.attributes}
+        choices = attributes.get(name)
+        if choices is not None and value not in choices:
+            raise UsageError(f"{self.op}'s {name} is one of {', '.join(map(str, choices))}, not {value!r}")
+
+
+def check_matrices(op: str, tensors: Tensors) -> None:
+    """Raise UsageError unless each tensor has two dims."""
+    for name, tensor in tensors.items():
+        if tensor.ndim != 2:
+            raise UsageError(
+                f"{op} takes matrices, and {name} has shape {shape(tensor)}; "
+                f"make it one, as in {name}.reshape(-1, {name}.shape[-1])"
+            )
+
+
+def check_strided(op: str, tensors: Mapping[str, object]) -> None:
+    """Raise UsageError unless these are tensors whose elements lie in memory at strides, each a plain number."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise UsageError(f"{op} takes tensors, and {name} is {kind_of(tensor)}; convert it with torch.as_tensor()")
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise UsageError(
+                f"{op} is not known to torch.func, and {name} is inside one of its transforms; "
+                "call the op outside of it, or call torch instead"
+            )
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.").removeprefix("_")
+            raise UsageError(
+                f"{op} takes dense tensors, and {name} is {kind}; make it one with .to_dense(), or pad a nested one"
+            )
+        if tensor.is_quantized:
+            raise UsageError(f"{op} takes plain numbers, and {name} is quantized; convert it with .dequantize()")
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a value, with its module unless it is one of Python's, as messages show it."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_on_host(tensor: Tensor) -> bool:
+    """Return whether the elements of a tensor are in the memory of the host."""
+    return bool(tensor.device.type == "cpu")
+
+
+def same_place(x: Tensor, y: Tensor) -> bool:
+    """Return whether elements of the same index have the same address in tensors of one shape."""
+    return x.data_ptr() == y.data_ptr() and all(
+        a == b for a, b, size in zip(x.stride(), y.stride(), x.shape, strict=True) if size > 1
+    )
+
+
+def rows_without_gaps(tensor: Tensor) -> bool:
+    """Return whether the elements of each row of a matrix are neighbours in memory."""
+    return bool(tensor.is_contiguous() or tensor.shape[1] == 1 or tensor.stride(1) == 1)
+
+
+def shape(tensor: Tensor) -> tuple[int, ...]:
+    """Return the shape as a plain tuple, as messages show it."""
+    return tuple(tensor.shape)
+
+
+def short_name(dtype: torch.dtype) -> str | None:
+    """Return the short name of a dtype (`bf16`), or None for a dtype that no kernel has."""
+    try:
+        return dtype_name(dtype)
+    except UsageError:
+        return None
