@@ -129,7 +129,7 @@ def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, sc
     """
     values = tensors.values()
     try:
-        gradient = is_recording() and any([tensor.requires_grad for tensor in values])  # noqa: C419  a generator costs 0.3 us
+        gradient = is_recording() and any([tensor.requires_grad for tensor in values])  # noqa: C419  a generator costs more
         if is_tracing() or not all([type(tensor) in PLAIN for tensor in values]):  # noqa: C419
             refuse_gradient(gradient)
             traced(call, tensors, attributes, scalars)
@@ -140,7 +140,10 @@ def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, sc
         key = (
             call.function, gradient, *tensors, *attributes.values(), *scalars.values(), *map(at.index, at),
             *[
-                (x.shape, x.stride(), x.dtype, d if (d := x.get_device()) >= 0 else x.is_pinned() - 2, address & 15, x.is_neg(), x.is_conj())
+                (
+                    x.shape, x.stride(), x.dtype, d if (d := x.get_device()) >= 0 else x.is_pinned() - 2,
+                    address & 15, x.is_neg(), x.is_conj(),
+                )
                 for x, address in zip(values, at)  # noqa: B905  a keyword costs 0.1 us
             ],
         )  # fmt: skip

@@ -43,11 +43,14 @@ ONE_BY_ONE = TRITON == (3, 6)
 
 
 def prepare_launch(
-    kernel: Kernel, problem: Problem, config: Config, tensors: Mapping[str, torch.Tensor], limits: Limits
+    kernel: Kernel, problem: Problem, config: Config, operands: Mapping[str, Any], limits: Limits
 ) -> PreparedLaunch:
     """Compile a config and load it onto the current device. Return the function that launches it.
 
-    It serves all tensors with the same shapes, strides, dtypes and alignment to 16 bytes.
+    It serves all tensors with the same shapes, strides, dtypes and alignment to 16 bytes, and the same scalars.
+
+    Args:
+        operands: the tensors by name, in the order of the addresses that are launched with, and scalars.
 
     Raises:
         UsageError: Triton is set to interpret kernels, not to compile them.
@@ -57,9 +60,10 @@ def prepare_launch(
     if knobs.runtime.interpret:
         raise UsageError("a prepared launch is of a compiled kernel, and TRITON_INTERPRET=1 compiles none; unset it")
     work = kernel.workspace(problem, config, limits)
-    given = {**tensors, **blank(work, "cuda")}
+    given = {**operands, **blank(work, "cuda")}
+    tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
     with checked_cache():
-        steps = [_step(launch, list(given.values())) for launch in kernel.launch(problem, config, given)]
+        steps = [_step(launch, tensors) for launch in kernel.launch(problem, config, given)]
     run = steps[0] if len(steps) == 1 else _in_order(steps)
     return _on_device(torch.cuda.current_device(), _with_workspace(work, run) if work else run)
 
