@@ -63,7 +63,7 @@ def chosen_vendors(kernel: Kernel, asked: str) -> tuple[str, ...]:
     wanted = {
         ALL: names,
         LIBRARIES: tuple(name for name in names if name != COMPILED),
-        EAGER: names[: kernel.vendor is not None],
+        EAGER: () if kernel.vendor is None else (kernel.vendor_name,),
     }.get(asked, asked_names(asked))
     return tuple(name for name in names if name in wanted)
 

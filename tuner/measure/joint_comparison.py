@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 from tuner.kernels.spec import Config
@@ -37,7 +37,8 @@ class JointComparison(Comparison):
             return other
         both = super().extended(other)
         parts = (part.extended(more.among(part.contenders)) for part, more in zip(self.parts, other.parts, strict=True))
-        return JointComparison(both.contenders, both.rounds, both.states, tuple(parts), self.companions)
+        assert isinstance(both, JointComparison)
+        return replace(both, parts=tuple(parts))
 
     def among(self, contenders: Sequence[str]) -> JointComparison:
         """Return the rounds of these contenders and the companions."""
@@ -46,7 +47,8 @@ class JointComparison(Comparison):
             part.among(list(dict.fromkeys([*contenders, *companions])))
             for part, companions in zip(self.parts, self.companions, strict=True)
         )
-        return JointComparison(fewer.contenders, fewer.rounds, fewer.states, tuple(parts), self.companions)
+        assert isinstance(fewer, JointComparison)
+        return replace(fewer, parts=tuple(parts))
 
 
 def join_comparisons(
@@ -73,7 +75,8 @@ def join_comparisons(
     ]
     joined = ([join(ratios) for ratios in zip(*column, strict=False)] for column in columns)
     states = tuple(state for comparison in comparisons for state in comparison.states)
-    return JointComparison(contenders, tuple(zip(*joined, strict=True)), states, tuple(comparisons), tuple(companions))
+    rounds = tuple(zip(*joined, strict=True))
+    return JointComparison(contenders, rounds, states, parts=tuple(comparisons), companions=tuple(companions))
 
 
 def _relative(comparison: Comparison, contender: str, baseline: str) -> list[float]:

@@ -13,6 +13,7 @@ from tuner.records.measurement import (
     Outcome,
     marks_of,
     median,
+    vendor_contender,
 )
 from tuner.records.run import EarlierSearch, StoredRun
 
@@ -45,4 +46,5 @@ __all__ = [
     "marks_of",
     "median",
     "policy_name",
+    "vendor_contender",
 ]

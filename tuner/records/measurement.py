@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isfinite
 from typing import Any
@@ -17,6 +17,8 @@ SLOW_US = 50_000.0
 """Latency, in us, from which the first look suffices: few launches of that length are as certain as many short ones."""
 VENDOR = "vendor"
 """Name of the vendor's implementation among the contenders."""
+_EACH_VENDOR = f"{VENDOR}:"
+"""Prefix of a vendor's name among contenders of which several are vendors. Texts of configs have no colon before `=`."""
 
 Interval = tuple[float, float]
 """Lower and upper bound."""
@@ -141,13 +143,20 @@ class CardState:
 class Comparison:
     """Contenders timed in turn, in a new random order each round, so that drift affects all of them alike.
 
-    A contender is a config's canonical text or `VENDOR`. `rounds[i][j]` is contender j's latency in round i, in us.
+    A contender is a config's canonical text, `VENDOR`, or one of several vendors by `vendor_contender`. `rounds[i][j]`
+    is contender j's latency in round i, in us.
     """
 
     contenders: tuple[str, ...]
     rounds: tuple[tuple[float, ...], ...]
     states: tuple[CardState, ...] = ()
     """The card after each round; empty if it was not read. Several rounds may share one reading."""
+    vendor: str = ""
+    """Name of the vendor that is timed as `VENDOR`; empty if it is not known, as in stored and recorded rounds."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Vendors that are not timed, by name, each with the reason."""
+    ahead_s: float = 0.0
+    """Time that compiling and checking the vendors took before the first round, in s. It counts to no time limit."""
 
     def of(self, contender: str) -> tuple[float, ...]:
         """Return the latencies of one contender, round by round."""
@@ -158,12 +167,18 @@ class Comparison:
         """Return this comparison with the rounds of a later one between the same contenders."""
         if other.contenders != self.contenders:
             raise ValueError("a comparison is extended by rounds between the same contenders")
-        return Comparison(self.contenders, self.rounds + other.rounds, self.states + other.states)
+        left_out = {**self.left_out, **other.left_out}
+        return replace(self, rounds=self.rounds + other.rounds, states=self.states + other.states, left_out=left_out)
 
     def among(self, contenders: Sequence[str]) -> Comparison:
         """Return this comparison with only these contenders."""
         rounds = zip(*(self.of(contender) for contender in contenders), strict=True)
-        return Comparison(tuple(contenders), tuple(rounds), self.states)
+        return replace(self, contenders=tuple(contenders), rounds=tuple(rounds))
+
+    @property
+    def vendors(self) -> Mapping[str, str]:
+        """The contenders that are vendors, by name, if each of several is timed; else empty."""
+        return {name.removeprefix(_EACH_VENDOR): name for name in self.contenders if name.startswith(_EACH_VENDOR)}
 
     @property
     def timed(self) -> tuple[str, ...]:
@@ -174,6 +189,11 @@ class Comparison:
     def marks(self) -> tuple[str, ...]:
         """Marks of all rounds."""
         return marks_of(self.states)
+
+
+def vendor_contender(name: str) -> str:
+    """Return the contender that stands for one of several vendors."""
+    return f"{_EACH_VENDOR}{name}"
 
 
 def marks_of(states: Iterable[CardState]) -> tuple[str, ...]:
