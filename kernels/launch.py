@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from math import prod
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ from tuner.kernels.parts import KernelPart, plain
 
 ALIGNMENT = 16
 """Alignment of addresses, in bytes, that Triton's compiled code depends on."""
+Place = Literal["device", "pinned", "pageable"]
+"""Memory that a tensor lies in: the card's, or page-locked or ordinary memory of the host."""
+PLACES: tuple[Place, ...] = ("device", "pinned", "pageable")
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Operand:
     `role`: "in" is read, "out" is written in full, "inout" is read and written, and restored before each launch.
     `strides` counts elements; None is contiguous. `fill(tensor, generator)` fills a tensor that does not take random
     numbers, such as indices; without it floats are normal and integers uniform. `offset` is the number of bytes from
-    the last multiple of 16 to its address.
+    the last multiple of 16 to its address. `place` is the memory that it lies in. An operand on the host is only read;
+    a workspace there is the launch's own until the work of the launch has ended.
     """
 
     shape: tuple[int, ...]
@@ -32,11 +37,19 @@ class Operand:
     strides: tuple[int, ...] | None = None
     fill: Callable[[Any, Any], object] | None = None
     offset: int = 0
+    place: Place = "device"
 
     def __post_init__(self) -> None:
         check_dtype("Operand", self.dtype)
         if self.role not in ("in", "out", "inout"):
             raise KernelFault(f"Operand: role is in, out or inout, not {shown(self.role)}; replace it")
+        if self.place not in PLACES:
+            raise KernelFault(f"Operand: place is {', '.join(PLACES)}, not {shown(self.place)}; replace it")
+        if self.place != "device" and self.role != "in":
+            raise KernelFault(
+                f"Operand: what is written is on the device, and the role {self.role} has place {self.place!r}; "
+                "let the caller copy it to the host"
+            )
         check_tuple("Operand", "shape", self.shape, int, "sizes")
         for size in self.shape:
             check_whole("Operand", "each size of shape", size, 0)
@@ -112,10 +125,26 @@ class Launch:
             check_function("Launch", "pre_hook", self.pre_hook)
             object.__setattr__(self, "pre_hook", KernelPart("pre_hook", plain(self.pre_hook)))
 
+    @property
+    def bound(self) -> tuple[Any, ...]:
+        """Values of the function's parameters in their order; options such as `num_warps` are left out."""
+        parameters = signature(self.fn.fn)
+        own = {name: value for name, value in self.kwargs.items() if name in parameters.parameters}
+        bound = parameters.bind(*self.args, **own)
+        bound.apply_defaults()
+        return tuple(bound.arguments.values())
+
     def __call__(self) -> Any:
         """Launch. Return the compiled kernel, as Triton does."""
         self._run_hook()
         return self.fn[self.grid](*self.args, **self.kwargs)
+
+    def repeated(self) -> Callable[[], object]:
+        """Return a function that launches at less host time: compiled, loaded and bound to its arguments in advance."""
+        if self.pre_hook is not None:
+            return self
+        run, values = self.warmup()[(*self.grid, 1, 1)[:3]], self.bound
+        return lambda: run(*values)
 
     def warmup(self) -> Any:
         """Compile without a launch. Return the compiled kernel."""
@@ -125,3 +154,41 @@ class Launch:
     def _run_hook(self) -> None:
         if self.pre_hook is not None:
             self.pre_hook({**dict(zip(self.fn.arg_names, self.args, strict=False)), **self.kwargs})
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """A call on the host in place of a kernel launch, such as a copy by the driver: `fn(stream, *args)`.
+
+    `stream` is the handle of the current stream as an integer, and `fn` gets the address of each tensor among `args`.
+    It returns once its device work is queued on that stream. It reads no tensor on the device, and no result.
+
+    `captures` is True if it only queues work, so that a CUDA graph repeats all of it. Work of the host itself is done
+    once, during the capture; a config with such a call is replaced there by another.
+    """
+
+    fn: Callable[..., object]
+    args: tuple[Any, ...]
+    captures: bool = True
+
+    def __post_init__(self) -> None:
+        check_function("HostCall", "fn", self.fn)
+        check_tuple("HostCall", "args", self.args, object, "arguments")
+        if not isinstance(self.captures, bool):
+            raise KernelFault(f"HostCall: captures is True or False, not {shown(self.captures)}; replace it")
+
+    def __call__(self) -> None:
+        """Call on torch's current stream."""
+        self.repeated()()
+
+    def repeated(self) -> Callable[[], object]:
+        """Return a function that calls at less host time: the addresses are taken in advance."""
+        import torch
+
+        fn, current = self.fn, torch.cuda.current_stream
+        values = tuple(value.data_ptr() if hasattr(value, "data_ptr") else value for value in self.args)
+        return lambda: fn(current().cuda_stream, *values)
+
+
+Step = Launch | HostCall
+"""One of the things that `launch` returns, which run in order."""

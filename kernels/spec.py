@@ -19,7 +19,7 @@ from tuner.kernels.fields import (
     check_name,
     check_tuple,
 )
-from tuner.kernels.launch import Launch, Operand
+from tuner.kernels.launch import HostCall, Launch, Operand, Step
 from tuner.kernels.parameters import Attribute, Dim, Knob
 from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, check_scalars, plain
 from tuner.kernels.problem import Config, Problem
@@ -35,6 +35,7 @@ __all__ = [
     "Attribute",
     "Config",
     "Dim",
+    "HostCall",
     "Kernel",
     "Knob",
     "Launch",
@@ -43,6 +44,7 @@ __all__ = [
     "Problem",
     "Signature",
     "SizeLimit",
+    "Step",
     "Value",
     "cdiv",
     "dtype_name",
@@ -87,8 +89,9 @@ class Kernel:
     signature: Signature
     operands: Callable[[Problem], Mapping[str, Operand]]
     """Tensors of a problem, in the order in which a caller names them."""
-    launch: Callable[[Problem, Config, Mapping[str, Any]], tuple[Launch, ...]]
-    """Launches of a config, in order; () if there is nothing to do. It never reads the tensors' elements."""
+    launch: Callable[[Problem, Config, Mapping[str, Any]], tuple[Step, ...]]
+    """Launches of a config and calls on the host, in order; () if there is nothing to do. It never reads the tensors'
+    elements."""
     reference: Callable[[Problem, Mapping[str, Any], slice], Mapping[str, Any]]
     """Rows `slice` (of the first dim) of each written operand, in higher precision, computed by torch from what is
     read. It gets outputs without their elements."""
@@ -229,7 +232,7 @@ def _check_tensors(field: str) -> Callable[[Any], None]:
 
 def _check_launches(result: Any) -> None:
     """Raise KernelFault unless `launch` returned a tuple of launches."""
-    if not isinstance(result, tuple) or not all(isinstance(launch, Launch) for launch in result):
+    if not isinstance(result, tuple) or not all(isinstance(step, Launch | HostCall) for step in result):
         raise KernelFault(f"launch returns a tuple of Launch values, not {shown(result)}; write (Launch(...),)")
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from tuner import catalog
 from tuner.errors import KernelFault, TunerError
-from tuner.kernels.spec import Config, Kernel, Launch, Limits, Problem
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Problem, Step
 from tuner.measure.binaries import checked_cache
 from tuner.measure.deadline import Deadline
 from tuner.measure.messages import Compile, Compiled, Drop, Pool
@@ -53,7 +53,7 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
             shared = [code.metadata.shared for code in compile_launches(kernel, problem, config, limits)]
     except Exception as error:  # noqa: BLE001  a compiler may raise anything
         outcome = Outcome.COMPILE_ERROR if is_compile_error(error) else Outcome.ERROR
-        launches = () if isinstance(error, KernelFault) else _launches(kernel, problem, config, limits)
+        launches = () if isinstance(error, KernelFault) else stood_in(kernel, problem, config, limits)
         place = place_of(error, [launch.fn for launch in launches])
         return Compiled(config, outcome, describe_error(error), monotonic() - started, place=place)
     seconds = monotonic() - started
@@ -65,12 +65,15 @@ def compile_config(kernel: Kernel, problem: Problem, config: Config, limits: Lim
 
 
 def compile_launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
-    """Return Triton's compiled code of each launch of a config, from its cache if it is there."""
-    return [launch.warmup() for launch in _launches(kernel, problem, config, limits)]
+    """Return Triton's compiled code of each launch of a config, from its cache if it is there.
+
+    Calls on the host have none.
+    """
+    return [step.warmup() for step in stood_in(kernel, problem, config, limits) if isinstance(step, Launch)]
 
 
-def _launches(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> tuple[Launch, ...]:
-    """Return the launches of a config on stand-ins for tensors."""
+def stood_in(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> tuple[Step, ...]:
+    """Return the launches of a config, and its calls on the host, on stand-ins for tensors."""
     stand_ins = {name: stand_in(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
     return kernel.launch(problem, config, stand_ins)
 

@@ -14,7 +14,7 @@ import torch
 
 from tuner import catalog
 from tuner.errors import KernelFault, TunerError
-from tuner.kernels.spec import Config, Kernel, Limits, Operand, Problem
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
 from tuner.measure import check, tensors
 from tuner.measure.bounds import OutOfBounds, within
 from tuner.measure.compile import describe_error, set_target
@@ -57,8 +57,11 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
     tensors.draw(operands, values, seed=1)
     allowed = _allowed(kernel, problem, operands, values)
     work = tensors.workspace(kernel.workspace(problem, config, limits), "cpu")
-    launches = kernel.launch(problem, config, {**values, **work})
+    steps = kernel.launch(problem, config, {**values, **work})
+    launches = [step for step in steps if isinstance(step, Launch)]
     functions += [launch.fn for launch in launches]
+    if len(launches) < len(steps):
+        raise _Skipped("a call on the host queues work on a stream of a card, and the interpreter has none")
     if any(not isinstance(function, InterpretedFunction) for function in functions):
         raise _Skipped("Triton's interpreter runs functions under @triton.jit, and this is another, such as Gluon's")
     before = tensors.checksums(operands, values)
@@ -71,7 +74,7 @@ def _wrongness(kernel: Kernel, problem: Problem, config: Config, limits: Limits,
                 launch()
 
     found, outputs = check.differences_after(kernel, problem, operands, values, run, allowed=allowed)
-    code = launches[0].fn.fn.__code__ if launches else None
+    code = functions[0].fn.__code__ if functions else None
     where = getattr(kernel.launch, "place", "") if code is None else f"{code.co_filename} line {code.co_firstlineno}"
     place = f"{where}: " if where else ""
     if changed := tensors.changed(values, before):

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from tuner import catalog
-from tuner.kernels.spec import Config, Kernel, Launch
+from tuner.kernels.spec import Config, Kernel, Step
 from tuner.measure import tensors
 from tuner.measure.clock import Clock, Run, Timer, clock_of
 from tuner.measure.messages import Task
@@ -30,7 +30,8 @@ class LoadedProblem:
         self.problem, self._limits = task.problem, task.limits
         self.operands = self.kernel.operands(task.problem)
         self.device = device
-        self.clock = clock or clock_of(task.policy, device)
+        self._by_host = any(operand.place != "device" for operand in self.operands.values())
+        self.clock = clock or clock_of(task.policy, device, by_host=self._by_host)
         self.tensors = tensors.allocate(self.operands, device)
         self.sets = [self.tensors]
         """Operand sets on which timed launches take place in turn."""
@@ -50,7 +51,7 @@ class LoadedProblem:
         assert self.kernel.vendor is not None
         return partial(self.kernel.vendor, self.problem, values)
 
-    def launches(self, config: Config, *sets: Values) -> list[tuple[Launch, ...]]:
+    def launches(self, config: Config, *sets: Values) -> list[tuple[Step, ...]]:
         """Return a config's launches for each operand set. All share one new workspace, so they run in order."""
         work = self.workspace(config)
         return [self.launch(config, values, work) for values in sets]
@@ -59,7 +60,7 @@ class LoadedProblem:
         """Return a new workspace of a config."""
         return tensors.workspace(self.kernel.workspace(self.problem, config, self._limits), self.device)
 
-    def launch(self, config: Config, values: Values, work: Values) -> tuple[Launch, ...]:
+    def launch(self, config: Config, values: Values, work: Values) -> tuple[Step, ...]:
         """Return a config's launches on one operand set with this workspace."""
         return self.kernel.launch(self.problem, config, {**values, **work})
 
@@ -68,27 +69,28 @@ class LoadedProblem:
         runs: list[Run] = (
             [self.vendor(values) for values in self.sets]
             if config is None
-            else list(map(run_of, self.launches(config, *self.sets)))
+            else [run_of(launches, repeated=self._by_host) for launches in self.launches(config, *self.sets)]
         )
         restores = [tensors.restorer(self.operands, values) for values in self.sets]
         return self.clock.timer(runs, _all([restore for restore in restores if restore is not None]))
 
 
-def run_of(launches: tuple[Launch, ...]) -> Run:
-    """Return one callable for a config's launches."""
+def run_of(launches: tuple[Step, ...], *, repeated: bool = False) -> Run:
+    """Return one callable for a config's launches.
 
-    def run() -> None:
-        for launch in launches:
-            launch()
+    Args:
+        repeated: spend less host time in each run, as prepared launches do, for runs that are timed by the host.
+    """
+    steps: Sequence[Run] = [launch.repeated() for launch in launches] if repeated else launches
+    return steps[0] if len(steps) == 1 else lambda: _in_order(steps)
 
-    return run if len(launches) != 1 else launches[0]
+
+def _in_order(steps: Sequence[Run]) -> None:
+    for step in steps:
+        step()
 
 
 def _all(runs: Sequence[Run]) -> Run | None:
     """Return one callable for all runs, or None if there are none."""
 
-    def run() -> None:
-        for each in runs:
-            each()
-
-    return run if runs else None
+    return (lambda: _in_order(runs)) if runs else None

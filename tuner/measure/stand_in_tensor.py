@@ -1,4 +1,4 @@
-"""A `torch.Tensor` without memory that says that it is on a GPU."""
+"""A `torch.Tensor` without memory that says that it is on a GPU, or in the host's memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from tuner.kernels.launch import Place
 from tuner.measure.stand_ins import DEVICE
 
 
@@ -19,14 +20,15 @@ class StandInTensor(torch.Tensor):  # type: ignore[misc]
 
     Args:
         meta: a tensor on the meta device.
+        place: the memory that it says it is in.
     """
 
     _meta: torch.Tensor
-    device = torch.device(DEVICE)
-    is_cuda, is_meta, is_cpu = True, False, False
+    _place: Place
+    is_meta = False
 
     @staticmethod
-    def __new__(cls, meta: torch.Tensor) -> StandInTensor:
+    def __new__(cls, meta: torch.Tensor, place: Place = "device") -> StandInTensor:
         made: StandInTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             meta.shape,
@@ -35,12 +37,31 @@ class StandInTensor(torch.Tensor):  # type: ignore[misc]
             dtype=meta.dtype,
             device="meta",
         )
-        made._meta = meta
+        made._meta, made._place = meta, place
         return made
+
+    @property
+    def device(self) -> torch.device:
+        """Device that it says it is on."""
+        return torch.device(DEVICE if self.is_cuda else "cpu")
+
+    @property
+    def is_cuda(self) -> bool:
+        """True on a GPU."""
+        return self._place == "device"
+
+    @property
+    def is_cpu(self) -> bool:
+        """True in the host's memory."""
+        return not self.is_cuda
+
+    def is_pinned(self, device: object = None) -> bool:
+        """Return whether it is in page-locked memory of the host."""
+        return self._place == "pinned"
 
     def get_device(self) -> int:
         """Return the index of its device."""
-        return 0
+        return 0 if self.is_cuda else -1
 
     def data_ptr(self) -> int:
         """Return the offset of the first element in bytes, as if the memory began at address 0."""
@@ -57,7 +78,15 @@ class StandInTensor(torch.Tensor):  # type: ignore[misc]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        given = tree_map_only(StandInTensor, lambda tensor: tensor._meta, (args, dict(kwargs or {})))
-        if "device" in given[1]:
+        stood_in: list[Place] = []
+
+        def meta(tensor: StandInTensor) -> torch.Tensor:
+            stood_in.append(tensor._place)
+            return tensor._meta
+
+        given = tree_map_only(StandInTensor, meta, (args, dict(kwargs or {})))
+        place = stood_in[0] if stood_in else "device"
+        if (device := given[1].pop("device", None)) is not None:
             given[1]["device"] = torch.device("meta")
-        return tree_map_only(torch.Tensor, StandInTensor, func(*given[0], **given[1]))
+            place = "pageable" if torch.device(device).type == "cpu" else "device"
+        return tree_map_only(torch.Tensor, lambda made: StandInTensor(made, place), func(*given[0], **given[1]))

@@ -38,10 +38,10 @@ class _Device:
     """A device without torch."""
 
     type: str = "cuda"
-    index: int = 0
+    index: int | None = 0
 
     def __str__(self) -> str:
-        return DEVICE
+        return self.type if self.index is None else f"{self.type}:{self.index}"
 
 
 class StandIn:
@@ -50,7 +50,6 @@ class StandIn:
     It answers what a tensor answers without its elements. Other public names of a tensor are answered by one of torch.
     """
 
-    is_cuda = True
     requires_grad = False
 
     def __init__(self, operand: Operand) -> None:
@@ -60,7 +59,8 @@ class StandIn:
         self.ndim = len(operand.shape)
         self.itemsize = itemsize(operand.dtype)
         self.nbytes = operand.bytes
-        self.device = _Device()
+        self.is_cuda = operand.place == "device"
+        self.device = _Device() if self.is_cuda else _Device("cpu", None)
         self.dtype = _Dtype(f"torch.{torch_dtype(operand.dtype)}")
         self.dtype.itemsize = self.itemsize
         self.dtype.is_floating_point = operand.dtype.startswith(("fp", "bf"))
@@ -92,6 +92,10 @@ class StandIn:
     def data_ptr(self) -> int:
         """Return the operand's offset: without one, it is aligned as a new tensor is."""
         return self._operand.offset
+
+    def is_pinned(self) -> bool:
+        """Return whether it is in page-locked memory of the host."""
+        return self._operand.place == "pinned"
 
     def zero_(self) -> StandIn:
         """Return itself, since a hook may zero an output before each launch."""
@@ -127,4 +131,4 @@ def _on_torch(operand: Operand) -> torch.Tensor:
     meta = torch.empty_strided(operand.shape, operand.element_strides, dtype=dtype, device="meta")
     if operand.offset:
         meta = meta.as_strided(operand.shape, operand.element_strides, operand.offset // itemsize(operand.dtype))
-    return StandInTensor(meta)
+    return StandInTensor(meta, operand.place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf, nan
+from typing import Any
 
 import torch
 
@@ -29,6 +30,9 @@ def allocate(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Te
 
     Guard bytes stand on either side of each tensor; `written_beside` checks them. Beside a tensor that is read they
     are NaN, or -1, so that a read out of bounds shows.
+
+    Args:
+        device: of the operands that are not on the host. Without a GPU ("cpu"), no memory is pinned.
     """
     return {name: _allocated(operand, device, _GUARD_BYTES) for name, operand in operands.items()}
 
@@ -45,7 +49,7 @@ def workspace(operands: Mapping[str, Operand], device: str) -> dict[str, torch.T
 def blank(operands: Mapping[str, Operand], device: str) -> dict[str, torch.Tensor]:
     """Return a workspace, made on the current stream: integers 0, floats uninitialised."""
     made = {
-        name: torch.empty_strided(o.shape, o.element_strides, dtype=dtype_of(o.dtype), device=device)
+        name: torch.empty_strided(o.shape, o.element_strides, dtype=dtype_of(o.dtype), **_memory(o, device))
         for name, o in operands.items()
     }
     for tensor in made.values():
@@ -62,7 +66,7 @@ def relocate(
     An operand's own offset is added.
     """
     moved = {
-        name: _allocated(operand, str(tensors[name].device), _GUARD_BYTES + alignment)
+        name: _allocated(operand, _device_of(tensors), _GUARD_BYTES + alignment)
         for name, operand in operands.items()
         if operand.role != "in"
     }
@@ -73,7 +77,7 @@ def relocate(
 
 def copy(operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return newly allocated tensors with the same contents."""
-    copies = allocate(operands, str(next(iter(tensors.values())).device))
+    copies = allocate(operands, _device_of(tensors))
     for name, copy in copies.items():
         distinct(copy).copy_(distinct(tensors[name]))
     return copies
@@ -84,7 +88,8 @@ def written_beside(operands: Mapping[str, Operand], tensors: Mapping[str, torch.
     guards = [
         (name, guard, _guard_of(operand)) for name, operand in operands.items() for guard in _guards(tensors[name])
     ]
-    found = torch.stack([(guard != byte).any() for _, guard, byte in guards]).tolist() if guards else []
+    changes = [(guard != byte).any() for _, guard, byte in guards]
+    found = torch.stack([each.to(changes[-1].device) for each in changes]).tolist() if changes else []
     return list(dict.fromkeys(name for (name, _, _), is_changed in zip(guards, found, strict=True) if is_changed))
 
 
@@ -220,10 +225,22 @@ def _allocated(operand: Operand, device: str, offset: int) -> torch.Tensor:
         (offset + _span(operand.shape, strides) * dtype.itemsize + _GUARD_BYTES,),
         _guard_of(operand),
         dtype=torch.uint8,
-        device=device,
+        **_memory(operand, device),
     )
     elements = buffer[offset : buffer.numel() - _GUARD_BYTES].view(dtype)
     return elements.as_strided(operand.shape, strides, elements.storage_offset())
+
+
+def _device_of(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return the device of the tensors that are not on the host; the CPU if all are."""
+    return next((str(tensor.device) for tensor in tensors.values() if not tensor.is_cpu), "cpu")
+
+
+def _memory(operand: Operand, device: str) -> dict[str, Any]:
+    """Return where torch allocates an operand: arguments of its functions that make tensors."""
+    if operand.place == "device" or device == "cpu":
+        return {"device": device}
+    return {"device": "cpu", "pin_memory": operand.place == "pinned"}
 
 
 def _guard_of(operand: Operand) -> int:

@@ -22,7 +22,7 @@ from triton.runtime.cache import triton_key
 from triton.runtime.errors import OutOfResources
 
 from tuner.errors import KernelFault, TunerError
-from tuner.kernels.spec import Config, Launch
+from tuner.kernels.spec import Config, Launch, Step
 from tuner.measure import roofline_limits
 from tuner.measure.allocator import provide_memory
 from tuner.measure.card import CardMonitor, NoMonitor, open_monitor
@@ -182,10 +182,11 @@ class Worker:
     def _on_compile(self, *, cache_hit: bool, **_: Any) -> None:
         self._compiled_here = self._compiled_here or not cache_hit
 
-    def _first_launch(self, launches: tuple[Launch, ...]) -> dict[str, Any]:
+    def _first_launch(self, launches: tuple[Step, ...]) -> dict[str, Any]:
         """Launch once. Return what the compiler reports of the code."""
         self._compiled_here = False
-        compiled = [launch() for launch in launches]
+        results = [(step, step()) for step in launches]
+        compiled = [code for step, code in results if isinstance(step, Launch)]
         self.loaded.clock.wait()
         return {
             "compiled_by": "worker" if self._compiled_here else "pool",

@@ -90,7 +90,8 @@ class Policy:
 
     `cold`: none of a launch's operands is in L2 when it begins; `warm`: they are as the previous launch left them.
     `events`: device events around each launch, with work queued in front so that the host is not timed. `graph`: events
-    around a graph of many launches, for kernels shorter than the events' own cost. The statistic is the median.
+    around a graph of many launches, for kernels shorter than the events' own cost. The statistic is the median. A
+    problem with operands on the host is timed by the host under each policy, from the call to the end of its work.
     """
 
     cache: str = "cold"
