@@ -1,0 +1,3 @@
+"""RMS norm over rows."""
+
+from tuner.kernels.rms_norm.definition import KERNEL as KERNEL

@@ -1,0 +1,93 @@
+"""Default config of ops that normalise rows: a rule over sizes and the limits of the card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.kernels.shared import rows_space
+from tuner.kernels.shared.rows_space import chunks, valid
+from tuner.kernels.spec import Limits, Problem, Value, itemsize, next_power_of_2
+
+
+@dataclass(frozen=True)
+class DefaultSettings:
+    """Settings of the rule."""
+
+    tile_bytes: int = 4096
+    """Bytes of several short rows that a program holds."""
+    chunk_bytes: int = 256
+    """Fewest bytes of a chunk of a row that has several."""
+    thread_bytes: tuple[int, int] = (16, 32)
+    """Bytes that a thread holds: if all programs run at once, and of many rows."""
+    loop_bytes: int = 16384
+    """Bytes of a block of a row that is looped over; each thread reads 16 at once, or 32."""
+    loop_warps: tuple[int, ...] = (16, 32, 8, 4)
+    """Warps of such a program, best first."""
+    stages: tuple[int, ...] = (3, 2, 1)
+    """Stages of that loop, best first."""
+    shared_columns: int = 32768
+    """Number of columns from which few rows are shared by programs."""
+
+
+SETTINGS = DefaultSettings()
+
+
+def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return a config that holds whole rows; longer rows are shared if they are few, else looped over."""
+    M, N = problem["M"], problem["N"]
+    if SETTINGS.shared_columns <= N and limits.sm_count > M and (config := _shared(problem, limits)):
+        return config
+    return _whole(problem, limits) if rows_space.SETTINGS.most_columns >= N else _looped(problem, limits)
+
+
+def _whole(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    M, N = problem["M"], problem["N"]
+    width = itemsize(problem.dtype)
+    shorter = block_n = next_power_of_2(N)
+    while shorter := shorter // 2:
+        count = chunks(N, shorter)
+        if count > rows_space.SETTINGS.most_chunks or shorter * width < SETTINGS.chunk_bytes:
+            break
+        if shorter * count < block_n * chunks(N, block_n):
+            block_n = shorter
+    row = block_n * chunks(N, block_n)
+    # Rows of a program: as many as fill it, while each multiprocessor still has programs.
+    rows = max(1, min(next_power_of_2(SETTINGS.tile_bytes // (row * width)), next_power_of_2(M)))
+    while rows > 1 and rows * limits.sm_count > M:
+        rows //= 2
+    most = limits.threads_per_block // limits.warp_size
+    a_thread = SETTINGS.thread_bytes[rows * limits.sm_count < M]
+    warps = min(most, max(1, next_power_of_2(rows * row * width // (a_thread * limits.warp_size))))
+    for num_warps in (*_down(warps), *(2**power for power in range(6))):
+        config: dict[str, Value] = {"VARIANT": "whole", "BLOCK_N": block_n, "ROWS": rows, "STEPS": 1}
+        config |= {"num_warps": num_warps, "num_stages": 1}
+        if valid(problem, config, limits):
+            break
+    return config
+
+
+def _down(warps: int) -> list[int]:
+    return [warps >> power for power in range(warps.bit_length())]
+
+
+def _shared(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
+    """Return the config that shares each row among most programs; None if none may."""
+    for block_n in (512, 1024, 2048, 4096, 8192, 16384, 32768):
+        for warps in (4, 8, 16):
+            config: dict[str, Value] = {"VARIANT": "shared", "BLOCK_N": block_n, "ROWS": 1, "STEPS": 1}
+            config |= {"num_warps": warps, "num_stages": 1}
+            if valid(problem, config, limits):
+                return config
+    return None
+
+
+def _looped(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    block_n = SETTINGS.loop_bytes // itemsize(problem.dtype)
+    for warps in SETTINGS.loop_warps:
+        for stages in SETTINGS.stages:
+            config: dict[str, Value] = {"VARIANT": "looped", "BLOCK_N": block_n, "ROWS": 1, "STEPS": 1}
+            config |= {"num_warps": warps, "num_stages": stages}
+            if valid(problem, config, limits):
+                return config
+    return config

@@ -1,0 +1,51 @@
+"""What launches of ops that normalise rows have in common: the alignment of rows, and the shape of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import gcd
+from typing import Any
+
+from tuner.kernels.spec import Config, Operand, Problem, cdiv, itemsize
+
+
+def alignment(problem: Problem, matrices: Iterable[Any]) -> int:
+    """Return the number of elements, up to 16 bytes, that divides the row length and the row strides of matrices."""
+    M, N = problem["M"], problem["N"]
+    strides = (matrix.stride(0) for matrix in matrices if matrix is not None) if M > 1 else ()
+    return gcd(16 // itemsize(problem.dtype), N, *strides)
+
+
+def row_stride(matrix: Any) -> int:
+    """Return the elements between rows; 0 for None."""
+    return 0 if matrix is None else int(matrix.stride(0))
+
+
+def compiled(problem: Problem, config: Config, matrices: Iterable[Any]) -> dict[str, Any]:
+    """Return the arguments that every variant is compiled for."""
+    return {
+        "BLOCK_N": config["BLOCK_N"],
+        "ALIGN": alignment(problem, matrices),
+        "num_warps": config["num_warps"],
+        "num_stages": config["num_stages"],
+    }
+
+
+def whole(problem: Problem, config: Config) -> tuple[tuple[int], dict[str, Any]]:
+    """Return the grid of programs that hold whole rows, and the arguments that they are compiled for."""
+    M, N = problem["M"], problem["N"]
+    block_n, rows, steps = config["BLOCK_N"], config["ROWS"], config["STEPS"]
+    arguments = {"CHUNKS": cdiv(N, block_n), "ROWS": rows, "STEPS": steps, "STAGES": config["num_stages"]}
+    return (cdiv(M, rows * steps),), {**arguments, "EVEN": N % block_n == 0}
+
+
+def shared_workspace(problem: Problem, config: Config, found: int) -> Mapping[str, Operand]:
+    """Return the started programs, those arrived at each row, and `found` numbers of each; {} for other variants."""
+    M, N = problem["M"], problem["N"]
+    if config["VARIANT"] != "shared":
+        return {}
+    return {
+        "started": Operand((1,), "int32"),
+        "arrived": Operand((M,), "int32"),
+        "found": Operand((M, cdiv(N, config["BLOCK_N"]), found), "fp32"),
+    }

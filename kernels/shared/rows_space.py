@@ -1,0 +1,158 @@
+"""Knobs and feasible configs of ops that normalise rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.kernels.spec import Knob, Limits, Problem, SizeLimit, cdiv, itemsize, next_power_of_2
+
+
+@dataclass(frozen=True)
+class SpaceSettings:
+    """Limits of the search space."""
+
+    most_columns: int = 32768
+    """Number of columns of the longest row that one program holds in registers."""
+    most_chunks: int = 8
+    """Largest number of chunks of such a row."""
+    shortest_chunk: int = 64
+    """Fewest bytes of a chunk of a row that has several."""
+    most_values: int = 64
+    """Largest number of values of a row that a thread holds."""
+    largest_tile: int = 16384
+    """Largest number of elements of several rows that a program holds."""
+    shortest_looped: int = 16384
+    """Fewest columns of a row that is looped over."""
+    looped_blocks: tuple[int, int] = (2048, 16384)
+    """Fewest and most columns of a block of a row that is looped over."""
+    shortest_shared: int = 8192
+    """Fewest columns of a row that programs share."""
+    streams: int = 16
+    """Number of streams on which shared rows may run at once, each with all its programs on the card."""
+    shared_waves: int = 4
+    """Number of rows for each multiprocessor up to which programs share rows."""
+
+
+SETTINGS = SpaceSettings()
+
+KNOBS = (
+    Knob(
+        "VARIANT",
+        ("whole", "looped", "shared"),
+        "a program holds whole rows, or loops over a row and reads it twice, or programs share a row",
+    ),
+    Knob("BLOCK_N", tuple(2**power for power in range(16)), "columns of a chunk that is read at once"),
+    Knob("ROWS", (1, 2, 4, 8, 16, 32, 64, 128), "rows that a program holds; short rows need several to fill it"),
+    Knob("STEPS", (1, 2, 4, 8, 16), "times that a program takes rows; weights stay in its registers meanwhile"),
+    Knob("num_warps", (1, 2, 4, 8, 16, 32), "warps that share a program's rows"),
+    Knob("num_stages", (1, 2, 3, 4), "blocks or rows in flight"),
+)
+PARTS = (
+    {"VARIANT": ("whole",), "num_stages": (1, 2, 3)},
+    {"VARIANT": ("looped",), "ROWS": (1,), "STEPS": (1,)},
+    {"VARIANT": ("shared",), "ROWS": (1,), "STEPS": (1,), "num_stages": (1,)},
+)
+"""Knobs of each variant: only loops have stages, and only whole rows are short enough for several."""
+
+SIZE_LIMITS = (
+    SizeLimit("M", 2**31 - 2**11),  # a group of 128 rows, and the next of 16 steps
+    SizeLimit("N", 2**31 - 2**18),  # blocks of 16,384 columns, four of them in flight
+)
+
+
+def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a config is feasible."""
+    if config["num_warps"] * limits.warp_size > limits.threads_per_block:
+        return False
+    if config["VARIANT"] == "whole":
+        return _can_hold(problem, config, limits)
+    if config["ROWS"] > 1 or config["STEPS"] > 1:
+        return False
+    if config["VARIANT"] == "looped":
+        return _can_loop(problem, config, limits)
+    return _can_share(problem, config, limits)
+
+
+def chunks(N: int, block_n: int) -> int:
+    """Return the number of chunks of `block_n` columns in a row."""
+    return cdiv(N, block_n)
+
+
+def most_values(num_warps: int, limits: Limits) -> int:
+    """Return how many values of a row each thread of a program can hold beside what it computes with them."""
+    registers = min(limits.registers_per_thread, limits.registers_per_sm // (num_warps * limits.warp_size))
+    return min(SETTINGS.most_values, registers // 2)
+
+
+def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    M, N = problem["M"], problem["N"]
+    block_n, rows, steps, stages = (config[name] for name in ("BLOCK_N", "ROWS", "STEPS", "num_stages"))
+    count = chunks(N, block_n)
+    tile = rows * block_n * count
+    threads = config["num_warps"] * limits.warp_size
+    width = itemsize(problem.dtype)
+    return (
+        SETTINGS.most_columns >= N
+        and block_n <= next_power_of_2(N)
+        # Chunks are for rows that a single block, or chunks twice as long, hold with more idle lanes.
+        and (
+            count == 1
+            or (
+                count <= SETTINGS.most_chunks
+                and block_n * width >= SETTINGS.shortest_chunk
+                and block_n * count < 2 * block_n * chunks(N, 2 * block_n)
+            )
+        )
+        and rows <= next_power_of_2(M)
+        and (rows == 1 or tile <= SETTINGS.largest_tile)
+        # Threads that read less than 8 bytes at once make more instructions of as many bytes.
+        and (config["num_warps"] == 1 or threads * 8 <= rows * block_n * width)
+        and cdiv(tile, threads) <= most_values(config["num_warps"], limits)
+        # Programs that take rows several times leave no multiprocessor idle.
+        and (steps == 1 or rows * steps * limits.sm_count <= M)
+        # Only a loop can be pipelined. Rows in flight wait in shared memory.
+        and (stages == 1 or steps > 1)
+        and tile * width * (1 + problem.values.get("residual", False)) * (stages - 1) <= limits.shared_bytes // 2
+        # Triton 3.6 compiles a pipelined loop over several rows wrongly if the program has one warp.
+        and (stages == 1 or config["num_warps"] > 1 or rows == 1)
+    )
+
+
+def _can_loop(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    block_n, stages = config["BLOCK_N"], config["num_stages"]
+    threads = config["num_warps"] * limits.warp_size
+    width = itemsize(problem.dtype)
+    fewest, most = SETTINGS.looped_blocks
+    return (
+        problem["N"] > SETTINGS.shortest_looped
+        and fewest <= block_n <= most
+        and threads * 16 <= block_n * width
+        # Two sums stand beside each value.
+        and 3 * block_n // threads <= most_values(config["num_warps"], limits)
+        and block_n * width * 2 * (stages - 1) <= limits.shared_bytes
+    )
+
+
+def _can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    M, N, block_n = problem["M"], problem["N"], config["BLOCK_N"]
+    threads = config["num_warps"] * limits.warp_size
+    return (
+        SETTINGS.shortest_shared <= N
+        and SETTINGS.shared_waves * limits.sm_count >= M
+        and config["num_stages"] == 1
+        and 1 < chunks(N, block_n) <= most_parts(config["num_warps"], limits)
+        and threads * 8 <= block_n * itemsize(problem.dtype)
+        and block_n // threads <= most_values(config["num_warps"], limits)
+    )
+
+
+def most_parts(num_warps: int, limits: Limits) -> int:
+    """Return the number of programs that may share a row: all run at once, even beside those of other streams.
+
+    A multiprocessor runs as many as have registers, each thread with as many as a thread can have.
+    """
+    a_program = num_warps * limits.warp_size * (limits.registers_per_thread + 1)
+    at_once = max(1, limits.registers_per_sm // a_program)
+    return limits.sm_count * at_once // SETTINGS.streams
