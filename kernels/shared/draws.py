@@ -22,7 +22,7 @@ def odd_size(random: Random, low: int, high: int) -> int:
 
 
 def size(random: Random, low: int, high: int) -> int:
-    """Return a log-uniform size: of three sizes about one is odd, one a multiple of 64 if it can be, and one is free."""
+    """Return a log-uniform size: a third of them odd, a third multiples of 64 if possible, a third free."""
     kind = random.randrange(3)
     if kind == 0:
         return odd_size(random, low, high)
