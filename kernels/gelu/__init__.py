@@ -1,0 +1,3 @@
+"""GELU."""
+
+from tuner.kernels.gelu.definition import KERNEL as KERNEL

@@ -1,0 +1,53 @@
+"""Device code of elementwise ops: the tiles of a program, and accesses of 16 bytes a thread.
+
+Triton makes one access of neighbouring elements if it can prove that they are aligned and masked alike. Odd sizes
+break both proofs. So programs whose tiles are all inside do not mask, and the host states the alignment of rows.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def corner(M, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STEPS: tl.constexpr):
+    """Return the rows of this program, its first column, and whether all its tiles are inside the matrix."""
+    chunks = tl.cdiv(N, COLUMNS * STEPS)
+    first_row = tl.program_id(0) // chunks * ROWS
+    first = tl.program_id(0) % chunks * (COLUMNS * STEPS)
+    is_whole = (first + COLUMNS * STEPS <= N) & (first_row + ROWS <= M)
+    return first_row + tl.arange(0, ROWS)[:, None], first, is_whole
+
+
+@triton.jit
+def at_rows(x, row, stride, ALIGNED: tl.constexpr):
+    """Return pointers to the starts of rows; strides are multiples of ALIGNED elements."""
+    return x + row.to(tl.int64) * (stride // ALIGNED * ALIGNED)
+
+
+@triton.jit
+def read(places, inside, WHOLE: tl.constexpr, ONCE: tl.constexpr):
+    """Load elements as fp32. Elements that are read ONCE leave the caches first, so that results stay."""
+    LEAVES: tl.constexpr = "evict_first" if ONCE else ""
+    if WHOLE:
+        values = tl.load(places, eviction_policy=LEAVES)
+    else:
+        values = tl.load(places, mask=inside, other=0.0, eviction_policy=LEAVES)
+    return values.to(tl.float32)
+
+
+@triton.jit
+def write(places, values, inside, WHOLE: tl.constexpr):
+    """Store values, rounded to the dtype of the elements."""
+    values = values.to(places.dtype.element_ty)
+    if WHOLE:
+        tl.store(places, values)
+    else:
+        tl.store(places, values, mask=inside)
+
+
+@triton.jit
+def times_sigmoid(x, z):
+    """Return x * sigmoid(z)."""
+    return x / (1.0 + tl.exp(-z))

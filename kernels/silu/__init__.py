@@ -1,0 +1,3 @@
+"""SiLU."""
+
+from tuner.kernels.silu.definition import KERNEL as KERNEL

@@ -1,0 +1,13 @@
+"""Problems of silu as models have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+from tuner.kernels.shared.elementwise_draw import row_problem
+
+
+def draw(dice: Random) -> Mapping[str, object]:
+    """Return the values of a problem."""
+    return row_problem(dice, tensors=2)

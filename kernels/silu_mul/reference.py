@@ -1,0 +1,31 @@
+"""Reference of silu_mul in double precision, and the vendor's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.spec import Problem
+
+
+def halves(problem: Problem, tensors: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return gate and up, each (M, N)."""
+    if problem["packed"]:
+        gate, up = tensors["gate"].chunk(2, dim=1)
+        return gate, up
+    return tensors["gate"], tensors["up"]
+
+
+def reference(problem: Problem, tensors: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
+    import torch
+
+    gate, up = halves(problem, tensors)
+    return {"out": torch.nn.functional.silu(gate[rows].double()) * up[rows].double()}
+
+
+def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
+    """Run `torch.nn.functional.silu`, and multiply."""
+    import torch
+
+    gate, up = halves(problem, tensors)
+    return {"out": torch.nn.functional.silu(gate) * up}
