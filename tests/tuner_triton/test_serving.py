@@ -190,12 +190,17 @@ def test_a_config_that_the_caller_puts_into_the_cache_later_is_launched(card: Ca
     assert tuner.fn.blocks[3:] == [256, 256, 128, 128, 64, 64]
 
 
-def test_a_single_config_is_launched_without_a_lookup(card: Card, caplog: pytest.LogCaptureFixture) -> None:
-    tuner = card.tuner(configs=CONFIGS[2:])
-    tuner[grid](*tensors())
+def test_a_function_with_a_single_config_is_looked_up_since_a_widened_search_may_have_found_another(
+    card: Card, caplog: pytest.LogCaptureFixture
+) -> None:
     none = card.tuner(configs=[])
     none[(1,)](*tensors())
-    assert (tuner.fn.blocks, tuner.cache, caplog.messages) == ([256], {}, [])
+    tuner = card.tuner(configs=CONFIGS[2:])
+    tuner[grid](*tensors())
+    card.keep(tuner, *tensors(), config=STORED)
+    card.client.refresh()
+    tuner[grid](*tensors())
+    assert (tuner.fn.blocks, caplog.messages) == ([256, 128], [])
     assert none.fn.launches[0]["num_warps"] == 4
 
 

@@ -59,7 +59,7 @@ class Stated:
     op: str | None = None
     """None makes it of the names of module and function."""
     widen: bool = False
-    """Search the neighbours of the configs too. Then a function with only one config is also looked up and tuned."""
+    """Search the neighbours of the configs too. Then mode `tune` also tunes a function with only one config."""
     values: bool | None = None
     """Capture the elements of small integer tensors; None uses `TUNER_CAPTURE_VALUES`."""
 

@@ -57,6 +57,8 @@ class Served:
         """Its `FastCalls`; None before the first call."""
         self._names = frozenset(autotuner.arg_names)
         self._choices: dict[tuple[int, tuple[Any, ...]], Choice] = {}
+        self._of_single: dict[tuple[Any, ...], Config] = {}
+        """Configs of a function with a single config, which Triton does not keep in `cache`."""
         self._ours: dict[tuple[Any, ...], Config] = {}
         """Configs that this object has put into the autotuner's `cache`, by their keys there."""
         self._configs: tuple[Mapping[str, Value], ...] = ()
@@ -82,7 +84,7 @@ class Served:
             AutotunerError: no config is left after pruning.
         """
         autotuner = self.autotuner
-        if len(autotuner.configs) == 1 and not self.stated.widen:
+        if mode == TUNE and self._has_no_choice:
             return Choice(autotuner.configs[0], autotuner.configs[0], "given", has_run=True)
         given = self._given(args, kwargs)
         found = self._choices.get((given.card, given.key))
@@ -90,7 +92,7 @@ class Served:
             return self._keep(given, Choice(set_by_caller, set_by_caller, "given", has_run=True))
         if found is None:
             found = self._first(given)
-            if mode == SERVE and found.match == "none" and found.call is not None:
+            if mode == SERVE and found.match == "none" and found.call is not None and not self._has_no_choice:
                 self.context.warn(
                     f"{found.call.op}: the first config is launched for problems without an answer; "
                     "TUNER_AUTOTUNE=capture stores their calls, and tuner search --captured tunes them"
@@ -114,7 +116,7 @@ class Served:
             dtypes: dtype of each tensor argument, and None of each argument that is None, in their order.
         """
         autotuner = self.autotuner
-        if self.mode == OFF or (len(autotuner.configs) == 1 and not self.stated.widen):
+        if self.mode == OFF:
             return None
         try:
             arguments = {
@@ -140,7 +142,7 @@ class Served:
         mode, autotuner = self.mode, self.autotuner
         if mode == OFF:
             return None
-        if len(autotuner.configs) == 1 and not self.stated.widen:
+        if mode == TUNE and self._has_no_choice:
             return autotuner.configs[0]
         given = self._given(args, kwargs)
         found = self._choices.get((given.card, given.key))
@@ -151,7 +153,7 @@ class Served:
     def tuned_as_triton(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Keep the config that Triton's autotuner found in this process. No refresh drops it."""
         given = self._given(args, kwargs)
-        config = self.autotuner.cache.get(given.key)
+        config = self._cache.get(given.key)
         if config is not None:
             self._keep(given, Choice(config, config, "given", has_run=True))
 
@@ -166,15 +168,24 @@ class Served:
             refused.config, refused.match = refused.first, "none"
             for (_, key), choice in list(self._choices.items()):
                 if choice is refused:
-                    self._ours[key] = self.autotuner.cache[key] = refused.config
+                    self._ours[key] = self._cache[key] = refused.config
 
     def forget(self) -> None:
         """Look up each config again."""
         with self.lock:
             self._choices.clear()
             for key in self._ours:
-                self.autotuner.cache.pop(key, None)
+                self._cache.pop(key, None)
             self._ours.clear()
+
+    @property
+    def _cache(self) -> dict[tuple[Any, ...], Config]:
+        return self._of_single if len(self.autotuner.configs) == 1 else self.autotuner.cache
+
+    @property
+    def _has_no_choice(self) -> bool:
+        """True if only a widened search could find another config than the one that is listed."""
+        return len(self.autotuner.configs) == 1 and not self.stated.widen
 
     def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Given:
         named = dict(zip(self.autotuner.arg_names, args, strict=False))
@@ -185,8 +196,11 @@ class Served:
         autotuner, generation = self.autotuner, self.context.generation
         if (set_by_caller := self._set_by_caller(given.key)) is not None:
             return self._keep(given, Choice(set_by_caller, set_by_caller, "given", has_run=True))
-        pruned = pruned_configs(autotuner, given.named, given.kwargs)
-        _refuse_conflicts(pruned, given.kwargs)
+        if len(autotuner.configs) == 1:  # which Triton neither prunes nor keeps in its cache
+            pruned = autotuner.configs
+        else:
+            pruned = pruned_configs(autotuner, given.named, given.kwargs)
+            _refuse_conflicts(pruned, given.kwargs)
         found = self._looked_up(pruned, given)
         if not found.is_final or generation != self.context.generation:  # not read yet, or refreshed meanwhile
             return found
@@ -200,11 +214,11 @@ class Served:
         Args:
             usual: the config that is kept for the key.
         """
-        config = self.autotuner.cache.get(key)
+        config = self._cache.get(key)
         if config is None or config is usual:
             return None
         with self.lock:  # as another thread may be keeping the config of another card
-            config = self.autotuner.cache.get(key)
+            config = self._cache.get(key)
             return None if config is self._ours.get(key) else config
 
     def _looked_up(self, pruned: Sequence[Config], given: Given) -> Choice:
@@ -280,7 +294,7 @@ class Served:
 
     def _keep(self, given: Given, choice: Choice) -> Choice:
         """Keep a config, for its card here and in the autotuner's `cache` as Triton does."""
-        at, cache = (given.card, given.key), self.autotuner.cache
+        at, cache = (given.card, given.key), self._cache
         with self.lock:
             if at not in self._choices and len(self._choices) >= self.context.settings.max_choices:
                 oldest = next(iter(self._choices))
