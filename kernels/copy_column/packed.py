@@ -1,0 +1,38 @@
+"""The copy of a column that the host gathers first, into page-locked memory that one copy sends."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+from tuner.kernels.copy_column.driver import copy_column_by_driver
+
+_INTEGERS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
+
+
+def copy_column_packed(
+    stream: int, x: int, buffer: int, out: int, rows: int, width: int, stride_x: int, stride_out: int
+) -> None:
+    """Gather a column with torch's threads, then queue its copy.
+
+    Args:
+        x, buffer, out: addresses of the first elements; the buffer is contiguous, and no copy from it is under way.
+        width: bytes of an element.
+        stride_x, stride_out: elements from a row to the next.
+
+    Raises:
+        RuntimeError: the driver refuses the copy.
+    """
+    _elements(buffer, rows, width, 1).copy_(_elements(x, rows, width, stride_x))
+    copy_column_by_driver(stream, buffer, out, rows, width, 1, stride_out, True)
+
+
+@lru_cache(maxsize=256)
+def _elements(address: int, rows: int, width: int, stride: int) -> Any:
+    """Return a tensor of the elements at an address of the host. It owns no memory."""
+    import torch
+
+    reach = ((rows - 1) * stride + 1) * width
+    whole = torch.frombuffer((ctypes.c_byte * reach).from_address(address), dtype=getattr(torch, _INTEGERS[width]))
+    return whole.as_strided((rows,), (stride,))
