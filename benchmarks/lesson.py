@@ -1,4 +1,4 @@
-"""The tables of docs/lesson.md, on the GPU of this machine.
+"""The tables of docs/lesson.md and docs/lessons, on the GPU of this machine.
 
 For each op, all steps from the simplest kernel to the tuned one are compared with torch and a device copy. Each step
 must give the reference's result before any is timed. Then all are timed in turn, in a new random order each round, on
@@ -10,6 +10,7 @@ a cold L2. The tuned config is the answer of `tuner search`, from the database i
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
@@ -19,11 +20,11 @@ from datetime import date
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import torch
 from headline import compare, over
-from ladder import gemm, softmax, transpose
 from ladder.step import Ladder, Run, Step, Tensors, configured
 
 from tuner.errors import MeasureError, NothingFound, TunerError
@@ -32,7 +33,16 @@ from tuner.measure import check, device, tensors
 from tuner.measure.correctness import calibrated
 from tuner.records import median
 
-LADDERS = {ladder.kernel.op: ladder for ladder in (transpose.LADDER, gemm.LADDER, softmax.LADDER)}
+
+def _ladders() -> Iterator[Ladder]:
+    """Yield the ladder of each module that states one."""
+    for found in iter_modules([str(Path(__file__).parent / "ladder")]):
+        stated = getattr(importlib.import_module(f"ladder.{found.name}"), "LADDER", None)
+        if isinstance(stated, Ladder):
+            yield stated
+
+
+LADDERS = {each.kernel.op: each for each in _ladders()}
 TUNED, TORCH, COPY = "tuned", "torch", "copy"
 OTHERS = {TORCH: "what a user would call otherwise", COPY: "a device copy of as many bytes"}
 
