@@ -5,7 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.elementwise_tiles import at_rows, corner, read, times_sigmoid, write
+from tuner.kernels.shared.elementwise_math import exp2_once, inverse_once, times_sigmoid
+from tuner.kernels.shared.elementwise_tiles import at_rows, corner, read, write
 
 
 @triton.jit
@@ -37,14 +38,14 @@ def gelu_chunk(
         n = first + step * COLUMNS + tl.arange(0, COLUMNS)[None, :]
         inside = in_rows & (n < N)
         values = read(x + n, inside, WHOLE, EVICT_FIRST)
-        write(out + n, gelu(values, x.dtype.element_ty, APPROXIMATE), inside, WHOLE)
+        write(out + n, gelu(values, out.dtype.element_ty, APPROXIMATE), inside, WHOLE)
 
 
 @triton.jit
 def gelu(x, dtype: tl.constexpr, APPROXIMATE: tl.constexpr):
     """Return the GELU of fp32 values for results of a dtype."""
     if APPROXIMATE == "tanh":  # 2 sqrt(2 / pi) (x + 0.044715 x^3)
-        return times_sigmoid(x, x * (1.5957691216057308 + 0.07135481627260025 * x * x))
+        return times_sigmoid(x, x * (1.5957691216057308 + 0.07135481627260025 * x * x), dtype)
     if dtype == tl.float32:
         return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
     return x * normal_cdf(x)
@@ -57,7 +58,7 @@ def normal_cdf(x):
     The form is Hastings' (Abramowitz and Stegun, 7.1.25), with coefficients for the least relative error:
     Phi(-x) = exp(-x^2 / 2) p(t) with t = 1 / (1 + 0.475 x).
     """
-    t = 1.0 / (1.0 + 0.475 * tl.abs(x))
+    t = inverse_once(1.0 + 0.475 * tl.abs(x))
     p = 0.1931692643229293 + t * (0.15279329265899916 + t * (0.2773229154146179 + t * -0.12333150087397265))
-    tail = tl.exp2(x * x * -0.7213475204444817) * (t * p)
+    tail = exp2_once(x * x * -0.7213475204444817) * (t * p)
     return tl.where(x < 0, tail, 1.0 - tail)

@@ -45,9 +45,3 @@ def write(places, values, inside, WHOLE: tl.constexpr):
         tl.store(places, values)
     else:
         tl.store(places, values, mask=inside)
-
-
-@triton.jit
-def times_sigmoid(x, z):
-    """Return x * sigmoid(z)."""
-    return x / (1.0 + tl.exp(-z))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.elementwise_tiles import at_rows, corner, read, times_sigmoid, write
+from tuner.kernels.shared.elementwise_math import times_sigmoid
+from tuner.kernels.shared.elementwise_tiles import at_rows, corner, read, write
 
 
 @triton.jit
@@ -35,4 +36,4 @@ def silu_chunk(
         n = first + step * COLUMNS + tl.arange(0, COLUMNS)[None, :]
         inside = in_rows & (n < N)
         values = read(x + n, inside, WHOLE, EVICT_FIRST)
-        write(out + n, times_sigmoid(values, values), inside, WHOLE)
+        write(out + n, times_sigmoid(values, values, out.dtype.element_ty), inside, WHOLE)

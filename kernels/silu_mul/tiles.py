@@ -5,7 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.elementwise_tiles import at_rows, corner, read, times_sigmoid, write
+from tuner.kernels.shared.elementwise_math import times_sigmoid
+from tuner.kernels.shared.elementwise_tiles import at_rows, corner, read, write
 
 
 @triton.jit
@@ -39,4 +40,4 @@ def silu_mul_chunk(
         inside = in_rows & (n < N)
         gates = read(gate + n, inside, WHOLE, EVICT_FIRST)
         ups = read(up + n, inside, WHOLE, EVICT_FIRST)
-        write(out + n, times_sigmoid(gates, gates) * ups, inside, WHOLE)
+        write(out + n, times_sigmoid(gates, gates, out.dtype.element_ty) * ups, inside, WHOLE)
