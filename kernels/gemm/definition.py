@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.gemm.default import default
+from tuner.kernels.gemm.draw import draw
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
 from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, sliced_tiles, transposed, valid
@@ -151,6 +152,7 @@ KERNEL = Kernel(
     valid=valid,
     parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
     default=default,
+    draw=draw,
     flops=flops,
     rounding=rounding,
 )

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.scaled_gemm.default import default
+from tuner.kernels.scaled_gemm.draw import draw
 from tuner.kernels.scaled_gemm.persistent import persistent
 from tuner.kernels.scaled_gemm.reference import reference, vendor
 from tuner.kernels.scaled_gemm.space import BLOCK, DESCRIBED, SIDES, VARIANTS, valid
@@ -173,5 +174,6 @@ KERNEL = Kernel(
     valid=valid,
     parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
     default=default,
+    draw=draw,
     flops=flops,
 )

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.softmax.default import default
+from tuner.kernels.softmax.draw import draw
 from tuner.kernels.softmax.one_pass import softmax_one_pass
 from tuner.kernels.softmax.online import softmax_online
 from tuner.kernels.softmax.reference import reference, vendor
@@ -102,5 +103,6 @@ KERNEL = Kernel(
     vendor=vendor,
     valid=valid,
     default=default,
+    draw=draw,
     flops=flops,
 )

@@ -28,6 +28,7 @@ from tuner.kernels.spec import (
     cdiv,
 )
 from tuner.kernels.transpose.default import default
+from tuner.kernels.transpose.draw import draw
 from tuner.kernels.transpose.reference import reference, vendor
 from tuner.kernels.transpose.space import valid
 from tuner.kernels.transpose.tiles import transpose_kernel
@@ -76,5 +77,6 @@ KERNEL = Kernel(
     vendor=vendor,
     valid=valid,
     default=default,
+    draw=draw,
     exact=True,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from difflib import get_close_matches
 from typing import Any
@@ -16,6 +16,7 @@ from tuner.db.store import database_at
 from tuner.errors import NoDevice, UsageError
 from tuner.kernels.spec import Signature
 from tuner.lookup.patterns import described
+from tuner.suites.drawn import is_random
 
 OP_HELP = "OP is one of the ops below, or a kernel file such as mine.py. Options may stand before or after it."
 """Paragraph of the help of every command that takes an op."""
@@ -85,6 +86,8 @@ class OpCommands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         op, others, unknown = self._split(args)
+        if op is not None and self._instead and any(map(is_random, _values_of("--suite", others))):
+            return self._parse_drawn(ctx, op, others)
         if op is not None:
             if instead := next((option for option in self._instead if {*option.opts} & _names(others)), None):
                 raise UsageError(f"{instead.opts[0]} takes the place of OP; leave out {op} or {instead.opts[0]}")
@@ -95,6 +98,17 @@ class OpCommands(click.Group):
             suite = ", or a suite with --suite" if self._instead else ""
             raise UsageError(f"name an OP ({', '.join(self.list_commands(ctx))}), or a kernel file.py{suite}")
         return super().parse_args(ctx, args)
+
+    def _parse_drawn(self, ctx: click.Context, op: str, others: list[str]) -> list[str]:
+        """Parse a random suite of one op."""
+        try:
+            return super().parse_args(ctx, [*others, "--only", f"op={op}"])
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-")
+            raise UsageError(
+                f"a random suite draws the values of its problems; select some with --only {name}=VALUE, not "
+                f"with {error.option_name}"
+            ) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -171,11 +185,15 @@ def _names(args: Sequence[str]) -> set[str]:
     return {word.partition("=")[0] for word in args}
 
 
-def _db_among(args: list[str]) -> Database | None:
+def _values_of(option: str, args: list[str]) -> Iterator[str]:
+    """Yield the values that a command line gives to an option, before it is parsed."""
     for word, following in zip(args, [*args[1:], ""], strict=True):
-        if word == "--db" or word.startswith("--db="):
-            return database_at(word.partition("=")[2] or following)
-    return None
+        if word == option or word.startswith(f"{option}="):
+            yield word.partition("=")[2] or following
+
+
+def _db_among(args: list[str]) -> Database | None:
+    return next(map(database_at, _values_of("--db", args)), None)
 
 
 def _problem_options(signatures: Sequence[Signature]) -> list[click.Parameter]:

@@ -45,12 +45,12 @@ class Suite:
         """Return the suite of the problems that have all these values.
 
         Args:
-            wanted: Values by the name of a dim or attribute, `dtype` or `op`.
+            wanted: Values by the name of a dim or attribute, `dtype` or `op`, which may be the kernel's file.
 
         Raises:
             UsageError: No problem has them.
         """
-        selected = [entry for entry in self.entries if _has(entry.problem, wanted)]
+        selected = [entry for entry in self.entries if _has(entry, wanted)]
         if not selected:
             values = " ".join(f"{name}={value}" for name, value in wanted.items())
             raise UsageError(
@@ -130,6 +130,7 @@ def _entries(
         yield Entry(reference, known[reference], problem)
 
 
-def _has(problem: Problem, wanted: Mapping[str, str]) -> bool:
-    values = {"op": problem.op, **problem.values}
-    return all(str(values.get(name)) == value for name, value in wanted.items())
+def _has(entry: Entry, wanted: Mapping[str, str]) -> bool:
+    values = {"op": entry.problem.op, **entry.problem.values}
+    is_named = wanted.get("op") == entry.reference
+    return all(str(values.get(name)) == value for name, value in wanted.items() if name != "op" or not is_named)
