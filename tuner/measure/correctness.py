@@ -8,12 +8,14 @@ from math import inf
 
 from tuner.errors import KernelFault
 from tuner.kernels.spec import Config, Kernel, Operand, Problem
+from tuner.kernels.vendors import VendorFunction
 from tuner.measure import check, tensors
 from tuner.measure.check import CHECK_SETTINGS, CheckSettings
 from tuner.measure.clock import Run
 from tuner.measure.difference import Difference, Element
 from tuner.measure.loaded_problem import LoadedProblem, Values, run_of
 from tuner.measure.tolerance import Tolerance, tolerances, vendor_tolerances
+from tuner.measure.vendors import run_vendor
 from tuner.records import Evidence
 
 
@@ -67,6 +69,22 @@ class CorrectnessCheck:
             raise WrongResult(text, *worst.excess)
         self._check_guards(values, worst.tolerance)
         return worst, outputs
+
+    def check_vendor(self, vendor: VendorFunction) -> None:
+        """Run a vendor once, and compare.
+
+        Raises:
+            WrongResult: as `check`, or a tensor that is only read has changed.
+        """
+        loaded, values = self._loaded, self._loaded.tensors
+        loaded.draw(seed=0)
+        before = tensors.checksums(loaded.operands, values)
+
+        def run() -> None:
+            run_vendor(vendor, loaded.problem, loaded.operands, values)
+            self._check_inputs_unchanged(values, before, next(iter(self.allowed.values())))
+
+        self.check(run, values)
 
     def recheck(self, config: Config, seed: int) -> Evidence:
         """Check a config on each kind of inputs, with repeated launches on each.
@@ -153,7 +171,7 @@ def calibrated(
         problem,
         operands,
         values,
-        lambda: None if vendor is None else vendor(problem, values),
+        lambda: None if vendor is None else run_vendor(vendor, problem, operands, values),
         settings,
         vendor_tolerances(kernel, problem),
     )

@@ -36,6 +36,8 @@ class GpuMeasurer:
         gpu: index among the GPUs visible to this process.
         jobs: number of concurrent compiles; None is one a usable core.
         policy: how configs are timed.
+        vendors: names of the vendors that may take part in comparisons; None is the kernel's own alone.
+        each_vendor: whether all of them take part; else the one that is fastest by a short timing does.
         stop_beaten: whether a config that is far behind the best after its first samples gets no more.
         compilers: compile pool to wait for, use and give back; None is an own one with `jobs` and `compile_settings`.
         workers: worker processes of that GPU. One is waited for when there is something to measure, and given back if
@@ -57,6 +59,8 @@ class GpuMeasurer:
         gpu: int = 0,
         jobs: int | None = None,
         policy: Policy = COLD,
+        vendors: tuple[str, ...] | None = None,
+        each_vendor: bool = False,
         stop_beaten: bool = True,
         compilers: CompilePool | None = None,
         workers: WorkerPool | None = None,
@@ -67,7 +71,9 @@ class GpuMeasurer:
         compile_settings: CompileSettings = COMPILE_SETTINGS,
         settings: WorkerSettings = WORKER_SETTINGS,
     ) -> None:
-        self._task = Task(kernel, problem, limits, policy)
+        self._task = Task(kernel, problem, limits, policy, vendors=vendors, each_vendor=each_vendor)
+        self._left_out: dict[str, str] = {}
+        """Vendors that are not timed, by name, each with the reason."""
         self._stop_beaten = stop_beaten
         self._compilers = compilers or CompilePool(jobs, compile_settings)
         self._workers = workers or WorkerPool(gpu, worker)
@@ -101,6 +107,11 @@ class GpuMeasurer:
     @property
     def waits_for_device(self) -> bool:
         return self._session is None
+
+    @property
+    def vendors(self) -> tuple[str, ...] | None:
+        """Names of the vendors that take part, in the form of the argument: after rounds, of those that ran."""
+        return self._task.vendors
 
     def submit(self, config: Config) -> None:
         assert self._may_compile, "nothing is submitted after settle"
@@ -138,11 +149,13 @@ class GpuMeasurer:
         try:
             result = self._answer(Rounds(tuple(configs), rounds, seconds, seed))
         except WorkerLost as lost:
+            if lost.stage.vendor:  # it is left out now
+                return self.compare(configs, rounds, seconds, seed)
             if lost.stage.config is None:
                 raise MeasureError(f"the vendor's kernel ended the GPU worker: {lost}") from lost
             return lost.measurement(lost.stage.config)
         assert isinstance(result, Comparison | Measurement)
-        return result
+        return self._with_vendors(result) if isinstance(result, Comparison) else result
 
     def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
         return [self._recheck_one(config, seed) for config in configs]
@@ -174,6 +187,20 @@ class GpuMeasurer:
             return lost.measurement(config)
         assert isinstance(result, Measurement | Evidence)
         return result
+
+    def _with_vendors(self, found: Comparison) -> Comparison:
+        """Return rounds with all vendors that are left out. A worker that replaces this one times the same vendor."""
+        self._left_out |= found.left_out
+        if self._task.vendors is not None and not self._task.each_vendor:
+            self._task = replace(self._task, vendors=(found.vendor,) if found.vendor else ())
+        return replace(found, left_out=dict(self._left_out))
+
+    def _leave_out(self, lost: WorkerLost) -> None:
+        """Leave out the vendor that ended the worker, if one did that is not the kernel's own."""
+        if name := lost.stage.vendor:
+            self._left_out[name] = f"{lost.outcome}: {str(lost).splitlines()[-1]}"
+            others = tuple(other for other in self._task.vendors or () if other != name)
+            self._task = replace(self._task, vendors=others)
 
     def _give_back_pool(self) -> None:
         if self._may_compile:
@@ -214,7 +241,8 @@ class GpuMeasurer:
         try:
             while (answer := self._receive(None)) is None:
                 pass
-        except WorkerLost:
+        except WorkerLost as lost:
+            self._leave_out(lost)
             self._replace_worker()
             raise
         self._after(answer)

@@ -9,6 +9,7 @@ import torch
 
 from tuner import catalog
 from tuner.kernels.spec import Config, Kernel, Step
+from tuner.kernels.vendors import VendorFunction
 from tuner.measure import tensors
 from tuner.measure.clock import Clock, Run, Timer, clock_of
 from tuner.measure.messages import Task
@@ -46,10 +47,9 @@ class LoadedProblem:
         special = kind == "special" and not self.kernel.finite_only
         tensors.draw(self.operands, self.tensors, seed, special=special)
 
-    def vendor(self, values: Values) -> Run:
-        """Return a run of the vendor's kernel, which there is, on one operand set."""
-        assert self.kernel.vendor is not None
-        return partial(self.kernel.vendor, self.problem, values)
+    def vendor_runs(self, vendor: VendorFunction) -> list[Run]:
+        """Return a run of a vendor on each operand set."""
+        return [partial(vendor, self.problem, values) for values in self.sets]
 
     def launches(self, config: Config, *sets: Values) -> list[tuple[Step, ...]]:
         """Return a config's launches for each operand set. All share one new workspace, so they run in order."""
@@ -64,13 +64,15 @@ class LoadedProblem:
         """Return a config's launches on one operand set with this workspace."""
         return self.kernel.launch(self.problem, config, {**values, **work})
 
-    def timer(self, config: Config | None) -> Timer:
-        """Return a timer of a config, or of the vendor's kernel for None, on all operand sets."""
-        runs: list[Run] = (
-            [self.vendor(values) for values in self.sets]
-            if config is None
-            else [run_of(launches, repeated=self._by_host) for launches in self.launches(config, *self.sets)]
-        )
+    def timer(self, config: Config) -> Timer:
+        """Return a timer of a config on all operand sets."""
+        return self._timer([run_of(launches, repeated=self._by_host) for launches in self.launches(config, *self.sets)])
+
+    def vendor_timer(self, vendor: VendorFunction) -> Timer:
+        """Return a timer of a vendor on all operand sets."""
+        return self._timer(self.vendor_runs(vendor))
+
+    def _timer(self, runs: Sequence[Run]) -> Timer:
         restores = [tensors.restorer(self.operands, values) for values in self.sets]
         return self.clock.timer(runs, _all([restore for restore in restores if restore is not None]))
 

@@ -14,6 +14,10 @@ FILL = "fill "
 """Prefix of a stage in which an examined config runs on other contents of a tensor, whose name follows."""
 
 
+VENDOR_STAGE = "vendor"
+"""Stage in which a vendor is compiled, checked and timed before the first comparison."""
+
+
 @dataclass(frozen=True)
 class Pool:
     """First message to the compile pool: kernel, card, number of concurrent compiles, and limits.
@@ -95,6 +99,10 @@ class Task:
     policy: Policy = COLD
     examines: bool = False
     """True if its configs are examined: all tensors may be written, and there is no reference yet."""
+    vendors: tuple[str, ...] | None = None
+    """Names of the kernel's vendors that may take part in comparisons; None: its own alone."""
+    each_vendor: bool = False
+    """True if each of them takes part in all rounds; else the fastest by a short timing does."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +159,7 @@ class Recheck:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Request to the worker: interleaved rounds of these configs and the vendor.
+    """Request to the worker: interleaved rounds of these configs and the vendors of the task.
 
     Answered by `Comparison`, or by a failed `Measurement` if a config fails.
     """
@@ -169,9 +177,11 @@ class Stage:
     """Progress report of the worker: the stage that begins, and its config if the request has several."""
 
     name: str
-    """`launch`, `check`, `time` or `comparison`; `fill NAME` if an examined config runs on other contents of a tensor.
-    """
+    """`launch`, `check`, `time` or `comparison`; `fill NAME` if an examined config runs on other contents of a tensor;
+    `vendor` if vendors are compiled, checked and timed before the first comparison."""
     config: Config | None = None
+    vendor: str = ""
+    """Name of the vendor that runs; empty for the kernel's own."""
 
 
 @dataclass(frozen=True)

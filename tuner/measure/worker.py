@@ -10,8 +10,7 @@ import gc
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from math import nan
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from time import monotonic, sleep
 from typing import Any
@@ -27,11 +26,12 @@ from tuner.measure import roofline_limits
 from tuner.measure.allocator import provide_memory
 from tuner.measure.card import CardMonitor, NoMonitor, open_monitor
 from tuner.measure.check import CHECK_SETTINGS, CheckSettings
-from tuner.measure.clock import Clock, Timer
+from tuner.measure.clock import Clock
 from tuner.measure.compile import describe_error, is_compile_error
 from tuner.measure.correctness import CorrectnessCheck, WrongResult
 from tuner.measure.examine import Examination
 from tuner.measure.interleaved import ROUNDS_SETTINGS, RoundsSettings, interleave
+from tuner.measure.latencies import ContenderFailed, Latencies
 from tuner.measure.loaded_problem import LoadedProblem, run_of
 from tuner.measure.messages import (
     Examine,
@@ -46,9 +46,9 @@ from tuner.measure.messages import (
     Unable,
 )
 from tuner.measure.processes import BUS_ID_VARIABLE, connect, die_with, parent
-from tuner.measure.samples import SAMPLING_SETTINGS, SamplingSettings, checked, samples_of
-from tuner.records import VENDOR, Comparison, Evidence, Measurement, Outcome, median
-from tuner.records.measurement import are_latencies
+from tuner.measure.samples import SAMPLING_SETTINGS, SamplingSettings, samples_of
+from tuner.measure.timed_vendors import VENDOR_SETTINGS, TimedVendors, VendorSettings
+from tuner.records import Comparison, Evidence, Measurement, Outcome
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,6 @@ class MemoryRetrySettings:
 
 
 MEMORY_RETRY_SETTINGS = MemoryRetrySettings()
-
-
-class _ContenderFailed(Exception):
-    """A config failed in interleaved rounds."""
-
-    def __init__(self, config: Config, error: Exception) -> None:
-        super().__init__(config.text)
-        self.config, self.error = config, error
 
 
 class Worker:
@@ -93,6 +85,7 @@ class Worker:
         sampling: SamplingSettings = SAMPLING_SETTINGS,
         checks: CheckSettings = CHECK_SETTINGS,
         rounds: RoundsSettings = ROUNDS_SETTINGS,
+        vendors: VendorSettings = VENDOR_SETTINGS,
     ) -> None:
         self._tell = tell
         self._monitor = monitor or NoMonitor()
@@ -106,6 +99,7 @@ class Worker:
             return
         self._correctness = CorrectnessCheck(self.loaded, lambda: self._enter("check"), checks)
         self.loaded.copy_sets()
+        self._vendors = TimedVendors(task, self.loaded, self._correctness, tell, self._context_works, vendors)
 
     def measure(self, request: Measure) -> Measurement:
         """Launch, check, then time one config. Any exception becomes its outcome."""
@@ -145,36 +139,27 @@ class Worker:
             return self._failure(request.config, "check", error, {})
 
     def compare(self, request: Rounds) -> Comparison | Measurement:
-        """Time the configs and the vendor in interleaved rounds. Return them, or a config's failed measurement.
+        """Time the configs and the vendors in interleaved rounds. Return them, or a config's failed measurement.
 
-        A latency of the vendor that is not finite and above 0 is NaN in the rounds.
+        A latency of a vendor that is not finite and above 0 is NaN in the rounds.
         """
+        started = monotonic()
+        vendors = self._vendors.contenders()
+        ahead_s = monotonic() - started
         end = monotonic() + request.seconds
         self.loaded.draw(request.seed)
-        contenders: dict[str, Config | None] = {config.text: config for config in request.configs}
-        if self.loaded.kernel.vendor is not None:
-            contenders[VENDOR] = None
-        timers: dict[str, Timer] = {}
-
-        def latency_us(name: str) -> float:
-            config = contenders[name]
-            self._tell(Stage("comparison", config))
+        configs = {config.text: config for config in request.configs}
+        while True:
+            names = [*configs, *vendors]
             try:
-                if name not in timers:
-                    timers[name] = self.loaded.timer(config)
-                samples = timers[name](self.loaded.clock.samples_per_round)
-                if config is None and not are_latencies(samples):
-                    return nan
-                return median(checked(samples))
-            except Exception as error:
-                if config is None:
-                    raise
-                raise _ContenderFailed(config, error) from error
-
-        try:
-            return interleave(list(contenders), latency_us, request, end, self._monitor, self._rounds)
-        except _ContenderFailed as failed:
-            return self._failure(failed.config, "comparison", failed.error, {})
+                latency_us = Latencies(self.loaded, {**configs, **vendors}, self._tell)
+                found = interleave(names, latency_us, request, end, self._monitor, self._rounds)
+                left_out = dict(self._vendors.left_out)
+                return replace(found, vendor=self._vendors.name, left_out=left_out, ahead_s=ahead_s)
+            except ContenderFailed as failed:
+                if failed.name in configs:
+                    return self._failure(configs[failed.name], "comparison", failed.error, {})
+                self._vendors.leave_out(failed.name, failed.error)
 
     def _enter(self, stage: str) -> None:
         self._tell(Stage(stage))

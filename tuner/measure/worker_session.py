@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.errors import KernelFault, MeasureError
 from tuner.kernels.spec import Config
-from tuner.measure.messages import Examine, Measure, Ready, Recheck, Rounds, Stage, Task, Unable
+from tuner.measure.messages import VENDOR_STAGE, Examine, Measure, Ready, Recheck, Rounds, Stage, Task, Unable
 from tuner.measure.processes import Child
 from tuner.records import Measurement, Outcome
 
@@ -23,6 +23,9 @@ class WorkerSettings:
     """Time to import torch, create a context and load a task, in s. Source: about 5 s; longer from a cold disk."""
     stage_s: float = 10.0
     """Time for each stage of a request, in s. Source: chosen; a stage of an ordinary config takes less than 1 s."""
+    vendor_s: float = 180.0
+    """Time to compile and check one vendor, in s. Source: `torch.compile` takes up to 30 s, a library that compiles for
+    the card with nvcc about a minute."""
     compiled_ahead: int = 4
     """Number of compiled configs that may wait for the worker. Source: chosen, so that the worker never waits."""
 
@@ -116,4 +119,4 @@ class WorkerSession:
 
     def _enter(self, stage: Stage) -> None:
         self._stage = stage
-        self._end = monotonic() + self._settings.stage_s
+        self._end = monotonic() + (self._settings.vendor_s if stage.name == VENDOR_STAGE else self._settings.stage_s)

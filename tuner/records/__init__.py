@@ -4,6 +4,7 @@ from tuner.records.answer import FORGOTTEN, IMPORTED, Answer, Evidence, Provenan
 from tuner.records.device import COLD, POLICIES, VERSION_NAMES, Device, Environment, Policy, RooflineLimits, policy_name
 from tuner.records.measurement import (
     FEWEST_SAMPLES,
+    NOT_INSTALLED,
     SLOW_US,
     VENDOR,
     CardState,
@@ -22,6 +23,7 @@ __all__ = [
     "FEWEST_SAMPLES",
     "FORGOTTEN",
     "IMPORTED",
+    "NOT_INSTALLED",
     "POLICIES",
     "SLOW_US",
     "VENDOR",

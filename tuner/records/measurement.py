@@ -18,7 +18,9 @@ SLOW_US = 50_000.0
 VENDOR = "vendor"
 """Name of the vendor's implementation among the contenders."""
 _EACH_VENDOR = f"{VENDOR}:"
-"""Prefix of a vendor's name among contenders of which several are vendors. Texts of configs have no colon before `=`."""
+"""Prefix of a vendor's name among contenders of which several are vendors. No config's text begins so."""
+NOT_INSTALLED = "not installed"
+"""Start of the reason for which a library is left out that cannot be imported."""
 
 Interval = tuple[float, float]
 """Lower and upper bound."""
