@@ -89,9 +89,9 @@ class Kernel:
     signature: Signature
     operands: Callable[[Problem], Mapping[str, Operand]]
     """Tensors of a problem, in the order in which a caller names them."""
-    launch: Callable[[Problem, Config, Mapping[str, Any]], tuple[Step, ...]]
-    """Launches of a config and calls on the host, in order; () if there is nothing to do. It never reads the tensors'
-    elements."""
+    launch: Callable[[Problem, Config, Mapping[str, Any]], tuple[Any, ...]]
+    """Steps of a config, each a `Launch` or a `HostCall`, in order; () if there is nothing to do. It never reads the
+    tensors' elements."""
     reference: Callable[[Problem, Mapping[str, Any], slice], Mapping[str, Any]]
     """Rows `slice` (of the first dim) of each written operand, in higher precision, computed by torch from what is
     read. It gets outputs without their elements."""

@@ -67,10 +67,10 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
         args = (x, out, M, *strides, strides[1])
         return (Launch(copy_column_kernel, grid=(cdiv(M, config["BLOCK"]),), args=args, kwargs=knobs),)
     if config["WAY"] == "driver":
-        args = (x, out, M, itemsize(problem.dtype), *strides, memory != "device")
-        return (HostCall(copy_column_by_driver, args, captures=memory != "pageable"),)
-    args = (x, tensors["buffer"], out, M, itemsize(problem.dtype), *strides)
-    return (HostCall(copy_column_packed, args, captures=False),)
+        given = (x, out, M, itemsize(problem.dtype), *strides, memory != "device")
+        return (HostCall(copy_column_by_driver, given, captures=memory != "pageable"),)
+    given = (x, out, M, itemsize(problem.dtype), *strides, tensors["buffer"])
+    return (HostCall(copy_column_packed, given, captures=False),)
 
 
 KERNEL = Kernel(

@@ -12,14 +12,15 @@ _INTEGERS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 
 def copy_column_packed(
-    stream: int, x: int, buffer: int, out: int, rows: int, width: int, stride_x: int, stride_out: int
+    stream: int, x: int, out: int, rows: int, width: int, stride_x: int, stride_out: int, buffer: int
 ) -> None:
     """Gather a column with torch's threads, then queue its copy.
 
     Args:
-        x, buffer, out: addresses of the first elements; the buffer is contiguous, and no copy from it is under way.
+        x, out: addresses of the first elements.
         width: bytes of an element.
         stride_x, stride_out: elements from a row to the next.
+        buffer: address of contiguous page-locked memory that nothing reads at present.
 
     Raises:
         RuntimeError: the driver refuses the copy.

@@ -64,6 +64,7 @@ def launched(
     given = {name: StandIn(operand) for name, operand in described.items()}
     given["scale_a"] = At(described["scale_a"], address)
     (launch,) = KERNEL.launch(problem, config, given)
+    assert isinstance(launch, Launch)
     return launch
 
 

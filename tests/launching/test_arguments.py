@@ -36,6 +36,7 @@ def launch() -> Launch:
     kernel = catalog.resolve(toy("double"))
     config = kernel.signature.config({"BLOCK": 256, "num_warps": 4, "num_stages": 1})
     (launch,) = kernel.launch(kernel.signature.problem({"N": 1000}), config, {"x": X, "out": OUT})
+    assert isinstance(launch, Launch)
     return launch
 
 

@@ -130,7 +130,7 @@ def test_a_hook_that_raises_is_a_fault_with_its_line() -> None:
     with pytest.raises(KernelFault, match=r"test_unusual_kernel.py line \d+: pre_hook raises KeyError: 'y'"):
         replace(launch, pre_hook=lambda arguments: arguments["y"].zero_())()
     with pytest.raises(KernelFault, match="Launch: pre_hook is a function, not 'zero'; define it"):
-        replace(launch, pre_hook="zero")  # type: ignore[arg-type]
+        replace(launch, pre_hook="zero")
 
 
 @pytest.mark.parametrize("name", ["", "x" * 25, 3, None, "a\nb", "[bold]"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from operator import itemgetter
 from typing import Any
 
@@ -15,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.errors import UsageError
 from tuner.kernels.calling import Pointers
-from tuner.kernels.spec import Launch
+from tuner.kernels.spec import Launch, Step
 
 Arguments = Callable[[Pointers], tuple[Any, ...]]
 
@@ -30,8 +29,8 @@ class CannotPrepare(UsageError):
     """A launch cannot be prepared: it needs its tensors at each call, and not their addresses alone."""
 
 
-def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
-    """Return the function from addresses, in the order of `tensors`, to a launch's arguments.
+def arranged(step: Step, tensors: Sequence[Any]) -> Arguments:
+    """Return the function from addresses, in the order of `tensors`, to the arguments of a launch or a call.
 
     A tensor is passed as its address, so that Triton does not ask for it.
 
@@ -41,7 +40,7 @@ def arranged(launch: Launch, tensors: Sequence[Any]) -> Arguments:
     order: list[int] = []
     constants: list[Any] = []
     described: dict[int, tuple[Any, int]] = {}
-    for place, value in enumerate(_bound(launch)):
+    for place, value in enumerate(step.bound if isinstance(step, Launch) else step.args):
         if hasattr(value, "data_ptr"):
             order.append(_which(value, tensors))
             continue
@@ -81,15 +80,6 @@ def make_room(kept: dict[Any, Any], most: int) -> None:
 def _picker(order: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """Return a function that picks these items as a tuple, which `itemgetter` of one item does not."""
     return itemgetter(*order) if len(order) > 1 else lambda items: (items[order[0]],)
-
-
-def _bound(launch: Launch) -> tuple[Any, ...]:
-    """Return the values of the kernel's parameters in their order; options like `num_warps` are left out."""
-    parameters = signature(launch.fn.fn)
-    own = {name: value for name, value in launch.kwargs.items() if name in parameters.parameters}
-    bound = parameters.bind(*launch.args, **own)
-    bound.apply_defaults()
-    return tuple(bound.arguments.values())
 
 
 def _which(value: Any, tensors: Sequence[Any]) -> int:

@@ -10,7 +10,7 @@ from tuner.captured.kernel import CapturedKernel
 from tuner.errors import KernelFault, TunerError, UsageError
 from tuner.kernels.calling import Tensors, short_name
 from tuner.kernels.dtypes import torch_dtype
-from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, Step
 from tuner.measure.stand_ins import stand_in
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
@@ -185,7 +185,7 @@ def _arguments(kernel: Kernel, problem: Problem, config: Config, operands: Mappi
     return [_plain(launch) for launch in kernel.launch(problem, config, stand_ins)]
 
 
-def _plain(launch: Launch) -> list[Any]:
-    values = [*launch.args, *launch.kwargs.values()]
+def _plain(step: Step) -> list[Any]:
+    values = [*step.args, *step.kwargs.values()] if isinstance(step, Launch) else step.args
     shown = [tuple(value.strides) if hasattr(value, "block_shape") else value for value in values]
-    return [launch.grid, *(value for value in shown if not hasattr(value, "data_ptr"))]
+    return [step.grid if isinstance(step, Launch) else (), *(value for value in shown if not hasattr(value, "data_ptr"))]

@@ -7,8 +7,7 @@ compiled kernel, given the stream, the addresses and the fixed arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from triton.backends.nvidia.driver import CudaLauncher
 
 from tuner.errors import UsageError
 from tuner.kernels.calling import Pointers, PreparedLaunch
-from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem
+from tuner.kernels.spec import Config, HostCall, Kernel, Limits, Problem, Step
 from tuner.launching.arguments import (
     DESCRIPTORS,
     TRITON,
@@ -26,16 +25,12 @@ from tuner.launching.arguments import (
     CannotPrepare,
     arranged,
     expanded,
-    make_room,
 )
+from tuner.launching.captures import is_captured, or_captured, substitute
+from tuner.launching.workspaces import Run, with_workspace
 from tuner.measure.binaries import checked_cache
 from tuner.measure.tensors import blank
 
-_Step = Callable[[int, Pointers], None]
-"""Launches on a stream, given the addresses of operands and workspace."""
-
-MOST_STREAMS = 64
-"""Number of streams whose workspaces are kept for one problem; then the oldest is dropped."""
 KNOWN_RELEASES = (3, 6), (3, 9)
 """First and last release of Triton whose launcher in C is called from here, by the arguments that it takes there."""
 ONE_BY_ONE = TRITON == (3, 6)
@@ -59,16 +54,29 @@ def prepare_launch(
     """
     if knobs.runtime.interpret:
         raise UsageError("a prepared launch is of a compiled kernel, and TRITON_INTERPRET=1 compiles none; unset it")
+    run, captures = _prepared(kernel, problem, config, operands, limits)
+    if not captures:
+        other = substitute(kernel, problem, config, limits)
+        captured = None if other is None else _prepared(kernel, problem, other, operands, limits)[0]
+        run = or_captured(run, captured, problem, config, other)
+    return _on_device(torch.cuda.current_device(), run)
+
+
+def _prepared(
+    kernel: Kernel, problem: Problem, config: Config, operands: Mapping[str, Any], limits: Limits
+) -> tuple[Run, bool]:
+    """Return the run of a config, and whether a CUDA graph captures all of it."""
     work = kernel.workspace(problem, config, limits)
     given = {**operands, **blank(work, "cuda")}
     tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
+    steps = kernel.launch(problem, config, given)
     with checked_cache():
-        steps = [_step(launch, tensors) for launch in kernel.launch(problem, config, given)]
-    run = steps[0] if len(steps) == 1 else _in_order(steps)
-    return _on_device(torch.cuda.current_device(), _with_workspace(work, run) if work else run)
+        runs = [_step(step, tensors) for step in steps]
+    run = runs[0] if len(runs) == 1 else _in_order(runs)
+    return with_workspace(work, run) if work else run, is_captured(steps)
 
 
-def _on_device(index: int, run: _Step) -> PreparedLaunch:
+def _on_device(index: int, run: Run) -> PreparedLaunch:
     current_device, stream_of = torch._C._cuda_getDevice, triton.runtime.driver.active.get_current_stream
 
     def call(pointers: Pointers) -> None:
@@ -81,7 +89,7 @@ def _on_device(index: int, run: _Step) -> PreparedLaunch:
     return call
 
 
-def _in_order(steps: Sequence[_Step]) -> _Step:
+def _in_order(steps: Sequence[Run]) -> Run:
     def run(stream: int, pointers: Pointers) -> None:
         for step in steps:
             step(stream, pointers)
@@ -89,35 +97,10 @@ def _in_order(steps: Sequence[_Step]) -> _Step:
     return run
 
 
-def _with_workspace(operands: Mapping[str, Operand], run: _Step) -> _Step:
-    """Give each stream a workspace of its own, and each captured launch one that belongs to the graph.
-
-    A graph may be replayed on any stream, beside other work. Its workspace is memory of the graph's pool, which the
-    graph zeroes before the launch.
-    """
-    kept: dict[int, tuple[dict[str, torch.Tensor], Pointers]] = {}
-    one_at_a_time = Lock()  # no other thread may launch between our first launch and our second
-
-    def on_stream(stream: int, pointers: Pointers) -> None:
-        if torch.cuda.is_current_stream_capturing():
-            made = blank(operands, "cuda")
-            run(stream, pointers + _addresses(made))
-            return
-        with one_at_a_time:
-            if stream not in kept:
-                made = blank(operands, "cuda")
-                make_room(kept, MOST_STREAMS)
-                kept[stream] = made, _addresses(made)
-            run(stream, pointers + kept[stream][1])
-
-    return on_stream
-
-
-def _addresses(tensors: Mapping[str, torch.Tensor]) -> Pointers:
-    return tuple(tensor.data_ptr() for tensor in tensors.values())
-
-
-def _step(launch: Launch, tensors: Sequence[torch.Tensor]) -> _Step:
+def _step(launch: Step, tensors: Sequence[torch.Tensor]) -> Run:
+    if isinstance(launch, HostCall):
+        fn, values = launch.fn, arranged(launch, tensors)
+        return lambda stream, pointers: fn(stream, *values(pointers))
     if launch.pre_hook is not None:
         raise CannotPrepare(
             "a prepared launch is given addresses, and a pre_hook takes tensors; run what `launch` returns instead"
@@ -146,7 +129,7 @@ def _step(launch: Launch, tensors: Sequence[torch.Tensor]) -> _Step:
     return step
 
 
-def _as_triton(compiled: Any, grid: tuple[int, ...], arguments: Arguments) -> _Step:
+def _as_triton(compiled: Any, grid: tuple[int, ...], arguments: Arguments) -> Run:
     """Return a step that launches as Triton's own `run` does: with hooks, and scratch memory if the kernel has some."""
     runtime = knobs.runtime
 

@@ -170,7 +170,7 @@ class Worker:
     def _first_launch(self, launches: tuple[Step, ...]) -> dict[str, Any]:
         """Launch once. Return what the compiler reports of the code."""
         self._compiled_here = False
-        results = [(step, step()) for step in launches]
+        results: list[tuple[Step, Any]] = [(step, step()) for step in launches]
         compiled = [code for step, code in results if isinstance(step, Launch)]
         self.loaded.clock.wait()
         return {

@@ -9,10 +9,10 @@ from time import monotonic
 from typing import Any
 
 from tuner.errors import TunerError
-from tuner.kernels.spec import Config, Kernel, Knob, Limits, Problem, Value
+from tuner.kernels.spec import Config, HostCall, Kernel, Knob, Launch, Limits, Problem, Value
+from tuner.measure.compile import stood_in
 from tuner.measure.compile_pool import CompilePool
 from tuner.measure.messages import Compile, Compiled
-from tuner.measure.stand_ins import stand_in
 from tuner.records import Device, Outcome
 from tuner.search.space import Space
 from tuner.tuning.check_report import Step
@@ -177,17 +177,15 @@ def unused_steps(
 
 def _launched(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> list[Any]:
     """Return what a config's launches consist of: functions, grids and arguments."""
-    values = {name: stand_in(operand) for name, operand in kernel.tensors(problem, config, limits).items()}
-    return [
-        (
-            id(launch.fn),
-            launch.grid,
-            [_described(value) for value in launch.args],
-            {name: _described(value) for name, value in launch.kwargs.items()},
-            launch.pre_hook is not None and config.text,  # a hook may depend on any knob
-        )
-        for launch in kernel.launch(problem, config, values)
-    ]
+    return [_consists_of(step, config) for step in stood_in(kernel, problem, config, limits)]
+
+
+def _consists_of(step: Launch | HostCall, config: Config) -> Any:
+    args = [_described(value) for value in step.args]
+    if not isinstance(step, Launch):
+        return id(step.fn), args, step.captures
+    kwargs = {name: _described(value) for name, value in step.kwargs.items()}
+    return id(step.fn), step.grid, args, kwargs, step.pre_hook is not None and config.text  # it may depend on any knob
 
 
 def _described(value: Any) -> Any:
