@@ -20,7 +20,7 @@ from tuner.kernels.rms_norm.reference import reference, vendor
 from tuner.kernels.rms_norm.shared_rows import rms_norm_shared
 from tuner.kernels.rms_norm.whole import rms_norm_whole
 from tuner.kernels.shared.rows_default import default
-from tuner.kernels.shared.rows_launch import compiled, row_stride, shared_workspace, whole
+from tuner.kernels.shared.rows_launch import compiled, row_stride, shared, shared_workspace, whole
 from tuner.kernels.shared.rows_space import KNOBS, PARTS, SIZE_LIMITS, valid
 from tuner.kernels.spec import (
     Attribute,
@@ -32,7 +32,6 @@ from tuner.kernels.spec import (
     Operand,
     Problem,
     Signature,
-    cdiv,
 )
 
 
@@ -69,9 +68,9 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
         return (Launch(rms_norm_whole, grid, (*pointers, *numbers), known | more),)
     if config["VARIANT"] == "looped":
         return (Launch(rms_norm_looped, (M,), (*pointers, *numbers), known | {"STAGES": config["num_stages"]}),)
-    parts = cdiv(N, config["BLOCK_N"])
+    grid, more = shared(problem, config)
     work = (tensors["started"], tensors["arrived"], tensors["found"])
-    return (Launch(rms_norm_shared, (M * parts,), (*pointers, *work, *numbers), known | {"PARTS": parts}),)
+    return (Launch(rms_norm_shared, grid, (*pointers, *work, *numbers), known | more),)
 
 
 def flops(problem: Problem) -> int:

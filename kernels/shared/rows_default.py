@@ -28,6 +28,12 @@ class DefaultSettings:
     """Stages of that loop, best first."""
     shared_columns: int = 32768
     """Number of columns from which few rows are shared by programs."""
+    shortest_part: int = 2048
+    """Fewest columns of a program that shares a row."""
+    shared_waves: int = 4
+    """Number of such programs for each multiprocessor, unless parts would be shorter."""
+    shared_warps: tuple[int, ...] = (4, 2, 8, 16)
+    """Warps of such a program, best first."""
 
 
 SETTINGS = DefaultSettings()
@@ -43,23 +49,20 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 def _whole(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     M, N = problem["M"], problem["N"]
-    width = itemsize(problem.dtype)
-    shorter = block_n = next_power_of_2(N)
-    while shorter := shorter // 2:
-        count = chunks(N, shorter)
-        if count > rows_space.SETTINGS.most_chunks or shorter * width < SETTINGS.chunk_bytes:
-            break
-        if shorter * count < block_n * chunks(N, block_n):
-            block_n = shorter
+    width, block_n = itemsize(problem.dtype), next_power_of_2(N)
+    if limits.sm_count < M:
+        block_n = _chunk(N, width)
     row = block_n * chunks(N, block_n)
     # Rows of a program: as many as fill it, while each multiprocessor still has programs.
-    rows = max(1, min(next_power_of_2(SETTINGS.tile_bytes // (row * width)), next_power_of_2(M)))
+    rows = min(next_power_of_2(SETTINGS.tile_bytes // (row * width)), next_power_of_2(M), rows_space.LARGEST_ROWS)
     while rows > 1 and rows * limits.sm_count > M:
         rows //= 2
-    most = limits.threads_per_block // limits.warp_size
     a_thread = SETTINGS.thread_bytes[rows * limits.sm_count < M]
-    warps = min(most, max(1, next_power_of_2(rows * row * width // (a_thread * limits.warp_size))))
-    for num_warps in (*_down(warps), *(2**power for power in range(6))):
+    warps = next_power_of_2(rows * row * width // (a_thread * limits.warp_size))
+    # Each thread reads 16 bytes at once, also of a chunk.
+    warps = min(limits.threads_per_block, max(limits.warp_size, rows * block_n * width // 16), warps * limits.warp_size)
+    warps //= limits.warp_size
+    for num_warps in (*(warps >> power for power in range(warps.bit_length())), 2, 4, 8, 16, 32):
         config: dict[str, Value] = {"VARIANT": "whole", "BLOCK_N": block_n, "ROWS": rows, "STEPS": 1}
         config |= {"num_warps": num_warps, "num_stages": 1}
         if valid(problem, config, limits):
@@ -67,18 +70,32 @@ def _whole(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     return config
 
 
-def _down(warps: int) -> list[int]:
-    return [warps >> power for power in range(warps.bit_length())]
+def _chunk(N: int, width: int) -> int:
+    """Return the columns of the longest chunks that leave fewest lanes idle."""
+    shorter = block_n = next_power_of_2(N)
+    while shorter := shorter // 2:
+        count = chunks(N, shorter)
+        if count > rows_space.SETTINGS.most_chunks or shorter * width < SETTINGS.chunk_bytes:
+            break
+        if shorter * count < block_n * chunks(N, block_n):
+            block_n = shorter
+    return block_n
 
 
 def _shared(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
-    """Return the config that shares each row among most programs; None if none may."""
-    for block_n in (512, 1024, 2048, 4096, 8192, 16384, 32768):
-        for warps in (4, 8, 16):
+    """Return a config that shares each row among programs; None if none is feasible.
+
+    A program's part is as short as fills the card a few times.
+    """
+    part = max(SETTINGS.shortest_part, problem["M"] * problem["N"] // (SETTINGS.shared_waves * limits.sm_count))
+    block_n = next_power_of_2(part)
+    while block_n < problem["N"]:
+        for warps in SETTINGS.shared_warps:
             config: dict[str, Value] = {"VARIANT": "shared", "BLOCK_N": block_n, "ROWS": 1, "STEPS": 1}
             config |= {"num_warps": warps, "num_stages": 1}
             if valid(problem, config, limits):
                 return config
+        block_n *= 2
     return None
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from math import exp, log
 from random import Random
 
-from tuner.kernels.spec import itemsize
+from tuner.kernels.shared import draws
+from tuner.kernels.spec import cdiv, itemsize
 
 WIDTHS = (
     64, 80, 96, 128, 192, 256, 320, 384, 512, 576, 640, 768, 896, 960, 1024, 1152, 1280, 1536, 1600, 1792, 2048, 2304,
@@ -23,28 +23,19 @@ LEAST_BYTES = 2**12
 """Bytes of all matrices of a problem, at least."""
 
 
-def drawn_rows(dice: Random, matrices: int) -> dict[str, object]:
+def drawn_rows(random: Random, matrices: int) -> dict[str, object]:
     """Return M, N and dtype of a problem that reads and writes this number of matrices in all.
 
-    Of three problems about one has a row length that 8 does not divide.
+    Of three problems one has rows of an odd length.
     """
-    dtype = dice.choices(("bf16", "fp16", "fp32"), (6, 2, 2))[0]
-    if dice.random() < 1 / 3:
-        N = log_uniform(dice, 33, LONGEST)
-        N += N % 8 == 0
-    elif dice.random() < 0.2:
-        N = log_uniform(dice, 1, LONGEST // 8) * 8
+    dtype, kind = draws.dtype(random), random.random()
+    if kind < 1 / 3:
+        N = draws.odd_size(random, 33, LONGEST)
     else:
-        N = dice.choice(WIDTHS)
+        N = random.choice(WIDTHS) if kind < 0.8 else draws.log_uniform(random, 8, LONGEST, 8)
     a_row = N * itemsize(dtype) * matrices
-    most = max(1, min(MOST_ROWS, MOST_BYTES // a_row))
-    least = min(most, -(-LEAST_BYTES // a_row))
-    M = log_uniform(dice, least, most)
-    if dice.random() < 0.5:  # batches and sequences have round lengths
-        M = max(least, 1 << (M.bit_length() - 1))
+    most = draws.at_most(MOST_ROWS, a_row, MOST_BYTES)
+    M = draws.log_uniform(random, min(most, cdiv(LEAST_BYTES, a_row)), most)
+    if random.random() < 0.5 and M * a_row >= 2 * LEAST_BYTES:  # batches and sequences have round lengths
+        M = 1 << (M.bit_length() - 1)
     return {"M": M, "N": N, "dtype": dtype}
-
-
-def log_uniform(dice: Random, least: int, most: int) -> int:
-    """Return a whole number between two others, each factor of which is as likely as any other."""
-    return min(most, max(least, round(exp(dice.uniform(log(least), log(most))))))

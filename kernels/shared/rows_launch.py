@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import gcd
 from typing import Any
 
+from tuner.kernels.shared.rows_space import SHARED_REGISTERS
 from tuner.kernels.spec import Config, Operand, Problem, cdiv, itemsize
 
 
@@ -37,6 +38,12 @@ def whole(problem: Problem, config: Config) -> tuple[tuple[int], dict[str, Any]]
     block_n, rows, steps = config["BLOCK_N"], config["ROWS"], config["STEPS"]
     arguments = {"CHUNKS": cdiv(N, block_n), "ROWS": rows, "STEPS": steps, "STAGES": config["num_stages"]}
     return (cdiv(M, rows * steps),), {**arguments, "EVEN": N % block_n == 0}
+
+
+def shared(problem: Problem, config: Config) -> tuple[tuple[int], dict[str, Any]]:
+    """Return the grid of programs that share rows, and the arguments that they are compiled for."""
+    parts = cdiv(problem["N"], config["BLOCK_N"])
+    return (problem["M"] * parts,), {"PARTS": parts, "maxnreg": SHARED_REGISTERS}
 
 
 def shared_workspace(problem: Problem, config: Config, found: int) -> Mapping[str, Operand]:

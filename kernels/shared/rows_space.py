@@ -17,7 +17,7 @@ class SpaceSettings:
     """Number of columns of the longest row that one program holds in registers."""
     most_chunks: int = 8
     """Largest number of chunks of such a row."""
-    shortest_chunk: int = 64
+    shortest_chunk: int = 128
     """Fewest bytes of a chunk of a row that has several."""
     most_values: int = 64
     """Largest number of values of a row that a thread holds."""
@@ -29,6 +29,8 @@ class SpaceSettings:
     """Fewest and most columns of a block of a row that is looped over."""
     shortest_shared: int = 8192
     """Fewest columns of a row that programs share."""
+    reduction_bytes: int = 1024
+    """Shared memory in which the warps of a program join their sums, in bytes."""
     streams: int = 16
     """Number of streams on which shared rows may run at once, each with all its programs on the card."""
     shared_waves: int = 4
@@ -37,6 +39,12 @@ class SpaceSettings:
 
 SETTINGS = SpaceSettings()
 
+SHARED_REGISTERS = 128
+"""Most registers of a thread of a program that shares a row. So several such programs run on a multiprocessor at once,
+and none waits for one that cannot start."""
+LARGEST_ROWS = 128
+"""Largest number of rows of a program."""
+
 KNOBS = (
     Knob(
         "VARIANT",
@@ -44,7 +52,11 @@ KNOBS = (
         "a program holds whole rows, or loops over a row and reads it twice, or programs share a row",
     ),
     Knob("BLOCK_N", tuple(2**power for power in range(16)), "columns of a chunk that is read at once"),
-    Knob("ROWS", (1, 2, 4, 8, 16, 32, 64, 128), "rows that a program holds; short rows need several to fill it"),
+    Knob(
+        "ROWS",
+        tuple(2**power for power in range(LARGEST_ROWS.bit_length())),
+        "rows that a program holds; short rows need several to fill it",
+    ),
     Knob("STEPS", (1, 2, 4, 8, 16), "times that a program takes rows; weights stay in its registers meanwhile"),
     Knob("num_warps", (1, 2, 4, 8, 16, 32), "warps that share a program's rows"),
     Knob("num_stages", (1, 2, 3, 4), "blocks or rows in flight"),
@@ -124,6 +136,8 @@ def _can_loop(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     block_n, stages = config["BLOCK_N"], config["num_stages"]
     threads = config["num_warps"] * limits.warp_size
     width = itemsize(problem.dtype)
+    given = [problem.values.get(name, False) for name in ("residual", "weight", "bias")]
+    read_together = 1 + max(given[0], given[1] + given[2])
     fewest, most = SETTINGS.looped_blocks
     return (
         problem["N"] > SETTINGS.shortest_looped
@@ -131,7 +145,8 @@ def _can_loop(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         and threads * 16 <= block_n * width
         # Two sums stand beside each value.
         and 3 * block_n // threads <= most_values(config["num_warps"], limits)
-        and block_n * width * 2 * (stages - 1) <= limits.shared_bytes
+        # All blocks in flight but those in registers wait in shared memory.
+        and block_n * width * read_together * (stages - 1) <= limits.shared_bytes - SETTINGS.reduction_bytes
     )
 
 
@@ -149,10 +164,6 @@ def _can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
 
 
 def most_parts(num_warps: int, limits: Limits) -> int:
-    """Return the number of programs that may share a row: all run at once, even beside those of other streams.
-
-    A multiprocessor runs as many as have registers, each thread with as many as a thread can have.
-    """
-    a_program = num_warps * limits.warp_size * (limits.registers_per_thread + 1)
-    at_once = max(1, limits.registers_per_sm // a_program)
+    """Return the number of programs that may share a row: all run at once, even beside those of other streams."""
+    at_once = max(1, limits.registers_per_sm // (num_warps * limits.warp_size * SHARED_REGISTERS))
     return limits.sm_count * at_once // SETTINGS.streams

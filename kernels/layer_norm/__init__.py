@@ -1,0 +1,3 @@
+"""Layer norm over rows."""
+
+from tuner.kernels.layer_norm.definition import KERNEL as KERNEL
