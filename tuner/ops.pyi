@@ -4,8 +4,12 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from tuner.kernels.add.call import add as add
+from tuner.kernels.gelu.call import gelu as gelu
 from tuner.kernels.gemm.call import gemm as gemm
 from tuner.kernels.scaled_gemm.call import scaled_gemm as scaled_gemm
+from tuner.kernels.silu.call import silu as silu
+from tuner.kernels.silu_mul.call import silu_mul as silu_mul
 from tuner.kernels.softmax.call import softmax as softmax
 from tuner.kernels.transpose.call import transpose as transpose
 

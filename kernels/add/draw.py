@@ -8,6 +8,6 @@ from random import Random
 from tuner.kernels.shared.elementwise_draw import row_problem
 
 
-def draw(dice: Random) -> Mapping[str, object]:
+def draw(random: Random) -> Mapping[str, object]:
     """Return the values of a problem."""
-    return row_problem(dice, tensors=3)
+    return row_problem(random, inputs=2)
