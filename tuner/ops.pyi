@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from tuner.kernels.add.call import add as add
+from tuner.kernels.copy_column.call import copy_column as copy_column
 from tuner.kernels.gelu.call import gelu as gelu
 from tuner.kernels.gemm.call import gemm as gemm
 from tuner.kernels.scaled_gemm.call import scaled_gemm as scaled_gemm

@@ -1,0 +1,95 @@
+"""`tuner.ops.copy_column`: its tensors, and the problem that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from tuner.errors import UsageError
+from tuner.kernels.calling import (
+    NOT_STRIDED,
+    OpCall,
+    Tensors,
+    check_matrices,
+    check_strided,
+    in_torch,
+    run,
+    shape,
+    short_name,
+)
+from tuner.kernels.copy_column.definition import KERNEL
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integer dtypes by their width in bytes."""
+
+
+def copy_column(x: Tensor, column: int = 0, *, out: Tensor | None = None) -> Tensor:
+    """Return column `column` of x (M, N), which is out (M,) on a GPU, of elements of 1, 2, 4 or 8 bytes.
+
+    x may be in the memory of the host, pinned or not. Then out is on the current device if it is not given, and the
+    call may return before x is read: synchronize before you write to x, as after `copy_(x, non_blocking=True)`.
+
+    Raises:
+        UsageError: as `gemm`; there is no such column.
+    """
+    view = _column(x, column)
+    if out is None:
+        out = torch.empty(view.shape, dtype=view.dtype, device=_target(view))
+    run(CALL, {"x": view, "out": out})
+    return out
+
+
+def _column(x: Tensor, column: int) -> Tensor:
+    try:
+        if x.ndim == 2:
+            return x.select(1, column)
+    except (IndexError, *NOT_STRIDED):
+        pass
+    check_strided("copy_column", {"x": x})
+    check_matrices("copy_column", {"x": x})
+    raise UsageError(
+        f"copy_column takes the index of a column of x, and {column!r} is none of {x.shape[1]}; correct it"
+    )
+
+
+def _target(x: Tensor) -> torch.device | str:
+    """Return the device on which the copy is allocated."""
+    if x.device.type != "cpu":
+        return x.device
+    if not torch.cuda.is_available():
+        raise UsageError("copy_column copies to a GPU, and torch finds none here; call torch instead")
+    return "cuda"
+
+
+def shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
+    """Return the shape of out."""
+    return {"out": shape(tensors["x"])}
+
+
+def values(tensors: Tensors) -> Mapping[str, object]:
+    """Return the sizes, the dtype and the memory of a column. The row of a single element may have any length."""
+    x = tensors["x"]
+    (M,) = x.shape
+    memory = "device" if x.device.type != "cpu" else "pinned" if x.is_pinned() else "pageable"
+    return {"M": M, "N": x.stride(0) if M > 1 else 1, "dtype": x.dtype, "memory": memory}
+
+
+def passed_as(dtype: torch.dtype) -> torch.dtype:
+    """Return the integer of the same width for a dtype that the kernel does not know: elements only move."""
+    return dtype if short_name(dtype) in KERNEL.signature.dtypes else _INTEGERS.get(dtype.itemsize, dtype)
+
+
+CALL = OpCall(
+    kernel=KERNEL,
+    function=copy_column,
+    takes_tensors="x out!",
+    shapes=shapes,
+    values=values,
+    on_host=frozenset({"x"}),
+    accepts=lambda name, tensor: tensor.stride(0) > 0 or tensor.shape[0] == 1,
+    passed_as=passed_as,
+    takes="elements of 1, 2, 4 or 8 bytes",
+)
+in_torch(CALL)
