@@ -241,7 +241,7 @@ class TestEveryOp:
                 }
                 call.check(made)
                 assert call.problem(made) == problem
-                assert all(call.accepts(name, tensor) for name, tensor in made.items())
+                assert call.operands(made) is not None  # without copies
 
 
 def test_type_checkers_see_functions_that_exist() -> None:
