@@ -1,0 +1,134 @@
+"""Device code that reduces along rows: to one result for each row, or to one for the whole matrix."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tuner.kernels.reduce.states import (
+    all_joined,
+    empty,
+    finished,
+    is_last,
+    joined,
+    leave,
+    left,
+    neutral,
+    state_of,
+)
+
+
+@triton.jit
+def values_at(x, row, n, M, N, stride, KIND: tl.constexpr, RUN: tl.constexpr, SHIFTED: tl.constexpr):
+    """Load columns n of rows as fp32, negated for min, and neutral outside of the matrix.
+
+    SHIFTED: rows begin at any element. Columns then count from the multiple of 16 bytes at or before a row's first
+    element, so that each run of RUN columns is one access. What lies beside the row is of its neighbours, and left out;
+    the run at the end of the last row is not read, since what follows may be no memory (`last_run`).
+    """
+    NEUTRAL: tl.constexpr = neutral(KIND)
+    row = row.to(tl.int64)[:, None]
+    if SHIFTED:
+        shift = (row * stride % RUN).to(tl.int32)
+        end = tl.where(row < M, shift + N, 0)
+        read_to = tl.where(row < M - 1, end + (RUN - 1), end)
+        values = tl.load(x + row * stride // RUN * RUN + n, mask=(n // RUN + 1) * RUN <= read_to, other=NEUTRAL)
+        values = tl.where((n >= shift) & (n < end), values.to(tl.float32), NEUTRAL)
+    else:
+        values = tl.load(x + row * stride + n, mask=(row < M) & (n < N), other=NEUTRAL).to(tl.float32)
+    return -values if KIND == "min" else values
+
+
+@triton.jit
+def run_at(x, row, first, M, N, stride, KIND: tl.constexpr, RUN: tl.constexpr, SHIFTED: tl.constexpr):
+    """Load the run of RUN columns from `first` on, element by element. Return the values and their columns in the row.
+
+    Values are as those of `values_at`; columns outside of the row are 2^31 - 1.
+    """
+    NEUTRAL: tl.constexpr = neutral(KIND)
+    row = row.to(tl.int64)[:, None]
+    shift = row * stride % RUN if SHIFTED else row * 0
+    column = first.to(tl.int64)[:, None] + tl.arange(0, RUN)[None, :] - shift
+    inside = (row < M) & (column >= 0) & (column < N)
+    values = tl.load(x + row * stride + column, mask=inside, other=NEUTRAL).to(tl.float32)
+    return -values if KIND == "min" else values, tl.where(inside, column, 2**31 - 1)
+
+
+@triton.jit
+def index_of(x, row, first, top, M, N, stride, KIND: tl.constexpr, RUN: tl.constexpr, SHIFTED: tl.constexpr):
+    """Return the first column of a run that has the value `top`."""
+    values, column = run_at(x, row, first, M, N, stride, KIND, RUN, SHIFTED)
+    top = top[:, None]
+    return tl.min(tl.where((values == top) | ((values != values) & (top != top)), column, 2**31 - 1), axis=1)
+
+
+@triton.jit
+def reduce_within_rows(
+    x, out, indices, arrived, firsts, seconds, M, N, stride, blocks, tiles,
+    KIND: tl.constexpr, INDEX: tl.constexpr, ALL: tl.constexpr, SHIFTED: tl.constexpr, RUN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Reduce tiles of BLOCK_M rows: those of the same rows, or, if ALL, of the matrix.
+
+    SPLIT programs take them in turn. Each thread joins its runs of RUN columns, then the threads join theirs, then the
+    last program joins those of all. N and stride count runs, unless SHIFTED.
+    """
+    if not SHIFTED:
+        N *= RUN
+        stride = tl.cast(stride, tl.int64) * RUN
+    part = tl.program_id(0) % SPLIT
+    rows = tl.program_id(0) // SPLIT * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.arange(0, BLOCK_N)[None, :]
+
+    EMPTY: tl.constexpr = empty(KIND)
+    first = tl.full((BLOCK_M, BLOCK_N // RUN), EMPTY, tl.float32)
+    second = tl.full((BLOCK_M, BLOCK_N // RUN), 0, tl.int32) + part if INDEX else tl.zeros_like(first)
+    for tile in tl.range(part, tiles, SPLIT, num_stages=STAGES):
+        row = tile // blocks * BLOCK_M + tl.arange(0, BLOCK_M) if ALL else rows
+        start = tile % blocks * BLOCK_N if ALL else tile * BLOCK_N
+        values = values_at(x, row, start + n, M, N, stride, KIND, RUN, SHIFTED)
+        runs = tl.reshape(values, (BLOCK_M, BLOCK_N // RUN, RUN))
+        run_first, run_second = state_of(runs, 2, KIND)
+        first, second = joined(first, second, run_first, tile if INDEX else run_second, KIND, INDEX)
+
+    width = tl.cast(blocks, tl.int64) * BLOCK_N + RUN
+    if INDEX:  # where the run begins, counted from the first row, or from the first of the matrix
+        run = tl.arange(0, BLOCK_N // RUN)[None, :] * RUN
+        if ALL:
+            row = (second // blocks).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+            second = row * width + second % blocks * BLOCK_N + run
+        else:
+            second = second.to(tl.int64) * BLOCK_N + run
+    first, second = all_joined(first, second, 1, KIND, INDEX)
+    if SHIFTED:
+        row = M - 1 + tl.arange(0, BLOCK_M) if ALL else rows
+        row = tl.where((row == M - 1) & (part == 0), row, M)
+        run = (tl.where(row < M, tl.cast(M - 1, tl.int64) * stride % RUN, 0) + N) // RUN * RUN
+        values, _ = run_at(x, row, run, M, N, stride, KIND, RUN, SHIFTED)
+        run_first, run_second = state_of(values, 1, KIND)
+        place = row.to(tl.int64) * width + run if ALL else run.to(tl.int64)
+        first, second = joined(first, second, run_first, place if INDEX else run_second, KIND, INDEX)
+    if ALL:
+        first, second = all_joined(first, second, 0, KIND, INDEX)
+        rows = tl.zeros((1,), tl.int32)
+        first, second = first + tl.zeros((1,), tl.float32), second + tl.zeros((1,), tl.int64 if INDEX else tl.float32)
+
+    in_rows = rows < (1 if ALL else M)
+    is_mine = True
+    if SPLIT > 1:
+        place = rows.to(tl.int64) * SPLIT
+        leave(firsts, seconds, place + part, in_rows, first, second, KIND, INDEX)
+        is_mine = is_last(arrived + (0 if ALL else tl.program_id(0) // SPLIT), SPLIT)
+        if is_mine:
+            PARTS: tl.constexpr = triton.next_power_of_2(SPLIT)
+            parts = tl.arange(0, PARTS)[None, :]
+            mask = in_rows[:, None] & (parts < SPLIT)
+            first, second = left(firsts, seconds, place[:, None] + parts, mask, KIND, INDEX)
+            first, second = all_joined(first, second, 1, KIND, INDEX)
+    if is_mine:
+        count = tl.cast(M, tl.float32) * N if ALL else tl.cast(N, tl.float32)
+        tl.store(out + rows, finished(first, second, count, KIND).to(out.dtype.element_ty), mask=in_rows)
+        if INDEX:
+            row = second // width if ALL else rows
+            column = index_of(x, row, second % width, first, M, N, stride, KIND, RUN, SHIFTED)
+            tl.store(indices + rows, row * N + column if ALL else column, mask=in_rows)
