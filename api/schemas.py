@@ -62,6 +62,7 @@ class AnswerDocument(BaseModel):
     """An answer with its evidence. Latencies are microseconds."""
 
     problem: Values = Field(description="In full: dims, dtype and attributes.")
+    vendor: str | None = Field(description="Name of the vendor that was timed, such as torch; null: none was.")
     recorded: str | None = Field(description="The recorded space it was replayed from; null: measured on the device.")
     imported: str | None = Field(description="The file or store it was imported from; null: found by a search.")
     checked: ChecksDocument

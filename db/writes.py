@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from tuner.db import schema
 from tuner.db.rows import digest, fingerprint, utc_now
 from tuner.kernels.spec import Problem, Signature
-from tuner.records import Comparison, Device, Environment, Provenance
+from tuner.records import VENDOR, VENDOR_NAME, Comparison, Device, Environment, Provenance
 
 INSERTS: Mapping[str, Callable[[Any], sqlite.Insert | postgresql.Insert]] = {
     "sqlite": sqlite.insert,
@@ -125,11 +125,16 @@ def end_run(
     seconds: Mapping[str, float],
     comparison: Comparison | None,
 ) -> None:
-    """End a run, and write the rounds of its comparison."""
+    """End a run, and write the rounds of its comparison, and its vendor's name into the settings of the run."""
     ended = {"status": status, "stopped": stopped, "seconds": dict(seconds), "ended_at": utc_now()}
     connection.execute(update(schema.RunRow).filter_by(id=run_id).values(ended))
     if comparison is None:
         return
+    if comparison.vendor:
+        settings = connection.scalar(select(schema.RunRow.settings).filter_by(id=run_id)) or {}
+        if settings.get(VENDOR, VENDOR_NAME) != comparison.vendor:
+            named = {"settings": {**settings, VENDOR: comparison.vendor}}
+            connection.execute(update(schema.RunRow).filter_by(id=run_id).values(named))
     rounds = [
         {
             "run_id": run_id,

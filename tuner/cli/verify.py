@@ -22,6 +22,7 @@ from tuner.measure import device
 from tuner.records import IMPORTED, Answer, StoredAnswer, policy_name
 from tuner.records.retune import DEFAULT, Cause, Reading
 from tuner.report.text import evidence_text, ratio_text, speed_text, times, us_text
+from tuner.report.vendor import stored_vendor
 from tuner.retuning.check import Check, Known, Subject, check, rechecked
 from tuner.suites.suite import Entry
 from tuner.tuning.captured import captured_reference
@@ -53,8 +54,8 @@ def _verify(
     if found.stored is None:
         give(found, store, as_json)
         return 1
-    options = MeasureOptions(gpu, policy=_policy(found.stored), shared=shared)
     stored, entry = found.stored, Entry(reference, signature, problem)
+    options = MeasureOptions(gpu, policy=_policy(stored), shared=shared, vendors=stored_vendor(stored))
     known = Known.of(stored, store)
     with TerminalProgress() as progress:
         target = gpu_target(entry, store, index, options=options, events=progress, among=known.configs)

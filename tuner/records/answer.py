@@ -13,7 +13,7 @@ from typing import Any
 
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.records.device import Device, Environment
-from tuner.records.measurement import Interval
+from tuner.records.measurement import VENDOR, VENDOR_NAME, Interval
 
 IMPORTED = "imported"
 """Kind of an answer taken from a file of another tool: not checked here, and perhaps never timed."""
@@ -179,6 +179,11 @@ class StoredAnswer:
         """The file or store that it was imported from; None: found by a search into this store."""
         origin: str | None = self.settings.get("imported")
         return origin
+
+    @property
+    def vendor(self) -> str | None:
+        """Name of the vendor that was timed beside it; None if none was."""
+        return None if self.answer.vendor_latency_us is None else str(self.settings.get(VENDOR, VENDOR_NAME))
 
     @property
     def restored(self) -> int | None:

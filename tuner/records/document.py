@@ -26,6 +26,7 @@ def answer_document(stored: StoredAnswer) -> dict[str, Any]:
     answer, provenance, evidence = stored.answer, stored.provenance, stored.answer.evidence
     return {
         **{name: _served(getattr(answer, name)) for name in _NAMES},
+        "vendor": stored.vendor,
         "recorded": provenance.recorded,
         "imported": stored.imported_from,
         "max_error": evidence.max_error,

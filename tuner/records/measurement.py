@@ -17,6 +17,8 @@ SLOW_US = 50_000.0
 """Latency, in us, from which the first look suffices: few launches of that length are as certain as many short ones."""
 VENDOR = "vendor"
 """Name of the vendor's implementation among the contenders."""
+VENDOR_NAME = "torch"
+"""Name of the vendor of an answer or a recorded space that states no other."""
 _EACH_VENDOR = f"{VENDOR}:"
 """Prefix of a vendor's name among contenders of which several are vendors. No config's text begins so."""
 NOT_INSTALLED = "not installed"

@@ -6,11 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuner.db.store import Store
-from tuner.records import VENDOR, Interval, StoredAnswer, StoredRun
+from tuner.records import VENDOR, VENDOR_NAME, Interval, StoredAnswer, StoredRun
 from tuner.search.verdict import ratio
-
-VENDOR_NAME = "torch"
-"""Name of the vendor's implementation in tables, lines and figures, if the kernel states no other."""
 
 
 def vendor_label(names: Iterable[str]) -> str:
@@ -21,7 +18,12 @@ def vendor_label(names: Iterable[str]) -> str:
 
 def role_text(role: str, run: StoredRun) -> str:
     """Return a role of a contender of a run as it is shown; the vendor's is its name."""
-    return str(run.settings.get("vendor", VENDOR_NAME)) if role == "vendor" else role
+    return str(run.settings.get(VENDOR, VENDOR_NAME)) if role == VENDOR else role
+
+
+def stored_vendor(stored: StoredAnswer) -> str:
+    """Return the name of the vendor of an answer, whether it was timed or not."""
+    return str(stored.settings.get(VENDOR, VENDOR_NAME))
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def vendor_speedup(store: Store, stored: StoredAnswer | None) -> VendorSpeedup |
     if stored is None:
         return None
     answer, comparison = stored.answer, store.comparison(stored.measured_in)
-    name = str(stored.settings.get("vendor", VENDOR_NAME))
+    name = stored_vendor(stored)
     if comparison is not None and {VENDOR, answer.config.text} <= {*comparison.contenders}:
         return VendorSpeedup(*ratio(comparison, VENDOR, answer.config.text), name)
     if answer.latency_us is None or answer.vendor_latency_us is None:

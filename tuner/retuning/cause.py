@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from math import log
 from statistics import stdev
 
-from tuner.records import VENDOR
+from tuner.records import VENDOR, VENDOR_NAME
 from tuner.records.readings import is_code_same, is_in_both, is_vendor_same, quotient, role_factor, widened
 from tuner.records.retune import DEFAULT, RUNNER_UP, Cause, Contender, Reading
 from tuner.report.text import ratio_text, times, us_text
-from tuner.report.vendor import VENDOR_NAME
 from tuner.retuning.settings import SETTINGS, RetuneSettings
 
 _PARTNERS = (VENDOR, DEFAULT, RUNNER_UP)

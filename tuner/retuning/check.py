@@ -11,10 +11,9 @@ from tuner.db.rows import utc_now
 from tuner.db.store import Store
 from tuner.kernels.spec import Config
 from tuner.measure.measurer import Measurer
-from tuner.records import Comparison, Evidence, Measurement, Provenance, StoredAnswer
+from tuner.records import VENDOR_NAME, Comparison, Evidence, Measurement, Provenance, StoredAnswer
 from tuner.records.retune import Cause, Reading
 from tuner.report.default import failure_text
-from tuner.report.vendor import VENDOR_NAME
 from tuner.retuning.cause import Judgement, cause_of, is_decided
 from tuner.retuning.reading import next_best, reading_of, roles_of, stored_reading
 from tuner.retuning.settings import SETTINGS, RetuneSettings

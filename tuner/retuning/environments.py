@@ -14,6 +14,7 @@ from time import monotonic
 from tuner.db.store import Store
 from tuner.errors import StoreError, TunerError
 from tuner.kernels.spec import Config
+from tuner.kernels.vendors import EAGER
 from tuner.measure import cores, device
 from tuner.measure.card import CardMonitor
 from tuner.measure.compile_pool import CompilePool
@@ -121,7 +122,7 @@ def _compare(
 ) -> Compared | None:
     """Return the comparison of one answer; None if it was stopped."""
     entry = subject.entry
-    how = replace(options, policy=subject.policy)
+    how = replace(options, policy=subject.policy, vendors=EAGER)
     target = gpu_target(entry, store, card, options=how, events=events, spare=False)
     if (source := other.sources[entry.reference]) != target.provenance.source:
         text = source if source.startswith("error: ") else "the kernel's source there is another one"

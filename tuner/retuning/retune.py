@@ -19,6 +19,7 @@ from tuner.kernels.spec import Config
 from tuner.records import Measurement, Outcome, median
 from tuner.records.readings import machine_factor
 from tuner.records.retune import Action, Cause, Finding, Retune
+from tuner.report.vendor import stored_vendor
 from tuner.retuning.cause import is_same, spread_of
 from tuner.retuning.check import Check, Known, Subject, broken, check, not_measured, rechecked
 from tuner.retuning.checked import Checked
@@ -189,7 +190,7 @@ class Retuning:
             among: the configs that are of interest; None: all.
         """
         how = self._how
-        options = replace(how.options, policy=chosen.policy)
+        options = replace(how.options, policy=chosen.policy, vendors=stored_vendor(chosen.stored))
         if card is None:
             assert chosen.space is not None
             return recorded_target(chosen.space, chosen.problem, how.options.policy)

@@ -42,6 +42,7 @@ class ComparisonSettings:
 
 
 COMPARISON = ComparisonSettings()
+_NO_LATENCY = "in some round its latency was not finite and above 0"
 
 
 class ComparisonLoop:
@@ -106,6 +107,7 @@ class ComparisonLoop:
             if isinstance(more, Measurement):
                 self._trials.add(more)
                 return None
+            started, end = started + more.ahead_s, end + more.ahead_s
             if not more.rounds:  # a recorded space has no more
                 break
             if comparison is None and monotonic() < end and (others := self._contenders_after(more)):
@@ -203,7 +205,8 @@ def only_timed(configs: Sequence[Config], more: Comparison | Measurement) -> Com
         if config.text not in timed:
             wrong = "ValueError: a latency is finite and above 0, and in some round of the comparison it is not"
             return Measurement(config, Outcome.ERROR, stage="comparison", error=wrong)
-    return more.among(timed)
+    untimed = {name: _NO_LATENCY for name, contender in more.vendors.items() if contender not in timed}
+    return replace(more.among(timed), left_out={**more.left_out, **untimed}) if untimed else more.among(timed)
 
 
 def joined(earlier: Comparison | None, later: Comparison) -> Comparison:

@@ -1,4 +1,4 @@
-"""An answer timed beside the kernel's default and the vendor's kernel, as a row.
+"""An answer timed beside the kernel's default and the vendors, as a row.
 
 It needs a measurer, and neither a database nor a GPU.
 """
@@ -13,9 +13,8 @@ from time import monotonic
 from tuner.errors import MeasureError
 from tuner.kernels.spec import Config, Problem
 from tuner.measure.measurer import Measurer
-from tuner.records import VENDOR, Comparison, Measurement, Outcome, Provenance, RooflineLimits, median
+from tuner.records import VENDOR, VENDOR_NAME, Comparison, Measurement, Outcome, Provenance, RooflineLimits, median
 from tuner.report.default import failure_text
-from tuner.report.vendor import VENDOR_NAME
 from tuner.search.comparison import joined, only_timed
 from tuner.search.verdict import VERDICT, interval_of_median, ratio, until_next_look
 from tuner.tuning.bench_row import Rival, Roof, Row
@@ -65,6 +64,8 @@ class Subject:
     refused: str = ""
     """The default with the constraint that refuses it; empty if it is feasible, or not known."""
     vendor_name: str = VENDOR_NAME
+    vendors: tuple[str, ...] = ()
+    """Names of the vendors that are to be timed; empty if they are not known, as in recorded spaces."""
 
     @property
     def served(self) -> Config | None:
@@ -91,7 +92,7 @@ class Subject:
 def bench(
     subject: Subject, measurer: Measurer, *, seed: int = 0, stop: Callable[[], bool] = lambda: False
 ) -> Row | None:
-    """Check and time the served config of a problem beside the default and the vendor; return None if it was stopped.
+    """Check and time the served config of a problem beside the default and the vendors; return None if it was stopped.
 
     Args:
         measurer: measures the problem; it is not closed.
@@ -126,6 +127,10 @@ def row_of(subject: Subject, served: Config, comparison: Comparison) -> Row:
     """Return the row of a served config from an interleaved comparison."""
     latencies = comparison.of(served.text)
     default = None if subject.default is None else _rival(comparison, subject.default.text, served.text)
+    timed = comparison.vendors or {comparison.vendor or subject.vendor_name: VENDOR}
+    rivals = {name: _rival(comparison, contender, served.text) for name, contender in timed.items()}
+    vendors = {name: rival for name, rival in rivals.items() if rival is not None}
+    best = min(vendors, key=lambda name: vendors[name].speedup, default=subject.vendor_name)
     return Row(
         subject.problem,
         subject.provenance.device.id,
@@ -136,8 +141,10 @@ def row_of(subject: Subject, served: Config, comparison: Comparison) -> Row:
         latency_us=median(latencies),
         interval_us=interval_of_median(latencies),
         default=default,
-        vendor=_rival(comparison, VENDOR, served.text),
-        vendor_name=subject.vendor_name,
+        vendor=vendors.get(best),
+        vendor_name=best,
+        vendors=vendors,
+        left_out=comparison.left_out,
         flops=subject.flops,
         bytes=subject.bytes,
         roof=subject.roof,
@@ -154,7 +161,7 @@ def failed(subject: Subject, error: str) -> Row:
 
 
 def still_stands(row: Row, subject: Subject) -> bool:
-    """Return whether measuring the subject again would be the same measurement: same code, config and machine."""
+    """Return whether measuring the subject again would be the same measurement: code, config, machine and vendors."""
     here = {**subject.provenance.as_json(), "tuner": ""}
     return (
         row.ok
@@ -163,6 +170,7 @@ def still_stands(row: Row, subject: Subject) -> bool:
         and {**row.measured_with, "tuner": ""} == here
         and row.kind == subject.kind
         and row.config == (subject.served and dict(subject.served))
+        and set(subject.vendors) <= {*row.vendors, *row.left_out}
     )
 
 
@@ -211,6 +219,7 @@ def compare_configs(
         more = only_timed(configs, measurer.compare(configs, wanted, max(0.0, left), seed + done))
         if isinstance(more, Measurement):
             return more
+        started += more.ahead_s
         if not more.rounds:  # a recording is used up
             break
         comparison = joined(comparison, more)

@@ -8,9 +8,11 @@ from statistics import geometric_mean
 from typing import Any
 
 from tuner.kernels.spec import Problem, Value
-from tuner.records import Interval
-from tuner.report.vendor import VENDOR_NAME, vendor_label
+from tuner.records import VENDOR_NAME, Interval
+from tuner.report.vendor import vendor_label
 
+BEST_VENDOR = "best vendor"
+"""Name of the vendors of several rows, if rows have several of which the fastest counts."""
 BARS = (1.0, 0.95)
 """Speed-ups over the vendor below which a summary counts rows."""
 
@@ -52,7 +54,13 @@ class Row:
     default_failure: str = ""
     """Outcome and text of the default's failure; empty if it runs."""
     vendor: Rival | None = None
+    """The fastest of `vendors`; None if none ran."""
     vendor_name: str = VENDOR_NAME
+    """Name of the fastest."""
+    vendors: Mapping[str, Rival] = field(default_factory=dict)
+    """All vendors that were timed, by name."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Vendors that were not timed, by name, each with the reason."""
     flops: int = 0
     bytes: int = 0
     roof: Roof | None = None
@@ -90,18 +98,29 @@ class Row:
     def from_json(problem: Problem, document: Mapping[str, Any]) -> Row:
         """Return the row of a problem that `as_json` wrote."""
         known = {name: value for name, value in document.items() if name in Row.__dataclass_fields__}
-        rivals = {
-            name: document[name]
-            and Rival(**{**document[name], "speedup_interval": tuple(document[name]["speedup_interval"])})
-            for name in ("default", "vendor")
-        }
+        rivals = {name: _rival(document[name]) for name in ("default", "vendor")}
+        timed = document.get("vendors", {document.get("vendor_name", VENDOR_NAME): document["vendor"]})
+        vendors = {name: rival for name, each in timed.items() if (rival := _rival(each)) is not None}
         tuples = {name: tuple(document[name]) for name in ("interval_us", "marks")}
         roof = document["roof"] and Roof(**document["roof"])
-        return Row(**{**known, **rivals, **tuples, "roof": roof, "problem": problem})
+        return Row(**{**known, **rivals, **tuples, "vendors": vendors, "roof": roof, "problem": problem})
+
+
+def _rival(document: Mapping[str, Any] | None) -> Rival | None:
+    if not document:
+        return None
+    return Rival(**{**document, "speedup_interval": tuple(document["speedup_interval"])})
+
+
+def vendors_of(rows: Sequence[Row]) -> list[str]:
+    """Return the names of all vendors beside these rows, in the order of the first row that has each."""
+    return list(dict.fromkeys(name for row in rows for name in row.vendors))
 
 
 def vendor_of(rows: Sequence[Row]) -> str:
-    """Return the name of the vendor beside these rows."""
+    """Return the name of the vendor beside these rows: `best vendor` if some row has several."""
+    if any(len(row.vendors) > 1 for row in rows):
+        return BEST_VENDOR
     return vendor_label(row.vendor_name for row in rows if row.vendor is not None)
 
 

@@ -65,7 +65,7 @@ class BenchSuite:
             row = self.file.row(subject)
             if row is not None:
                 return row
-            measurer = target.measurer()
+            measurer = (target.bench_measurer or target.measurer)()
             try:
                 row = bench(subject, measurer, stop=self.stop)
             finally:
@@ -84,13 +84,19 @@ class BenchSuite:
             default=target.default,
             refused=target.refused,
             vendor_name=target.vendor_name,
+            vendors=target.vendors,
             flops=target.flops,
             bytes=target.bytes,
             roofline_limits=target.roofline_limits or self.store.roofline_limits(target.provenance.device),
         )
 
     def _search(self, lane: Lane, entry: Entry, seconds: float) -> None:
-        effort = Effort(Budget(EFFORTS["normal"].trials, seconds))
-        result = run_search(lane.target(entry, True), self.store, entry, effort, events=self.events, stop=self.stop)
+        target, effort = lane.target(entry, True), searching(seconds)
+        result = run_search(target, self.store, entry, effort, events=self.events, stop=self.stop)
         if result.verdict is None and not self.stop():
             self.events.note(f"{short(entry.problem)}: no answer in {seconds:g} s; {nothing_ran(result)}")
+
+
+def searching(seconds: float | None) -> Effort:
+    """Return the effort with which a problem without an answer is searched for a time in seconds."""
+    return Effort(Budget(EFFORTS["normal"].trials, seconds))

@@ -31,6 +31,9 @@ class MeasureOptions:
     """Name of a timing policy; `auto` takes a graph for short problems and single launches for others."""
     shared: bool = False
     """Measure even while other processes use the GPU, and mark the answers."""
+    vendors: str | None = None
+    """Vendors that are timed: `all`, `libraries`, `eager`, or names separated by commas. None: a search takes
+    `libraries`, and a bench `all`."""
 
     def __post_init__(self) -> None:
         if self.policy not in (AUTO, *POLICIES):

@@ -14,10 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, 
 from rich.progress import Progress as Bars
 
 from tuner.kernels.spec import Problem
-from tuner.records import Measurement
+from tuner.records import VENDOR_NAME, Measurement
 from tuner.report.default import outcome_of
 from tuner.report.text import first_line, not_run_text, short, speed_text, times, us_text
-from tuner.report.vendor import VENDOR_NAME
 from tuner.tuning.events import Events
 from tuner.tuning.tuned import Tuned
 

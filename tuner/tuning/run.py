@@ -12,7 +12,7 @@ from tuner.kernels.spec import Config, Problem, Signature
 from tuner.lookup.neighbours import with_current_knobs
 from tuner.lookup.table import LookupResult, Table
 from tuner.measure.measurer import Measurer
-from tuner.records import IMPORTED, Answer, Comparison, Evidence, Measurement, StoredAnswer
+from tuner.records import IMPORTED, NOT_INSTALLED, VENDOR, Answer, Comparison, Evidence, Measurement, StoredAnswer
 from tuner.records.retune import Finding
 from tuner.search import COMPARISON, Budget, ComparisonSettings, Finalists, Result, close_to_best, search
 from tuner.search.verdict import Verdict
@@ -164,9 +164,7 @@ class _Run:
     def end(self, result: Result) -> None:
         """Close the run, with its answer if it has one."""
         store, target = self._store, self._target
-        if result.vendor_left_out:
-            vendor = target.vendor_name
-            self._events.note(f"{vendor} is left out: in some round its latency was not finite and above 0.")
+        self._note_vendors(result)
         if result.verdict is None or result.comparison is None:
             status = "interrupted" if result.stopped == "interrupted" else "failed"
             store.end_run(self._id, status, result.stopped, result.seconds)
@@ -177,6 +175,16 @@ class _Run:
             store.end_run(self._id, "done", "pinned", result.seconds, result.comparison)
         else:
             self._keep(result, result.verdict, result.comparison)
+
+    def _note_vendors(self, result: Result) -> None:
+        """Note the vendors that are left out. A library that is not installed is noted if no vendor was timed."""
+        found = result.comparison or Comparison((), ())
+        if result.vendor_left_out:
+            vendor = found.vendor or self._target.vendor_name
+            self._events.note(f"{vendor} is left out: in some round its latency was not finite and above 0.")
+        for name, why in found.left_out.items():
+            if VENDOR not in found.contenders or not why.startswith(NOT_INSTALLED):
+                self._events.note(f"{name} is left out: {why}")
 
     def _is_worse(self, comparison: Comparison) -> bool:
         """Return whether others used the card meanwhile, and an exact answer was measured on an idle one."""

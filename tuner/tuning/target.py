@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from tuner import catalog, recorded
 from tuner.db.store import Store
 from tuner.errors import NothingFound, UsageError
 from tuner.kernels.spec import Config, Kernel, Problem
+from tuner.kernels.vendors import ALL, LIBRARIES, chosen_vendors
 from tuner.lookup.query import Query
 from tuner.measure import device
 from tuner.measure.deadline import ADAPTIVE_DEADLINE
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.measurer import Measurer
-from tuner.records import POLICIES, Comparison, Device, Policy, Provenance, RooflineLimits
+from tuner.records import POLICIES, VENDOR, VENDOR_NAME, Comparison, Device, Policy, Provenance, RooflineLimits
 from tuner.records.answer import AGREEMENT, REFERENCE
-from tuner.report.vendor import VENDOR_NAME
 from tuner.search.refusals import none_feasible, refusal
 from tuner.search.space import FeasibleSpace, ListedSpace, Space, feasible_among
 from tuner.suites.suite import Entry
@@ -59,7 +60,11 @@ class Target:
     refused: str = ""
     """The default with the constraint that refuses it; empty if it is feasible."""
     vendor_name: str = VENDOR_NAME
-    """Name under which the vendor's speed is reported."""
+    """Name under which the vendor's speed is reported, unless its rounds state another."""
+    vendors: tuple[str, ...] = ()
+    """Names of the vendors that `bench_measurer` times."""
+    bench_measurer: Callable[[], Measurer] | None = None
+    """Start a measurer that times each of `vendors` in all rounds; None: `measurer` does what there is to do."""
     basis: str = REFERENCE
     """Basis of the answers, as in `Answer`."""
     is_exhausted: bool = False
@@ -72,7 +77,7 @@ class Target:
     @property
     def settings(self) -> Mapping[str, str | bool]:
         """Settings of a run besides the effort: the vendor's name, and the constraint that refuses the default."""
-        vendor = {"vendor": self.vendor_name} if self.vendor_name != VENDOR_NAME else {}
+        vendor = {VENDOR: self.vendor_name} if self.vendor_name != VENDOR_NAME else {}
         widened = {WIDENED: True} if self.is_widened else {}
         return {**vendor, **({"default_refused": self.refused} if self.refused else {}), **widened}
 
@@ -178,13 +183,19 @@ def gpu_target(
         policy = POLICIES[("graph" if short else "cold") if options.policy == AUTO else options.policy]
         undo.pop_all()
 
-    def measurer() -> Measurer:
+    names, of_bench = (chosen_vendors(kernel, options.vendors or usual) for usual in (LIBRARIES, ALL))
+    made: list[GpuMeasurer] = []
+
+    def measurer(*, each_vendor: bool = False) -> Measurer:
         held.hold()
-        return GpuMeasurer(
+        chosen = made[-1].vendors if made else names  # a joint search times the same vendor in each of its visits
+        new = GpuMeasurer(
             entry.reference,
             problem,
             card.limits,
             policy=policy,
+            vendors=of_bench if each_vendor else chosen,
+            each_vendor=each_vendor,
             stop_beaten=stop_beaten,
             compilers=held.compilers,
             workers=held.workers,
@@ -192,13 +203,17 @@ def gpu_target(
             compile_as=compile_as,
             on_close=None if held is gpu else held.close,
         )
+        made[:] = [] if each_vendor else [new]
+        return new
 
     environment = device.environment(held.index)
     return Target(
         space=space,
         default=default,
         refused=refused,
-        vendor_name=kernel.vendor_name,
+        vendor_name=names[0] if len(names) == 1 else kernel.vendor_name,
+        vendors=of_bench,
+        bench_measurer=partial(measurer, each_vendor=True),
         provenance=Provenance(
             card, environment, kernel.source, policy.text, None, __version__, definition=kernel.definition
         ),
