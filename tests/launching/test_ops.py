@@ -19,8 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tuner import catalog, ops
 from tuner.errors import UsageError
-from tuner.kernels.spec import torch_dtype
 from tuner.launching import calls
+from tuner.measure.tensors import dtype_of
 
 A, B, X = torch.empty(3, 5), torch.empty(5, 7), torch.empty(3, 5)
 
@@ -236,7 +236,7 @@ class TestEveryOp:
             if problem.stated.keys() <= {*dict(problem.dims), "dtype"}:
                 operands = call.kernel.operands(problem)
                 made = {
-                    name: torch.empty_strided(x.shape, x.element_strides, dtype=getattr(torch, torch_dtype(x.dtype)))
+                    name: torch.empty_strided(x.shape, x.element_strides, dtype=dtype_of(x.dtype), device="meta")
                     for name, x in operands.items()
                 }
                 call.check(made)

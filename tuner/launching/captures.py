@@ -1,4 +1,4 @@
-"""What a CUDA graph can capture: of a config that works on the host, a graph would repeat only the card's part."""
+"""Configs that a CUDA graph can capture: of work of the host, a graph would repeat nothing."""
 
 from __future__ import annotations
 

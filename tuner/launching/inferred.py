@@ -82,7 +82,7 @@ def _dtypes(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> It
 
 
 def _sizes(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> dict[str, int]:
-    """Return the dims that are not given and can be inferred from the shapes.
+    """Return the dims that are not given and can be inferred from the shapes, or else from strides that are stated.
 
     The kernel's operands are evaluated with another prime number for each dim, so that a size is recognised by its
     value.
@@ -94,11 +94,15 @@ def _sizes(kernel: Kernel, tensors: Tensors, given: Mapping[str, object]) -> dic
     if not missing:
         return {}
     found: dict[str, int] = {}
+    by_stride: dict[str, int] = {}
     operands, tried = _tried(kernel, given, [dim.name for dim in missing])
     for dim, size in tried.items():
         for name, operand in operands.items():
             if size in operand.shape and name in tensors and tensors[name].ndim == len(operand.shape):
                 found.setdefault(dim, tensors[name].shape[operand.shape.index(size)])
+            elif name in tensors and size in (operand.strides or ()) and tensors[name].ndim == len(operand.shape):
+                by_stride.setdefault(dim, tensors[name].stride((operand.strides or ()).index(size)))
+    found = {**by_stride, **found}
     for each in missing:
         if each.name not in found and each.default is None:
             raise UsageError(
@@ -188,4 +192,7 @@ def _arguments(kernel: Kernel, problem: Problem, config: Config, operands: Mappi
 def _plain(step: Step) -> list[Any]:
     values = [*step.args, *step.kwargs.values()] if isinstance(step, Launch) else step.args
     shown = [tuple(value.strides) if hasattr(value, "block_shape") else value for value in values]
-    return [step.grid if isinstance(step, Launch) else (), *(value for value in shown if not hasattr(value, "data_ptr"))]
+    return [
+        step.grid if isinstance(step, Launch) else (),
+        *(value for value in shown if not hasattr(value, "data_ptr")),
+    ]

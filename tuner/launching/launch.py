@@ -34,7 +34,7 @@ from tuner.kernels.spec import Config, Kernel, Problem
 from tuner.launching.arguments import CannotPrepare, make_room
 from tuner.launching.calls import CallSettings, compile_launched, launch_or_default
 from tuner.launching.inferred import check_strides, problem_of
-from tuner.launching.launch_checks import check_given, check_written
+from tuner.launching.launch_checks import check_given, check_places, check_written
 from tuner.launching.launch_source import source
 from tuner.launching.launcher import prepare_launch
 from tuner.measure import device
@@ -176,10 +176,11 @@ class Launches:
         """Launch on tensors of a new kind, and keep what was prepared."""
         tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
         others = {name: value for name, value in given.items() if name not in tensors and value is not None}
-        check_given(kernel, tensors, others, self.runs_on)
+        check_given(kernel, tensors, others)
         problem = problem_of(kernel, tensors, others)
-        one = next(iter(tensors.values()))
         operands = kernel.operands(problem)
+        check_places(kernel.op, operands, tensors, self.runs_on)
+        one = tensors[next(name for name, operand in operands.items() if operand.place == "device")]
         written = frozenset(name for name, operand in operands.items() if operand.role != "in")
         check_written(kernel.op, tensors, written)
         form = self._form(reference, kernel, given, tensors, written)
@@ -275,7 +276,7 @@ def tuned(client: Client, kernel: Kernel, problem: Problem, tensors: Tensors) ->
         Triton's own errors: the default cannot be compiled, or the card refuses it.
     """
     torch.cuda.init()  # raises torch's error in a child of a process that uses the card
-    with torch.cuda.device(next(iter(tensors.values())).device):
+    with torch.cuda.device(next(tensor.device for tensor in tensors.values() if tensor.is_cuda)):
         index = torch.cuda.current_device()
         limits = device.describe(index).limits
         check_strides(kernel, problem, tensors, limits)

@@ -10,12 +10,12 @@ from tuner.errors import UsageError
 from tuner.kernels.calling import Tensors, check_strided, is_recording, refuse_gradient, refuse_tangents
 from tuner.kernels.fields import overlaps
 from tuner.kernels.overlap import shares_memory
-from tuner.kernels.spec import Kernel
+from tuner.kernels.spec import Kernel, Operand
 from tuner.launching.calls import check_device, check_has_memory
 
 
-def check_given(kernel: Kernel, tensors: Tensors, others: Mapping[str, object], runs_on: str) -> None:
-    """Check that the tensors are strided, on one device, and need no gradient.
+def check_given(kernel: Kernel, tensors: Tensors, others: Mapping[str, object]) -> None:
+    """Check that the tensors are strided and need no gradient.
 
     Raises:
         UsageError: they are not, or are negative or conjugate views.
@@ -30,7 +30,6 @@ def check_given(kernel: Kernel, tensors: Tensors, others: Mapping[str, object], 
     refuse_gradient(is_recording() and any(x.requires_grad for x in tensors.values()), "tuner.launch")
     if forward_ad._current_level >= 0:
         refuse_tangents(op, tensors)
-    (first, one), *rest = tensors.items()
     for name, tensor in tensors.items():
         if tensor.is_neg() or tensor.is_conj():
             kind = "negative" if tensor.is_neg() else "conjugate"
@@ -38,6 +37,15 @@ def check_given(kernel: Kernel, tensors: Tensors, others: Mapping[str, object], 
                 f"{op} reads the numbers in memory, and {name} is a {kind} view; pass {name}.resolve_neg()"
                 f"{'.resolve_conj()' if tensor.is_conj() else ''}"
             )
+
+
+def check_places(op: str, operands: Mapping[str, Operand], tensors: Tensors, runs_on: str) -> None:
+    """Check that the tensors are in the memory that their operands are in: all on one GPU, but for those on the host.
+
+    Raises:
+        UsageError: they are not.
+    """
+    (first, one), *rest = [(name, tensors[name]) for name, operand in operands.items() if operand.place == "device"]
     for name, tensor in rest:
         if tensor.device != one.device:
             raise UsageError(
@@ -45,6 +53,20 @@ def check_given(kernel: Kernel, tensors: Tensors, others: Mapping[str, object], 
                 f"{tensor.device}; move one of them with .to()"
             )
     check_device(op, one.device, runs_on)
+    for name, operand in operands.items():
+        tensor = tensors[name]
+        if operand.place == "device":
+            continue
+        if tensor.device.type != "cpu":
+            raise UsageError(
+                f"{op} takes {name} in the memory of the host here, not on {tensor.device}; correct the attribute that "
+                "says so, or move it with .cpu()"
+            )
+        if operand.place == "pinned" and not tensor.is_pinned():
+            raise UsageError(
+                f"{op} takes {name} in pinned memory here, and it is pageable; correct the attribute that says so, or "
+                f"pass {name}.pin_memory()"
+            )
 
 
 def check_written(op: str, tensors: Tensors, written: frozenset[str]) -> None:

@@ -69,4 +69,5 @@ def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collectio
 def _described(place: int) -> list[str]:
     """Return the parts of the key that describe a tensor."""
     tensor = f"a{place}"
-    return [f"{tensor}.{part}" for part in ("shape", "stride()", "dtype", "get_device()")] + [f"p{place} & 15"]
+    memory = f"d if (d := {tensor}.get_device()) >= 0 else {tensor}.is_pinned() - 2"  # of the host: pinned or pageable
+    return [f"{tensor}.{part}" for part in ("shape", "stride()", "dtype")] + [memory, f"p{place} & 15"]
