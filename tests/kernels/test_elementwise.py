@@ -29,6 +29,7 @@ def launched(op: str, values: dict[str, Any], strides: dict[str, int] | None = N
     for name, stride in (strides or {}).items():
         operand = operands[name]
         operands[name] = Operand(operand.shape, operand.dtype, operand.role, (stride, 1))
+    launch: Launch
     (launch,) = kernel.launch(problem, config, {name: StandIn(operand) for name, operand in operands.items()})
     return launch
 

@@ -1,4 +1,4 @@
-"""Elementwise ops on a real card: accuracy of the instructions that no interpreter has, views, graphs, torch.compile."""
+"""Elementwise ops on a real card: accuracy of instructions that the interpreter lacks, views, graphs, torch.compile."""
 
 from __future__ import annotations
 
