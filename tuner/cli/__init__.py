@@ -18,6 +18,7 @@ _COMMANDS = {
     "best": "Show the stored best config of a problem.",
     "why": "Show the fields in which the stored answers differ from a query made here.",
     "explain": "Explain why the stored best config is the best.",
+    "profile": "Profile one config: what limits it, and the knob that moves it.",
     "verify": "Measure a stored answer again, and report whether it still holds.",
     "retune": "Measure the stored answers of a card again, name what changed, and repair it.",
     "retunes": "Show the report of one retune, or list the newest.",

@@ -1,0 +1,5 @@
+"""The profile of one config: what limits it, and the knob that moves that limit.
+
+The compiled code is evaluated on the host for a few programs, which gives the address of each lane of each memory
+instruction without a GPU or counters. Proton and Nsight Compute add what they may measure.
+"""

@@ -1,0 +1,129 @@
+"""What a launch does on a card: the accesses of its programs, its occupancy, and how evenly it uses the card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from statistics import mean
+
+from tuner.kernels.spec import Limits
+from tuner.profiling.accesses import Accesses, accesses
+from tuner.profiling.compiled import CompiledLaunch
+from tuner.profiling.evaluate import EVALUATE_SETTINGS, EvaluateSettings, Program
+from tuner.profiling.ptx import parse
+from tuner.report.occupancy import Occupancy, occupancy
+
+
+@dataclass(frozen=True)
+class AnalysisSettings:
+    """Extent of the analysis of a launch."""
+
+    sampled: int = 5
+    """Number of programs that are evaluated, evenly over the grid. Source: 0.1 to 1 s of host time."""
+    evaluate: EvaluateSettings = EVALUATE_SETTINGS
+
+
+ANALYSIS_SETTINGS = AnalysisSettings()
+
+
+@dataclass(frozen=True)
+class LaunchFacts:
+    """What is known of one launch without counters."""
+
+    name: str
+    grid: tuple[int, ...]
+    warps: int
+    registers: int | None
+    spilled_bytes: int | None
+    shared_bytes: int
+    occupancy: Occupancy | None
+    """None if the registers or the card's resources are unknown."""
+    sm_count: int
+    accesses: Accesses | None
+    """Of the first program; None if the code cannot be evaluated."""
+    loaded_bytes: float = 0.0
+    """Bytes that all programs load from device memory, repeated ones too."""
+    touched_bytes: float = 0.0
+    """Bytes of the sectors that each program touches, summed over the programs."""
+    evenness: float = 1.0
+    """Instructions of the sampled programs in the mean, over those of the longest one."""
+    time_us: float | None = None
+    """Time by Proton; None if it was not measured."""
+
+    @property
+    def programs(self) -> int:
+        """Number of programs of the grid."""
+        return prod(self.grid)
+
+    @property
+    def resident(self) -> int | None:
+        """Programs that one SM holds at once, in a grid that has enough; None if it is unknown."""
+        return None if self.occupancy is None else max(1, self.occupancy.blocks)
+
+    @property
+    def waves(self) -> float | None:
+        """Programs over those that the card holds at once; None if that is unknown."""
+        return None if self.resident is None else self.programs / (self.sm_count * self.resident)
+
+    @property
+    def busy_sms(self) -> int:
+        """Number of SMs that have a program."""
+        return min(self.programs, self.sm_count)
+
+    @property
+    def bytes_in_flight(self) -> float | None:
+        """Bytes that the loads of one busy SM have in flight at once; None if they are unknown."""
+        if self.accesses is None or self.resident is None:
+            return None
+        return min(self.resident, -(-self.programs // self.sm_count)) * float(self.accesses.bytes_in_flight)
+
+
+def analyse(launch: CompiledLaunch, limits: Limits, settings: AnalysisSettings = ANALYSIS_SETTINGS) -> LaunchFacts:
+    """Return the facts of a compiled launch on a card with these limits."""
+    held = None
+    if launch.registers is not None:
+        held = occupancy(limits, launch.warps, launch.registers, launch.shared_bytes)
+    facts = LaunchFacts(
+        launch.name, launch.grid, launch.warps, launch.registers, launch.spilled_bytes, launch.shared_bytes, held,
+        limits.sm_count, None,
+    )  # fmt: skip
+    code, programs = parse(launch.ptx), prod(launch.grid)
+    if code is None or not programs:
+        return facts
+    found = [
+        Program(code, launch.arguments, launch.grid, place, settings.evaluate).run()
+        for place in _sampled(launch.grid, settings.sampled)
+    ]
+    each = [accesses(evaluation) for evaluation in found]
+    lengths = [evaluation.steps for evaluation in found]
+    return LaunchFacts(
+        **{
+            **vars(facts),
+            "accesses": each[0],
+            "loaded_bytes": mean(one.loaded_bytes for one in each) * programs,
+            "touched_bytes": mean(one.touched_bytes for one in each) * programs,
+            "evenness": _mean_length(lengths) / max(lengths) if each[0].complete else 1.0,
+        }
+    )
+
+
+def _mean_length(lengths: Sequence[int]) -> float:
+    """Return the mean over all programs, from evenly sampled ones: those between two are taken to be their mean."""
+    return mean((a + b) / 2 for a, b in pairwise(lengths)) if len(lengths) > 1 else float(lengths[0])
+
+
+def _sampled(grid: Sequence[int], count: int) -> list[tuple[int, ...]]:
+    """Return indices of programs from the first to the last. The first dim of the grid counts fastest."""
+    programs = prod(grid)
+    numbers = {(programs - 1) * nth // max(1, count - 1) for nth in range(count)}
+    return [_place(number, grid) for number in sorted(numbers)]
+
+
+def _place(number: int, grid: Sequence[int]) -> tuple[int, ...]:
+    place = []
+    for size in grid:
+        number, index = divmod(number, size)
+        place.append(index)
+    return tuple(place)

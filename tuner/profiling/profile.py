@@ -1,0 +1,221 @@
+"""The profile of one config: it is compiled and run in a process of its own, and judged by the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from tuner import catalog
+from tuner.db.store import Store
+from tuner.errors import MeasureError
+from tuner.kernels.spec import Config, Kernel, Problem
+from tuner.measure import device
+from tuner.measure.processes import BUS_ID_VARIABLE, Child
+from tuner.measure.worker_pool import visible_device
+from tuner.profiling import ncu
+from tuner.profiling.analysis import analyse
+from tuner.profiling.choice import choose_config
+from tuner.profiling.messages import Failed, ProfileTask, Ran, RunProton, Stalls, Times, Trace
+from tuner.profiling.ncu import Counters
+from tuner.profiling.rules import Diagnosis, diagnose
+from tuner.profiling.subject import Subject
+from tuner.records import POLICIES, Device, RooflineLimits, median
+from tuner.suites.suite import Entry
+from tuner.tuning.gpu import AUTO, HeldGpu
+from tuner.tuning.target import SETTINGS as TARGET_SETTINGS
+
+WORKER = "tuner.profiling.worker"
+"""Module that the process runs."""
+
+
+@dataclass(frozen=True)
+class ProfileSettings:
+    """Time limits of a profile, and the limits of a card whose own are not measured."""
+
+    run_s: float = 300.0
+    """Time to start the process, compile and time the config, in s. Source: a large kernel compiles in a minute."""
+    proton_s: float = 120.0
+    """Time of a run under Proton, in s."""
+    gb_per_s: float = 30.0
+    """Assumed bandwidth of a copy for each SM. Source: an H200 reaches 4.1 TB/s on 132."""
+    tflops: tuple[tuple[str, float], ...] = (
+        ("bf16", 5.0), ("fp16", 5.0), ("fp8e4m3", 10.0), ("tf32", 2.5), ("fp32", 0.4),
+    )  # fmt: skip
+    """Assumed rate of a matmul for each SM, by dtype. Source: as above."""
+
+
+SETTINGS = ProfileSettings()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is known of one config."""
+
+    subject: Subject
+    device: Device
+    config: Config
+    chosen: str
+    """Where the config is from: `given`, `answer` or `default`."""
+    diagnosis: Diagnosis
+    policy: str = ""
+    """Text of the timing policy; empty if nothing was timed."""
+    is_assumed: bool = False
+    """True if the roofline limits are assumed, not measured."""
+    proton: Times | None = None
+    stalls: Stalls | None = None
+    counters: tuple[Counters, ...] = ()
+    trace: Trace | None = None
+    missing: tuple[str, ...] = field(default=())
+    """What could not be measured, each with the reason."""
+
+
+def profile_here(
+    entry: Entry,
+    store: Store,
+    index: int,
+    *,
+    stored: Config | None,
+    given: str | None = None,
+    policy: str = AUTO,
+    shared: bool = False,
+    traces: bool = False,
+    note: Callable[[str], None] = lambda message: None,
+    settings: ProfileSettings = SETTINGS,
+) -> Profile:
+    """Run one config on a GPU of this machine, and return its profile.
+
+    Args:
+        index: number of the GPU.
+        stored: config of the stored answer, if there is one.
+        given: text of a config, as for `choose_config`.
+        shared: run even while other processes use the card.
+        traces: whether to record a trace.
+        note: receives a sentence if the GPU is waited for or surveyed.
+
+    Raises:
+        UsageError: the given config is none, or not feasible.
+        NoDevice: other processes compute on the card, and it is not `shared`.
+        MeasureError: the config fails.
+    """
+    card, kernel = device.describe(index), catalog.resolve(entry.reference)
+    config, chosen = choose_config(kernel, entry.problem, card.limits, stored, given)
+    held = HeldGpu(index, entry.problem.text, shared, note=note)
+    try:
+        held.hold()
+        roofline = held.roofline_limits(store)
+        subject = _subject(kernel, entry.problem, config, roofline)
+        short = subject.floor_us < TARGET_SETTINGS.graph_below_us
+        timed_by = POLICIES[("graph" if short else "cold") if policy == AUTO else policy]
+        task = ProfileTask(entry.reference, entry.problem, config, card.limits, timed_by)
+        visible = visible_device(index)
+        child = Child(WORKER, {"CUDA_VISIBLE_DEVICES": visible, BUS_ID_VARIABLE: device.bus_id(index)})
+        try:
+            ran = _ask(child, task, settings.run_s)
+            if isinstance(ran, Failed):
+                raise MeasureError(f"the config {config.text} could not be run: {ran.why}")
+            found = _under_proton(child, settings, traces)
+        finally:
+            child.kill()
+        counted = ncu.counters(task, visible)
+    finally:
+        held.close()
+    subject = replace(
+        subject,
+        latency_us=median(ran.samples),
+        empty_us=roofline.launch_us.get(timed_by.text, 0.0),
+    )
+    subject = _analysed(subject, ran, card, found.get("times"))
+    missing = [each.why for each in (*found.values(), counted) if isinstance(each, Failed)]
+    return Profile(
+        subject,
+        card,
+        config,
+        chosen,
+        diagnose(subject),
+        timed_by.text,
+        proton=_only(found.get("times"), Times),
+        stalls=_only(found.get("stalls"), Stalls),
+        counters=() if isinstance(counted, Failed) else counted,
+        trace=_only(found.get("trace"), Trace),
+        missing=tuple(dict.fromkeys(missing)),
+    )
+
+
+def profile_elsewhere(
+    entry: Entry,
+    store: Store,
+    card: Device,
+    *,
+    stored: Config | None,
+    given: str | None = None,
+    settings: ProfileSettings = SETTINGS,
+) -> Profile:
+    """Compile one config for a card that need not be here, and return its profile without times.
+
+    Raises:
+        as `profile_here`.
+    """
+    kernel = catalog.resolve(entry.reference)
+    config, chosen = choose_config(kernel, entry.problem, card.limits, stored, given)
+    measured = store.roofline_limits(card)
+    roofline = measured or assumed_limits(card, settings)
+    subject = _subject(kernel, entry.problem, config, roofline)
+    task = ProfileTask(entry.reference, entry.problem, config, card.limits, launches=False)
+    child = Child(WORKER)
+    try:
+        ran = _ask(child, task, settings.run_s)
+    finally:
+        child.kill()
+    if isinstance(ran, Failed):
+        raise MeasureError(f"the config {config.text} could not be compiled: {ran.why}")
+    subject = _analysed(subject, ran, card, None)
+    missing = ["nothing was run: times, Proton and counters need the card"]
+    missing += ["the card's roofline limits are not measured; those of a card like it are assumed"] * (not measured)
+    return Profile(
+        subject, card, config, chosen, diagnose(subject), is_assumed=measured is None, missing=tuple(missing)
+    )
+
+
+def assumed_limits(card: Device, settings: ProfileSettings = SETTINGS) -> RooflineLimits:
+    """Return roofline limits in proportion to the card's SMs."""
+    count = card.sm_count
+    return RooflineLimits(settings.gb_per_s * count, {dtype: rate * count for dtype, rate in settings.tflops}, {})
+
+
+def _subject(kernel: Kernel, problem: Problem, config: Config, roofline: RooflineLimits) -> Subject:
+    return Subject(problem, kernel.signature.knobs, config, kernel.bytes(problem), kernel.flops(problem), roofline, ())
+
+
+def _analysed(subject: Subject, ran: Ran, card: Device, times: Any) -> Subject:
+    """Return the subject with the facts of its launches."""
+    known = times.kernels if isinstance(times, Times) else {}
+    launches = [replace(analyse(launch, card.limits), time_us=known.get(launch.name)) for launch in ran.launches]
+    return replace(subject, launches=tuple(launches))
+
+
+def _under_proton(child: Child, settings: ProfileSettings, traces: bool) -> dict[str, Any]:
+    """Return the answers of runs under Proton. The last one may end the process where it is not permitted."""
+    kinds: Sequence[Literal["times", "trace", "stalls"]] = ("times", "trace", "stalls") if traces else (
+        "times", "stalls",
+    )  # fmt: skip
+    return {kind: _ask(child, RunProton(kind), settings.proton_s) for kind in kinds}
+
+
+def _ask(child: Child, request: ProfileTask | RunProton, limit_s: float) -> Any:
+    """Return the answer to a request; `Failed` if the process dies or takes too long, which ends it."""
+    if not child.runs:
+        return Failed("the profiled process has ended")
+    child.send(request)
+    what = f"Proton's {request.kind}" if isinstance(request, RunProton) else "the config"
+    try:
+        if not child.pipe.poll(limit_s):
+            child.end()
+            return Failed(f"{what} took longer than {limit_s:g} s")
+        return child.receive()
+    except EOFError:
+        return Failed(f"{what} ended its process: {child.exit_text()[:300]}")
+
+
+def _only(found: Any, kind: type[Any]) -> Any:
+    return found if isinstance(found, kind) else None

@@ -1,0 +1,85 @@
+"""Runs under Proton, Triton's own profiler, through CUPTI."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tuner.profiling.messages import Failed, Stalls, Times
+
+_SUFFIX = {"tree": "hatchet", "trace": "chrome_trace"}
+"""Suffix of the file that Proton writes, by its mode of data."""
+_SAMPLES = "num_samples"
+
+
+def profiled(run: Callable[[], object], data: str, mode: str | None = None) -> str | Failed:
+    """Return the document that Proton writes about a run, or why it could not.
+
+    Args:
+        run: launches the work and waits for its end.
+        data: `tree` or `trace`.
+        mode: `pcsampling`, or None for times.
+    """
+    import triton.profiler as proton
+
+    with TemporaryDirectory() as folder:
+        try:
+            session = proton.start(str(Path(folder) / "proton"), data=data, backend="cupti", mode=mode)
+            if session is None:
+                return Failed("Proton is disabled in this environment (TRITON_PROTON_DISABLE)")
+            try:
+                run()
+            finally:
+                proton.finalize(session)
+            return (Path(folder) / f"proton.{_SUFFIX[data]}").read_text()
+        except (RuntimeError, ValueError, OSError) as error:
+            return Failed(f"Proton could not run: {str(error).splitlines()[0][:200]}")
+
+
+def times(document: str, names: Sequence[str]) -> Times | Failed:
+    """Return the mean time of the kernels of these names from a tree of Proton's."""
+    total: dict[str, float] = defaultdict(float)
+    count: dict[str, float] = defaultdict(float)
+    for name, metrics in _nodes(json.loads(document)):
+        if name in names and "time (ns)" in metrics:
+            total[name] += metrics["time (ns)"]
+            count[name] += metrics.get("count", 1)
+    if not total:
+        return Failed(f"Proton recorded no launch of {', '.join(names)[:200]}")
+    return Times({name: total[name] / count[name] / 1e3 for name in total})
+
+
+def stalls(document: str) -> Stalls | Failed:
+    """Return the shares of stall reasons and source lines from a tree of sampled program counters."""
+    reasons: dict[str, float] = defaultdict(float)
+    lines: dict[str, float] = defaultdict(float)
+    for name, metrics in _nodes(json.loads(document)):
+        taken = metrics.get(_SAMPLES, 0)
+        lines[name] += taken
+        for metric, value in metrics.items():
+            if metric.startswith("stalled_") or metric == "selected":
+                reasons[metric.removeprefix("stalled_")] += value
+    if not sum(reasons.values()):
+        return Failed("Proton sampled no program counters; the driver may not permit it to this user")
+    return Stalls(_shares(reasons), _shares(lines))
+
+
+def _shares(counted: Mapping[str, float]) -> dict[str, float]:
+    """Return shares of the sum, the largest first, without zeros."""
+    total = sum(counted.values()) or 1.0
+    return {name: n / total for name, n in sorted(counted.items(), key=lambda each: -each[1]) if n > 0}
+
+
+def _nodes(tree: Any) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield name and metrics of each node of a tree, those above first."""
+    if isinstance(tree, list):
+        for child in tree:
+            yield from _nodes(child)
+    elif isinstance(tree, dict) and "frame" in tree:
+        metrics = {name: value for name, value in tree.get("metrics", {}).items() if isinstance(value, int | float)}
+        yield str(tree["frame"].get("name", "")), metrics
+        yield from _nodes(tree.get("children", []))
