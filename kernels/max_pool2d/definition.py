@@ -1,0 +1,71 @@
+"""Maximum pooling: out (B, C, P, Q) has the largest element of each window of R x S elements of x (B, C, H, W).
+
+Windows overlap: with windows of 3 x 3 and a stride of 2 an element is part of 2.25 windows, with a stride of 1 of 9. A
+kernel with a thread for each output reads each of them from the caches, an element at a time, and the instructions that
+read them take longer than the memory: B C P Q R S reads of one element, for B C (H W + P Q) elements that must move.
+
+Rows contiguous (nchw): a thread computes a tile of outputs. It reads 16 bytes at a time and takes them apart in its
+registers, combines each row of the image along the windows once, and combines the rows for each row of outputs.
+
+Channels contiguous (nhwc): a thread has 16 bytes of channels of each pixel, and its outputs share pixels likewise.
+
+Large windows, such as a whole image, have too few outputs for a thread each. The threads of a program share a window,
+and several programs share one if there are not enough windows for the card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.max_pool2d.reference import reference, vendor
+from tuner.kernels.shared.windows import images, windows
+from tuner.kernels.shared.windows_default import default
+from tuner.kernels.shared.windows_launch import pooled
+from tuner.kernels.shared.windows_launch import workspace as shared_workspace
+from tuner.kernels.shared.windows_signature import ATTRIBUTES, DILATIONS, DIMS, LIMITS
+from tuner.kernels.shared.windows_space import KNOBS, PARTS, valid
+from tuner.kernels.spec import Config, Kernel, Launch, Limits, Operand, Problem, Signature
+
+
+def operands(problem: Problem) -> Mapping[str, Operand]:
+    """Return x (B, C, H, W) and out (B, C, P, Q)."""
+    return images(problem)
+
+
+def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
+    return pooled(problem, config, tensors, maximum=True)
+
+
+def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
+    """Return what programs that share windows exchange."""
+    return shared_workspace(problem, config)
+
+
+def flops(problem: Problem) -> int:
+    """Return a comparison for each further element of each window."""
+    found = windows(problem)
+    return found.outputs * (found.elements - 1)
+
+
+KERNEL = Kernel(
+    signature=Signature(
+        op="max_pool2d",
+        summary="largest element of each window of R x S elements of x (B, C, H, W)",
+        dims=DIMS,
+        dtypes=("fp32", "fp16", "bf16"),
+        attributes=(*ATTRIBUTES, *DILATIONS),
+        size_limits=LIMITS,
+        knobs=KNOBS,
+    ),
+    operands=operands,
+    launch=launch,
+    workspace=workspace,
+    reference=reference,
+    vendor=vendor,
+    valid=valid,
+    parts=PARTS,
+    default=default,
+    flops=flops,
+    exact=True,
+)

@@ -1,0 +1,122 @@
+"""Default config of pooling: a rule over windows and the limits of the card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
+from tuner.kernels.shared.windows_launch import UNROLLED_ROWS, tiles
+from tuner.kernels.shared.windows_space import has_reduced, has_tiles, least_channels, row_length, steps, valid
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
+
+
+@dataclass(frozen=True)
+class DefaultSettings:
+    """Settings of the rule, chosen so that an H200 has 40 KB of reads in flight on each multiprocessor."""
+
+    warps: tuple[int, ...] = (4, 2)
+    """Warps of a program, of a smaller one if there are few programs."""
+    rows: tuple[int, int, int] = (2, 2, 4)
+    """Rows of outputs of a thread, if windows share no rows, fewer than half of them, or more."""
+    columns: int = 2
+    """Fewest columns of outputs of a thread, if windows share columns."""
+    groups: tuple[int, ...] = (64, 32, 16, 8)
+    """Threads along a row of outputs."""
+    channel_bytes: int = 256
+    """Most bytes of neighbouring channels of a program."""
+    programs_per_sm: int = 4
+    """Fewest programs for each multiprocessor; smaller problems have smaller tiles."""
+    values: int = 16
+    """Number of elements of shared windows that a thread reads at once; twice as many if channels are contiguous."""
+    block: int = 1024
+    """Most neighbouring elements of a window that a program reads at once."""
+    pixels: int = 64
+    """Most pixels of a window that a program reads at once, if channels are contiguous."""
+
+
+SETTINGS = DefaultSettings()
+
+
+def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return the first feasible config of the rule, in which threads compute more outputs if windows share more."""
+    found = windows(problem)
+    configs = list((_reduced if is_shared(found) else _tiled)(found, limits))
+    return next((config for config in configs if valid(problem, config, limits)), configs[-1])
+
+
+def is_shared(found: Windows) -> bool:
+    """Return whether several threads share a window: a contiguous one, or one too wide for a thread."""
+    return has_reduced(found) and (found.is_contiguous or not has_tiles(found))
+
+
+def _tiled(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
+    """Yield configs in which a thread computes whole windows, from large tiles to small ones."""
+    rows, columns = found.rows, found.columns
+    overlap = (rows.window > rows.stride) + (rows.window >= 2 * rows.stride)
+    tile_p = min(SETTINGS.rows[overlap], next_power_of_2(rows.count)) if rows.reach <= UNROLLED_ROWS else 1
+    tile_q = min(_columns_of_a_thread(found), next_power_of_2(columns.count))
+    enough = SETTINGS.programs_per_sm * limits.sm_count
+    tiled: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_stages": 1}
+    least = min(2, tile_q)
+    for high, wide in ((tile_p, tile_q), (max(1, tile_p // 2), tile_q), (1, tile_q), (1, least), (1, 1)):
+        for warps in (*SETTINGS.warps, 1):
+            lanes = warps * limits.warp_size
+            block_q, block_n = (_pixels if found.is_nhwc else _rows)(found, high, wide, lanes)
+            config: dict[str, Value] = {
+                **tiled, "TILE_P": high, "TILE_Q": wide, "BLOCK_Q": block_q, "BLOCK_N": block_n, "num_warps": warps,
+            }  # fmt: skip
+            if (warps > 1 and tiles(found, config) >= enough) or (high, wide, warps) == (1, 1, 1):
+                yield config
+
+
+def _columns_of_a_thread(found: Windows) -> int:
+    """Return the columns of outputs that a thread computes from vectors of 16 bytes, as far as rows are aligned."""
+    columns = found.columns
+    least = SETTINGS.columns if columns.window > columns.stride else 1
+    if found.is_nhwc:
+        return least
+    neighbours = power_of_2_in(found.vector, columns.size)
+    return max(least, neighbours >> (columns.stride.bit_length() - 1), 1)
+
+
+def _rows(found: Windows, tile_p: int, tile_q: int, lanes: int) -> tuple[int, int]:
+    """Return BLOCK_Q and BLOCK_N of nchw: as many threads along a row as leave the fewest of them idle."""
+    along = cdiv(found.columns.count, tile_q)
+    groups = next_power_of_2(along)
+    if groups > SETTINGS.groups[-1]:
+        groups = min((g for g in SETTINGS.groups if g <= groups), key=lambda g: cdiv(along, g) * g)
+    most = next_power_of_2(found.images * found.channels * cdiv(found.rows.count, tile_p))
+    return groups * tile_q, min(max(1, lanes // groups), most)
+
+
+def _pixels(found: Windows, tile_p: int, tile_q: int, lanes: int) -> tuple[int, int]:
+    """Return BLOCK_Q and BLOCK_N of nhwc: neighbouring channels first, then pixels, then further channels."""
+    vector = power_of_2_in(found.vector, found.channels)
+    most = next_power_of_2(found.channels)
+    channels = min(most, SETTINGS.channel_bytes // found.element_bytes)
+    along = next_power_of_2(cdiv(found.columns.count, tile_q))
+    groups = min(along, max(1, lanes * vector // channels))
+    return groups * tile_q, min(most, max(channels, lanes * vector // groups), 1024)
+
+
+def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
+    """Yield configs in which the threads of a program share windows, from large tiles to small ones."""
+    length = next_power_of_2(row_length(found))
+    enough = SETTINGS.programs_per_sm * limits.sm_count
+    reduced: dict[str, Value] = {"VARIANT": "reduced", "TILE_P": 1, "TILE_Q": 1, "BLOCK_Q": 1}
+    for warps in (*SETTINGS.warps, 1):
+        values = warps * limits.warp_size * SETTINGS.values
+        if found.is_nhwc:
+            block_n = least_channels(found)
+            block_k = max(1, min(length, SETTINGS.pixels, 2 * values // block_n))
+            block_n = min(next_power_of_2(found.channels), max(block_n, 2 * values // block_k), 128)
+        else:
+            block_k = min(length, SETTINGS.block, values)
+            block_n = max(1, min(next_power_of_2(found.outputs), values // block_k))
+        config: dict[str, Value] = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": 1, "num_warps": warps}
+        few = enough // max(1, tiles(found, config))
+        split = 1 << max(0, min(few, steps(found, block_k), 32)).bit_length() - 1 if few > 1 else 1
+        config |= {"SPLIT": split, "num_stages": min(3, cdiv(steps(found, block_k), split))}
+        if tiles(found, config) * split >= enough or warps == 1:
+            yield config

@@ -1,0 +1,114 @@
+"""Device code of pooling with rows of an image contiguous: a thread computes TILE_P x TILE_Q outputs in registers."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tuner.kernels.shared.windows_values import (
+    combined,
+    combined_along,
+    combined_down,
+    counted,
+    empty,
+    put_together,
+    taken_apart,
+)
+
+
+@triton.jit
+def row_of_windows(
+    row, there, first, W,
+    S: tl.constexpr, STRIDE_W: tl.constexpr, PADDING_W: tl.constexpr, DILATION_W: tl.constexpr,
+    TILE_Q: tl.constexpr, VECTOR: tl.constexpr, MAX: tl.constexpr,
+):  # fmt: skip
+    """Return the values of TILE_Q windows in one row of an image, for each group of them.
+
+    Columns are read as vectors that begin at multiples of VECTOR, so that each is inside or outside of the image as a
+    whole. Columns that neighbours need are read again, from L1.
+
+    Args:
+        row: pointers to the rows (rows, 1, 1).
+        there: which rows are in the image (rows, 1, 1).
+        first: first column of each group (1, groups, 1), without padding.
+    """
+    BEFORE: tl.constexpr = (PADDING_W + VECTOR - 1) // VECTOR
+    LAST: tl.constexpr = (TILE_Q - 1) * STRIDE_W + (S - 1) * DILATION_W - PADDING_W
+    columns = ()
+    for vector in tl.static_range(-BEFORE, LAST // VECTOR + 1):
+        column = first + vector * VECTOR + tl.arange(0, VECTOR)[None, None, :]
+        mask = there & (column < W)
+        if vector < 0:
+            mask = mask & (column >= 0)
+        values = tl.load(row + column, mask=mask, other=empty(MAX)).to(tl.float32)
+        columns = columns + taken_apart(values, VECTOR)
+    return combined_along(columns, BEFORE * VECTOR - PADDING_W, S, STRIDE_W, DILATION_W, TILE_Q, MAX)
+
+
+@triton.jit
+def windows_nchw(
+    x, out, planes, H, W_UNITS, P, Q_UNITS, divisor,
+    R: tl.constexpr, S: tl.constexpr, STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr,
+    PADDING_H: tl.constexpr, PADDING_W: tl.constexpr, DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    MAX: tl.constexpr, COUNTED: tl.constexpr, COUNT_PADDING: tl.constexpr,
+    VECTOR: tl.constexpr, VECTOR_OUT: tl.constexpr, WIDE: tl.constexpr, UNROLLED: tl.constexpr,
+    TILE_P: tl.constexpr, TILE_Q: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_Q: tl.constexpr,
+):  # fmt: skip
+    """Compute BLOCK_N groups of TILE_P rows of outputs, BLOCK_Q columns of each.
+
+    Groups are counted through all planes, so that programs are full whatever the number of rows. A row of an image that
+    several rows of outputs need is read once if one thread computes them.
+    """
+    GROUPS: tl.constexpr = BLOCK_Q // TILE_Q
+    W = W_UNITS * VECTOR
+    Q = Q_UNITS * VECTOR_OUT
+    blocks = tl.cdiv(Q, BLOCK_Q)
+    program = tl.program_id(0)
+    if WIDE:
+        program = program.to(tl.int64)
+    first_q = ((program % blocks) * BLOCK_Q).to(tl.int32)
+    group = (program // blocks) * BLOCK_N + tl.arange(0, BLOCK_N)[:, None, None]
+    groups = tl.cdiv(P, TILE_P)
+    plane = group // groups
+    p = ((group - plane * groups) * TILE_P).to(tl.int32)
+    plane = plane.to(tl.int64)
+    in_planes = plane < planes
+    q = first_q + tl.arange(0, GROUPS)[None, :, None] * TILE_Q
+
+    h = p * STRIDE_H - PADDING_H
+    row = x + plane * H * W + h.to(tl.int64) * W
+    if UNROLLED:
+        ROWS: tl.constexpr = (TILE_P - 1) * STRIDE_H + (R - 1) * DILATION_H + 1
+        rows = ()
+        for r in tl.static_range(ROWS):
+            there = in_planes & (h + r >= 0) & (h + r < H)
+            rows = rows + row_of_windows(
+                row + r * W, there, q * STRIDE_W, W, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX
+            )
+        values = combined_down(rows, R, STRIDE_H, DILATION_H, TILE_P, TILE_Q, MAX)
+    else:
+        values = (tl.full((BLOCK_N, GROUPS), empty(MAX), tl.float32),) * TILE_Q
+        for r in range(0, R * DILATION_H, DILATION_H):
+            there = in_planes & (h + r >= 0) & (h + r < H)
+            more = row_of_windows(
+                row + r * W, there, q * STRIDE_W, W, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX
+            )
+            both = ()
+            for i in tl.static_range(TILE_Q):
+                both = both + (combined(values[i], more[i], MAX),)
+            values = both
+
+    place = out + plane * P * Q + p.to(tl.int64) * Q
+    for i in tl.static_range(TILE_P):
+        for part in tl.static_range(TILE_Q // VECTOR_OUT):
+            value = put_together(values, i * TILE_Q + part * VECTOR_OUT, 1, VECTOR_OUT)
+            column = q + part * VECTOR_OUT + tl.arange(0, VECTOR_OUT)[None, None, :]
+            if not MAX:
+                if COUNTED:
+                    high = counted((p + i) * STRIDE_H - PADDING_H, H, R, PADDING_H, COUNT_PADDING)
+                    wide = counted(column * STRIDE_W - PADDING_W, W, S, PADDING_W, COUNT_PADDING)
+                    value = value / (high * wide).to(tl.float32)
+                else:
+                    value = value / divisor
+            mask = in_planes & (p + i < P) & (column < Q)
+            tl.store(place + i * Q + column, value.to(out.dtype.element_ty), mask=mask)

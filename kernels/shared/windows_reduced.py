@@ -1,0 +1,157 @@
+"""Device code of pooling with large windows: the threads of a program share a window and combine what they read."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tuner.kernels.shared.windows_values import combined, counted, empty, reduced
+
+
+@triton.jit
+def divided(
+    value, p, q, H, W, R, S, divisor,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PADDING_H: tl.constexpr, PADDING_W: tl.constexpr,
+    COUNTED: tl.constexpr, COUNT_PADDING: tl.constexpr,
+):  # fmt: skip
+    """Return sums divided by a number, or by the elements that are counted of each window."""
+    if COUNTED:
+        high = counted(p * STRIDE_H - PADDING_H, H, R, PADDING_H, COUNT_PADDING)
+        wide = counted(q * STRIDE_W - PADDING_W, W, S, PADDING_W, COUNT_PADDING)
+        divisor = high.to(tl.float32) * wide.to(tl.float32)
+    return value / divisor
+
+
+@triton.jit
+def joined_parts(found, arrived, value, place, there, outputs, tile, part, SPLIT: tl.constexpr, MAX: tl.constexpr):
+    """Return the value of whole windows and whether to write it: the last program of a tile has it.
+
+    Parts are combined in their order, so that results repeat. The last program leaves its counter at 0.
+
+    Args:
+        found: values of parts (SPLIT, outputs).
+        arrived: number of programs of each tile that have written theirs.
+    """
+    tl.store(found + part.to(tl.int64) * outputs + place, value, mask=there)
+    tl.debug_barrier()  # all are written before one thread counts the program
+    is_last = tl.atomic_add(arrived + tile, 1, sem="acq_rel") == SPLIT - 1
+    tl.debug_barrier()
+    there = there & is_last
+    value = tl.load(found + place, mask=there, other=0.0, cache_modifier=".cg")
+    for other in tl.static_range(1, SPLIT):
+        more = tl.load(found + tl.cast(other, tl.int64) * outputs + place, mask=there, other=0.0, cache_modifier=".cg")
+        value = combined(value, more, MAX)
+    if is_last:
+        tl.store(arrived + tile, 0)
+    return value, there
+
+
+@triton.jit
+def reduced_nchw(
+    x, out, found, arrived, outputs, H, W, Q, per_plane, R, S_UNITS, divisor,
+    plane_units, p_units, q_units, r_units, before_units,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PADDING_H: tl.constexpr, PADDING_W: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    MAX: tl.constexpr, COUNTED: tl.constexpr, COUNT_PADDING: tl.constexpr, INSIDE: tl.constexpr, WIDE: tl.constexpr,
+    VECTOR: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Compute BLOCK_N outputs, or one of SPLIT parts of them, from rows of S elements, BLOCK_K at once.
+
+    Windows of whole rows of an image are contiguous: one row of all their elements.
+
+    Args:
+        per_plane: outputs of a plane.
+        plane_units, p_units, q_units, r_units: elements between planes, rows and columns of outputs, and rows of a
+            window, in units of VECTOR elements.
+        before_units: elements of padding before the first window, in the same units.
+    """
+    S = S_UNITS * VECTOR
+    part = tl.program_id(0) % SPLIT
+    tile = tl.program_id(0) // SPLIT
+    first = tile.to(tl.int64) if WIDE else tile
+    n = first * BLOCK_N + tl.arange(0, BLOCK_N)
+    there = n < outputs
+    plane = n // per_plane
+    p = (n - plane * per_plane).to(tl.int32) // Q
+    q = (n - plane * per_plane).to(tl.int32) - p * Q
+    start = plane.to(tl.int64) * plane_units + p.to(tl.int64) * p_units + q.to(tl.int64) * q_units - before_units
+    window = x + (start * VECTOR)[:, None]
+    k = tl.arange(0, BLOCK_K)[None, :]
+
+    blocks = tl.cdiv(S, BLOCK_K)
+    steps = R * blocks
+    each = tl.cdiv(steps, SPLIT)
+    values = tl.full((BLOCK_N, BLOCK_K), empty(MAX), tl.float32)
+    for step in tl.range(part * each, tl.minimum(steps, (part + 1) * each), num_stages=STAGES):
+        r = step // blocks
+        block = (step - r * blocks).to(tl.int64) if WIDE else step - r * blocks
+        s = block * BLOCK_K + k
+        mask = there[:, None] & (s < S)
+        if not INSIDE:
+            h = (p * STRIDE_H - PADDING_H + r * DILATION_H)[:, None]
+            w = (q * STRIDE_W - PADDING_W)[:, None] + s * DILATION_W
+            mask = mask & (h >= 0) & (h < H) & (w >= 0) & (w < W)
+        row = window + r.to(tl.int64) * r_units * VECTOR
+        more = tl.load(row + s * DILATION_W, mask=mask, other=empty(MAX)).to(tl.float32)
+        values = combined(values, more, MAX)
+    value = reduced(values, 1, MAX)
+
+    if SPLIT > 1:
+        value, there = joined_parts(found, arrived, value, n, there, outputs, tile, part, SPLIT, MAX)
+    if not MAX:
+        value = divided(
+            value, p, q, H, W, R, S, divisor, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W, COUNTED, COUNT_PADDING
+        )
+    tl.store(out + n, value.to(out.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def reduced_nhwc(
+    x, out, found, arrived, outputs, H, W, C_UNITS, P, Q, R, S, divisor,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PADDING_H: tl.constexpr, PADDING_W: tl.constexpr,
+    DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
+    MAX: tl.constexpr, COUNTED: tl.constexpr, COUNT_PADDING: tl.constexpr, INSIDE: tl.constexpr, WIDE: tl.constexpr,
+    VECTOR: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Compute BLOCK_N channels of one output pixel, or one of SPLIT parts of them, from BLOCK_K pixels at once."""
+    C = C_UNITS * VECTOR
+    blocks_c = tl.cdiv(C, BLOCK_N)
+    part = tl.program_id(0) % SPLIT
+    tile = tl.program_id(0) // SPLIT
+    pixel = tile // blocks_c
+    channel = (tile - pixel * blocks_c) * BLOCK_N + tl.arange(0, BLOCK_N)
+    there = channel < C
+    q = pixel % Q
+    p = pixel // Q % P
+    image = pixel // Q // P
+    first_h = p * STRIDE_H - PADDING_H
+    first_w = q * STRIDE_W - PADDING_W
+    window = x + ((image.to(tl.int64) * H + first_h) * W + first_w) * C + channel[None, :]
+    k = tl.arange(0, BLOCK_K)[:, None]
+
+    blocks = tl.cdiv(S, BLOCK_K)
+    steps = R * blocks
+    each = tl.cdiv(steps, SPLIT)
+    values = tl.full((BLOCK_K, BLOCK_N), empty(MAX), tl.float32)
+    for step in tl.range(part * each, tl.minimum(steps, (part + 1) * each), num_stages=STAGES):
+        r = step // blocks
+        block = (step - r * blocks).to(tl.int64) if WIDE else step - r * blocks
+        s = block * BLOCK_K + k
+        mask = there[None, :] & (s < S)
+        if not INSIDE:
+            h = first_h + r * DILATION_H
+            w = first_w + s * DILATION_W
+            mask = mask & (h >= 0) & (h < H) & (w >= 0) & (w < W)
+        pixels = window + (r.to(tl.int64) * DILATION_H * W + s.to(tl.int64) * DILATION_W) * C
+        more = tl.load(pixels, mask=mask, other=empty(MAX)).to(tl.float32)
+        values = combined(values, more, MAX)
+    value = reduced(values, 0, MAX)
+
+    place = pixel.to(tl.int64) * C + channel
+    if SPLIT > 1:
+        value, there = joined_parts(found, arrived, value, place, there, outputs, tile, part, SPLIT, MAX)
+    if not MAX:
+        value = divided(
+            value, p, q, H, W, R, S, divisor, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W, COUNTED, COUNT_PADDING
+        )
+    tl.store(out + place, value.to(out.dtype.element_ty), mask=there)

@@ -1,0 +1,112 @@
+"""Device code of pooling: how the values of windows are combined, and vectors that a thread takes apart."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def empty(MAX: tl.constexpr):
+    """Return the value of a window without elements."""
+    return -float("inf") if MAX else 0.0
+
+
+@triton.jit
+def larger(a, b):
+    """Return the larger of two values, NaN if one is NaN."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def added(a, b):
+    """Return the sum of two values."""
+    return a + b
+
+
+@triton.jit
+def combined(a, b, MAX: tl.constexpr):
+    """Return the value of two parts of a window."""
+    return larger(a, b) if MAX else a + b
+
+
+@triton.jit
+def reduced(values, axis: tl.constexpr, MAX: tl.constexpr):
+    """Return the value of all elements along an axis."""
+    return tl.reduce(values, axis, larger if MAX else added)
+
+
+@triton.jit
+def taken_apart(values, COUNT: tl.constexpr):
+    """Return the COUNT elements of the last dim of (rows, groups, COUNT), each a tensor (rows, groups).
+
+    A thread holds whole vectors, so nothing moves between threads.
+    """
+    if COUNT == 1:
+        parts = (tl.reshape(values, (values.shape[0], values.shape[1])),)
+    else:
+        pairs = tl.reshape(values, (values.shape[0], values.shape[1], COUNT // 2, 2))
+        even, odd = tl.split(pairs)
+        evens = taken_apart(even, COUNT // 2)
+        odds = taken_apart(odd, COUNT // 2)
+        parts = ()
+        for i in tl.static_range(COUNT // 2):
+            parts = parts + (evens[i], odds[i])
+    return parts
+
+
+@triton.jit
+def put_together(parts, FIRST: tl.constexpr, STEP: tl.constexpr, COUNT: tl.constexpr):
+    """Return the tensors FIRST, FIRST + STEP ... of `parts`, COUNT in all, as the last dim of one tensor."""
+    if COUNT == 1:
+        together = parts[FIRST][:, :, None]
+    else:
+        evens = put_together(parts, FIRST, STEP * 2, COUNT // 2)
+        odds = put_together(parts, FIRST + STEP, STEP * 2, COUNT // 2)
+        both = tl.join(evens, odds)
+        together = tl.reshape(both, (both.shape[0], both.shape[1], COUNT))
+    return together
+
+
+@triton.jit
+def combined_along(
+    columns, FIRST: tl.constexpr, S: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr, COUNT: tl.constexpr,
+    MAX: tl.constexpr,
+):  # fmt: skip
+    """Return the values of COUNT windows along one row of an image, of which `columns` has each column in fp32.
+
+    The first window begins at column FIRST.
+    """
+    values = ()
+    for q in tl.static_range(COUNT):
+        value = columns[FIRST + q * STRIDE]
+        for s in tl.static_range(1, S):
+            value = combined(value, columns[FIRST + q * STRIDE + s * DILATION], MAX)
+        values = values + (value,)
+    return values
+
+
+@triton.jit
+def combined_down(
+    rows, R: tl.constexpr, STRIDE: tl.constexpr, DILATION: tl.constexpr, P: tl.constexpr, COUNT: tl.constexpr,
+    MAX: tl.constexpr,
+):  # fmt: skip
+    """Return the values of P x COUNT windows, of which `rows` has the values of each row of the image."""
+    values = ()
+    for p in tl.static_range(P):
+        for q in tl.static_range(COUNT):
+            value = rows[p * STRIDE * COUNT + q]
+            for r in tl.static_range(1, R):
+                value = combined(value, rows[(p * STRIDE + r * DILATION) * COUNT + q], MAX)
+            values = values + (value,)
+    return values
+
+
+@triton.jit
+def counted(first, size, WINDOW: tl.constexpr, PADDING: tl.constexpr, COUNT_PADDING: tl.constexpr):
+    """Return the number of elements, along one axis, by which the sum of a window that begins at `first` is divided."""
+    end = first + WINDOW
+    if not COUNT_PADDING:
+        first = tl.maximum(first, 0)
+        size -= PADDING
+    return tl.minimum(end, size + PADDING) - first
