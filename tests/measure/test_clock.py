@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from tuner.measure.clock import Clock, EventClock, GraphClock, TimingSettings
+from tuner.measure.clock import Clock, EventClock, GraphClock, HostClock, TimingSettings, clock_of
+from tuner.records import POLICIES
 
 SMALL = TimingSettings(flush_bytes=4)
 
@@ -153,3 +156,25 @@ def test_no_launch_finds_what_another_has_written(clock: Clock, device: Scripted
         for count in (3, 7):
             assert len(timer(count)) == count
         assert not taken
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_the_host_times_from_the_call_to_the_end_on_the_device(device: ScriptedDevice, cold: bool) -> None:
+    """Writes that make caches cold, and what restores operands, come before; the first launch is dropped."""
+    done: list[str] = []
+
+    def launch() -> None:
+        done.append("launch")
+        sleep(0.002)
+
+    clock = HostClock("cpu", cold=cold, settings=replace(SMALL, host_flush_bytes=4))
+    samples = clock.timer([launch], lambda: done.append("restore"))(3)
+    assert len(samples) == 3
+    assert all(2000 <= sample < 1e6 for sample in samples)
+    assert done == [*["restore", "launch"] * 4, "restore"]
+    assert device._written == (8 if cold else 0)
+
+
+def test_a_problem_on_the_host_is_timed_by_it_under_each_policy() -> None:
+    for policy in POLICIES.values():
+        assert isinstance(clock_of(policy, "cpu", by_host=True), HostClock)

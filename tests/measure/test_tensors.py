@@ -208,3 +208,15 @@ def test_an_expanded_tensor_is_drawn_and_copied() -> None:
 def test_an_offset_that_no_tensor_has_is_refused(offset: int, message: str) -> None:
     with pytest.raises(KernelFault, match=message):
         Operand((3,), "fp16", offset=offset)
+
+
+def test_an_operand_on_the_host_is_beside_those_on_the_device() -> None:
+    operands = {"x": Operand((5, 7), "fp16", place="pageable"), "out": Operand((5,), "fp16", "out")}
+    values = tensors.allocate(operands, "meta")
+    made = [
+        values,
+        tensors.copy(operands, values),
+        tensors.relocate(operands, values, 16),
+        tensors.blank(operands, "meta"),
+    ]
+    assert [[tensor.device.type for tensor in each.values()] for each in made] == [["cpu", "meta"]] * 4
