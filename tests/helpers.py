@@ -26,6 +26,8 @@ _ODD = (1, 127, 3, 129, 64, 300, 1)
 _SETS = 24
 """Largest number of sets of attributes, for each dtype."""
 OURS = tuple(catalog.shipped())
+OPS = ", ".join(OURS)
+"""Our ops as messages list them."""
 
 H200 = Device("NVIDIA H200", (9, 0), 132, 150_754_820_096, 62_914_560, 232_448, "10de:2335")
 A100 = Device("NVIDIA A100-SXM4-80GB", (8, 0), 108, 85_899_345_920, 41_943_040, 166_912, "10de:20b2")

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from commands import run_tuner
-from helpers import H200, toy
+from helpers import H200, OPS, toy
 
 from tuner import catalog, recorded
 from tuner.db.store import Store
@@ -252,7 +252,7 @@ REFUSED = [
     (
         ["search", "convolution"],
         2,
-        "no kernel is called 'convolution'; known are gemm, scaled_gemm, softmax, transpose, or give a file.py",
+        f"no kernel is called 'convolution'; known are {OPS}, or give a file.py",
     ),
     (["search", "../../etc/passwd"], 2, "no kernel is called '../../etc/passwd'"),
     (["search", "missing.py", "--M", "1"], 2, "there is no kernel file"),

@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 from click.testing import CliRunner, Result
-from helpers import toy, until
+from helpers import OPS, toy, until
 from invoked import Invoked
 
 from tuner.cli import cli
@@ -112,7 +112,7 @@ def test_a_models_gemms_are_searched(tuner: Tuner) -> None:
 def test_a_suite_takes_the_place_of_an_op(tuner: Tuner) -> None:
     rows = tuner.json("--suite", "llama-3-8b", "--only", "M=16", "--trials", "5")["rows"]
     assert [row["op"] for row in rows] == ["gemm"]
-    assert tuner("--list").stdout.startswith("lecture           2 problems\n")
+    assert "lecture           2 problems" in tuner("--list").stdout.splitlines()
 
 
 def test_a_dry_run_writes_nothing(tuner: Tuner) -> None:
@@ -163,7 +163,7 @@ def test_more_effort_goes_on_and_less_is_content(tuner: Tuner) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 2, "name an OP (gemm, scaled_gemm, softmax, transpose), or a kernel file.py, or a suite"),
+        ([], 2, f"name an OP ({OPS}), or a kernel file.py, or a suite"),
         (["gemm", "--M", "16,x"], 2, "gemm: M is a whole number from 1 to 2147483647, not 'x'"),
         (["gemm", "--M", "16,,64"], 2, "not ''"),
         (["gemm", "--M", "16,64", "--replay", "any"], 2, "--replay names the space of one problem, and gemm has 2"),
@@ -223,7 +223,7 @@ def test_the_progress_of_a_dry_run_moves_as_each_problem_is_counted(
         seen.append("counted")
         return ListedSpace([])
 
-    monkeypatch.setattr("tuner.cli.search.counted", counted)
+    monkeypatch.setattr("tuner.cli.dry_run.counted", counted)
     monkeypatch.setattr("tuner.tuning.plan.FeasibleSpace.of", feasible)
     options = ["--N", "64,128", "--dry-run", "--device", "nvidia-h200", "--json", "--db", str(tmp_path / "tuner.db")]
     CliRunner().invoke(cli, ["search", toy("on_torch"), *options], standalone_mode=False)

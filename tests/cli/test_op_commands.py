@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 import pytest
-from helpers import toy
+from helpers import OPS, toy
 from invoked import Invoked
 
 from tuner.cli import cli
@@ -71,10 +71,10 @@ def test_commands_that_read_take_them_too(tuner: Invoked, words: list[str]) -> N
         ("search --forcee gemm --M 4096", "No such option '--forcee'. (Did you mean one of: '--effort', '--force'?)"),
         ("search gemm --M 4096 --forcee", "No such option '--forcee'. (Did you mean one of: '--effort', '--force'?)"),
         ("best --strictt mine.py", "No such option '--strictt'. (Did you mean one of: '--strict', '--triton'?)"),
-        ("search --M 4096", "name an OP (gemm, scaled_gemm, softmax, transpose), or a kernel file.py, or a suite"),
-        ("search", "name an OP (gemm, scaled_gemm, softmax, transpose), or a kernel file.py, or a suite with --suite"),
-        ("best", "name an OP (gemm, scaled_gemm, softmax, transpose), or a kernel file.py"),
-        ("best --", "name an OP (gemm, scaled_gemm, softmax, transpose), or a kernel file.py"),
+        ("search --M 4096", f"name an OP ({OPS}), or a kernel file.py, or a suite"),
+        ("search", f"name an OP ({OPS}), or a kernel file.py, or a suite with --suite"),
+        ("best", f"name an OP ({OPS}), or a kernel file.py"),
+        ("best --", f"name an OP ({OPS}), or a kernel file.py"),
         ("search gemm softmax --M 64", "Got unexpected extra argument (softmax)"),
         ("bench --suite llama gemm", "--suite takes the place of OP; leave out gemm or --suite"),
         ("bench gemm --M 4096 --suite=llama", "--suite takes the place of OP; leave out gemm or --suite"),

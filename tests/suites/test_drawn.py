@@ -55,6 +55,11 @@ def test_a_dtype_replaces_that_of_all_and_attributes_of_another_are_dropped() ->
     assert drawn.note == "Left out: scaled_gemm has no dtype fp16."
 
 
+def test_each_op_that_draws_problems_has_as_many() -> None:
+    drawn = draw_suite("random:2:7", [(op, catalog.load(op)) for op in OURS])
+    assert Counter(entry.reference for entry in drawn.entries) == dict.fromkeys(DRAWN, 2)
+
+
 @pytest.mark.parametrize("name", ["random:", "random:0:1", "random:3", "random:3:x", "random:3:-1", "random:10000:1"])
 def test_another_form_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=rf"^a random suite is random:COUNT:SEED with 1 to 9999 .*not '{name}'$"):

@@ -11,6 +11,7 @@ import click
 from tuner.cli import INTERRUPTED
 from tuner.cli.bench_rows import line, print_rows
 from tuner.cli.drawing import needs_plotly, plot_option, write_page
+from tuner.cli.dry_run import dry_run_options, give_plan, refuse_device
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.op_commands import OpCommands
@@ -24,7 +25,7 @@ from tuner.kernels.spec import Problem, Signature
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.bench_file import BenchFile
 from tuner.tuning.bench_row import Row, by_device, document
-from tuner.tuning.bench_suite import BenchSuite
+from tuner.tuning.bench_suite import BenchSuite, searching
 from tuner.tuning.effort import parse_duration
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.lanes import open_lanes
@@ -40,9 +41,17 @@ def _bench(
     search: float | None,
     out: Path | None,
     plot: Path | None,
+    dry_run: bool,
+    device_id: str | None,
     db: Database | None,
     as_json: bool,
 ) -> int:
+    if suite.note:
+        say(suite.note)
+    if dry_run:
+        how: dict[str, Any] = {"gpu": gpu, "device_id": device_id, "as_json": as_json}
+        return give_plan(suite, searching(search), db=db, verb="measure", compared=search is not None, **how)
+    refuse_device(device_id, "a bench")
     draw = None if plot is None else _plot_writer(plot)
     store, file = Store.open(db or default_database()), BenchFile(out)
     options = MeasureOptions(gpu, replay, policy, shared)
@@ -109,6 +118,7 @@ _OPTIONS: list[click.Parameter] = [
         help="Write the rows to a file. Rows that it already has are not measured again.",
     ),
     plot_option(),
+    *dry_run_options("the problems, what is stored, and the expected time"),
     db_option,
     json_option,
 ]

@@ -187,7 +187,7 @@ def _names(args: Sequence[str]) -> set[str]:
 
 def _values_of(option: str, args: list[str]) -> Iterator[str]:
     """Yield the values that a command line gives to an option, before it is parsed."""
-    for word, following in zip(args, [*args[1:], ""], strict=True):
+    for word, following in zip(args, [*args, ""][1:], strict=True):
         if word == option or word.startswith(f"{option}="):
             yield word.partition("=")[2] or following
 

@@ -12,20 +12,20 @@ from typing import Any
 import click
 
 from tuner.cli import INTERRUPTED
-from tuner.cli.dry_run import print_plan
+from tuner.cli.dry_run import dry_run_options, give_plan, refuse_device
 from tuner.cli.effort import HOW_HARD, asked_effort
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.joint import print_joint, print_joint_so_far
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.on import on_option
 from tuner.cli.op_commands import OpCommands
-from tuner.cli.ops import db_option, gpus_option, json_option, open_if_there, policy_option, shared_option
+from tuner.cli.ops import db_option, gpus_option, json_option, policy_option, shared_option
 from tuner.cli.problem_rows import ended
 from tuner.cli.problems import PROBLEMS
 from tuner.cli.search_captured import CAPTURED, called, search_captured, selected
 from tuner.cli.search_on import replay_option, search_on
 from tuner.cli.suites import selected_suite, suite_options
-from tuner.cli.text import counted, give, print_json, print_partial, say
+from tuner.cli.text import give, print_json, print_partial, say
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import UsageError
@@ -39,8 +39,7 @@ from tuner.tuning.captured import is_known
 from tuner.tuning.effort import Effort
 from tuner.tuning.gpu import AUTO, MeasureOptions
 from tuner.tuning.joint import check_joint, tune_jointly
-from tuner.tuning.lanes import chosen_gpus, open_lanes
-from tuner.tuning.plan import plan_search
+from tuner.tuning.lanes import open_lanes
 from tuner.tuning.several import tune_one, tune_several
 from tuner.tuning.tuned import nothing_ran
 
@@ -66,9 +65,8 @@ def _search(
     if joint is not None:
         check_joint(suite, joint)
     if dry_run:
-        return _plan(suite, effort, open_if_there(db), gpu, device_id, as_json, joint=bool(joint))
-    if device_id is not None:
-        raise UsageError("--device names the card of a --dry-run; a search measures on --gpu")
+        return give_plan(suite, effort, db=db, gpu=gpu, device_id=device_id, as_json=as_json, joint=bool(joint))
+    refuse_device(device_id, "a search")
     options = MeasureOptions(gpu, replay, policy, shared)
     if replay not in (None, AUTO) and len(suite.entries) > 1:
         raise UsageError(f"--replay names the space of one problem, and {suite.name} has {len(suite.entries)}")
@@ -82,19 +80,6 @@ def _search(
     if joint is not None:
         return _joint(suite, joint, effort, store, options, as_json)
     return _several(suite, effort, store, options, as_json)
-
-
-def _plan(
-    suite: Suite, effort: Effort, store: Store | None, gpu: str, device_id: str | None, as_json: bool, *, joint: bool
-) -> int:
-    gpus = [] if device_id is not None else chosen_gpus(gpu)
-    entries = counted(suite.entries, "counting configs")
-    plan = plan_search(suite, entries, effort, store, gpus=gpus, device_id=device_id, joint=joint)
-    if as_json:
-        print_json(plan.as_json())
-    else:
-        print_plan(plan)
-    return 1 if plan.lacking else 0
 
 
 def _one(suite: Suite, effort: Effort, store: Store, options: MeasureOptions, as_json: bool) -> int:
@@ -232,12 +217,7 @@ _OPTIONS: list[click.Parameter] = [
         help="Find one config for several problems, by the geometric mean or the worst of its speeds relative to "
         "their defaults. It is printed and not stored as an answer.",
     ),
-    click.Option(
-        ["--dry-run"], is_flag=True, help="Print the size of the space, what is stored, and the expected time."
-    ),
-    click.Option(
-        ["--device", "device_id"], metavar="ID", help="The card of a --dry-run, if it is not in this machine."
-    ),
+    *dry_run_options("the problems with the sizes of their spaces, what is stored, and the expected time"),
     gpus_option,
     replay_option,
     policy_option,

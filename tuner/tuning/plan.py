@@ -73,6 +73,12 @@ class ProblemPlan:
         trials = min(budget.trials or common, common)
         return replace(self, trials=trials, seconds=pace.seconds(trials, budget.seconds))
 
+    def compared(self, searches: bool, pace: Pace) -> ProblemPlan:
+        """Return the plan of a bench, which compares the answer, and may first search a problem without one."""
+        untuned = searches and self.stored != "exact" and self.trials
+        seconds = pace.comparison_s + (self.seconds if untuned else 0.0)
+        return replace(self, trials=self.trials if untuned else 0, seconds=seconds)
+
     def as_json(self) -> dict[str, Any]:
         """Return the row of `tuner search --dry-run --json`."""
         return {
@@ -162,14 +168,16 @@ def plan_search(
     gpus: Sequence[int],
     device_id: str | None,
     joint: bool = False,
+    compared: bool | None = None,
 ) -> Plan:
-    """Return the plan of a search.
+    """Return the plan of a search, or of a bench.
 
     Args:
         entries: those of the suite, perhaps wrapped by a progress display: a gemm's rules take half a second each.
         gpus: the GPUs here that it would measure on.
         device_id: the card that is meant without a GPU here; None is the one that a replay would take.
         joint: whether one config is searched for all problems.
+        compared: of a bench, whether it first searches problems without an answer.
 
     Raises:
         NoDevice: no card is named, and the problems were not recorded.
@@ -183,6 +191,8 @@ def plan_search(
     shared = len(common(spaces)) if joint and len(spaces) == len(plans) else None
     if shared is not None:
         plans = [plan.jointly(shared, effort.budget, pace) for plan in plans]
+    if compared is not None:
+        plans = [plan.compared(compared, pace) for plan in plans]
     seconds = sum(plan.seconds for plan in plans) / max(1, len(gpus))
     seconds += pace.start_s if seconds else 0.0
     return Plan(suite.name, card, tuple(plans), seconds, pace.basis, joint, shared)

@@ -47,7 +47,7 @@ def record_space(
         target,
         store,
         entry,
-        Effort(Budget(), sampler="grid", force=fresh, warm_start=False),
+        recording(fresh),
         reuse=lambda measurement: not measurement.looked_at,
         finalists=RecordedFinalists().choose,
         comparison=ComparisonSettings(elimination_s=None),
@@ -71,3 +71,8 @@ def record_space(
         measurements=tuple(by_config[config] for config in target.space),
         comparison=result.comparison,
     )
+
+
+def recording(fresh: bool) -> Effort:
+    """Return the effort of a recording: every config in order, those of earlier runs only if `fresh`."""
+    return Effort(Budget(), sampler="grid", force=fresh, warm_start=False)
