@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.errors import UsageError
 from tuner.kernels.reduce.access import along_rows, over_rows
 from tuner.kernels.reduce.default import default
 from tuner.kernels.reduce.draw import draw
@@ -46,21 +47,22 @@ def results(problem: Problem) -> tuple[int]:
     return ({"columns": M, "rows": N, "all": 1}[str(problem["axis"])],)
 
 
-def has_index(problem: Problem) -> bool:
-    """Return whether there is an index for each result; only max and min have one."""
-    return bool(problem["index"]) and problem["kind"] in ("max", "min")
-
-
 def operands(problem: Problem) -> Mapping[str, Operand]:
-    """Return x (M, N), out, and for an index indices; they are (M,), (N,) or (1,)."""
+    """Return x (M, N), out, and for an index indices; they are (M,), (N,) or (1,).
+
+    Raises:
+        UsageError: an index of what is neither max nor min.
+    """
     fill = None
+    if problem["index"] and problem["kind"] not in ("max", "min"):
+        raise UsageError(f"reduce has an index for kind max and min, not for {problem['kind']}; leave out index")
     if problem["kind"] in ("sum", "mean"):
         fill = {"columns": fill_rows, "rows": fill_columns, "all": fill_all}[str(problem["axis"])]
     found = {
         "x": Operand(problem.sizes, problem.dtype, fill=fill),
         "out": Operand(results(problem), problem.dtype, role="out"),
     }
-    if has_index(problem):
+    if problem["index"]:
         found["indices"] = Operand(results(problem), "int64", role="out")
     return found
 
@@ -89,7 +91,7 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
     found = {"arrived": Operand((groups,), "int32"), "firsts": Operand((split * count,), "fp32")}
     if problem["kind"] == "logsumexp":
         found["seconds"] = Operand((split * count,), "fp32")
-    elif has_index(problem):
+    elif problem["index"]:
         found["seconds"] = Operand((split * count,), "fp64")
     return found
 
@@ -107,7 +109,7 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     each = 1 if shifted else run
     shape = (M, N // each, stride // each if M > 1 else N // each)
     compiled = {name: config[name] for name in ("BLOCK_M", "BLOCK_N", "SPLIT", "num_warps", "num_stages")}
-    compiled |= {"KIND": problem["kind"], "INDEX": has_index(problem), "RUN": run, "STAGES": config["num_stages"]}
+    compiled |= {"KIND": problem["kind"], "INDEX": problem["index"], "RUN": run, "STAGES": config["num_stages"]}
     if axis == "rows":
         grid = (cdiv(N, config["BLOCK_N"]) * config["SPLIT"],)
         return (Launch(reduce_over_rows, grid, (x, *written, *shape), compiled | {"DEPTH": config["DEPTH"]}),)
@@ -140,7 +142,7 @@ KERNEL = Kernel(
         attributes=(
             Attribute("kind", ("sum", "mean", "max", "min", "logsumexp"), "sum", "what is computed of the elements"),
             Attribute("axis", ("columns", "rows", "all"), "columns", "what is reduced: columns gives one result a row"),
-            Attribute("index", (False, True), False, "also return where the max or min is; without effect on others"),
+            Attribute("index", (False, True), False, "also return where the max or min is"),
         ),
         size_limits=(SizeLimit("M", MAX_ROW), SizeLimit("N", MAX_ROW)),
         knobs=(

@@ -15,6 +15,9 @@ EXPERTS = (8, 16, 60, 64, 128, 160, 256, 384)
 FEWEST = 2048
 """Fewest elements of a problem."""
 
+MOST_BYTES = 2**30 - 2**12
+"""Most bytes of a matrix with its results."""
+
 
 def draw(random: Random) -> Mapping[str, object]:
     """Return sizes, kind and axis; of max and min half have an index."""
@@ -22,7 +25,7 @@ def draw(random: Random) -> Mapping[str, object]:
     axis = random.choice(("columns", "columns", "rows", "rows", "all"))
     where = random.choice(("tokens", "free", "free", "router", "vocabulary", "bias"))
     if axis == "all":
-        M, N = 1, size(random, FEWEST, 2**28)
+        M, N = 1, at_most(size(random, FEWEST, 2**29), itemsize(of), MOST_BYTES)
     elif where == "tokens":
         M, N = size(random, 1, 262_144), random.choice(WIDTHS)
     elif where == "router":
@@ -33,7 +36,7 @@ def draw(random: Random) -> Mapping[str, object]:
         M, N = log_uniform(random, 2, 64), size(random, 64, 4_194_304)
     else:
         M, N = size(random, 1, 262_144), size(random, 1, 262_144)
-    M = at_most(max(M, -(-FEWEST // N)), N * itemsize(of))
+    M = at_most(max(M, -(-FEWEST // N)), N * itemsize(of) + 16, MOST_BYTES - 16 * N)
     values: dict[str, object] = {"M": M, "N": N, "dtype": of, "kind": kind, "axis": axis}
     if kind in ("max", "min"):
         values["index"] = random.random() < 0.5

@@ -10,8 +10,10 @@ from tuner.kernels.reduce.states import (
     empty,
     finished,
     first_larger,
+    first_place,
     is_last,
     joined,
+    larger,
     leave,
     left,
     neutral,
@@ -51,13 +53,14 @@ def reduce_over_rows(
         values = tl.reshape(values, (DEPTH, BLOCK_M, BLOCK_N))
         if INDEX:
             rows = tl.reshape(tl.broadcast_to(m, (STEP, BLOCK_N)), (DEPTH, BLOCK_M, BLOCK_N))
-            some_first, some_second = tl.reduce((values, rows), 0, first_larger)
+            some_first = tl.reduce(values, 0, larger)
+            some_second = first_place(values, rows, some_first, 0, 2**31 - 1)
         else:
             some_first, some_second = state_of(values, 0, KIND)
         first, second = joined(first, second, some_first, some_second, KIND, INDEX)
-    first, second = all_joined(first, second, 0, KIND, INDEX)
     if INDEX:
         second = second.to(tl.int64)
+    first, second = all_joined(first, second, 0, KIND, INDEX)
 
     is_mine = True
     if SPLIT > 1:

@@ -24,11 +24,6 @@ def empty(kind):
 
 
 @triton.jit
-def added(a, b):
-    return a + b
-
-
-@triton.jit
 def larger(a, b):
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
@@ -44,6 +39,22 @@ def first_larger(a, place, b, other):
     """Return the larger value with its place, and of equal values the first."""
     takes = is_larger(b, a) | ((other < place) & (is_larger(a, b) == 0))
     return tl.where(takes, b, a), tl.where(takes, other, place)
+
+
+@triton.jit
+def largest(values, AXIS: tl.constexpr):
+    """Return the largest values along an axis, by integers in the order of the floats; NaN is above all."""
+    bits = values.to(tl.int32, bitcast=True)
+    keys = tl.where(values != values, 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))
+    top = tl.max(keys, axis=AXIS)
+    return (top ^ ((top >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def first_place(values, places, top, AXIS: tl.constexpr, BEHIND: tl.constexpr):
+    """Return the first of the places along an axis that have the value `top`; BEHIND is behind all places."""
+    top = tl.expand_dims(top, AXIS)
+    return tl.min(tl.where((values == top) | ((values != values) & (top != top)), places, BEHIND), axis=AXIS)
 
 
 @triton.jit
@@ -97,9 +108,11 @@ def all_joined(first, second, AXIS: tl.constexpr, KIND: tl.constexpr, INDEX: tl.
         second = tl.sum(second * tl.exp(shift_of(first) - tl.expand_dims(shift_of(top), AXIS)), axis=AXIS)
         first = top
     elif INDEX:
-        first, second = tl.reduce((first, second), AXIS, first_larger)
+        top = largest(first, AXIS)
+        second = first_place(first, second, top, AXIS, 2**62)
+        first = top
     else:
-        first = tl.reduce(first, AXIS, larger)
+        first = largest(first, AXIS)
         second = first
     return first, second
 

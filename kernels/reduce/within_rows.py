@@ -9,6 +9,7 @@ from tuner.kernels.reduce.states import (
     all_joined,
     empty,
     finished,
+    first_place,
     is_last,
     joined,
     leave,
@@ -58,8 +59,7 @@ def run_at(x, row, first, M, N, stride, KIND: tl.constexpr, RUN: tl.constexpr, S
 def index_of(x, row, first, top, M, N, stride, KIND: tl.constexpr, RUN: tl.constexpr, SHIFTED: tl.constexpr):
     """Return the first column of a run that has the value `top`."""
     values, column = run_at(x, row, first, M, N, stride, KIND, RUN, SHIFTED)
-    top = top[:, None]
-    return tl.min(tl.where((values == top) | ((values != values) & (top != top)), column, 2**31 - 1), axis=1)
+    return first_place(values, column, top, 1, 2**31 - 1)
 
 
 @triton.jit
@@ -129,6 +129,6 @@ def reduce_within_rows(
         count = tl.cast(M, tl.float32) * N if ALL else tl.cast(N, tl.float32)
         tl.store(out + rows, finished(first, second, count, KIND).to(out.dtype.element_ty), mask=in_rows)
         if INDEX:
-            row = second // width if ALL else rows
-            column = index_of(x, row, second % width, first, M, N, stride, KIND, RUN, SHIFTED)
-            tl.store(indices + rows, row * N + column if ALL else column, mask=in_rows)
+            best_row = second // width if ALL else rows
+            column = index_of(x, best_row, second % width, first, M, N, stride, KIND, RUN, SHIFTED)
+            tl.store(indices + rows, best_row * N + column if ALL else column, mask=in_rows)

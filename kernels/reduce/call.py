@@ -1,0 +1,165 @@
+"""`tuner.ops.reduce`: its tensors, and the problem that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import inf, nan, prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tuner.errors import UsageError
+from tuner.kernels.calling import OpCall, Tensors, check_strided, empty, given, in_torch, run, shape
+from tuner.kernels.reduce.definition import KERNEL, MAX_ROW
+
+OF_NOTHING = {"sum": 0.0, "mean": nan, "logsumexp": -inf}
+"""Results of no elements; max and min have none."""
+
+
+def reduce(
+    x: Tensor,
+    kind: str = "sum",
+    *,
+    dim: int | tuple[int, ...] | None = None,
+    index: bool = False,
+    out: Tensor | None = None,
+    indices: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Return the sum, mean, max, min or logsumexp of x over `dim`, in the dtype of x, with sums in fp32.
+
+    With an index, returns values and indices (int64), as `torch.max(x, dim)` does: of equal values the first, and NaN
+    is larger than all values for max, and smaller for min. An index over several dims counts their elements in order.
+    A copy is made of an x whose dims do not flatten to rows and columns without gaps inside of a row.
+
+    Args:
+        x: of any shape; bf16, fp16 or fp32.
+        dim: the last dim or the last ones, the first or the first ones, or None for all. Negative dims count from the
+            end.
+        index: also return where the max or min is.
+        out, indices: of the shape of x without `dim`.
+
+    Raises:
+        UsageError: as `gemm`; for dims in the middle, an index of another kind, and max or min of no elements.
+    """
+    check_strided("reduce", {"x": x})
+    if index and kind not in ("max", "min"):
+        raise UsageError(f"reduce has an index for max and min, not for {kind!r}; leave out index=True")
+    if indices is not None and not index:
+        raise UsageError("reduce writes indices if index=True, and it is False; add it, or leave out indices")
+    axis, lead = axis_of(dim, x.ndim)
+    if x.ndim == 2 and axis != "all" and x.stride(0) == 1 and x.stride(1) >= x.shape[0]:  # its rows lie in columns
+        x, axis = x.t(), "rows" if axis == "columns" else "columns"
+    made: Callable[[], tuple[int, ...]] = partial(result_shape, x, axis, lead)
+    if out is None:
+        out = empty("reduce", x, made)
+    if index and indices is None:
+        indices = empty("reduce", x, made, torch.int64)
+    run(CALL, given(x=x, out=out, indices=indices), {"kind": kind, "axis": axis, "lead": lead})
+    return out if indices is None else (out, indices)
+
+
+def axis_of(dim: int | tuple[int, ...] | None, ndim: int) -> tuple[str, int]:
+    """Return the axis of the problem, and the number of leading dims that are its rows.
+
+    Raises:
+        UsageError: there is no such dim, or the dims are neither the first nor the last.
+    """
+    if dim is None:
+        return "all", 0
+    dims = sorted({each + ndim if each < 0 else each for each in ((dim,) if isinstance(dim, int) else dim)})
+    if ndim == 0 and dims in ([0], [-1]):
+        return "all", 0
+    if not dims or dims[0] < 0 or dims[-1] >= ndim:
+        raise UsageError(f"reduce takes a dim from {-ndim} to {ndim - 1} here, not {dim}; correct it")
+    if len(dims) == ndim:
+        return "all", 0
+    if dims == [*range(ndim - len(dims), ndim)]:
+        return "columns", ndim - len(dims)
+    if dims == [*range(len(dims))]:
+        return "rows", len(dims)
+    raise UsageError(
+        f"reduce takes the first or the last dims of x, not {dim} of {ndim}; "
+        f"move them to the end, as in x.movedim({dims[0]}, -1)"
+    )
+
+
+def result_shape(x: Tensor, axis: str, lead: int) -> tuple[int, ...]:
+    """Return the shape of the results."""
+    return {"columns": shape(x)[:lead], "rows": shape(x)[lead:], "all": ()}[axis]
+
+
+def shapes(tensors: Tensors, kind: str, axis: str, lead: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of out and indices. Raises UsageError for max or min of no elements."""
+    x = tensors["x"]
+    along = {"columns": shape(x)[lead:], "rows": shape(x)[:lead], "all": shape(x)}[axis]
+    if kind not in OF_NOTHING and prod(along) == 0:
+        raise UsageError(
+            f"reduce takes a {kind} of at least one element, and x has shape {shape(x)}; leave out the call"
+        )
+    results = result_shape(x, axis, lead)
+    return {"out": results, "indices": results}
+
+
+def viewed(tensors: Tensors, kind: str, axis: str, lead: int) -> Tensors | None:
+    """Return x as a matrix, and the results as vectors; None if the strides do not allow it."""
+    x = tensors["x"]
+    if axis == "all":
+        matrix = of_everything(x, in_order="indices" in tensors)
+    else:
+        matrix = flattened(x, prod(x.shape[:lead]), prod(x.shape[lead:]))
+    if matrix is None or not all(tensor.is_contiguous() for name, tensor in tensors.items() if name != "x"):
+        return None
+    return {"x": matrix, **{name: tensor.view(-1) for name, tensor in tensors.items() if name != "x"}}
+
+
+def flattened(x: Tensor, M: int, N: int) -> Tensor | None:
+    """Return a view of x as M rows of N elements without gaps inside of a row, or None."""
+    try:
+        matrix = x.view(M, N)
+    except RuntimeError:
+        return None
+    return matrix if N == 1 or matrix.stride(1) == 1 else None
+
+
+def of_everything(x: Tensor, in_order: bool) -> Tensor | None:
+    """Return a view of x as one row if it is dense, else as rows with gaps between them, or None.
+
+    Args:
+        in_order: elements keep their order; without it the dims may have any.
+    """
+    if not in_order:
+        x = x.permute(sorted(range(x.ndim), key=x.stride, reverse=True))
+    if x.is_contiguous() and x.numel() <= MAX_ROW:
+        return x.view(1, -1)
+    if x.ndim < 2:
+        return None if x.numel() <= MAX_ROW else flattened(x, 1, x.numel())
+    for lead in range(1, x.ndim):
+        if (matrix := flattened(x, prod(x.shape[:lead]), prod(x.shape[lead:]))) is not None:
+            return matrix
+    return None
+
+
+def write_empty(tensors: Tensors, kind: str, **attributes: Any) -> object:
+    """Write the results of no elements, which max and min do not have."""
+    return tensors["out"].fill_(OF_NOTHING.get(kind, nan))
+
+
+CALL = OpCall(
+    kernel=KERNEL,
+    function=reduce,
+    takes_tensors="x out! indices?!",
+    takes_attributes={"kind": "sum", "axis": "columns", "lead": 1},
+    shapes=shapes,
+    values=lambda tensors, **attributes: {
+        "M": tensors["x"].shape[0],
+        "N": tensors["x"].shape[1],
+        "dtype": tensors["x"].dtype,
+        "index": "indices" in tensors,
+    },
+    viewed=viewed,
+    own_dtypes={"indices": ("int64",)},
+    write_empty=write_empty,
+)
+in_torch(CALL)
