@@ -29,7 +29,8 @@ GEMM = next(name for name in recorded.names() if name.startswith("gemm-4096"))
 FIELDS = {
     "op", "problem", "device", "config", "match", "kind", "latency_us", "interval_us", "speedup", "speedup_interval",
     "tflops", "gb_per_s", "default_latency_us", "vendor_latency_us", "ties", "unresolved", "recorded", "imported",
-    "basis", "max_error", "tolerance", "checked", "marks", "neighbour", "tuned_with", "stale", "tuned_at", "snapshot",
+    "vendor", "basis",
+    "max_error", "tolerance", "checked", "marks", "neighbour", "tuned_with", "stale", "tuned_at", "snapshot",
 }  # fmt: skip
 SEARCH_FIELDS = {"searched", "tried", "run", "seconds"}
 """Fields that the document of a search has besides."""

@@ -40,6 +40,7 @@ from tuner.report.text import config_text
 FOUND = {
     "op", "problem", "device", "config", "match", "kind", "latency_us", "interval_us", "speedup", "speedup_interval",
     "tflops", "gb_per_s", "default_latency_us", "vendor_latency_us", "ties", "unresolved", "recorded", "imported",
+    "vendor",
     "max_error", "tolerance", "checked", "marks", "neighbour", "tuned_with", "basis", "stale", "tuned_at", "snapshot",
 }  # fmt: skip
 ADDED = {

@@ -23,7 +23,7 @@ _COMMANDS = {
     "retune": "Measure the stored answers of a card again, name what changed, and repair it.",
     "retunes": "Show the report of one retune, or list the newest.",
     "check": "Check a kernel file without a GPU.",
-    "bench": "Compare answers with the default and the vendor, for one problem or a suite.",
+    "bench": "Compare answers with the default and the vendors, for one problem or a suite.",
     "list": "List the stored answers.",
     "captured": "List the captured calls of autotuned kernels.",
     "show": "Show one search, or list the newest.",

@@ -1,4 +1,4 @@
-"""`tuner bench`: measure answers beside the kernel's default and the vendor: one problem, or a suite."""
+"""`tuner bench`: measure answers beside the kernel's default and the vendors: one problem, or a suite."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tuner.cli.dry_run import dry_run_options, give_plan, refuse_device
 from tuner.cli.interrupt import Interrupt
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.op_commands import OpCommands
-from tuner.cli.ops import db_option, gpus_option, json_option, policy_option, shared_option
+from tuner.cli.ops import db_option, gpus_option, json_option, policy_option, shared_option, vendors_option
 from tuner.cli.suites import selected_suite, suite_options
 from tuner.cli.text import print_json, say
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import UsageError
 from tuner.kernels.spec import Problem, Signature
+from tuner.kernels.vendors import ALL
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.bench_file import BenchFile
 from tuner.tuning.bench_row import Row, by_device, document
@@ -29,6 +30,7 @@ from tuner.tuning.bench_suite import BenchSuite, searching
 from tuner.tuning.effort import parse_duration
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.lanes import open_lanes
+from tuner.tuning.vendors import check_vendors
 
 
 def _bench(
@@ -38,6 +40,7 @@ def _bench(
     replay: str | None,
     policy: str,
     shared: bool,
+    vendors: str | None,
     search: float | None,
     out: Path | None,
     plot: Path | None,
@@ -52,9 +55,10 @@ def _bench(
         how: dict[str, Any] = {"gpu": gpu, "device_id": device_id, "as_json": as_json}
         return give_plan(suite, searching(search), db=db, verb="measure", compared=search is not None, **how)
     refuse_device(device_id, "a bench")
+    check_vendors(suite, vendors, replay)
     draw = None if plot is None else _plot_writer(plot)
     store, file = Store.open(db or default_database()), BenchFile(out)
-    options = MeasureOptions(gpu, replay, policy, shared)
+    options = MeasureOptions(gpu, replay, policy, shared, vendors)
     with TerminalProgress(bars=False) as progress, Interrupt() as interrupt:
         bench = BenchSuite(store, file, search, progress, interrupt.token)
         with open_lanes(suite, store, options, progress) as (measured, lanes):
@@ -105,6 +109,10 @@ _OPTIONS: list[click.Parameter] = [
     click.Option(["--replay"], metavar="NAME", help="Measure a recorded space instead of a GPU."),
     policy_option,
     shared_option,
+    vendors_option(
+        ALL,
+        "All take part in the same rounds.",
+    ),
     click.Option(
         ["--search"],
         type=parse_duration,
@@ -127,7 +135,7 @@ command = OpCommands(
     _bench_one,
     _OPTIONS,
     name="bench",
-    help="Compare answers with the default and the vendor, for one problem or a suite.",
+    help="Compare answers with the default and the vendors, for one problem or a suite.",
     invoke_without_command=True,
     callback=click.pass_context(_bench_suite),
     params=[*suite_options("Measure"), *_OPTIONS],

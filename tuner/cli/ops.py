@@ -68,6 +68,21 @@ shared_option = click.Option(
 )
 
 
+def vendors_option(usual: str, use: str) -> click.Option:
+    """Return the option that chooses vendors.
+
+    Args:
+        usual: the group that is timed without it.
+        use: what becomes of the vendors that are timed, as a sentence.
+    """
+    return click.Option(
+        ["--vendors"],
+        metavar="all|libraries|eager|NAME,...",
+        help="Implementations to compare with. eager: that of the kernel, such as torch; libraries: also those of "
+        f"installed libraries, such as liger; all: also torch.compile. {use}  [default: {usual}]",
+    )
+
+
 def open_to_read(db: Database | None) -> Store:
     """Open the database of a command that only reads. A named one must exist; a missing usual one is read as empty."""
     if (db or default_database()).exists():

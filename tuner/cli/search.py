@@ -23,7 +23,7 @@ from tuner.cli.ops import db_option, gpus_option, json_option, policy_option, sh
 from tuner.cli.problem_rows import ended
 from tuner.cli.problems import PROBLEMS
 from tuner.cli.search_captured import CAPTURED, called, search_captured, selected
-from tuner.cli.search_on import replay_option, search_on
+from tuner.cli.search_on import replay_option, search_on, search_vendors_option
 from tuner.cli.suites import selected_suite, suite_options
 from tuner.cli.text import give, print_json, print_partial, say
 from tuner.db.database import Database
@@ -42,6 +42,7 @@ from tuner.tuning.joint import check_joint, tune_jointly
 from tuner.tuning.lanes import open_lanes
 from tuner.tuning.several import tune_one, tune_several
 from tuner.tuning.tuned import nothing_ran
+from tuner.tuning.vendors import check_vendors
 
 
 def _search(
@@ -56,6 +57,7 @@ def _search(
     replay: str | None,
     policy: str,
     shared: bool,
+    vendors: str | None,
     on: str | None,
     **how_hard: Any,
 ) -> int:
@@ -67,7 +69,8 @@ def _search(
     if dry_run:
         return give_plan(suite, effort, db=db, gpu=gpu, device_id=device_id, as_json=as_json, joint=bool(joint))
     refuse_device(device_id, "a search")
-    options = MeasureOptions(gpu, replay, policy, shared)
+    check_vendors(suite, vendors, replay)
+    options = MeasureOptions(gpu, replay, policy, shared, vendors)
     if replay not in (None, AUTO) and len(suite.entries) > 1:
         raise UsageError(f"--replay names the space of one problem, and {suite.name} has {len(suite.entries)}")
     if on is not None:
@@ -222,6 +225,7 @@ _OPTIONS: list[click.Parameter] = [
     replay_option,
     policy_option,
     shared_option,
+    search_vendors_option,
     on_option,
     db_option,
     json_option,

@@ -78,6 +78,7 @@ def search_captured(
     replay: str | None,
     policy: str,
     shared: bool,
+    vendors: str | None,
     on: str | None,
     **how_hard: Any,
 ) -> int:
@@ -94,7 +95,7 @@ def search_captured(
         NothingFound: no call is captured on this card; with `--on`, on any.
     """
     effort = asked_effort(**how_hard)
-    others = {"--joint": joint, "--dry-run": dry_run, "--device": device_id, "--replay": replay}
+    others = {"--joint": joint, "--dry-run": dry_run, "--device": device_id, "--replay": replay, "--vendors": vendors}
     if given := [name for name, value in others.items() if value]:
         raise UsageError(
             f"--captured searches each call on a GPU here, and takes no {given[0]}; leave it out, or list the calls "

@@ -12,13 +12,14 @@ import click
 from tuner.cli.effort import HOW_HARD
 from tuner.cli.notes import TerminalProgress
 from tuner.cli.on import environment_of, given_words, problem_words, run_tasks, scheduler_on
-from tuner.cli.ops import policy_option, shared_option
+from tuner.cli.ops import policy_option, shared_option, vendors_option
 from tuner.cli.problem_rows import ended as print_ended
 from tuner.cli.text import give, print_json
 from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.errors import NothingFound
 from tuner.fleet.task import Ended, Task
+from tuner.kernels.vendors import LIBRARIES
 from tuner.lookup.table import LookupResult
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.gpu import AUTO, MeasureOptions
@@ -29,7 +30,8 @@ from tuner.tuning.tuned import Tuned
 replay_option = click.Option(
     ["--replay"], metavar="NAME|auto", help="Search a recorded space instead of a GPU; auto takes that of each problem."
 )
-FORWARDED: list[click.Parameter] = [*HOW_HARD, replay_option, policy_option, shared_option]
+search_vendors_option = vendors_option(LIBRARIES, "The fastest by a short timing is the vendor of the answer.")
+FORWARDED: list[click.Parameter] = [*HOW_HARD, replay_option, policy_option, shared_option, search_vendors_option]
 """Options of a search that the command of a task gets if they are given."""
 
 

@@ -27,6 +27,7 @@ from tuner.tuning.lanes import open_lanes
 from tuner.tuning.progress import Progress
 from tuner.tuning.several import tune_one, tune_several
 from tuner.tuning.tuned import Tuned, nothing_ran
+from tuner.tuning.vendors import check_vendors
 
 ProblemLike = Problem | Mapping[str, object]
 """A problem, or its dims, `dtype` and attributes by name; what is left out takes the signature's default."""
@@ -40,6 +41,7 @@ class TuneOptions(TypedDict, total=False):
     replay: str | None
     policy: str
     shared: bool
+    vendors: str | None
     effort: str
     trials: int | None
     budget: float | str | None
@@ -78,6 +80,7 @@ def tune(
     replay: str | None = None,
     policy: str = AUTO,
     shared: bool = False,
+    vendors: str | None = None,
     effort: str = "normal",
     trials: int | None = None,
     budget: float | str | None = None,
@@ -105,6 +108,8 @@ def tune(
         replay: the name of a recorded space to replay in place of a GPU, or `"auto"` for the one of the problem.
         policy: `"cold"`, `"warm"` or `"graph"`; `"auto"` takes a graph for short problems, else a cold cache.
         shared: measure even while other processes use the GPU, and mark the answer.
+        vendors: implementations of which the fastest is timed beside the finalists: `"eager"`, `"libraries"`, `"all"`
+            or names separated by commas, as `--vendors` takes them; None is `"libraries"`.
         effort: `"quick"`, `"normal"` or `"exhaustive"`.
         trials: configs to measure of a problem at most, in place of the limits of the effort.
         budget: seconds for each problem, or a text such as `"5m"`.
@@ -128,13 +133,14 @@ def tune(
         StoreError: the database cannot be read or written.
     """
     _refuse_while_imported(kernel)
-    options = MeasureOptions(str(gpu), replay, policy, shared)
+    options = MeasureOptions(str(gpu), replay, policy, shared, vendors)
     seconds = parse_duration(budget) if isinstance(budget, str) else budget
     how = Effort.named(effort, trials, seconds, sampler=sampler, seed=seed, warm_start=warm_start, force=force)
     token = StopToken() if stop is None else StopToken(stop)
     several = several_problems(problem)
     with opened_store(store) as opened, shown_progress(on_event) as events:
         suite, problems = _suite(kernel, [problem] if several is None else several, opened)
+        check_vendors(suite, vendors, replay)
         if joint is not None:
             return _joint_answer(tune_jointly(suite, joint, how, opened, options, events, token))
         if several is None:
