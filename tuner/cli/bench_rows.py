@@ -12,7 +12,7 @@ from tuner.cli.grid import Output, print_table
 from tuner.records import POLICIES, Interval
 from tuner.report.default import outcome_of
 from tuner.report.text import error_lines, first_line, short, speed_text, times, us_text
-from tuner.tuning.bench_row import BARS, Rival, Row, Summary, by_device, summary, vendor_of
+from tuner.tuning.bench_row import BARS, Rival, Row, Summary, by_device, summary, vendor_of, vendors_of
 
 _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
 
@@ -33,7 +33,8 @@ def print_rows(title: str, rows: Sequence[Row], console: Output | None = None) -
     """Print the table and the summary."""
     console = console or Output()
     console.write(f"[bold]{escape(title)}[/]")
-    print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed"))
+    each_vendor = map(times, _several(rows))
+    print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed", *each_vendor))
     for each in _closing(rows):
         console.write(each)
 
@@ -43,25 +44,34 @@ def _table(rows: Sequence[Row]) -> Table:
     apart = len(by_device(rows)) > 1
     for name in ("problem", *["device"] * apart, "timed", "answer"):
         table.add_column(name)
-    for name in ("us", "± %", times(vendor_of(rows)), "± %", times("default"), "TFLOP/s", "GB/s", "roofline"):
+    several = _several(rows)
+    vendors = (*map(times, several), times(vendor_of(rows)))
+    for name in ("us", "± %", *vendors, "± %", times("default"), "TFLOP/s", "GB/s", "roofline"):
         table.add_column(name, justify="right", no_wrap=True)
     marked = any(row.marks for row in rows)
     if marked:
         table.add_column("")
     for row in rows:
-        table.add_row(escape(short(row.problem)), *[row.device] * apart, *_cells(row), *[", ".join(row.marks)] * marked)
+        cells, marks = _cells(row, several), ", ".join(row.marks)
+        table.add_row(escape(short(row.problem)), *[row.device] * apart, *cells, *[marks] * marked)
     return table
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _several(rows: Sequence[Row]) -> list[str]:
+    """Return the names of the vendors that have columns of their own: all, if some row has several."""
+    return vendors_of(rows) if any(len(row.vendors) > 1 for row in rows) else []
+
+
+def _cells(row: Row, several: Sequence[str]) -> tuple[str, ...]:
     timed = _POLICY_NAMES.get(row.measured_with.get("policy", ""), "")
     if not row.ok:
-        return (timed, "[red]failed[/]", *[""] * 8)
+        return (timed, "[red]failed[/]", *[""] * (8 + len(several)))
     tflops = "" if row.tflops is None else f"{row.tflops:,.1f}"
     share = "" if row.share is None else f"{100 * row.share:.0f} %"
     return (
         *(timed, row.kind),
         *(f"{row.latency_us:,.2f}", _either_way(row.interval_us)),
+        *(_coloured(row.vendors.get(name)) for name in several),
         *(_coloured(row.vendor), "" if row.vendor is None else _either_way(row.vendor.speedup_interval)),
         outcome_of(row.default_failure) if row.default is None else f"{row.default.speedup:.3f}",
         *(tflops, f"{row.gb_per_s:,.0f}", share),
@@ -93,6 +103,7 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
         yield f"worst            {speed}, {escape(short(totals.worst.problem))}"
         counted = ", ".join(f"{count} below {bar:g}" for bar, count in totals.below.items())
         yield f"beside {vendor_of(rows):9} of {totals.rows - totals.failed}: {counted}"
+    yield from _left_out(rows)
     if totals.untuned:
         yield f"untuned          {totals.untuned}: the default is served; --search 60s tunes first"
     for row in rows:
@@ -107,8 +118,21 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
         yield f"[yellow]replayed: measured on {devices}, not here[/]"
 
 
+def _left_out(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line for each vendor that is left out and the reason, with the problems if those are not all."""
+    reasons: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        for left_out in row.left_out.items():
+            reasons.setdefault(left_out, []).append(row)
+    for (name, reason), of_it in reasons.items():
+        problems = ", ".join(short(row.problem) for row in of_it)
+        where = "" if len(of_it) == sum(row.ok for row in rows) else f" ({problems})"
+        yield f"left out         {escape(f'{name}: {reason}{where}')}"
+
+
 def _mean_text(totals: Summary, vendor: str) -> str:
-    means = {vendor: totals.vendor_speedup, "default": totals.speedup}
+    each = totals.vendors if len(totals.vendors) > 1 else {}
+    means = {vendor: totals.vendor_speedup, **each, "default": totals.speedup}
     shown = [speed_text(mean, name) for name, mean in means.items() if mean is not None]
     if totals.share is not None:
         shown.append(f"{100 * totals.share:.0f} % of the roofline")

@@ -134,7 +134,9 @@ class Summary:
     speedup: float | None
     """Geometric mean of the speed-ups over the default."""
     vendor_speedup: float | None
-    """Geometric mean of the speed-ups over the vendor."""
+    """Geometric mean of the speed-ups over the fastest vendor of each row."""
+    vendors: Mapping[str, float]
+    """Geometric mean of the speed-ups over each vendor, by name."""
     worst: Row | None
     """Row of the least speed-up over the vendor."""
     below: Mapping[float, int]
@@ -150,6 +152,7 @@ class Summary:
             "untuned": self.untuned,
             "speedup": self.speedup,
             "vendor_speedup": self.vendor_speedup,
+            "vendors": dict(self.vendors),
             "roofline_share": self.share,
             "worst": None if self.worst is None else self.worst.problem.text,
             "below": {str(bar): count for bar, count in self.below.items()},
@@ -165,6 +168,10 @@ def summary(rows: Sequence[Row]) -> Summary:
         untuned=sum(row.kind == "untuned" for row in rows),
         speedup=_mean([row.default.speedup for row in rows if row.default is not None]),
         vendor_speedup=_mean([speedup for speedup, _ in against]),
+        vendors={
+            name: geometric_mean(row.vendors[name].speedup for row in rows if name in row.vendors)
+            for name in vendors_of(rows)
+        },
         worst=min(against, key=lambda pair: pair[0], default=(0.0, None))[1],
         below={bar: sum(speedup < bar for speedup, _ in against) for bar in BARS},
         share=_mean([row.share for row in rows if row.share is not None]),
