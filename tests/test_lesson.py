@@ -34,6 +34,9 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "transpose": [(1, 1), (3, 1311), (1311, 3), (127, 129)],
     "gemm": [(1, 1, 1), (129, 257, 37), (40, 264, 72)],
     "softmax": [(1, 1), (3, 127), (19, 781)],
+    "add": [(1, 1311), (3, 127)],
+    "gelu": [(1, 1311), (3, 127)],
+    "silu_mul": [(1, 1), (3, 127)],
 }
 INTERPRETED = [
     pytest.param(ladder, size, dtype, id=f"{op}-{'x'.join(map(str, size))}-{dtype}")
@@ -129,7 +132,8 @@ def test_every_step_compiles_to_what_the_page_says_of_it(card: Device, tmp_path:
 def assert_all_fit(compiled: Compiled) -> None:
     launched = {(op, step.name) for op, ladder in lesson.LADDERS.items() for step in ladder.steps}
     launched |= {(op, "tuned") for op in lesson.LADDERS}
-    launched -= {("softmax", "operations")}  # torch's
+    launched -= {("softmax", "operations"), ("gelu", "operations")}  # torch's
+    launched -= {("silu_mul", "operations"), ("silu_mul", "copies")}
     launched -= {("gemm", "persistent")} if compiled.card is A100 else set()  # it has no copy engine
     assert {(op, name) for op, name, _, _ in compiled.found} == launched
     assert all(shared <= compiled.card.shared_bytes for _, _, shared, _ in compiled.found)
