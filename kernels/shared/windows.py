@@ -44,6 +44,11 @@ class Axis:
         return max(0, count)
 
     @property
+    def is_single(self) -> bool:
+        """True if there is one window, of all elements, whatever the stride."""
+        return self.size + 2 * self.padding == self.reach
+
+    @property
     def end(self) -> int:
         """Elements from the start of the image to the end of the last window, without dilation."""
         return (self.count - 1) * self.stride - self.padding + self.window
@@ -71,17 +76,8 @@ class Windows:
 
     def check(self, op: str) -> None:
         """Raise UsageError if no window fits the image, or the padding is more than half a window."""
-        for name, axis in (("rows", self.rows), ("columns", self.columns)):
-            if 2 * axis.padding > axis.window:
-                raise UsageError(
-                    f"{op}: the padding is at most half a window of {axis.window} {name}, not {axis.padding}; "
-                    "make it smaller"
-                )
-            if axis.size and not axis.count:
-                raise UsageError(
-                    f"{op}: a window spans at most the {axis.size + 2 * axis.padding} {name} of the padded image, "
-                    f"not {axis.reach}; make it smaller"
-                )
+        check_axis(op, "rows", self.rows)
+        check_axis(op, "columns", self.columns)
 
     @property
     def vector(self) -> int:
@@ -107,6 +103,26 @@ class Windows:
     def elements(self) -> int:
         """Number of elements of a window."""
         return self.rows.window * self.columns.window
+
+
+def check_axis(op: str, name: str, axis: Axis) -> None:
+    """Raise UsageError if a number is out of range, the padding is more than half a window, or no window fits.
+
+    Args:
+        name: rows or columns.
+    """
+    for number in ("window", "stride", "dilation"):
+        if getattr(axis, number) < 1:
+            raise UsageError(f"{op}: the {number} of {name} is 1 or more, not {getattr(axis, number)}; make it larger")
+    if not 0 <= 2 * axis.padding <= axis.window:
+        raise UsageError(
+            f"{op}: the padding of {name} is 0 to half a window of {axis.window}, not {axis.padding}; correct it"
+        )
+    if axis.size and not axis.count:
+        raise UsageError(
+            f"{op}: a window spans at most the {axis.size + 2 * axis.padding} {name} of the padded image, "
+            f"not {axis.reach}; make it smaller"
+        )
 
 
 @cache

@@ -29,5 +29,6 @@ DILATIONS = (
     Attribute("dilation_h", tuple(range(1, MOST_DILATION + 1)), 1, "rows between neighbouring elements of a window"),
     Attribute("dilation_w", tuple(range(1, MOST_DILATION + 1)), 1, "columns between neighbouring elements of a window"),
 )
+COUNT_PADDING = Attribute("count_include_pad", (True, False), True, "whether sums are divided by padding too")
 LIMITS = tuple(SizeLimit(dim, 2**30 if dim in "HW" else 2**24) for dim in ("H", "W", "R", "S", "stride_h", "stride_w"))
 """With these, a row or column of the last window fits 32 bits."""

@@ -1,0 +1,76 @@
+"""`tuner.ops.avg_pool2d`: its tensors, and the problem that they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from tuner.errors import UsageError
+from tuner.kernels.avg_pool2d.definition import KERNEL
+from tuner.kernels.calling import OpCall, Tensors, given, in_torch, run
+from tuner.kernels.shared import windows_call
+from tuner.kernels.shared.windows_call import WINDOW, Size, check_image, empty_out, out_shape, viewed, window
+
+
+def avg_pool2d(
+    x: Tensor,
+    kernel_size: Size | None = None,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Return the mean of each window of images x (B, C, H, W) or (C, H, W), as torch's `avg_pool2d` does.
+
+    Sums are in fp32. The output has the memory format of x, channels last or contiguous; a copy is made of other
+    strides.
+
+    Args:
+        kernel_size: a number, or a pair for rows and columns, as stride and padding; None is the whole image.
+        count_include_pad: divide by the elements of a window in the padded image, not in the image.
+        divisor_override: divide by this number.
+
+    Raises:
+        UsageError: as `gemm`, and as torch for windows that do not fit.
+    """
+    if kernel_size is None:
+        check_image("avg_pool2d", x)
+        if stride is not None or padding != 0:
+            raise UsageError(
+                "avg_pool2d takes stride and padding with a kernel_size, not with None; give it, or neither"
+            )
+        kernel_size = (x.shape[-2], x.shape[-1])
+    attributes = window("avg_pool2d", kernel_size, stride, padding, ceil_mode)
+    if type(count_include_pad) is not bool:
+        raise UsageError(f"avg_pool2d takes True or False as count_include_pad, not {count_include_pad!r}; replace it")
+    if divisor_override is not None and (type(divisor_override) is not int or divisor_override == 0):
+        raise UsageError(f"avg_pool2d takes a whole number but 0 as divisor_override, not {divisor_override!r}")
+    del attributes["dilation_h"], attributes["dilation_w"]
+    attributes["count_include_pad"] = count_include_pad
+    if out is None:
+        out = empty_out("avg_pool2d", x, attributes)
+    run(CALL, given(x=x, out=out), attributes, {"divisor_override": float(divisor_override or 0)})
+    return out
+
+
+def values(tensors: Tensors, **attributes: Any) -> dict[str, object]:
+    """Return the values of the problem; without padding it does not matter whether padding is counted."""
+    padded = attributes["padding_h"] or attributes["padding_w"]
+    found = windows_call.values(tensors, **attributes)
+    return {**found, "count_include_pad": attributes["count_include_pad"] or not padded}
+
+
+CALL = OpCall(
+    kernel=KERNEL,
+    function=avg_pool2d,
+    takes_tensors="x out!",
+    takes_attributes={**WINDOW, "count_include_pad": True},
+    shapes=lambda tensors, **attributes: {"out": out_shape("avg_pool2d", tensors["x"], attributes)},
+    values=values,
+    viewed=viewed,
+)
+in_torch(CALL)

@@ -1,0 +1,49 @@
+"""`tuner.ops.max_pool2d`: its tensors, and the problem that they are."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tuner.kernels.calling import OpCall, given, in_torch, run
+from tuner.kernels.max_pool2d.definition import KERNEL
+from tuner.kernels.shared.windows_call import WINDOW, Size, empty_out, out_shape, values, viewed, window
+
+
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Return the largest element of each window of images x (B, C, H, W) or (C, H, W), as torch's `max_pool2d` does.
+
+    Padding is -inf, and a window with a NaN is NaN. The output has the memory format of x, channels last or contiguous;
+    a copy is made of other strides.
+
+    Args:
+        kernel_size, stride, padding, dilation: a number, or a pair for rows and columns.
+
+    Raises:
+        UsageError: as `gemm`, and as torch for windows that do not fit.
+    """
+    attributes = window("max_pool2d", kernel_size, stride, padding, ceil_mode, dilation)
+    if out is None:
+        out = empty_out("max_pool2d", x, attributes)
+    run(CALL, given(x=x, out=out), attributes)
+    return out
+
+
+CALL = OpCall(
+    kernel=KERNEL,
+    function=max_pool2d,
+    takes_tensors="x out!",
+    takes_attributes={**WINDOW, "dilation_h": 1, "dilation_w": 1},
+    shapes=lambda tensors, **attributes: {"out": out_shape("max_pool2d", tensors["x"], attributes)},
+    values=values,
+    viewed=viewed,
+)
+in_torch(CALL)
