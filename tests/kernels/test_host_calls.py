@@ -27,17 +27,23 @@ def nothing(stream: int, x: int) -> None:
     pass
 
 
+WRONG: dict[str, Any] = {"fn": ("copy", ()), "args": (nothing, [1]), "captures": (nothing, (), 1)}
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        (lambda: Operand((3,), "fp32", place="disk"), "place is device, pinned, pageable, not 'disk'; replace it"),
+        (
+            lambda: Operand((3,), "fp32", place="disk"),  # type: ignore[arg-type]
+            "place is device, pinned, pageable, not 'disk'; replace it",
+        ),
         (
             lambda: Operand((3,), "fp32", "out", place="pinned"),
             "what is written is on the device, and the role out has place 'pinned'; let the caller copy it",
         ),
-        (lambda: HostCall("copy", ()), "HostCall: fn is a function, not 'copy'; define it"),
-        (lambda: HostCall(nothing, [1]), r"HostCall: args is a tuple of arguments, not \[1\]"),
-        (lambda: HostCall(nothing, (), captures=1), "HostCall: captures is True or False, not 1; replace it"),
+        (lambda: HostCall(*WRONG["fn"]), "HostCall: fn is a function, not 'copy'; define it"),
+        (lambda: HostCall(*WRONG["args"]), r"HostCall: args is a tuple of arguments, not \[1\]"),
+        (lambda: HostCall(*WRONG["captures"]), "HostCall: captures is True or False, not 1; replace it"),
     ],
 )
 def test_mistakes_are_faults(wrong: Callable[[], Any], text: str) -> None:

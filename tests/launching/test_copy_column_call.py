@@ -15,7 +15,7 @@ from tuner.kernels.copy_column.call import CALL, values
 X = torch.arange(15.0).reshape(5, 3)
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: ops.copy_column(X, 3), "takes the index of a column of x, and 3 is none of 3; correct it"),
-    (lambda: ops.copy_column(X, "first"), "the index of a column of x, and 'first' is none of 3"),
+    (lambda: ops.copy_column(X, None), "the index of a column of x, and None is none of 3"),  # type: ignore[arg-type]
     (lambda: ops.copy_column(X[0]), r"takes matrices, and x has shape \(3,\)"),
     (lambda: ops.copy_column(X), "copies to a GPU, and torch finds none here; call torch instead"),
     (lambda: ops.copy_column(X, out=torch.empty(5)), "runs on a GPU, and its tensors are on cpu"),
