@@ -5,10 +5,12 @@ from collections.abc import Callable
 from torch import Tensor
 
 from tuner.kernels.add.call import add as add
+from tuner.kernels.avg_pool2d.call import avg_pool2d as avg_pool2d
 from tuner.kernels.copy_column.call import copy_column as copy_column
 from tuner.kernels.gelu.call import gelu as gelu
 from tuner.kernels.gemm.call import gemm as gemm
 from tuner.kernels.layer_norm.call import layer_norm as layer_norm
+from tuner.kernels.max_pool2d.call import max_pool2d as max_pool2d
 from tuner.kernels.rms_norm.call import rms_norm as rms_norm
 from tuner.kernels.reduce.call import reduce as reduce
 from tuner.kernels.scaled_gemm.call import scaled_gemm as scaled_gemm
