@@ -15,6 +15,7 @@ from tuner.measure.clock import Clock, Run, Timer
 from tuner.measure.interleaved import ROUNDS_SETTINGS, RoundsSettings
 from tuner.measure.messages import Measure, Recheck, Rounds, Task
 from tuner.measure.processes import connect, die_with, parent
+from tuner.measure.timed_vendors import VendorSettings
 from tuner.measure.worker import Worker, serve
 from tuner.records import Comparison, Evidence, Measurement
 
@@ -67,8 +68,9 @@ def on_cpu(
     monitor: CardMonitor | None = None,
     rounds: RoundsSettings = ROUNDS_SETTINGS,
 ) -> Worker:
-    """Return a worker on the CPU."""
-    return Worker(task, tell, monitor=monitor, device="cpu", clock=HostClock(), rounds=rounds)
+    """Return a worker on the CPU, where `torch.compile` compiles nothing: that would take seconds."""
+    eager = VendorSettings(backend="eager")
+    return Worker(task, tell, monitor=monitor, device="cpu", clock=HostClock(), rounds=rounds, vendors=eager)
 
 
 class InProcess:
