@@ -10,7 +10,7 @@ from tuner.errors import UsageError
 from tuner.kernels.avg_pool2d.definition import KERNEL
 from tuner.kernels.calling import OpCall, Tensors, given, in_torch, run
 from tuner.kernels.shared import windows_call
-from tuner.kernels.shared.windows_call import WINDOW, Size, check_image, empty_out, out_shape, viewed, window
+from tuner.kernels.shared.windows_call import WINDOW, Size, called, empty_out, image_size, out_shape, viewed
 
 
 def avg_pool2d(
@@ -38,21 +38,18 @@ def avg_pool2d(
         UsageError: as `gemm`, and as torch for windows that do not fit.
     """
     if kernel_size is None:
-        check_image("avg_pool2d", x)
         if stride is not None or padding != 0:
             raise UsageError(
                 "avg_pool2d takes stride and padding with a kernel_size, not with None; give it, or neither"
             )
-        kernel_size = (x.shape[-2], x.shape[-1])
-    attributes = window("avg_pool2d", kernel_size, stride, padding, ceil_mode)
-    if type(count_include_pad) is not bool:
-        raise UsageError(f"avg_pool2d takes True or False as count_include_pad, not {count_include_pad!r}; replace it")
+        kernel_size = image_size("avg_pool2d", x)
     if divisor_override is not None and (type(divisor_override) is not int or divisor_override == 0):
         raise UsageError(f"avg_pool2d takes a whole number but 0 as divisor_override, not {divisor_override!r}")
-    del attributes["dilation_h"], attributes["dilation_w"]
-    attributes["count_include_pad"] = count_include_pad
+    attributes, shape = called(
+        "avg_pool2d", x, kernel_size, stride, padding, ceil_mode, count_include_pad=count_include_pad
+    )
     if out is None:
-        out = empty_out("avg_pool2d", x, attributes)
+        out = empty_out("avg_pool2d", x, shape)
     run(CALL, given(x=x, out=out), attributes, {"divisor_override": float(divisor_override or 0)})
     return out
 
@@ -69,7 +66,7 @@ CALL = OpCall(
     function=avg_pool2d,
     takes_tensors="x out!",
     takes_attributes={**WINDOW, "count_include_pad": True},
-    shapes=lambda tensors, **attributes: {"out": out_shape("avg_pool2d", tensors["x"], attributes)},
+    shapes=lambda tensors, **attributes: {"out": out_shape("avg_pool2d", tensors["x"].shape, attributes)},
     values=values,
     viewed=viewed,
 )

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tuner.kernels.calling import OpCall, given, in_torch, run
 from tuner.kernels.max_pool2d.definition import KERNEL
-from tuner.kernels.shared.windows_call import WINDOW, Size, empty_out, out_shape, values, viewed, window
+from tuner.kernels.shared.windows_call import WINDOW, Size, called, empty_out, out_shape, values, viewed
 
 
 def max_pool2d(
@@ -30,9 +30,9 @@ def max_pool2d(
     Raises:
         UsageError: as `gemm`, and as torch for windows that do not fit.
     """
-    attributes = window("max_pool2d", kernel_size, stride, padding, ceil_mode, dilation)
+    attributes, shape = called("max_pool2d", x, kernel_size, stride, padding, ceil_mode, dilation=dilation)
     if out is None:
-        out = empty_out("max_pool2d", x, attributes)
+        out = empty_out("max_pool2d", x, shape)
     run(CALL, given(x=x, out=out), attributes)
     return out
 
@@ -42,7 +42,7 @@ CALL = OpCall(
     function=max_pool2d,
     takes_tensors="x out!",
     takes_attributes={**WINDOW, "dilation_h": 1, "dilation_w": 1},
-    shapes=lambda tensors, **attributes: {"out": out_shape("max_pool2d", tensors["x"], attributes)},
+    shapes=lambda tensors, **attributes: {"out": out_shape("max_pool2d", tensors["x"].shape, attributes)},
     values=values,
     viewed=viewed,
 )

@@ -1,4 +1,4 @@
-"""Windows of 2-D pooling: how many there are, where they lie, and which numbers their kernels need."""
+"""Windows of 2-D pooling: their number, their places, and the numbers that their kernels need."""
 
 from __future__ import annotations
 

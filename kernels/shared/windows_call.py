@@ -1,15 +1,17 @@
-"""What calls of pooling have in common: arguments as torch takes them, shapes, memory formats."""
+"""Calls of pooling: arguments as torch takes them, shapes, memory formats."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import Tensors, check_strided, empty, shape
+from tuner.kernels.calling import NOT_STRIDED, Tensors, check_strided, is_tracing
 from tuner.kernels.shared.windows import Axis, check_axis
 
 Size = int | Sequence[int]
@@ -40,23 +42,53 @@ def _is_whole(number: object) -> bool:
 
 
 def window(
-    op: str, kernel_size: Size, stride: Size | None, padding: Size, ceil_mode: bool, dilation: Size = 1
-) -> dict[str, Any]:
-    """Return the arguments of a call as attributes. Without a stride, or with an empty one, windows do not overlap.
+    op: str,
+    image: tuple[int, ...],
+    kernel_size: Size,
+    stride: Size | None,
+    padding: Size,
+    ceil_mode: bool,
+    **others: Any,
+) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return the arguments of a call as attributes, and the shape of out.
+
+    Without a stride, or with an empty one, windows do not overlap.
+
+    Args:
+        image: shape of x.
+        others: further arguments, of which `dilation` is a size.
 
     Raises:
-        UsageError: an argument is no number or pair, or ceil_mode no bool.
+        UsageError: an argument is no number or pair, or ceil_mode no bool; x is no image; or no window fits.
     """
+    sizes = {"stride": kernel_size if stride is None or stride in ((), []) else stride, "padding": padding}
+    if "dilation" in others:
+        sizes["dilation"] = others.pop("dilation")
     R, S = pair(op, "kernel_size", kernel_size)
-    stride_h, stride_w = (R, S) if stride is None or stride in ((), []) else pair(op, "stride", stride)
-    padding_h, padding_w = pair(op, "padding", padding)
-    dilation_h, dilation_w = pair(op, "dilation", dilation)
-    if type(ceil_mode) is not bool:
-        raise UsageError(f"{op} takes True or False as ceil_mode, not {ceil_mode!r}; replace it")
-    return {
-        "R": R, "S": S, "stride_h": stride_h, "stride_w": stride_w, "padding_h": padding_h, "padding_w": padding_w,
-        "ceil": ceil_mode, "dilation_h": dilation_h, "dilation_w": dilation_w,
-    }  # fmt: skip
+    attributes = {"R": R, "S": S, "ceil": ceil_mode, **others}
+    for name, size in sizes.items():
+        attributes[f"{name}_h"], attributes[f"{name}_w"] = pair(op, name, size)
+    for name, value in {"ceil_mode": ceil_mode, **others}.items():
+        if type(value) is not bool:
+            raise UsageError(f"{op} takes True or False as {name}, not {value!r}; replace it")
+    return attributes, out_shape(op, image, attributes)
+
+
+_known_window = lru_cache(maxsize=4096, typed=True)(window)
+
+
+def called(op: str, x: Tensor, *sizes: Any, **others: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return `window` of a call, from memory if there was such a call. The attributes are not to be changed.
+
+    Raises:
+        UsageError: as `window`, and x is no tensor.
+    """
+    if not isinstance(x, Tensor):
+        check_strided(op, {"x": x})
+    if not is_tracing():
+        with suppress(TypeError):  # a list has no hash
+            return _known_window(op, x.shape, *sizes, **others)
+    return window(op, x.shape, *sizes, **others)
 
 
 def axes(height: int, width: int, attributes: Mapping[str, Any]) -> Axes:
@@ -71,36 +103,45 @@ def axes(height: int, width: int, attributes: Mapping[str, Any]) -> Axes:
     return axis(height, "R", "h"), axis(width, "S", "w")
 
 
-def check_image(op: str, x: Tensor) -> None:
-    """Raise UsageError unless x is a tensor (B, C, H, W) or (C, H, W), of sizes from 1 on but for B."""
-    check_strided(op, {"x": x})
-    if x.ndim not in (3, 4) or 0 in x.shape[-3:]:
+def check_image(op: str, image: tuple[int, ...]) -> None:
+    """Raise UsageError unless x has the shape (B, C, H, W) or (C, H, W), with sizes from 1 on but for B."""
+    if len(image) not in (3, 4) or 0 in image[-3:]:
         raise UsageError(
-            f"{op} takes images x (B, C, H, W) or (C, H, W) without a size of 0 but B, not {shape(x)}; reshape it"
+            f"{op} takes images x (B, C, H, W) or (C, H, W) without a size of 0 but B, not {tuple(image)}; reshape it"
         )
 
 
-def out_shape(op: str, x: Tensor, attributes: Mapping[str, Any]) -> tuple[int, ...]:
+def image_size(op: str, x: Tensor) -> tuple[int, int]:
+    """Return the rows and columns of images x. Raises UsageError if they are none."""
+    if not isinstance(x, Tensor):
+        check_strided(op, {"x": x})
+    check_image(op, x.shape)
+    return x.shape[-2], x.shape[-1]
+
+
+def out_shape(op: str, image: tuple[int, ...], attributes: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the shape of out.
 
     Raises:
         UsageError: x is no image, a number is out of range, or no window fits.
     """
-    check_image(op, x)
-    rows, columns = axes(x.shape[-2], x.shape[-1], attributes)
+    check_image(op, image)
+    rows, columns = axes(image[-2], image[-1], attributes)
     check_axis(op, "rows", rows)
     check_axis(op, "columns", columns)
-    return (*x.shape[:-2], rows.count, columns.count)
+    return (*image[:-2], rows.count, columns.count)
 
 
-def empty_out(op: str, x: Tensor, attributes: Mapping[str, Any]) -> Tensor:
+def empty_out(op: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return a tensor for the outputs, with the memory format of x: channels last if x is, else contiguous."""
-    out = empty(op, x, lambda: out_shape(op, x, attributes))
-    if is_nhwc(x):
-        B, C, P, Q = (1, *out.shape)[-4:]
-        out = out.view(B, P, Q, C).permute(0, 3, 1, 2)
-        return out[0] if x.ndim == 3 else out
-    return out
+    try:
+        if not is_nhwc(x):
+            return torch.empty(shape, dtype=x.dtype, device=x.device)
+        (C, P, Q), images = shape[-3:], shape[:-3]
+        return torch.empty((*images, P, Q, C), dtype=x.dtype, device=x.device).movedim(-1, -3)
+    except NOT_STRIDED:
+        check_strided(op, {"x": x})
+        raise
 
 
 def is_nhwc(x: Tensor) -> bool:
