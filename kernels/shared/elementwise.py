@@ -18,6 +18,10 @@ ACCESS_BYTES = 16
 LONGEST_ROW = 2**31 - 2**18
 """Number of elements of the longest row: the largest chunk of a program behind them is counted in 32 bits."""
 DTYPES = ("bf16", "fp16", "fp32")
+NARROWEST = 256
+"""Columns that a tile of several rows has at least, if a row does. Source: chosen."""
+MOST_PAST = 1 / 8
+"""Columns past a row's end, over those of the row, up to which its tiles are as wide as possible. Source: chosen."""
 
 DIMS = (
     Dim("N", help="elements of a row; a tensor without gaps is one row"),
@@ -42,6 +46,15 @@ def row_operands(problem: Problem, inputs: tuple[str, ...]) -> Mapping[str, Oper
     return {**read, "out": Operand(shape, problem.dtype, role="out")}
 
 
+def columns_of(N: int, block: int) -> int:
+    """Return the columns of a tile of rows with gaps: as many as a row has or a block, fewer if many were past it."""
+    widest = min(block, next_power_of_2(N))
+    choices = [widest]
+    while choices[-1] > NARROWEST:
+        choices.append(choices[-1] // 2)
+    return min(choices, key=lambda columns: max(cdiv(N, columns) * columns, int((1 + MOST_PAST) * N)))
+
+
 def tiled(
     fn: Any,
     problem: Problem,
@@ -61,8 +74,8 @@ def tiled(
     strides = [tensor.stride(0) if M > 1 else 0 for tensor in tensors]
     if all(stride == N for stride in strides) and M * N <= LONGEST_ROW:
         M, N, strides = 1, M * N, [0] * len(tensors)
-    rows = 1 if M == 1 else min(next_power_of_2(M), max(1, config["BLOCK"] // next_power_of_2(N)))
-    columns = config["BLOCK"] // rows
+    columns = config["BLOCK"] if M == 1 else columns_of(N, config["BLOCK"])
+    rows = min(next_power_of_2(M), config["BLOCK"] // columns)
     steps = min(config["STEPS"], next_power_of_2(cdiv(N, columns)))
     widest = ACCESS_BYTES // itemsize(problem.dtype)
     kwargs = {

@@ -65,13 +65,30 @@ class TestTiles:
         assert compiled_in(launch, "ROWS", "COLUMNS") == (8, 128)
         assert launch.grid == (38,)
 
+    @pytest.mark.parametrize(
+        ("N", "rows", "columns"),
+        [
+            (1, 1024, 1),
+            (100, 8, 128),
+            (256, 4, 256),
+            (257, 2, 512),
+            (513, 4, 256),
+            (900, 1, 1024),
+            (1100, 4, 256),
+            (9000, 1, 1024),
+        ],
+    )
+    def test_few_columns_of_a_tile_are_past_a_row(self, N: int, rows: int, columns: int) -> None:
+        launch = launched("silu", {"M": 5000, "N": N}, BLOCK=1024, num_warps=4)
+        assert compiled_in(launch, "ROWS", "COLUMNS") == (rows, columns)
+
     def test_a_long_row_has_several_chunks(self) -> None:
         launch = launched("silu", {"M": 3, "N": 5000}, BLOCK=1024, STEPS=2, num_warps=4)
         assert compiled_in(launch, "ROWS", "COLUMNS", "STEPS") == (1, 1024, 2)
         assert launch.grid == (9,)
 
     def test_steps_do_not_reach_past_a_row(self) -> None:
-        launch = launched("silu", {"M": 3, "N": 1500}, BLOCK=1024, STEPS=8, num_warps=4)
+        launch = launched("silu", {"M": 3, "N": 2000}, BLOCK=1024, STEPS=8, num_warps=4)
         assert compiled_in(launch, "STEPS") == (2,)
 
     @pytest.mark.parametrize(
