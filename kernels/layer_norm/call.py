@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import nan
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -11,6 +12,32 @@ from tuner.errors import UsageError
 from tuner.kernels.calling import OpCall, Tensors, empty, empty_like, given, in_torch, run
 from tuner.kernels.layer_norm.definition import KERNEL
 from tuner.kernels.shared.rows_call import OF_ROWS, row_shapes, row_views
+
+
+@overload
+def layer_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = ...,
+    stats: Literal[False] = False,
+    out: Tensor | None = None,
+) -> Tensor: ...
+
+
+@overload
+def layer_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = ...,
+    stats: Literal[True],
+    out: Tensor | None = None,
+    mean: Tensor | None = None,
+    rstd: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
 def layer_norm(

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from torch import Tensor
 
 from tuner.errors import UsageError
 from tuner.kernels.calling import OpCall, Tensors, empty_like, given, in_torch, run
 from tuner.kernels.rms_norm.definition import KERNEL
 from tuner.kernels.shared.rows_call import row_shapes, row_views
+
+
+@overload
+def rms_norm(
+    x: Tensor, weight: Tensor | None = None, residual: None = None, *, eps: float = ..., out: Tensor | None = None
+) -> Tensor: ...
+
+
+@overload
+def rms_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    residual: Tensor,
+    *,
+    eps: float = ...,
+    out: Tensor | None = None,
+    residual_out: Tensor | None = None,
+) -> tuple[Tensor, Tensor]: ...
 
 
 def rms_norm(

@@ -30,7 +30,8 @@ def read_rows(
     chunks = ()
     for chunk in tl.static_range(CHUNKS):
         n = chunk * BLOCK_N + tl.arange(0, BLOCK_N)
-        chunks += (tl.load(start + n[None, :], mask=inside(row, n, M, N, ROWS, EVEN), other=0.0),)
+        loaded = tl.load(start + n[None, :], mask=inside(row, n, M, N, ROWS, EVEN), other=0.0)
+        chunks += (loaded,)  # type: ignore[assignment]
     return chunks
 
 
@@ -41,8 +42,6 @@ def read_vector(vector, N, BLOCK_N: tl.constexpr, CHUNKS: tl.constexpr, EVEN: tl
     if vector is not None:
         for chunk in tl.static_range(CHUNKS):
             n = chunk * BLOCK_N + tl.arange(0, BLOCK_N)
-            if EVEN:
-                chunks += (tl.load(vector + n)[None, :],)
-            else:
-                chunks += (tl.load(vector + n, mask=n < N, other=0.0)[None, :],)
+            loaded = tl.load(vector + n) if EVEN else tl.load(vector + n, mask=n < N, other=0.0)
+            chunks += (loaded[None, :],)  # type: ignore[assignment]
     return chunks

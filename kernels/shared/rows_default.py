@@ -57,13 +57,14 @@ def _whole(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     rows = min(next_power_of_2(SETTINGS.tile_bytes // (row * width)), next_power_of_2(M), rows_space.LARGEST_ROWS)
     while rows > 1 and rows * limits.sm_count > M:
         rows //= 2
+    late = rows * limits.sm_count < M and any(problem.values.get(name) for name in ("weight", "bias"))
     a_thread = SETTINGS.thread_bytes[rows * limits.sm_count < M]
     warps = next_power_of_2(rows * row * width // (a_thread * limits.warp_size))
     # Each thread reads 16 bytes at once, also of a chunk.
     warps = min(limits.threads_per_block, max(limits.warp_size, rows * block_n * width // 16), warps * limits.warp_size)
     warps //= limits.warp_size
     for num_warps in (*(warps >> power for power in range(warps.bit_length())), 2, 4, 8, 16, 32):
-        config: dict[str, Value] = {"VARIANT": "whole", "BLOCK_N": block_n, "ROWS": rows, "STEPS": 1}
+        config: dict[str, Value] = {"VARIANT": "whole", "BLOCK_N": block_n, "ROWS": rows, "STEPS": 1, "LATE": late}
         config |= {"num_warps": num_warps, "num_stages": 1}
         if valid(problem, config, limits):
             break
@@ -91,7 +92,7 @@ def _shared(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
     block_n = next_power_of_2(part)
     while block_n < problem["N"]:
         for warps in SETTINGS.shared_warps:
-            config: dict[str, Value] = {"VARIANT": "shared", "BLOCK_N": block_n, "ROWS": 1, "STEPS": 1}
+            config: dict[str, Value] = {"VARIANT": "shared", "BLOCK_N": block_n, "ROWS": 1, "STEPS": 1, "LATE": False}
             config |= {"num_warps": warps, "num_stages": 1}
             if valid(problem, config, limits):
                 return config
@@ -103,7 +104,7 @@ def _looped(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     block_n = SETTINGS.loop_bytes // itemsize(problem.dtype)
     for warps in SETTINGS.loop_warps:
         for stages in SETTINGS.stages:
-            config: dict[str, Value] = {"VARIANT": "looped", "BLOCK_N": block_n, "ROWS": 1, "STEPS": 1}
+            config: dict[str, Value] = {"VARIANT": "looped", "BLOCK_N": block_n, "ROWS": 1, "STEPS": 1, "LATE": False}
             config |= {"num_warps": warps, "num_stages": stages}
             if valid(problem, config, limits):
                 return config

@@ -37,7 +37,7 @@ def whole(problem: Problem, config: Config) -> tuple[tuple[int], dict[str, Any]]
     M, N = problem["M"], problem["N"]
     block_n, rows, steps = config["BLOCK_N"], config["ROWS"], config["STEPS"]
     arguments = {"CHUNKS": cdiv(N, block_n), "ROWS": rows, "STEPS": steps, "STAGES": config["num_stages"]}
-    return (cdiv(M, rows * steps),), {**arguments, "EVEN": N % block_n == 0}
+    return (cdiv(M, rows * steps),), {**arguments, "EVEN": N % block_n == 0, "LATE": config["LATE"]}
 
 
 def shared(problem: Problem, config: Config) -> tuple[tuple[int], dict[str, Any]]:

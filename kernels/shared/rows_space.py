@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.kernels.spec import Knob, Limits, Problem, SizeLimit, cdiv, itemsize, next_power_of_2
+from tuner.kernels.spec import Knob, Limits, Problem, SizeLimit, Value, cdiv, itemsize, next_power_of_2
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,14 @@ KNOBS = (
         "rows that a program holds; short rows need several to fill it",
     ),
     Knob("STEPS", (1, 2, 4, 8, 16), "times that a program takes rows; weights stay in its registers meanwhile"),
+    Knob("LATE", (False, True), "read weights after the sums: fewer registers, but programs wait for them", False),
     Knob("num_warps", (1, 2, 4, 8, 16, 32), "warps that share a program's rows"),
     Knob("num_stages", (1, 2, 3, 4), "blocks or rows in flight"),
 )
-PARTS = (
+PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
     {"VARIANT": ("whole",), "num_stages": (1, 2, 3)},
-    {"VARIANT": ("looped",), "ROWS": (1,), "STEPS": (1,)},
-    {"VARIANT": ("shared",), "ROWS": (1,), "STEPS": (1,), "num_stages": (1,)},
+    {"VARIANT": ("looped",), "ROWS": (1,), "STEPS": (1,), "LATE": (False,)},
+    {"VARIANT": ("shared",), "ROWS": (1,), "STEPS": (1,), "LATE": (False,), "num_stages": (1,)},
 )
 """Knobs of each variant: only loops have stages, and only whole rows are short enough for several."""
 
@@ -80,7 +81,7 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
         return False
     if config["VARIANT"] == "whole":
         return _can_hold(problem, config, limits)
-    if config["ROWS"] > 1 or config["STEPS"] > 1:
+    if config["ROWS"] > 1 or config["STEPS"] > 1 or config["LATE"]:
         return False
     if config["VARIANT"] == "looped":
         return _can_loop(problem, config, limits)
@@ -124,6 +125,8 @@ def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         and cdiv(tile, threads) <= most_values(config["num_warps"], limits)
         # Programs that take rows several times leave no multiprocessor idle.
         and (steps == 1 or rows * steps * limits.sm_count <= M)
+        # Weights that are read once for several rows are read first.
+        and (not config["LATE"] or (steps == 1 and any(problem.values.get(name) for name in ("weight", "bias"))))
         # Only a loop can be pipelined. Rows in flight wait in shared memory.
         and (stages == 1 or steps > 1)
         and tile * width * (1 + problem.values.get("residual", False)) * (stages - 1) <= limits.shared_bytes // 2

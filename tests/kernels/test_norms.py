@@ -22,7 +22,7 @@ from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
 
 RMS, LAYER = catalog.load("rms_norm"), catalog.load("layer_norm")
-WHOLE: dict[str, Any] = {"VARIANT": "whole", "ROWS": 1, "STEPS": 1, "num_warps": 4, "num_stages": 1}
+WHOLE: dict[str, Any] = {"VARIANT": "whole", "ROWS": 1, "STEPS": 1, "LATE": False, "num_warps": 4, "num_stages": 1}
 LOOPED = WHOLE | {"VARIANT": "looped"}
 SHARED = WHOLE | {"VARIANT": "shared"}
 BOTH = pytest.mark.parametrize("kernel", [RMS, LAYER], ids=lambda kernel: kernel.op)

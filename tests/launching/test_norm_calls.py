@@ -27,7 +27,7 @@ def launches() -> Iterator[PreparedLaunches]:
 
 
 def close(found: Tensor, expected: Tensor) -> bool:
-    return found.shape == expected.shape and torch.allclose(found, expected, atol=1e-6)
+    return bool(found.shape == expected.shape and torch.allclose(found, expected, atol=1e-6))
 
 
 IN_PLACE = {
@@ -92,9 +92,15 @@ def test_rows_without_elements_have_no_mean(launches: PreparedLaunches) -> None:
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: ops.rms_norm(torch.tensor(1.0)), "normalises the last dim of x, and x has none"),
     (lambda: ops.rms_norm(X, WEIGHT[:5]), r"takes a tensor weight of shape \(10,\) here, not \(5,\)"),
-    (lambda: ops.rms_norm(X, residual=X[0]), r"takes a tensor residual of shape \(6, 4, 10\) here, not \(4, 10\)"),
-    (lambda: ops.rms_norm(X, residual_out=X), "writes residual_out if there is a residual, and there is none"),
-    (lambda: ops.layer_norm(X, mean=torch.empty(6, 4)), "writes mean and rstd with stats=True, not False"),
+    (lambda: ops.rms_norm(X, None, X[0]), r"takes a tensor residual of shape \(6, 4, 10\) here, not \(4, 10\)"),
+    (
+        lambda: ops.rms_norm(X, residual_out=X),  # type: ignore[call-overload]
+        "writes residual_out if there is a residual, and there is none",
+    ),
+    (
+        lambda: ops.layer_norm(X, mean=torch.empty(6, 4)),  # type: ignore[call-overload]
+        "writes mean and rstd with stats=True, not False",
+    ),
     (lambda: ops.layer_norm(X, stats=True, rstd=torch.empty(6)), r"writes to an rstd of shape \(6, 4\) here"),
     (lambda: ops.layer_norm(X, stats=True, rstd=torch.empty(6, 4).half()), "layer_norm's rstd is fp32"),
     (lambda: ops.layer_norm(X.double()), "layer_norm takes bf16, fp16, fp32, and x is torch.float64"),
