@@ -37,12 +37,12 @@ def drawn(figure: Any) -> dict[str, Any]:
     return {trace.name: trace for trace in figure.data}
 
 
-def test_bars_are_speedups_over_torch_by_kind_of_answer() -> None:
+def test_two_bars_are_the_speedups_of_default_and_answer_over_torch() -> None:
     bars = drawn(vendor_figure([row(1, BEST), row(2, None), row(3, BEST, vendor_us=90.0)]))
     assert bars.keys() == {"tuned", "untuned"}
     assert list(bars["tuned"].x) == pytest.approx([1.2, 0.9])
     assert list(bars["tuned"].y) == ["toy 1 fp32", "toy 3 fp32"]
-    assert list(bars["untuned"].x) == pytest.approx([120 / 250])
+    assert list(bars["untuned"].x) == pytest.approx([0.48, 0.48, 0.36])
 
 
 def test_a_roofline_bends_at_the_ridge() -> None:
@@ -67,16 +67,21 @@ def test_a_page_has_the_figures_of_its_rows() -> None:
     moving, computing = row(1, BEST), row(2, BEST, flops=1_000_000)
     assert "Roofline" not in page("toys", [moving])
     assert "Bandwidth" not in page("toys", [computing])
-    assert "The geometric mean is 1.200 x torch, 2.500 x default." in page("toys", [moving, computing])
-    assert "The geometric mean is 1.200 x torch. " in page("toys", [replace(moving, default=None)]).replace("</p>", " ")
+    told = page("toys", [moving, computing])
+    assert "The worst untuned: 0.480 x torch, toy 1 fp32; tuned 1.200; 0.480 x torch, toy 2 fp32; tuned 1.200." in told
+    assert "<td>toy</td><td>untuned x torch</td><td>2</td><td>0.480</td><td>0.480</td><td>0.480</td>" in told
+    assert "<td>toy</td><td>tuned x torch</td><td>2</td><td>1.200</td><td>1.200</td><td>1.200</td>" in told
+    alone = page("toys", [replace(moving, default=None)])
+    assert "<td>tuned x torch</td>" in alone
+    assert "<td>untuned x torch</td>" not in alone
 
 
 def test_two_cards_have_separate_bars_and_means() -> None:
     elsewhere = replace(HERE, device=A100)
     rows = [row(1, BEST), row(2, BEST, vendor_us=90.0, provenance=elsewhere)]
     drawn_page = page("toys", rows)
-    assert "on nvidia-a100-sxm4-80gb is 0.900 x torch, 2.500 x default." in drawn_page
-    assert "on nvidia-h200 is 1.200 x torch, 2.500 x default." in drawn_page
+    assert "<td>nvidia-a100-sxm4-80gb</td><td>toy</td><td>tuned x torch</td><td>1</td><td>0.900</td>" in drawn_page
+    assert "<td>nvidia-h200</td><td>toy</td><td>tuned x torch</td><td>1</td><td>1.200</td>" in drawn_page
     names = list(drawn(vendor_figure(rows))["tuned"].y)
     assert names == ["toy 1 fp32 on nvidia-h200", "toy 2 fp32 on nvidia-a100-sxm4-80gb"]
     both = vendor_figure([row(1, BEST), row(1, BEST, provenance=elsewhere)])

@@ -10,10 +10,9 @@ import pytest
 from helpers import H200
 from scripted import BEST, DEFAULT, TOY, ScriptedMeasurer, bowl, only
 
-from tuner.kernels.spec import Config
 from tuner.records import COLD, Environment, Outcome, Provenance, RooflineLimits
 from tuner.tuning.bench import Subject, bench, still_stands
-from tuner.tuning.bench_row import Rival, Row, summary
+from tuner.tuning.bench_row import Rival, Row
 
 PROBLEM = TOY.problem({"N": 64})
 CEILINGS = RooflineLimits(1000.0, {"fp32": 50.0}, {})
@@ -116,23 +115,3 @@ def test_a_kept_row_stands_while_it_would_be_measured_alike() -> None:
     assert not still_stands(row, replace(SUBJECT, answer=None))
     assert not still_stands(row, replace(SUBJECT, problem=TOY.problem({"N": 65})))
     assert not still_stands(benched(measurer=ScriptedMeasurer(fails_in_comparison=[BEST])), SUBJECT)
-
-
-def test_a_suite_in_a_few_numbers() -> None:
-    def beside(vendor_us: float, answer: Config | None = BEST, size: int = 64) -> Row:
-        subject = replace(SUBJECT, problem=TOY.problem({"N": size}), answer=answer)
-        return benched(subject, ScriptedMeasurer(vendor_us=vendor_us))
-
-    wrong = benched(measurer=ScriptedMeasurer(outcome=only(BEST, Outcome.CRASHED)))
-    told = summary([beside(200.0), beside(50.0, size=7), beside(98.0), beside(250.0, answer=None), wrong])
-    assert (told.rows, told.failed, told.untuned) == (5, 1, 1)
-    assert told.vendor_speedup is not None
-    assert isclose(told.vendor_speedup, (2 * 0.5 * 0.98 * 1) ** (1 / 4))
-    assert told.speedup is not None
-    assert isclose(told.speedup, (2.5**3) ** (1 / 4))
-    assert told.worst is not None
-    assert told.worst.problem["N"] == 7
-    assert told.below == {1.0: 2, 0.95: 1}
-    assert told.share is not None
-    assert isclose(told.share, (0.8**3 * 0.32) ** (1 / 4))
-    assert summary([wrong]).as_json()["vendor_speedup"] is None

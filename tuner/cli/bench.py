@@ -25,8 +25,9 @@ from tuner.kernels.spec import Problem, Signature
 from tuner.kernels.vendors import ALL
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.bench_file import BenchFile
-from tuner.tuning.bench_row import Row, by_device, document
+from tuner.tuning.bench_row import Row
 from tuner.tuning.bench_suite import BenchSuite, searching
+from tuner.tuning.bench_summary import by_device, document
 from tuner.tuning.effort import parse_duration
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.lanes import open_lanes
@@ -76,7 +77,7 @@ def _bench(
         print_json(document(measured.name, rows))
     elif rows:
         devices = ", ".join(by_device(rows))
-        print_rows(f"{measured.name} on {devices}; ratios are speeds: above 1, the answer is faster", rows)
+        print_rows(f"{measured.name} on {devices}; ratios are speeds: above 1, ours is faster", rows)
     if draw is not None:
         draw(measured.name, rows)
     return INTERRUPTED if interrupted else 0 if all(row.ok for row in rows) else 1

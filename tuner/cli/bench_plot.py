@@ -7,9 +7,11 @@ from html import escape
 
 import plotly.graph_objects as go
 
+from tuner.cli.bench_rows import mean_lines, untuned_text
 from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
-from tuner.report.text import short, speed_text, times
-from tuner.tuning.bench_row import Row, Summary, by_device, summary, vendor_of
+from tuner.report.text import short, times
+from tuner.tuning.bench_row import Row, vendor_of
+from tuner.tuning.bench_summary import BARS, by_device, by_op, summary
 
 
 def _default_us(row: Row) -> float | None:
@@ -17,7 +19,11 @@ def _default_us(row: Row) -> float | None:
     return row.default.latency_us if row.default is not None and row.kind == "tuned" else None
 
 
-_KINDS = {"tuned": BLUE, "default": ORANGE, "untuned": GREY}
+_SIDES: dict[str, tuple[str, Callable[[Row], float | None]]] = {
+    "untuned": (GREY, lambda row: row.untuned()),
+    "tuned": (BLUE, lambda row: row.tuned()),
+}
+"""Colour and speed-up over the fastest vendor, of the default and of the answer that a search found."""
 _CONTENDERS: dict[str, tuple[str, str, Callable[[Row], float | None]]] = {
     "vendor": (GREEN, "diamond-open", lambda row: row.vendor.latency_us if row.vendor else None),
     "default": (ORANGE, "circle-open", _default_us),
@@ -38,38 +44,38 @@ def page(name: str, rows: Sequence[Row]) -> str:
     if moving:
         figures["Bandwidth"] = ("The problem's minimum of bytes over the latency.", bandwidth_figure(moving))
     devices = ", ".join(by_device(ran))
-    return html(f"{name}  on {devices}", _lead(ran), figures)
+    return html(f"{name}  on {devices}", _lead(ran) + _means(ran), figures)
 
 
 def vendor_figure(rows: Sequence[Row]) -> go.Figure:
-    """Return a figure with a bar for each problem: the answer's speed-up over the vendor."""
-    figure = blank(f"{times(vendor_of(rows))}: above 1, the answer is faster", "")
+    """Return a figure with two bars for each problem: the speed-ups of default and answer over the fastest vendor."""
+    figure = blank(f"{times(vendor_of(rows))}: above 1, ours is faster", "")
     apart = len(by_device(rows)) > 1
 
     def name(row: Row) -> str:
         return f"{short(row.problem)} on {row.device}" if apart else short(row.problem)
 
-    for kind, colour in _KINDS.items():
-        of_kind = [(row, row.vendor) for row in rows if row.kind == kind and row.vendor is not None]
-        if not of_kind:
+    for side, (colour, speedup) in reversed(_SIDES.items()):  # the last bar of a group is the uppermost
+        known = [(row, value) for row in rows if (value := speedup(row)) is not None]
+        if not known:
             continue
         figure.add_bar(
-            x=[vendor.speedup for _, vendor in of_kind],
-            y=[name(row) for row, _ in of_kind],
+            x=[value for _, value in known],
+            y=[name(row) for row, _ in known],
             orientation="h",
-            name=kind,
+            name=side,
             marker={"color": colour},
-            text=[f"{vendor.speedup:.3f}" for _, vendor in of_kind],
+            text=[f"{value:.3f}" for _, value in known],
             textposition="inside",
             insidetextanchor="start",
             textfont={"color": "white"},
-            customdata=[vendor.speedup_interval for _, vendor in of_kind],
-            hovertemplate="%{y}<br>%{x:.3f} (%{customdata[0]:.3f} to %{customdata[1]:.3f})<extra></extra>",
+            customdata=[row.vendor_name for row, _ in known],
+            hovertemplate=f"%{{y}}<br>{side} %{{x:.3f}} x %{{customdata}}<extra></extra>",
         )
     figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 1})
     names = [name(row) for row in rows]
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], showgrid=False, automargin=True)
-    figure.update_layout(height=150 + 24 * len(rows), showlegend=True, bargap=0.3)
+    figure.update_layout(height=150 + 34 * len(rows), showlegend=True, legend_traceorder="reversed", bargap=0.3)
     figure.update_xaxes(rangemode="tozero")
     return figure
 
@@ -129,19 +135,29 @@ def _add_contenders(
 
 
 def _vendor_words(rows: Sequence[Row]) -> str:
-    summaries = {device: summary(of_it) for device, of_it in by_device(rows).items()}
-    vendor = vendor_of(rows)
-    means = [
-        f"The geometric mean{f' on {device}' if len(summaries) > 1 else ''} is {', '.join(_speeds(each, vendor))}."
-        for device, each in summaries.items()
-        if each.vendor_speedup is not None
-    ]
-    return " ".join(["Longer is faster.", *means]) if means else f"{vendor} is not measured."
+    if not any(row.vendor is not None for row in rows):
+        return f"{vendor_of(rows)} is not measured."
+    worst = "; ".join(map(untuned_text, summary(rows).worst_untuned))
+    return f"Longer is faster. The worst untuned: {worst}." if worst else "Longer is faster."
 
 
-def _speeds(totals: Summary, vendor: str) -> list[str]:
-    means = {vendor: totals.vendor_speedup, "default": totals.speedup}
-    return [speed_text(mean, name) for name, mean in means.items() if mean is not None]
+def _means(rows: Sequence[Row]) -> str:
+    """Return an HTML table of the means of each card and op, and of all its ops."""
+    lines = []
+    for device, on_it in by_device(rows).items():
+        ops = by_op(on_it)
+        for op, group in {**ops, **({"all": on_it} if len(ops) > 1 else {})}.items():
+            for name, spread in mean_lines(summary(group)):
+                speeds = (f"{speed:.3f}" for speed in (spread.mean, spread.tenth, spread.least))
+                counts = map(str, spread.below.values())
+                cells = (device, op, name, str(spread.problems), *speeds, *counts)
+                lines.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
+    if not lines:
+        return ""
+    heads = ("device", "op", "speed-ups", "of", "geometric mean", "10th percentile", "least")
+    below = (f"below {bar:g}" for bar in BARS)
+    lines.insert(0, "".join(f"<th>{head}</th>" for head in (*heads, *below)))
+    return "\n<table>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table>"
 
 
 def _lead(rows: Sequence[Row]) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a suite as text: each on a line, all in a table, and their means."""
+"""Rows of a suite as text: each on a line, all in a table, and their means in another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tuner.cli.grid import Output, print_table
 from tuner.records import POLICIES, Interval
 from tuner.report.default import outcome_of
 from tuner.report.text import error_lines, first_line, short, speed_text, times, us_text
-from tuner.tuning.bench_row import BARS, Rival, Row, Summary, by_device, summary, vendor_of, vendors_of
+from tuner.tuning.bench_row import Row, several_vendors, vendor_of
+from tuner.tuning.bench_summary import BARS, Spread, Summary, by_device, by_op, summary
 
 _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
 
@@ -30,59 +31,60 @@ def line(row: Row) -> str:
 
 
 def print_rows(title: str, rows: Sequence[Row], console: Output | None = None) -> None:
-    """Print the table and the summary."""
+    """Print the table of the rows, that of their means, and what is worth a line."""
     console = console or Output()
     console.write(f"[bold]{escape(title)}[/]")
-    each_vendor = map(times, _several(rows))
+    each_vendor = map(times, several_vendors(rows))
     print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed", *each_vendor))
+    if len(rows) > 1 and any(row.vendor is not None for row in rows):
+        print_table(_means(rows), console, spare=("below 0.95", "below 1", "of"))
     for each in _closing(rows):
         console.write(each)
 
 
 def _table(rows: Sequence[Row]) -> Table:
     table = Table(box=SIMPLE, pad_edge=False)
-    apart = len(by_device(rows)) > 1
+    apart, searched = len(by_device(rows)) > 1, any(row.is_searched for row in rows)
     for name in ("problem", *["device"] * apart, "timed", "answer"):
         table.add_column(name)
-    several = _several(rows)
-    vendors = (*map(times, several), times(vendor_of(rows)))
-    for name in ("us", "± %", *vendors, "± %", times("default"), "TFLOP/s", "GB/s", "roofline"):
+    best, vendors = times(vendor_of(rows)), several_vendors(rows)
+    speeds = (f"untuned {best}", *[f"tuned {best}"] * searched, *map(times, vendors))
+    for name in ("us", "± %", *speeds, "± %", *[times("default")] * searched, "TFLOP/s", "GB/s", "roofline"):
         table.add_column(name, justify="right", no_wrap=True)
     marked = any(row.marks for row in rows)
     if marked:
         table.add_column("")
     for row in rows:
-        cells, marks = _cells(row, several), ", ".join(row.marks)
-        table.add_row(escape(short(row.problem)), *[row.device] * apart, *cells, *[marks] * marked)
+        cells = _cells(row, vendors, searched)
+        table.add_row(escape(short(row.problem)), *[row.device] * apart, *cells, *[", ".join(row.marks)] * marked)
     return table
 
 
-def _several(rows: Sequence[Row]) -> list[str]:
-    """Return the names of the vendors that have columns of their own: all, if some row has several."""
-    return vendors_of(rows) if any(len(row.vendors) > 1 for row in rows) else []
-
-
-def _cells(row: Row, several: Sequence[str]) -> tuple[str, ...]:
+def _cells(row: Row, vendors: Sequence[str], searched: bool) -> tuple[str, ...]:
     timed = _POLICY_NAMES.get(row.measured_with.get("policy", ""), "")
     if not row.ok:
-        return (timed, "[red]failed[/]", *[""] * (8 + len(several)))
+        return (timed, "[red]failed[/]", *[""] * (7 + len(vendors) + 2 * searched))
     tflops = "" if row.tflops is None else f"{row.tflops:,.1f}"
     share = "" if row.share is None else f"{100 * row.share:.0f} %"
+    tuned = _coloured(row.tuned())
+    over_default = "" if row.default is None else f"{row.default.speedup:.3f}"
     return (
         *(timed, row.kind),
         *(f"{row.latency_us:,.2f}", _either_way(row.interval_us)),
-        *(_coloured(row.vendors.get(name)) for name in several),
-        *(_coloured(row.vendor), "" if row.vendor is None else _either_way(row.vendor.speedup_interval)),
-        outcome_of(row.default_failure) if row.default is None else f"{row.default.speedup:.3f}",
+        outcome_of(row.default_failure) if row.default is None else _coloured(row.untuned()),
+        *[tuned] * searched,
+        *(_coloured(row.over(name)) for name in vendors),
+        "" if row.vendor is None else _either_way(row.vendor.speedup_interval),
+        *[over_default] * searched,
         *(tflops, f"{row.gb_per_s:,.0f}", share),
     )
 
 
-def _coloured(rival: Rival | None) -> str:
-    if rival is None:
+def _coloured(speedup: float | None) -> str:
+    if speedup is None:
         return ""
-    colour = "green" if rival.speedup >= BARS[0] else "yellow" if rival.speedup >= BARS[1] else "red"
-    return f"[{colour}]{rival.speedup:.3f}[/]"
+    colour = "green" if speedup >= BARS[0] else "yellow" if speedup >= BARS[1] else "red"
+    return f"[{colour}]{speedup:.3f}[/]"
 
 
 def _either_way(interval: Interval) -> str:
@@ -91,21 +93,44 @@ def _either_way(interval: Interval) -> str:
     return f"{100 * (high - low) / (high + low):.1f}"
 
 
+def _means(rows: Sequence[Row]) -> Table:
+    """Return a table with the means of each card and op, and of all its ops."""
+    table, devices = Table(box=SIMPLE, pad_edge=False), by_device(rows)
+    for name in ("speed-ups", *["device"] * (len(devices) > 1), ""):
+        table.add_column(name)
+    for name in ("of", "geometric mean", "10th percentile", "least", *(f"below {bar:g}" for bar in BARS)):
+        table.add_column(name, justify="right", no_wrap=True)
+    for device, on_it in devices.items():
+        ops = by_op(on_it)
+        groups = {**ops, "all": on_it} if len(ops) > 1 else {next(iter(ops)): on_it}
+        for op, group in groups.items():
+            for nth, (name, spread) in enumerate(mean_lines(summary(group))):
+                head = (op, *[device] * (len(devices) > 1)) if nth == 0 else ("",) * (1 + (len(devices) > 1))
+                counts = [str(count) for count in spread.below.values()]
+                speeds = (_coloured(speed) for speed in (spread.mean, spread.tenth, spread.least))
+                table.add_row(*head, name, str(spread.problems), *speeds, *counts)
+    return table
+
+
+def mean_lines(totals: Summary) -> Iterator[tuple[str, Spread]]:
+    """Yield the spreads of a summary: untuned and tuned beside each other, over one vendor after the other."""
+    for vendor in dict.fromkeys([*totals.untuned, *totals.tuned]):
+        for side, spreads in {"untuned": totals.untuned, "tuned": totals.tuned}.items():
+            if vendor in spreads:
+                yield f"{side} {times(vendor)}", spreads[vendor]
+    if totals.of_tuned is not None:
+        yield f"untuned {times('tuned')}", totals.of_tuned
+
+
 def _closing(rows: Sequence[Row]) -> Iterator[str]:
     totals = summary(rows)
     if totals.rows > 1:
-        means = {device: _mean_text(summary(of_it), vendor_of(of_it)) for device, of_it in by_device(rows).items()}
-        for device, mean in means.items():
-            if mean:
-                yield f"geometric mean   {mean}{f' on {device}' if len(means) > 1 else ''}"
-    if totals.rows > 1 and totals.worst is not None and totals.worst.vendor is not None:
-        speed = speed_text(totals.worst.vendor.speedup, totals.worst.vendor_name)
-        yield f"worst            {speed}, {escape(short(totals.worst.problem))}"
-        counted = ", ".join(f"{count} below {bar:g}" for bar, count in totals.below.items())
-        yield f"beside {vendor_of(rows):9} of {totals.rows - totals.failed}: {counted}"
+        yield from (f"worst untuned    {escape(text)}" for text in map(untuned_text, totals.worst_untuned))
+        if totals.share is not None:
+            yield f"roofline         {100 * totals.share:.0f} % in the geometric mean"
     yield from _left_out(rows)
-    if totals.untuned:
-        yield f"untuned          {totals.untuned}: the default is served; --search 60s tunes first"
+    if totals.without_answer:
+        yield f"untuned          {totals.without_answer}: the default is served; --search 60s tunes first"
     for row in rows:
         if not row.ok:
             first, *more = error_lines(row.error)
@@ -130,10 +155,7 @@ def _left_out(rows: Sequence[Row]) -> Iterator[str]:
         yield f"left out         {escape(f'{name}: {reason}{where}')}"
 
 
-def _mean_text(totals: Summary, vendor: str) -> str:
-    each = totals.vendors if len(totals.vendors) > 1 else {}
-    means = {vendor: totals.vendor_speedup, **each, "default": totals.speedup}
-    shown = [speed_text(mean, name) for name, mean in means.items() if mean is not None]
-    if totals.share is not None:
-        shown.append(f"{100 * totals.share:.0f} % of the roofline")
-    return ", ".join(shown)
+def untuned_text(row: Row) -> str:
+    """Return `0.871 x torch, softmax 3 x 127 bf16; tuned 1.020`, of a problem whose default ran beside a vendor."""
+    tuned = f"; tuned {speedup:.3f}" if (speedup := row.tuned()) is not None else ""
+    return f"{speed_text(row.untuned() or 0.0, row.vendor_name)}, {short(row.problem)}{tuned}"

@@ -24,6 +24,8 @@ body {{ font-family: {font}; color: #222; max-width: 62rem; margin: 2.5rem auto;
 h1 {{ font-size: 1.5rem; margin: 0 0 .2rem; }}
 h2 {{ font-size: 1.15rem; margin: 2.5rem 0 0; }}
 p {{ margin: .2rem 0; color: #555; }}
+table {{ border-collapse: collapse; margin: .8rem 0; font-size: .9rem; }}
+th, td {{ text-align: left; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid #E8E8E8; }}
 code {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 1rem; color: #222; }}
 </style>
 </head>

@@ -1,10 +1,9 @@
-"""The rows of `tuner bench`, and their means."""
+"""The rows of `tuner bench`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import geometric_mean
 from typing import Any
 
 from tuner.kernels.spec import Problem, Value
@@ -13,8 +12,6 @@ from tuner.report.vendor import vendor_label
 
 BEST_VENDOR = "best vendor"
 """Name of the vendors of several rows, if rows have several of which the fastest counts."""
-BARS = (1.0, 0.95)
-"""Speed-ups over the vendor below which a summary counts rows."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +86,38 @@ class Row:
         """Share of the roofline; 1 is on it."""
         return None if self.roof is None or not self.ok else self.roof.floor_us / self.latency_us
 
+    @property
+    def is_searched(self) -> bool:
+        """Return whether a search found the served config, which may be the default."""
+        return self.kind in ("tuned", "default")
+
+    def untuned(self, vendor: str | None = None) -> float | None:
+        """Return the default's speed-up over a vendor; None if one of them did not run.
+
+        Args:
+            vendor: its name; None is the fastest.
+        """
+        over = self.over(vendor)
+        return None if over is None or self.default is None else over / self.default.speedup
+
+    def tuned(self, vendor: str | None = None) -> float | None:
+        """Return the answer's speed-up over a vendor, as `untuned`; None too if no search found the answer."""
+        return self.over(vendor) if self.is_searched else None
+
+    def over(self, vendor: str | None = None) -> float | None:
+        """Return the speed-up of the served config over a vendor, as `untuned`."""
+        rival = self.vendor if vendor is None else self.vendors.get(vendor)
+        return None if rival is None or not self.ok else rival.speedup
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values, from which `from_json` makes the row."""
-        derived = {"tflops": self.tflops, "gb_per_s": self.gb_per_s, "roofline_share": self.share}
+        derived = {
+            "tflops": self.tflops,
+            "gb_per_s": self.gb_per_s,
+            "roofline_share": self.share,
+            "untuned_speedup": self.untuned(),
+            "tuned_speedup": self.tuned(),
+        }
         return {"op": self.problem.op, **asdict(self), "problem": self.problem.values, **derived}
 
     @staticmethod
@@ -112,87 +138,18 @@ def _rival(document: Mapping[str, Any] | None) -> Rival | None:
     return Rival(**{**document, "speedup_interval": tuple(document["speedup_interval"])})
 
 
-def vendors_of(rows: Sequence[Row]) -> list[str]:
-    """Return the names of all vendors beside these rows, in the order of the first row that has each."""
+def several_vendors(rows: Sequence[Row]) -> list[str]:
+    """Return the names of all vendors beside these rows, in the order of the first row that has each.
+
+    Empty if no row has several: then a row has one, which need not be that of another row.
+    """
+    if all(len(row.vendors) < 2 for row in rows):
+        return []
     return list(dict.fromkeys(name for row in rows for name in row.vendors))
 
 
 def vendor_of(rows: Sequence[Row]) -> str:
     """Return the name of the vendor beside these rows: `best vendor` if some row has several."""
-    if any(len(row.vendors) > 1 for row in rows):
+    if several_vendors(rows):
         return BEST_VENDOR
     return vendor_label(row.vendor_name for row in rows if row.vendor is not None)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Means and counts over the rows of a suite; None if no row has the value."""
-
-    rows: int
-    failed: int
-    untuned: int
-    speedup: float | None
-    """Geometric mean of the speed-ups over the default."""
-    vendor_speedup: float | None
-    """Geometric mean of the speed-ups over the fastest vendor of each row."""
-    vendors: Mapping[str, float]
-    """Geometric mean of the speed-ups over each vendor, by name."""
-    worst: Row | None
-    """Row of the least speed-up over the vendor."""
-    below: Mapping[float, int]
-    """Number of rows with a speed-up over the vendor below each bar."""
-    share: float | None
-    """Geometric mean of the shares of the roofline."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values, with the problem of the worst row."""
-        return {
-            "rows": self.rows,
-            "failed": self.failed,
-            "untuned": self.untuned,
-            "speedup": self.speedup,
-            "vendor_speedup": self.vendor_speedup,
-            "vendors": dict(self.vendors),
-            "roofline_share": self.share,
-            "worst": None if self.worst is None else self.worst.problem.text,
-            "below": {str(bar): count for bar, count in self.below.items()},
-        }
-
-
-def summary(rows: Sequence[Row]) -> Summary:
-    """Return means and counts over the rows."""
-    against = [(row.vendor.speedup, row) for row in rows if row.ok and row.vendor is not None]
-    return Summary(
-        rows=len(rows),
-        failed=sum(not row.ok for row in rows),
-        untuned=sum(row.kind == "untuned" for row in rows),
-        speedup=_mean([row.default.speedup for row in rows if row.default is not None]),
-        vendor_speedup=_mean([speedup for speedup, _ in against]),
-        vendors={
-            name: geometric_mean(row.vendors[name].speedup for row in rows if name in row.vendors)
-            for name in vendors_of(rows)
-        },
-        worst=min(against, key=lambda pair: pair[0], default=(0.0, None))[1],
-        below={bar: sum(speedup < bar for speedup, _ in against) for bar in BARS},
-        share=_mean([row.share for row in rows if row.share is not None]),
-    )
-
-
-def by_device(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each card, by the ids of the cards."""
-    return {device: [row for row in rows if row.device == device] for device in sorted({row.device for row in rows})}
-
-
-def document(suite: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the document of `tuner bench --json`; with several cards, `devices` has a summary of each."""
-    devices = {device: summary(of_it).as_json() for device, of_it in by_device(rows).items()}
-    return {
-        "suite": suite,
-        "summary": summary(rows).as_json(),
-        **({"devices": devices} if len(devices) > 1 else {}),
-        "rows": [row.as_json() for row in rows],
-    }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return geometric_mean(values) if values else None

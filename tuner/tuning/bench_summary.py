@@ -1,0 +1,147 @@
+"""Means over the rows of `tuner bench`: the untuned default and the tuned answer, each beside the vendors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean, quantiles
+from typing import Any
+
+from tuner.tuning.bench_row import Row, several_vendors, vendor_of
+
+BARS = (1.0, 0.95)
+"""Speed-ups over the vendor below which a summary counts rows."""
+
+
+@dataclass(frozen=True)
+class SummarySettings:
+    """Extent of the list of the worst untuned problems."""
+
+    fewest: int = 3
+    """Number of problems that are listed however fast they are."""
+    most: int = 10
+    """Number of problems that are listed at most, if they are slower than the vendor."""
+
+
+SETTINGS = SummarySettings()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Geometric mean, 10th percentile and least of the speed-ups of several problems."""
+
+    problems: int
+    mean: float
+    tenth: float
+    least: float
+    least_row: Row
+    below: Mapping[float, int]
+    """Number of problems with a speed-up below each bar."""
+
+    @staticmethod
+    def of(speedups: Iterable[tuple[float | None, Row]]) -> Spread | None:
+        """Return the spread of the speed-ups that are known; None if there are none."""
+        known = sorted(((speedup, row) for speedup, row in speedups if speedup is not None), key=lambda pair: pair[0])
+        if not known:
+            return None
+        values = [speedup for speedup, _ in known]
+        tenth = quantiles(values, n=10, method="inclusive")[0] if len(values) > 1 else values[0]
+        below = {bar: sum(speedup < bar for speedup in values) for bar in BARS}
+        return Spread(len(values), geometric_mean(values), tenth, *known[0], below)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values, with the problem of the least speed-up."""
+        return {
+            "problems": self.problems,
+            "mean": self.mean,
+            "tenth": self.tenth,
+            "least": self.least,
+            "least_problem": self.least_row.problem.text,
+            "below": {str(bar): count for bar, count in self.below.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Means and counts over rows."""
+
+    rows: int
+    failed: int
+    without_answer: int
+    """Number of problems that were not searched, so that the default is served."""
+    untuned: Mapping[str, Spread]
+    """Speed-ups of the default over each vendor by name; over the fastest one of each problem first."""
+    tuned: Mapping[str, Spread]
+    """Speed-ups of the answers that searches found, likewise."""
+    of_tuned: Spread | None
+    """Speeds of the default relative to the answers that searches found; None if none were."""
+    share: float | None
+    """Geometric mean of the served configs' shares of the roofline; None if no row has one."""
+    worst_untuned: tuple[Row, ...]
+    """Problems of the default's least speed-ups over the fastest vendor, the least first."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        sides = {"untuned": self.untuned, "tuned": self.tuned}
+        return {
+            "rows": self.rows,
+            "failed": self.failed,
+            "without_answer": self.without_answer,
+            **{side: {name: each.as_json() for name, each in spreads.items()} for side, spreads in sides.items()},
+            "untuned_of_tuned": None if self.of_tuned is None else self.of_tuned.as_json(),
+            "roofline_share": self.share,
+            "worst_untuned": [
+                {"problem": row.problem.text, "untuned": row.untuned(), "tuned": row.tuned()}
+                for row in self.worst_untuned
+            ],
+        }
+
+
+def summary(rows: Sequence[Row], settings: SummarySettings = SETTINGS) -> Summary:
+    """Return means and counts over the rows."""
+    vendors: dict[str, str | None] = {vendor_of(rows): None, **{name: name for name in several_vendors(rows)}}
+
+    def over_each(side: Callable[[Row, str | None], float | None]) -> dict[str, Spread]:
+        spreads = {label: Spread.of((side(row, name), row) for row in rows) for label, name in vendors.items()}
+        return {label: spread for label, spread in spreads.items() if spread is not None}
+
+    shares = [row.share for row in rows if row.share is not None]
+    slowest = sorted((speedup, place) for place, row in enumerate(rows) if (speedup := row.untuned()) is not None)
+    listed = [place for nth, (speedup, place) in enumerate(slowest) if nth < settings.fewest or speedup < 1]
+    return Summary(
+        rows=len(rows),
+        failed=sum(not row.ok for row in rows),
+        without_answer=sum(row.kind == "untuned" for row in rows),
+        untuned=over_each(Row.untuned),
+        tuned=over_each(Row.tuned),
+        of_tuned=Spread.of((1 / row.default.speedup, row) for row in rows if row.is_searched and row.default),
+        share=geometric_mean(shares) if shares else None,
+        worst_untuned=tuple(rows[place] for place in listed[: settings.most]),
+    )
+
+
+def by_device(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each card, by the ids of the cards."""
+    return {device: [row for row in rows if row.device == device] for device in sorted({row.device for row in rows})}
+
+
+def by_op(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each op, in the order of the first row of each."""
+    ops = dict.fromkeys(row.problem.op for row in rows)
+    return {op: [row for row in rows if row.problem.op == op] for op in ops}
+
+
+def document(suite: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the document of `tuner bench --json`; `devices` and `ops` have a summary of each if there are several."""
+    devices = {device: _with_ops(of_it) for device, of_it in by_device(rows).items()}
+    return {
+        "suite": suite,
+        "summary": _with_ops(rows),
+        **({"devices": devices} if len(devices) > 1 else {}),
+        "rows": [row.as_json() for row in rows],
+    }
+
+
+def _with_ops(rows: Sequence[Row]) -> dict[str, Any]:
+    ops = {op: summary(of_it).as_json() for op, of_it in by_op(rows).items()}
+    return {**summary(rows).as_json(), **({"ops": ops} if len(ops) > 1 else {})}
