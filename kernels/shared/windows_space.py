@@ -61,7 +61,7 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     found = windows(problem)
     threads = config["num_warps"] * limits.warp_size
-    if threads > limits.threads_per_block or tiles(found, config) * config["SPLIT"] >= 2**31:
+    if threads > limits.threads_per_block:
         return False
     if config["VARIANT"] == "tiles":
         others = config["BLOCK_K"] == config["SPLIT"] == config["num_stages"] == 1
