@@ -41,7 +41,7 @@ def _profile(
     trace: Path | None,
     db: Database | None,
     as_json: bool,
-) -> None:
+) -> int:
     index = device.choose(gpu) if device_id is None else None
     if index is None and device_id is None:
         raise NoDevice(
@@ -80,11 +80,12 @@ def _profile(
         _write(trace, found.trace.text)
     if as_json:
         print_json(document(found))
-        return
+        return 0
     print_lines(map(escape, lines(found)), Output())
     if trace is not None and found.trace is not None:
         made = "Proton's" if found.trace.source == "proton" else "of CUDA events, since Proton gave none"
         print_lines([escape(f"  trace: {trace} ({made}); open it in ui.perfetto.dev")], Output())
+    return 0
 
 
 def _stored(store: Store, reference: str, problem: Problem, here: int | None, device_id: str | None) -> Config | None:

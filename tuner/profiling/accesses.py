@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import ceil
 
 from tuner.profiling.banks import cycles
 from tuner.profiling.evaluate import Evaluation, Site
+from tuner.profiling.registers import WARP
 from tuner.profiling.sectors import footprint, requests, sectors
 
 
@@ -39,7 +41,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Accesses:
-    """What one program does with memory."""
+    """The memory accesses of one program."""
 
     lines: tuple[Access, ...]
     loaded_bytes: float
@@ -94,7 +96,7 @@ def _summed(line: str, kind: str, space: str, sites: list[Site]) -> Access:
     count = cost = fewest = unknown = 0.0
     for site in sites:
         rows = requests(site)
-        warps = len(rows) / len(site.addresses) if site.addresses else 1.0
+        warps = len(rows) / len(site.addresses) if site.addresses else ceil(site.lanes / site.executions / WARP)
         known = site.executions - site.unknown
         unknown += site.unknown * warps
         if not len(rows) or not site.width:

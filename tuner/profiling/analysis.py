@@ -1,4 +1,4 @@
-"""What a launch does on a card: the accesses of its programs, its occupancy, and how evenly it uses the card."""
+"""Analysis of a launch on a card: the accesses of its programs, its occupancy, and how evenly it uses the card."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ANALYSIS_SETTINGS = AnalysisSettings()
 
 @dataclass(frozen=True)
 class LaunchFacts:
-    """What is known of one launch without counters."""
+    """Facts of one launch that need no counters."""
 
     name: str
     grid: tuple[int, ...]
@@ -42,7 +42,7 @@ class LaunchFacts:
     """None if the registers or the card's resources are unknown."""
     sm_count: int
     accesses: Accesses | None
-    """Of the first program; None if the code cannot be evaluated."""
+    """Accesses of the first program; None if the code cannot be evaluated."""
     loaded_bytes: float = 0.0
     """Bytes that all programs load from device memory, repeated ones too."""
     touched_bytes: float = 0.0

@@ -18,8 +18,8 @@ def choose_config(
 
     Args:
         stored: the answer's config, if there is one.
-        given: canonical text or JSON. A knob that it leaves out has the knob's default, else the value of the answer
-            or of the kernel's default.
+        given: canonical text or JSON. If it leaves out only knobs that have a default, as a canonical text does, they
+            have it; else what it leaves out is as in the answer, or in the kernel's default.
 
     Raises:
         UsageError: the text names no such knob or choice, or the config is not feasible.
@@ -52,9 +52,11 @@ def _values(kernel: Kernel, usual: Config, stated: dict[str, object]) -> dict[st
     knobs = {knob.name: knob for knob in kernel.signature.knobs}
     if unknown := [name for name in stated if name not in knobs]:
         raise UsageError(f"a {kernel.op} config has the knobs {', '.join(knobs)}, not {shown(unknown[0])}")
+    missing = [knob for name, knob in knobs.items() if name not in stated]
+    is_whole = not any(isinstance(knob.default, Unset) for knob in missing)
     for name, knob in knobs.items():
         if name not in stated:
-            values[name] = usual[name] if isinstance(knob.default, Unset) else knob.default
+            values[name] = knob.default if is_whole and not isinstance(knob.default, Unset) else usual[name]
             continue
         fitting = [choice for choice in knob.choices if spells(stated[name], choice)]
         if not fitting:

@@ -1,25 +1,22 @@
 """The instructions of one program evaluated on the host, for all its threads at once.
 
-Integers are computed; what comes from memory or from floats is unknown. Threads that take different branches go on
+Threads that take different branches go on
 apart, the lowest instruction first, and join where they meet. A branch on an unknown value leaves its loop, or runs the
 code that it would skip.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tuner.profiling.in_flight import InFlight
-from tuner.profiling.integers import BINARY, Lanes, bits_of, compare, read_as, shifted_left, shifted_right, wrapped
+from tuner.profiling.integers import Lanes, bits_of, wrapped
 from tuner.profiling.ptx import Code, Instruction
+from tuner.profiling.registers import WARP, Registers
 
-WARP = 32
-_ADDRESS = re.compile(r"\[\s*([%$\w.]+)\s*(?:\+\s*(-?\w+))?\s*\]")
-_NUMBER = re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)U?$")
 _MATRIX_OPS = ("mma", "wgmma", "tcgen05")
 
 
@@ -59,7 +56,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one program does, as far as it is evaluated."""
+    """Accesses and loads of one program, as far as it is evaluated."""
 
     sites: tuple[Site, ...]
     steps: int
@@ -98,15 +95,7 @@ class Program:
         settings: EvaluateSettings = EVALUATE_SETTINGS,
     ) -> None:
         self._code, self._arguments, self._settings = code, arguments, settings
-        threads = np.arange(code.threads)
-        self._registers: dict[str, Lanes] = {
-            "%tid.x": threads, "%laneid": threads % WARP, "%warpid": threads // WARP,
-            "%ntid.x": np.array([code.threads]),
-            **{f"%tid.{axis}": np.array([0]) for axis in "yz"},
-            **{f"%ctaid.{axis}": np.array([place]) for axis, place in zip("xyz", program, strict=False)},
-            **{f"%nctaid.{axis}": np.array([size]) for axis, size in zip("xyz", grid, strict=False)},
-        }  # fmt: skip
-        self._lane = threads % WARP
+        self._registers = Registers(code.threads, grid, program)
         self._sites: dict[int, Site] = {}
         self._flight = InFlight()
         self._bulk_bytes = 0
@@ -157,7 +146,7 @@ class Program:
         if base in ("ld", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "mbarrier"):
             self._memory(place, instruction, active)
         else:
-            self._compute(group, instruction, active)
+            self._registers.execute(instruction, active, everywhere=group.whole and not instruction.guard)
         return []
 
     def _branch(self, group: _Threads, place: int, instruction: Instruction) -> list[_Threads]:
@@ -182,108 +171,16 @@ class Program:
         guard = self._registers.get(instruction.guard) if instruction.guard else None
         return group.mask if guard is None else group.mask & (~guard if instruction.negated else guard)
 
-    def _compute(self, group: _Threads, instruction: Instruction, active: Lanes) -> None:
-        if not instruction.operands:
-            return
-        target, _, second = instruction.operands[0].partition("|")
-        results = self._results(instruction)
-        everywhere = group.whole and not instruction.guard
-        for name, result in zip((target, second), results, strict=False):
-            before = self._registers.get(name)
-            if result is None:
-                if everywhere or before is not None:
-                    self._registers.pop(name, None)
-            elif everywhere or before is None:
-                self._registers[name] = result
-            else:
-                self._registers[name] = np.where(active, result, before)
-        if not results:
-            for name in instruction.writes:
-                self._registers.pop(name, None)
-
-    def _results(self, instruction: Instruction) -> tuple[Lanes | None, ...]:
-        """Return the values that an instruction sets; None for an unknown one, () if it is not evaluated at all."""
-        parts, operands = instruction.parts, instruction.operands
-        kind = parts[-1]
-        if parts[0] == "elect":
-            return None, self._lane == 0
-        if parts[0] == "shfl":
-            return (self._shuffled(instruction),)
-        if not bits_of(kind) or operands[0].startswith("{"):
-            return ()
-        if parts[0] in ("mov", "cvta"):
-            return (self._value(operands[1], kind),)
-        if parts[0] == "cvt":
-            return (self._converted(operands[1], kind, parts[-2]),)
-        values = [self._value(operand, kind) for operand in operands[1:]]
-        if parts[0] == "mad" and parts[1] == "wide":
-            values[2] = self._value(operands[3], "b64")
-        if parts[0] == "selp":
-            return (self._selected(operands, kind),)
-        if any(value is None for value in values):
-            return (None,)
-        known = [value for value in values if value is not None]
-        if parts[0] == "setp":
-            return self._compared(parts, known)
-        found = _arithmetic(parts, known, kind)
-        return (None if found is None else found,)
-
-    def _converted(self, operand: str, to: str, source: str) -> Lanes | None:
-        value = self._value(operand, source) if bits_of(source) else None
-        return None if value is None else wrapped(value, bits_of(to))
-
-    def _selected(self, operands: Sequence[str], kind: str) -> Lanes | None:
-        """Return `a` where the predicate is true, else `b`."""
-        predicate = self._registers.get(operands[3])
-        a, b = self._value(operands[1], kind), self._value(operands[2], kind)
-        if predicate is None:
-            return None
-        if predicate.all():
-            return a
-        if not predicate.any():
-            return b
-        return None if a is None or b is None else np.where(predicate, a, b)
-
-    def _compared(self, parts: Sequence[str], values: Sequence[Lanes]) -> tuple[Lanes | None, ...]:
-        found = compare(parts[1], values[0], values[1], parts[-1])
-        if found is not None and parts[2] in ("and", "or", "xor") and len(values) == 3:
-            found = BINARY[parts[2]](found, values[2])
-        return found, None if found is None else ~found
-
-    def _shuffled(self, instruction: Instruction) -> Lanes | None:
-        """Return a broadcast of one lane of each warp; other shuffles move what is loaded or computed of it."""
-        value, lane = self._value(instruction.operands[1], "b32"), instruction.operands[2]
-        if value is None or instruction.parts[2] != "idx" or not _NUMBER.match(lane):
-            return None
-        if value.size == 1:
-            return value
-        return np.repeat(value.reshape(-1, WARP)[:, int(lane, 0)], WARP)
-
-    def _value(self, operand: str, kind: str) -> Lanes | None:
-        """Return an operand as values of a type; None if it is unknown."""
-        if _NUMBER.match(operand):
-            return read_as(np.array([int(operand.removesuffix("U"), 0)]), kind)
-        if operand[0] not in "%0123456789-":
-            named = self._registers.get(operand)  # a register of inline assembly, or the shared memory, at 0
-            return np.array([0]) if named is None and operand.endswith("smem") else named
-        value = self._registers.get(operand)
-        return None if value is None else read_as(value, kind)
-
-    def _address(self, operand: str) -> Lanes | None:
-        found = _ADDRESS.match(operand)
-        if found is None:
-            return None
-        start = self._value(found[1], "b64")
-        return None if start is None else start + (int(found[2], 0) if found[2] else 0)
-
     def _memory(self, place: int, instruction: Instruction, active: Lanes) -> None:
         parts, operands = instruction.parts, instruction.operands
         if parts[1:2] == ("param",):
             value = self._arguments.get(operands[1].strip("[] "))
-            self._set(operands[0], None if value is None else wrapped(np.array([value]), bits_of(parts[-1]) or 64))
+            self._registers.set(
+                operands[0], None if value is None else wrapped(np.array([value]), bits_of(parts[-1]) or 64)
+            )
             return
         for name in instruction.writes:
-            self._registers.pop(name, None)
+            self._registers.set(name, None)
         if parts[0] == "mbarrier":
             self._barrier(instruction, active)
         elif parts[0] == "cp":
@@ -291,7 +188,9 @@ class Program:
         elif parts[0] in ("ldmatrix", "stmatrix"):
             load = parts[0] == "ldmatrix"
             rows = 8 * next((int(part[1:]) for part in parts if part in ("x1", "x2", "x4")), 1)
-            self._access(place, instruction, operands[load], "shared", 16, active & (self._lane < rows), load=load)
+            self._access(
+                place, instruction, operands[load], "shared", 16, active & (self._registers.lane < rows), load=load
+            )
         elif "global" in parts or any(part.startswith("shared") for part in parts):
             load = parts[0] in ("ld", "atom")
             space = "global" if "global" in parts else "shared"
@@ -300,15 +199,9 @@ class Program:
             if space == "global" and parts[0] == "ld":
                 self._flight.load(int(active.sum()) * instruction.width, instruction.writes)
 
-    def _set(self, name: str, value: Lanes | None) -> None:
-        if value is None:
-            self._registers.pop(name, None)
-        else:
-            self._registers[name] = value
-
     def _barrier(self, instruction: Instruction, active: Lanes) -> None:
         if "expect_tx" in instruction.parts:
-            bytes = self._value(instruction.operands[-1], "u32")
+            bytes = self._registers.value(instruction.operands[-1], "u32")
             expected = 0 if bytes is None else int(np.broadcast_to(bytes, active.shape)[active].sum())
             self._bulk_bytes += expected
             self._flight.expect(expected)
@@ -325,7 +218,7 @@ class Program:
         elif "wait_all" in parts:
             self._flight.wait_group(0)
         elif "bulk" not in parts and len(operands) >= 3:
-            read = self._value(operands[3], "u32") if len(operands) > 3 else None
+            read = self._registers.value(operands[3], "u32") if len(operands) > 3 else None
             width = int(operands[2], 0)
             reading = active if read is None else active & (read > 0)
             self._access(place, instruction, operands[1], "global", width, reading, load=True)
@@ -353,36 +246,8 @@ class Program:
         site = self._sites[key]
         site.executions += 1
         site.lanes += count
-        address = self._address(operand)
+        address = self._registers.address(operand)
         if address is None:
             site.unknown += 1
         elif len(site.addresses) < self._settings.kept:
             site.addresses.append(np.where(active, address, -1).reshape(-1, WARP))
-
-
-def _arithmetic(parts: Sequence[str], values: Sequence[Lanes], kind: str) -> Lanes | None:
-    """Return the result of an arithmetic instruction; None if it is not evaluated."""
-    base, bits = parts[0], bits_of(kind)
-    found: Lanes | None = None
-    if base in BINARY and len(values) == 2:
-        found = BINARY[base](*values)
-    elif base in ("mul", "mad") and parts[1] in ("lo", "wide"):
-        found = values[0] * values[1]
-        bits = 2 * bits if parts[1] == "wide" else bits
-        found = found + values[2] if base == "mad" else found
-    elif base == "shl":
-        found = shifted_left(values[0], values[1] & 0xFFFFFFFF, bits)
-    elif base == "shr":
-        found = shifted_right(values[0] & 0xFFFFFFFF if kind == "b32" else values[0], values[1] & 0xFFFFFFFF)
-    elif base == "not":
-        found = ~values[0]
-    elif base == "neg":
-        found = -values[0]
-    elif base == "abs":
-        found = np.abs(values[0])
-    elif base == "bfe":
-        found = shifted_right(values[0], values[1]) & ((1 << values[2]) - 1)
-        if kind[0] == "s":
-            top = 1 << np.maximum(values[2] - 1, 0)
-            found = (found ^ top) - top
-    return None if found is None else found if found.dtype == bool else wrapped(found, bits)

@@ -68,6 +68,6 @@ class Stalls:
 
 @dataclass(frozen=True)
 class Failed:
-    """What was asked for is not possible."""
+    """Reason why a request cannot be answered."""
 
     why: str

@@ -50,13 +50,13 @@ SETTINGS = ProfileSettings()
 
 @dataclass(frozen=True)
 class Profile:
-    """What is known of one config."""
+    """Times, facts and diagnosis of one config."""
 
     subject: Subject
     device: Device
     config: Config
     chosen: str
-    """Where the config is from: `given`, `answer` or `default`."""
+    """Source of the config: `given`, `answer` or `default`."""
     diagnosis: Diagnosis
     policy: str = ""
     """Text of the timing policy; empty if nothing was timed."""
@@ -67,7 +67,7 @@ class Profile:
     counters: tuple[Counters, ...] = ()
     trace: Trace | None = None
     missing: tuple[str, ...] = field(default=())
-    """What could not be measured, each with the reason."""
+    """Sentences on what could not be measured, with the reasons."""
 
 
 def profile_here(
@@ -111,7 +111,7 @@ def profile_here(
         visible = visible_device(index)
         child = Child(WORKER, {"CUDA_VISIBLE_DEVICES": visible, BUS_ID_VARIABLE: device.bus_id(index)})
         try:
-            ran = _ask(child, task, settings.run_s)
+            ran = ask(child, task, settings.run_s)
             if isinstance(ran, Failed):
                 raise MeasureError(f"the config {config.text} could not be run: {ran.why}")
             found = _under_proton(child, settings, traces)
@@ -164,7 +164,7 @@ def profile_elsewhere(
     task = ProfileTask(entry.reference, entry.problem, config, card.limits, launches=False)
     child = Child(WORKER)
     try:
-        ran = _ask(child, task, settings.run_s)
+        ran = ask(child, task, settings.run_s)
     finally:
         child.kill()
     if isinstance(ran, Failed):
@@ -199,10 +199,10 @@ def _under_proton(child: Child, settings: ProfileSettings, traces: bool) -> dict
     kinds: Sequence[Literal["times", "trace", "stalls"]] = ("times", "trace", "stalls") if traces else (
         "times", "stalls",
     )  # fmt: skip
-    return {kind: _ask(child, RunProton(kind), settings.proton_s) for kind in kinds}
+    return {kind: ask(child, RunProton(kind), settings.proton_s) for kind in kinds}
 
 
-def _ask(child: Child, request: ProfileTask | RunProton, limit_s: float) -> Any:
+def ask(child: Child, request: ProfileTask | RunProton, limit_s: float) -> Any:
     """Return the answer to a request; `Failed` if the process dies or takes too long, which ends it."""
     if not child.runs:
         return Failed("the profiled process has ended")

@@ -77,7 +77,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What limits a config."""
+    """The bottleneck of a config."""
 
     bottleneck: str
     """Name of a rule, `launch`, `memory` or `compute`."""

@@ -12,7 +12,7 @@ from tuner.records import RooflineLimits
 
 @dataclass(frozen=True)
 class Subject:
-    """What the rules judge."""
+    """Input of the rules."""
 
     problem: Problem
     knobs: Sequence[Knob]
