@@ -16,7 +16,7 @@ from tuner.kernels.spec import Dim, Knob, Launch, Operand, Problem, SizeLimit, c
 ACCESS_BYTES = 16
 """Bytes of the widest access of a thread."""
 LONGEST_ROW = 2**31 - 2**18
-"""Number of elements of the longest row: the largest chunk of a program behind them is counted in 32 bits."""
+"""Number of elements of the longest row: the largest chunk of a program behind it is counted in 32 bits."""
 DTYPES = ("bf16", "fp16", "fp32")
 NARROWEST = 256
 """Columns that a tile of several rows has at least, if a row does. Source: chosen."""
@@ -29,9 +29,9 @@ DIMS = (
 )
 SIZE_LIMITS = (SizeLimit("N", LONGEST_ROW), SizeLimit("M", 2**31 - 2**15))
 KNOBS = (
-    Knob("BLOCK", tuple(2**power for power in range(7, 16)), "elements that a program reads at once"),
-    Knob("STEPS", (1, 2, 4, 8), "blocks of a program, one after the other"),
-    Knob("EVICT_FIRST", (False, True), "inputs leave the caches first"),
+    Knob("BLOCK", tuple(2**power for power in range(7, 15)), "elements that a program reads at once"),
+    Knob("STEPS", (1, 2, 4), "blocks of a program, one after the other"),
+    Knob("EVICT_FIRST", (False, True), "inputs leave the caches first, so that results stay"),
     Knob("num_warps", (1, 2, 4, 8, 16), "warps that share a block"),
     Knob("num_stages", (1, 2, 3, 4), "blocks of a program in flight between device and shared memory"),
 )
