@@ -161,6 +161,7 @@ def _can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
         and SETTINGS.shared_waves * limits.sm_count >= M
         and config["num_stages"] == 1
         and 1 < chunks(N, block_n) <= most_parts(config["num_warps"], limits)
+        and threads * SHARED_REGISTERS <= limits.registers_per_sm
         and threads * 8 <= block_n * itemsize(problem.dtype)
         and block_n // threads <= most_values(config["num_warps"], limits)
     )
@@ -168,5 +169,5 @@ def _can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
 
 def most_parts(num_warps: int, limits: Limits) -> int:
     """Return the number of programs that may share a row: all run at once, even beside those of other streams."""
-    at_once = max(1, limits.registers_per_sm // (num_warps * limits.warp_size * SHARED_REGISTERS))
+    at_once = limits.registers_per_sm // (num_warps * limits.warp_size * SHARED_REGISTERS)
     return limits.sm_count * at_once // SETTINGS.streams
