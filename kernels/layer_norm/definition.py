@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.kernels.layer_norm.draw import draw
 from tuner.kernels.layer_norm.looped import layer_norm_looped
-from tuner.kernels.layer_norm.reference import reference, vendor
+from tuner.kernels.layer_norm.reference import liger, reference, vendor
 from tuner.kernels.layer_norm.shared_rows import layer_norm_shared
 from tuner.kernels.layer_norm.whole import layer_norm_whole
 from tuner.kernels.shared.rows_default import default
@@ -96,6 +96,7 @@ KERNEL = Kernel(
     workspace=workspace,
     reference=reference,
     vendor=vendor,
+    vendors={"liger": liger},
     valid=valid,
     parts=PARTS,
     default=default,

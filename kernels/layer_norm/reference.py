@@ -1,4 +1,4 @@
-"""Reference of layer_norm in double precision, and the vendor's kernel."""
+"""Reference of layer_norm in double precision, and the vendors' kernels."""
 
 from __future__ import annotations
 
@@ -30,3 +30,17 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
         return {"out": torch.nn.functional.layer_norm(x, x.shape[1:], weight, bias, tensors["eps"])}
     out, mean, rstd = torch.native_layer_norm(x, x.shape[1:], weight, bias, tensors["eps"])
     return {"out": out, "mean": mean.view(-1).float(), "rstd": rstd.view(-1).float()}
+
+
+def liger(problem: Problem, tensors: Mapping[str, Any]) -> object:
+    """Run the layer norm of liger-kernel, which has a weight and a bias."""
+    from liger_kernel.ops import LigerLayerNormFunction
+    from liger_kernel.ops.layer_norm import layer_norm_forward
+
+    if not (problem["weight"] and problem["bias"]):
+        raise NotImplementedError("liger has no layer norm without a weight and a bias")
+    given = (tensors["x"], tensors["weight"], tensors["bias"], tensors["eps"])
+    if not problem["stats"]:
+        return {"out": LigerLayerNormFunction.apply(*given)}
+    out, _, mean, rstd, *_ = layer_norm_forward(*given)
+    return {"out": out, "mean": mean, "rstd": rstd}

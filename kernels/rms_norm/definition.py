@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.kernels.rms_norm.draw import draw
 from tuner.kernels.rms_norm.looped import rms_norm_looped
-from tuner.kernels.rms_norm.reference import reference, vendor
+from tuner.kernels.rms_norm.reference import flashinfer, liger, reference, vendor
 from tuner.kernels.rms_norm.shared_rows import rms_norm_shared
 from tuner.kernels.rms_norm.whole import rms_norm_whole
 from tuner.kernels.shared.rows_default import default
@@ -97,6 +97,7 @@ KERNEL = Kernel(
     workspace=workspace,
     reference=reference,
     vendor=vendor,
+    vendors={"liger": liger, "flashinfer": flashinfer},
     valid=valid,
     parts=PARTS,
     default=default,

@@ -13,7 +13,7 @@ from typing import Any
 from tuner.kernels.shared.elementwise import DTYPES, KNOBS, SIZE_LIMITS, tiled
 from tuner.kernels.silu_mul.default import default
 from tuner.kernels.silu_mul.draw import draw
-from tuner.kernels.silu_mul.reference import reference, vendor
+from tuner.kernels.silu_mul.reference import flashinfer, liger, reference, vendor
 from tuner.kernels.silu_mul.space import valid
 from tuner.kernels.silu_mul.tiles import silu_mul_tiles
 from tuner.kernels.spec import Attribute, Config, Dim, Kernel, Launch, Operand, Problem, Signature
@@ -59,6 +59,7 @@ KERNEL = Kernel(
     launch=launch,
     reference=reference,
     vendor=vendor,
+    vendors={"liger": liger, "flashinfer": flashinfer},
     valid=valid,
     default=default,
     draw=draw,

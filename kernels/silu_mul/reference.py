@@ -29,3 +29,23 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> object:
 
     gate, up = halves(problem, tensors)
     return {"out": torch.nn.functional.silu(gate) * up}
+
+
+def liger(problem: Problem, tensors: Mapping[str, Any]) -> object:
+    """Run the gated SiLU of liger-kernel, by its function that reads halves if they are packed."""
+    if problem["packed"]:
+        from liger_kernel.ops.swiglu import LigerFusedGateUpSiLUMulFunction
+
+        return {"out": LigerFusedGateUpSiLUMulFunction.apply(tensors["gate"])}
+    from liger_kernel.ops import LigerSiLUMulFunction
+
+    return {"out": LigerSiLUMulFunction.apply(tensors["gate"], tensors["up"])}
+
+
+def flashinfer(problem: Problem, tensors: Mapping[str, Any]) -> object:
+    """Run the gated SiLU of FlashInfer, which reads the halves of one tensor."""
+    from flashinfer.activation import silu_and_mul
+
+    if not problem["packed"]:
+        raise NotImplementedError("flashinfer reads gate and up as the halves of one tensor only")
+    return silu_and_mul(tensors["gate"], out=tensors["out"])
