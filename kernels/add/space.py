@@ -11,4 +11,4 @@ from tuner.kernels.spec import Limits, Problem
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
-    return fits(problem, config, limits, inputs=2)
+    return fits(problem, config, limits, inputs=2, has_gaps=problem["M"] > 1)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from tuner.kernels.shared.elementwise import ACCESS_BYTES
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
+
+COPY_BYTES = 4
+"""Bytes of the narrowest copy from device memory to shared memory beside which a program computes."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,12 @@ SPACE = SpaceSettings()
 DEFAULT = DefaultSettings()
 
 
-def fits(problem: Problem, config: Mapping[str, Any], limits: Limits, inputs: int) -> bool:
+def access_bytes(problem: Problem, has_gaps: bool) -> int:
+    """Return the bytes of the widest access that the starts of rows are aligned to, if rows have gaps."""
+    return gcd(ACCESS_BYTES, problem["N"] * itemsize(problem.dtype)) if has_gaps else ACCESS_BYTES
+
+
+def fits(problem: Problem, config: Mapping[str, Any], limits: Limits, inputs: int, has_gaps: bool) -> bool:
     """Return whether a config is feasible for an op that reads this number of inputs."""
     elements = next_power_of_2(problem["M"]) * next_power_of_2(problem["N"])
     width = itemsize(problem.dtype)
@@ -55,20 +64,22 @@ def fits(problem: Problem, config: Mapping[str, Any], limits: Limits, inputs: in
         # A thread has at least one access of 16 bytes, and at most what its registers hold.
         and ACCESS_BYTES <= held <= SPACE.most_bytes
         and threads <= limits.threads_per_block
-        # Only a loop can be pipelined, and not more blocks than it has. Its copies to shared memory take no hint.
+        # Only a loop can be pipelined, and not more blocks than it has.
         and stages <= steps
-        and (stages == 1 or not config["EVICT_FIRST"])
+        # Its copies to shared memory take no hint, and at least 4 bytes at once.
+        and (stages == 1 or (not config["EVICT_FIRST"] and access_bytes(problem, has_gaps) >= COPY_BYTES))
         # All blocks in flight but the one in registers wait in shared memory.
         and (stages == 1 or inputs * block * width * (stages - 1) <= limits.shared_bytes // 2)
     )
 
 
-def rule(problem: Problem, limits: Limits, inputs: int) -> Mapping[str, Value]:
+def rule(problem: Problem, limits: Limits, inputs: int, has_gaps: bool) -> Mapping[str, Value]:
     """Return a loop if each multiprocessor has many blocks, else a block a program, smaller if elements are few."""
     elements = problem["M"] * problem["N"]
     width = itemsize(problem.dtype)
     least = ACCESS_BYTES // width * limits.warp_size  # elements of a warp with one access for each thread
-    if elements * width * inputs >= DEFAULT.loop_bytes * limits.sm_count:
+    is_large = elements * width * inputs >= DEFAULT.loop_bytes * limits.sm_count
+    if is_large and access_bytes(problem, has_gaps) == ACCESS_BYTES:
         stages = DEFAULT.loop_stages[inputs - 1]
         block = least * DEFAULT.warps
         return _config(block, DEFAULT.loop_steps, False, DEFAULT.warps, stages)

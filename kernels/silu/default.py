@@ -10,4 +10,4 @@ from tuner.kernels.spec import Limits, Problem, Value
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return the rule's config for an op that reads one input."""
-    return rule(problem, limits, inputs=1)
+    return rule(problem, limits, inputs=1, has_gaps=problem["M"] > 1)
