@@ -141,7 +141,7 @@ def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, sc
             call.function, gradient, *tensors, *attributes.values(), *scalars.values(), *map(at.index, at),
             *[
                 (
-                    x.shape, x.stride(), x.dtype, d if (d := x.get_device()) >= 0 else x.is_pinned() - 2,
+                    x.shape, x.stride(), x.dtype, d if (d := x.get_device()) >= 0 or x.is_neg() else x.is_pinned() - 2,
                     address & 15, x.is_neg(), x.is_conj(),
                 )
                 for x, address in zip(values, at)  # noqa: B905  a keyword costs 0.1 us
