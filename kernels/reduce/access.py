@@ -43,3 +43,8 @@ def is_shifted(itemsize: int, N: int, stride: int) -> bool:
     """Return whether rows of N elements, a stride apart, are read in runs that begin before the row does."""
     width = ALIGNED_BYTES // itemsize
     return gcd(width, N, stride) * itemsize <= NARROW_BYTES and width * FEWEST_RUNS <= N
+
+
+def reach(itemsize: int, N: int) -> int:
+    """Return the number of columns from the first run of a dense row to the end of the row, at most."""
+    return N + ALIGNED_BYTES // itemsize - 1 if is_shifted(itemsize, N, N) else N

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import OpCall, Tensors, check_strided, empty, given, in_torch, run, shape
+from tuner.kernels.calling import NOT_STRIDED, OpCall, Tensors, check_strided, empty, given, in_torch, run, shape
 from tuner.kernels.reduce.definition import KERNEL, MAX_ROW
 
 OF_NOTHING = {"sum": 0.0, "mean": nan, "logsumexp": -inf}
@@ -43,14 +43,17 @@ def reduce(
     Raises:
         UsageError: as `gemm`; for dims in the middle, an index of another kind, and max or min of no elements.
     """
-    check_strided("reduce", {"x": x})
     if index and kind not in ("max", "min"):
         raise UsageError(f"reduce has an index for max and min, not for {kind!r}; leave out index=True")
     if indices is not None and not index:
         raise UsageError("reduce writes indices if index=True, and it is False; add it, or leave out indices")
-    axis, lead = axis_of(dim, x.ndim)
-    if x.ndim == 2 and axis != "all" and x.stride(0) == 1 and x.stride(1) >= x.shape[0]:  # its rows lie in columns
-        x, axis = x.t(), "rows" if axis == "columns" else "columns"
+    try:
+        axis, lead = axis_of(dim, x.ndim)
+        if x.ndim == 2 and axis != "all" and x.stride(0) == 1 and x.stride(1) >= x.shape[0]:  # it is a transpose
+            x, axis = x.t(), "rows" if axis == "columns" else "columns"
+    except NOT_STRIDED:
+        check_strided("reduce", {"x": x})
+        raise
     made: Callable[[], tuple[int, ...]] = partial(result_shape, x, axis, lead)
     if out is None:
         out = empty("reduce", x, made)
@@ -68,11 +71,15 @@ def axis_of(dim: int | tuple[int, ...] | None, ndim: int) -> tuple[str, int]:
     """
     if dim is None:
         return "all", 0
-    dims = sorted({each + ndim if each < 0 else each for each in ((dim,) if isinstance(dim, int) else dim)})
+    if isinstance(dim, int):
+        dim = (dim,)
+    if not isinstance(dim, tuple | list) or not all(isinstance(each, int) for each in dim):
+        raise UsageError(f"reduce takes a dim, several or None, not {dim!r}; correct it")
+    dims = sorted({each + ndim if each < 0 else each for each in dim})
     if ndim == 0 and dims in ([0], [-1]):
         return "all", 0
     if not dims or dims[0] < 0 or dims[-1] >= ndim:
-        raise UsageError(f"reduce takes a dim from {-ndim} to {ndim - 1} here, not {dim}; correct it")
+        raise UsageError(f"reduce takes a dim from {-ndim} to {ndim - 1} here, not {shown(dim)}; correct it")
     if len(dims) == ndim:
         return "all", 0
     if dims == [*range(ndim - len(dims), ndim)]:
@@ -80,9 +87,14 @@ def axis_of(dim: int | tuple[int, ...] | None, ndim: int) -> tuple[str, int]:
     if dims == [*range(len(dims))]:
         return "rows", len(dims)
     raise UsageError(
-        f"reduce takes the first or the last dims of x, not {dim} of {ndim}; "
+        f"reduce takes the first or the last dims of x, not {shown(dim)} of {ndim}; "
         f"move them to the end, as in x.movedim({dims[0]}, -1)"
     )
+
+
+def shown(dim: tuple[int, ...]) -> str:
+    """Return a dim, or several, as messages show them."""
+    return str(dim[0]) if len(dim) == 1 else str(dim)
 
 
 def result_shape(x: Tensor, axis: str, lead: int) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from tuner.kernels.reduce.default import default
 from tuner.kernels.reduce.draw import draw
 from tuner.kernels.reduce.over_rows import reduce_over_rows
 from tuner.kernels.reduce.reference import reference, vendor
-from tuner.kernels.reduce.space import valid
+from tuner.kernels.reduce.space import shares, tile_of, valid
 from tuner.kernels.reduce.within_rows import reduce_within_rows
 from tuner.kernels.spec import (
     MAX_SIZE,
@@ -87,7 +87,7 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
     if config["SPLIT"] == 1:
         return {}
     (count,), split = results(problem), config["SPLIT"]
-    groups = cdiv(count, {"columns": config["BLOCK_M"], "rows": config["BLOCK_N"], "all": 1}[str(problem["axis"])])
+    groups = shares(problem, config).groups
     found = {"arrived": Operand((groups,), "int32"), "firsts": Operand((split * count,), "fp32")}
     if problem["kind"] == "logsumexp":
         found["seconds"] = Operand((split * count,), "fp32")
@@ -106,18 +106,18 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
         M, N, stride = 1, M * N, M * N
     written = [tensors.get(name) for name in ("out", "indices", "arrived", "firsts", "seconds")]
     run, shifted = (over_rows if axis == "rows" else along_rows)(x, M, N)
+    tile, depth, split = tile_of(problem, config), config["DEPTH"], config["SPLIT"]
     each = 1 if shifted else run
     shape = (M, N // each, stride // each if M > 1 else N // each)
-    compiled = {name: config[name] for name in ("BLOCK_M", "BLOCK_N", "SPLIT", "num_warps", "num_stages")}
+    compiled = {name: config[name] for name in ("BLOCK_N", "SPLIT", "num_warps", "num_stages")}
     compiled |= {"KIND": problem["kind"], "INDEX": problem["index"], "RUN": run, "STAGES": config["num_stages"]}
     if axis == "rows":
-        grid = (cdiv(N, config["BLOCK_N"]) * config["SPLIT"],)
-        return (Launch(reduce_over_rows, grid, (x, *written, *shape), compiled | {"DEPTH": config["DEPTH"]}),)
-    blocks = cdiv(N + (run - 1 if shifted and M > 1 else 0), config["BLOCK_N"])
-    groups = cdiv(M, config["BLOCK_M"])
-    tiles, grid = (groups * blocks, (config["SPLIT"],)) if axis == "all" else (blocks, (groups * config["SPLIT"],))
-    compiled |= {"ALL": axis == "all", "SHIFTED": shifted}
-    return (Launch(reduce_within_rows, grid, (x, *written, *shape, blocks, tiles), compiled),)
+        compiled |= {"BLOCK_M": tile.rows // depth, "DEPTH": depth}
+        return (Launch(reduce_over_rows, (cdiv(N, tile.columns) * split,), (x, *written, *shape), compiled),)
+    blocks, groups = cdiv(N + (run - 1 if shifted and M > 1 else 0), tile.columns), cdiv(M, tile.rows)
+    tiles, programs = (groups * blocks, split) if axis == "all" else (blocks, groups * split)
+    compiled |= {"BLOCK_M": tile.rows, "ALL": axis == "all", "SHIFTED": shifted}
+    return (Launch(reduce_within_rows, (programs,), (x, *written, *shape, blocks, tiles), compiled),)
 
 
 MAX_ROW = MAX_SIZE - 2**26
@@ -146,9 +146,10 @@ KERNEL = Kernel(
         ),
         size_limits=(SizeLimit("M", MAX_ROW), SizeLimit("N", MAX_ROW)),
         knobs=(
-            Knob("BLOCK_M", tuple(2**power for power in range(11)), "rows of a tile"),
-            Knob("BLOCK_N", tuple(2**power for power in range(3, 16)), "columns of a tile"),
-            Knob("DEPTH", (1, 2, 4, 8, 16), "rows of each of a tile's columns that a thread reads at once"),
+            Knob(
+                "BLOCK_N", tuple(2**power for power in range(16)), "columns of a tile; its rows are what threads read"
+            ),
+            Knob("DEPTH", (1, 2, 4, 8, 16), "accesses of 16 bytes that each thread makes at once"),
             Knob("SPLIT", tuple(2**power for power in range(12)), "programs that share a result; the last joins it"),
             Knob("num_warps", (1, 2, 4, 8, 16, 32), "warps that share a tile"),
             Knob("num_stages", (1, 2, 3, 4), "steps of a loop in flight"),

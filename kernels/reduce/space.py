@@ -1,4 +1,4 @@
-"""Feasible configs of the reductions."""
+"""Tiles of the reductions, and their feasible configs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tuner.kernels.reduce.access import ALIGNED_BYTES, reach
 from tuner.kernels.spec import Limits, Problem, cdiv, itemsize, next_power_of_2
+
+WARP = 32
+"""Number of threads of a warp."""
 
 
 @dataclass(frozen=True)
@@ -21,100 +25,99 @@ class SpaceSettings:
     """Fewest columns of a block of a longer row."""
     sector_bytes: int = 64
     """Fewest bytes that a program reads of each row of a wider matrix, if it reduces over rows."""
-    least_programs: float = 0.5
-    """Twice the fewest programs for each multiprocessor, if there is work for as many."""
-    most_programs: float = 16.0
-    """Most programs for each multiprocessor among which results are split."""
     least_depth: int = 4
     """Fewest rows that a thread reads at once, if it reduces over more."""
     least_warps: int = 4
     """Fewest warps of a program that reduces over rows of a matrix that fills the card."""
+    least_programs: float = 0.25
+    """Fewest programs for each multiprocessor, if there is work for as many."""
+    most_programs: float = 16.0
+    """Most programs for each multiprocessor among which results are split."""
 
 
 SETTINGS = SpaceSettings()
 
 
-def width(problem: Problem) -> int:
-    """Return the number of elements of the widest access."""
-    return 16 // itemsize(problem.dtype)
+class Tile(NamedTuple):
+    """What a program reads at once: DEPTH accesses of 16 bytes by each thread."""
+
+    rows: int
+    columns: int
 
 
 class Shares(NamedTuple):
-    """The work of a config: steps of which each program does some, and groups of results."""
+    """The work of a config."""
 
     steps: int
-    """Number of tiles that are reduced to the results of one group."""
+    """Number of tiles that are reduced to the same results."""
     groups: int
-    """Number of programs without splitting."""
+    """Number of groups of results, each of which has SPLIT programs."""
+
+
+def tile_of(problem: Problem, config: Mapping[str, Any]) -> Tile:
+    """Return the tile of a config. Without rows, its threads cannot read as many columns."""
+    elements = config["DEPTH"] * config["num_warps"] * WARP * ALIGNED_BYTES // itemsize(problem.dtype)
+    return Tile(elements // config["BLOCK_N"], config["BLOCK_N"])
 
 
 def shares(problem: Problem, config: Mapping[str, Any]) -> Shares:
     """Return the steps and groups of a config."""
     M, N = problem.sizes
-    rows, columns = cdiv(M, config["BLOCK_M"] * config["DEPTH"]), cdiv(N, config["BLOCK_N"])
-    return {"columns": Shares(columns, rows), "rows": Shares(rows, columns), "all": Shares(rows * columns, 1)}[
-        str(problem["axis"])
-    ]
+    tile = tile_of(problem, config)
+    rows, columns = cdiv(M, tile.rows), cdiv(N, tile.columns)
+    by_axis = {"columns": Shares(columns, rows), "rows": Shares(rows, columns), "all": Shares(rows * columns, 1)}
+    return by_axis[str(problem["axis"])]
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     M, N = problem.sizes
-    block_m, block_n, stages = config["BLOCK_M"], config["BLOCK_N"], config["num_stages"]
-    threads, lanes = config["num_warps"] * limits.warp_size, block_m * block_n
-    bytes_each = config["DEPTH"] * lanes * itemsize(problem.dtype)
+    stages, depth, warps = config["num_stages"], config["DEPTH"], config["num_warps"]
+    tile = tile_of(problem, config)
     return (
-        threads <= limits.threads_per_block
-        # A thread has one access or more, unless a warp is too many for the tile, and keeps what it reads in registers.
-        and (threads * width(problem) <= lanes or config["num_warps"] == 1)
-        and bytes_each * stages <= threads * SETTINGS.most_bytes
-        and lanes * config["DEPTH"] <= SETTINGS.most_elements
-        # Blocks larger than the matrix read nothing more. Rows that begin anywhere end one access later.
-        and block_m <= next_power_of_2(M)
-        and block_n <= max(8, next_power_of_2(N + width(problem) - 1))
-        and (_over_rows if problem["axis"] == "rows" else _within_rows)(problem, config, limits)
-        and _splits(problem, config, limits)
-        # Only a loop can be pipelined; its steps in flight wait in shared memory.
-        and (stages == 1 or cdiv(shares(problem, config).steps, config["SPLIT"]) >= stages)
-        and bytes_each * (stages - 1) <= limits.shared_bytes
-        # Triton 3.6 compiles a pipelined loop over several rows wrongly if the program has one warp.
-        and (stages == 1 or config["num_warps"] > 1)
+        warps * WARP <= limits.threads_per_block
+        # What a thread has in flight waits in its registers, or in shared memory if steps are pipelined.
+        and depth * ALIGNED_BYTES * stages <= SETTINGS.most_bytes
+        and depth * ALIGNED_BYTES * WARP * warps * (stages - 1) <= limits.shared_bytes
+        # Tiles larger than the matrix read nothing more, and none is smaller than one access of one warp.
+        and 1 <= tile.rows <= (max(next_power_of_2(M), 1) if depth * warps > 1 else tile.rows)
+        and tile.columns <= next_power_of_2(reach(itemsize(problem.dtype), N))
+        and tile.rows * tile.columns <= SETTINGS.most_elements
+        and (_over_rows if problem["axis"] == "rows" else _within_rows)(problem, config, tile, limits)
+        and _splits(problem, config, tile, limits)
     )
 
 
-def _within_rows(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+def _within_rows(problem: Problem, config: Mapping[str, Any], tile: Tile, limits: Limits) -> bool:
     """Return whether a tile suits a reduction along rows."""
     N = problem["N"]
-    return (
-        config["DEPTH"] == 1
-        # Short blocks make a long row a long loop of small loads, and several rows are for rows that are read at once.
-        and config["BLOCK_N"] >= min(N, SETTINGS.shortest_block)
-        and (config["BLOCK_M"] == 1 or config["BLOCK_N"] >= N)
-    )
+    # Short blocks make a long row a long loop of small loads, and several rows are for rows that are read at once.
+    return tile.columns >= (min(N, SETTINGS.shortest_block) if tile.rows == 1 else N)
 
 
-def _over_rows(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+def _over_rows(problem: Problem, config: Mapping[str, Any], tile: Tile, limits: Limits) -> bool:
     """Return whether a tile suits a reduction over rows."""
     M, N = problem.sizes
-    lanes, threads = config["BLOCK_M"] * config["BLOCK_N"], config["num_warps"] * limits.warp_size
     steps, groups = shares(problem, config)
     return (
-        config["BLOCK_N"] >= min(N, SETTINGS.sector_bytes // itemsize(problem.dtype))
-        # A thread keeps a state for each column of one access, and reads DEPTH of them.
-        and (lanes == threads * width(problem) or config["num_warps"] == 1)
-        and config["DEPTH"] * config["BLOCK_M"] <= next_power_of_2(M)
-        and (config["DEPTH"] >= SETTINGS.least_depth or config["DEPTH"] * config["BLOCK_M"] >= M)
+        tile.columns >= min(N, SETTINGS.sector_bytes // itemsize(problem.dtype))
+        # A thread keeps a state for each column of one access, and reads DEPTH rows of them.
+        and tile.rows % config["DEPTH"] == 0
+        and (config["DEPTH"] >= SETTINGS.least_depth or tile.rows >= M)
         and (config["num_warps"] >= SETTINGS.least_warps or steps * groups < SETTINGS.least_warps * limits.sm_count)
     )
 
 
-def _splits(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether results are split among programs if they are few, and only then."""
+def _splits(problem: Problem, config: Mapping[str, Any], tile: Tile, limits: Limits) -> bool:
+    """Return whether results are split among programs if they are few, and whether the loop can be pipelined."""
     (steps, groups), split = shares(problem, config), config["SPLIT"]
     return (
-        2 * split * groups > min(steps * groups, int(SETTINGS.least_programs * limits.sm_count))
+        2 * split * groups > min(steps * groups, int(2 * SETTINGS.least_programs * limits.sm_count))
         and split <= steps
         and (split == 1 or split * groups <= SETTINGS.most_programs * limits.sm_count)
         # The last program joins the states of one row.
-        and (split == 1 or problem["axis"] != "columns" or config["BLOCK_M"] == 1)
+        and (split == 1 or problem["axis"] != "columns" or tile.rows == 1)
+        and (config["num_stages"] == 1 or cdiv(steps, split) >= config["num_stages"])
+        # Triton 3.6 compiles a pipelined loop over several rows wrongly if the program has one warp.
+        and (config["num_stages"] == 1 or config["num_warps"] > 1)
     )

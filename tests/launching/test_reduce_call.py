@@ -63,7 +63,7 @@ def test_an_index_is_that_of_the_first(name: str) -> None:
         values, indices = ops.reduce(x, "min", dim=dim, index=True)
         assert torch.equal(values, x.min(dim).values)
         assert torch.equal(indices, x.min(dim).indices)
-    x = x.clone()
+    x = x.contiguous().clone()
     x.view(-1)[-1:] = float("nan")
     assert ops.reduce(x, "max", index=True)[1] == x.numel() - 1
 
@@ -120,6 +120,9 @@ def test_no_elements_have_the_sum_0() -> None:
         ({"dim": (0, 2)}, "not \\(0, 2\\) of 3"),
         ({"dim": 3}, "a dim from -3 to 2 here, not 3"),
         ({"dim": ()}, "not \\(\\)"),
+        ({"dim": 1.0}, "a dim, several or None, not 1.0"),
+        ({"x": [1.0]}, "takes tensors, and x is list"),
+        ({"x": X.to_sparse()}, "dense tensors, and x is sparse"),
         ({"kind": "median"}, "kind is one of sum, mean, max, min, logsumexp, not 'median'"),
         ({"index": True}, "an index for max and min, not for 'sum'"),
         ({"indices": torch.empty((), dtype=torch.int64)}, "writes indices if index=True"),
@@ -130,4 +133,4 @@ def test_no_elements_have_the_sum_0() -> None:
 )
 def test_what_does_not_fit_is_refused(arguments: dict[str, Any], error: str) -> None:
     with pytest.raises(UsageError, match=error):
-        ops.reduce(X, **arguments)
+        ops.reduce(**{"x": X, **arguments})
