@@ -96,20 +96,23 @@ def given(**tensors: Tensor | None) -> Tensors:
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
-def empty_like(op: str, x: Tensor) -> Tensor:
+def empty_like(op: str, x: Tensor, name: str = "x") -> Tensor:
     """Return a tensor of the shape and dtype of `x`, dense in its order of dims. Raises UsageError if `x` is none."""
     try:
         return torch.empty_like(x)
     except NOT_STRIDED:
-        check_strided(op, {"x": x})
+        check_strided(op, {name: x})
         raise
 
 
-def empty(op: str, x: Tensor, shape: Callable[[], tuple[int, ...]], dtype: torch.dtype | None = None) -> Tensor:
+def empty(
+    op: str, x: Tensor, shape: Callable[[], tuple[int, ...]], dtype: torch.dtype | None = None, name: str = "x"
+) -> Tensor:
     """Return a contiguous tensor on the device of `x`, of its dtype if none is given.
 
     Args:
         shape: returns the shape, which depends on `x`.
+        name: name of `x` in messages.
 
     Raises:
         UsageError: `x` is no dense tensor.
@@ -117,7 +120,7 @@ def empty(op: str, x: Tensor, shape: Callable[[], tuple[int, ...]], dtype: torch
     try:
         return torch.empty(shape(), dtype=dtype or x.dtype, device=x.device)
     except NOT_STRIDED:
-        check_strided(op, {"x": x})
+        check_strided(op, {name: x})
         raise
 
 

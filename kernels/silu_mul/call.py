@@ -22,9 +22,9 @@ def silu_mul(gate: Tensor, up: Tensor | None = None, *, out: Tensor | None = Non
         UsageError: as `gemm`.
     """
     if out is None and up is None:
-        out = empty("silu_mul", gate, lambda: (*gate.shape[:-1], gate.shape[-1:].numel() // 2))
+        out = empty("silu_mul", gate, lambda: (*gate.shape[:-1], gate.shape[-1:].numel() // 2), name="gate")
     elif out is None:
-        out = empty_like("silu_mul", gate)
+        out = empty_like("silu_mul", gate, "gate")
     run(CALL, given(gate=gate, up=up, out=out))
     return out
 
