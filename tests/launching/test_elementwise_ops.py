@@ -159,6 +159,7 @@ def test_a_tensor_without_elements_has_a_result_without_any(size: tuple[int, ...
         (lambda x: ops.silu(x.int()), "silu takes bf16, fp16, fp32, and x is torch.int32"),
         (lambda x: ops.silu(x.requires_grad_()), "tuner.ops has no backward pass"),
         (lambda x: ops.silu(3), "silu takes tensors, and x is int"),
+        (lambda x: ops.silu_mul(3), "silu_mul takes tensors, and gate is int"),
     ],
 )
 def test_a_call_that_does_not_fit_is_refused(call: Any, message: str) -> None:
