@@ -184,5 +184,30 @@ def test_copies_are_in_flight_until_their_group_or_barrier_is_waited_for() -> No
 """
     wait = "{\n.reg .pred complete;\nwaitLoop:\nmbarrier.try_wait.parity.shared::cta.b64 complete, [%r3], %r4;\n"
     wait += "@!complete bra.uni waitLoop;\n}\n"
-    both = found(f"{bulk}{bulk}{wait}{bulk}{wait}")
+    other = wait.replace("[%r3]", "[%r3+8]")  # a barrier that no copy is expected at
+    both = found(f"mov.b32 %r3, 64;\n{bulk}{bulk}{wait}{bulk}{other}{wait}")
     assert (both.bytes_in_flight, both.loaded_bytes) == (8192, 3 * 4096)
+
+
+def test_each_role_of_the_warps_is_evaluated() -> None:
+    body = """
+$L__next:
+	ld.shared.b8 %r3, [%r2];
+$L_brx_0: .branchtargets
+		$L__loads,
+		$L__stores,
+		$L__ends;
+	brx.idx %r3, $L_brx_0;
+$L__loads:
+	ld.global.b32 %r4, [%rd1];
+	bra.uni $L__next;
+$L__stores:
+	st.global.b32 [%rd1+128], %r2;
+	bra.uni $L__next;
+$L__ends:
+"""
+    evaluation = evaluated(body)
+    assert [(site.kind, site.executions) for site in evaluation.sites if site.space == "global"] == [
+        ("load", 1), ("store", 1),
+    ]  # fmt: skip
+    assert evaluation.complete

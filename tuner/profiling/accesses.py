@@ -9,7 +9,10 @@ from math import ceil
 from tuner.profiling.banks import cycles
 from tuner.profiling.evaluate import Evaluation, Site
 from tuner.profiling.registers import WARP
-from tuner.profiling.sectors import footprint, requests, sectors
+from tuner.profiling.sectors import footprint, passes, requests, sectors
+
+L1_BYTES = 32 * 1024
+"""Bytes of L1 that a program may count on, beside others on its SM."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Access:
     """Sectors of 32 bytes (global) or cycles (shared) of all requests."""
     fewest: float
     """The fewest that could move the same distinct bytes."""
+    passes: float
+    """Cycles of L1: a request to global memory takes one for each line of 128 bytes; of shared memory, `cost`."""
     unknown: float = 0
     """Requests whose addresses cannot be computed. They are in none of the other numbers."""
 
@@ -50,6 +55,8 @@ class Accesses:
     """Bytes of the distinct sectors that it touches in device memory."""
     used_bytes: float
     """Distinct bytes that it loads or stores there, as far as addresses are known."""
+    fetched_bytes: float
+    """Bytes that it loads from beyond L1: what it loads again comes from L1, if all of it has room there."""
     bytes_in_flight: int
     """Most bytes that its loads have in flight at once."""
     uses_tensor_cores: bool
@@ -74,12 +81,16 @@ def accesses(evaluation: Evaluation) -> Accesses:
     in_memory = [site for site in evaluation.sites if site.space == "global"]
     scale = _scale(in_memory)
     touched, used = footprint(in_memory)
-    loaded = sum(site.lanes * site.width for site in in_memory if site.kind == "load")
+    loads = [site for site in in_memory if site.kind == "load"]
+    loaded = sum(site.lanes * site.width for site in loads) + evaluation.bulk_bytes
+    distinct, _ = footprint(loads)
+    is_kept = not any(site.unknown for site in loads) and scale == 1.0 and distinct <= L1_BYTES
     return Accesses(
         tuple(_summed(*key, sites) for key, sites in by_line.items()),
-        loaded + evaluation.bulk_bytes,
+        loaded,
         touched * scale,
         used * scale,
+        distinct + evaluation.bulk_bytes if is_kept else loaded,
         evaluation.bytes_in_flight,
         evaluation.uses_tensor_cores,
         evaluation.complete,
@@ -93,7 +104,7 @@ def _scale(sites: list[Site]) -> float:
 
 
 def _summed(line: str, kind: str, space: str, sites: list[Site]) -> Access:
-    count = cost = fewest = unknown = 0.0
+    count = cost = fewest = passed = unknown = 0.0
     for site in sites:
         rows = requests(site)
         warps = len(rows) / len(site.addresses) if site.addresses else ceil(site.lanes / site.executions / WARP)
@@ -104,6 +115,7 @@ def _summed(line: str, kind: str, space: str, sites: list[Site]) -> Access:
         scale = known / len(site.addresses)
         most, least = (sectors if space == "global" else cycles)(rows, site.width)
         count, cost, fewest = count + len(rows) * scale, cost + most * scale, fewest + least * scale
+        passed += scale * (passes(rows, site.width) if space == "global" else most)
     lanes = sum(site.lanes for site in sites)
     width = sum(site.width * site.lanes for site in sites) / lanes if lanes else 0.0
-    return Access(line, kind, space, width, count, cost, fewest, unknown)
+    return Access(line, kind, space, width, count, cost, fewest, passed, unknown)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from statistics import mean
 
@@ -21,7 +20,7 @@ class AnalysisSettings:
     """Extent of the analysis of a launch."""
 
     sampled: int = 5
-    """Number of programs that are evaluated, evenly over the grid. Source: 0.1 to 1 s of host time."""
+    """Number of programs that are evaluated, two or more, evenly over the grid. Source: 0.1 to 1 s of host time."""
     evaluate: EvaluateSettings = EVALUATE_SETTINGS
 
 
@@ -43,12 +42,13 @@ class LaunchFacts:
     sm_count: int
     accesses: Accesses | None
     """Accesses of the first program; None if the code cannot be evaluated."""
-    loaded_bytes: float = 0.0
-    """Bytes that all programs load from device memory, repeated ones too."""
+    fetched_bytes: float = 0.0
+    """Bytes that all programs load from L2 and device memory, those that several load too."""
     touched_bytes: float = 0.0
     """Bytes of the sectors that each program touches, summed over the programs."""
     evenness: float = 1.0
-    """Instructions of the sampled programs in the mean, over those of the longest one."""
+    """Loaded bytes of the programs in the mean, over the most of one; 1 if some begin when others end, as then the
+    card evens them out, or if it is unknown."""
     time_us: float | None = None
     """Time by Proton; None if it was not measured."""
 
@@ -93,31 +93,36 @@ def analyse(launch: CompiledLaunch, limits: Limits, settings: AnalysisSettings =
     if code is None or not programs:
         return facts
     found = [
-        Program(code, launch.arguments, launch.grid, place, settings.evaluate).run()
+        Program(code, launch.arguments, launch.grid, place, settings.evaluate, shared_bytes=launch.shared_bytes).run()
         for place in _sampled(launch.grid, settings.sampled)
     ]
     each = [accesses(evaluation) for evaluation in found]
-    lengths = [evaluation.steps for evaluation in found]
+    at_once = limits.sm_count * (held.blocks if held is not None else 1)
     return LaunchFacts(
         **{
             **vars(facts),
             "accesses": each[0],
-            "loaded_bytes": mean(one.loaded_bytes for one in each) * programs,
+            "fetched_bytes": mean(one.fetched_bytes for one in each) * programs,
             "touched_bytes": mean(one.touched_bytes for one in each) * programs,
-            "evenness": _mean_length(lengths) / max(lengths) if each[0].complete else 1.0,
+            "evenness": _evenness(each) if programs <= at_once else 1.0,
         }
     )
 
 
-def _mean_length(lengths: Sequence[int]) -> float:
-    """Return the mean over all programs, from evenly sampled ones: those between two are taken to be their mean."""
-    return mean((a + b) / 2 for a, b in pairwise(lengths)) if len(lengths) > 1 else float(lengths[0])
+def _evenness(each: Sequence[Accesses]) -> float:
+    """Return the mean load over the largest. The first program stands for itself, the others for equal parts."""
+    loads = [one.loaded_bytes for one in each]
+    is_known = len(loads) > 1 and max(loads) > 0 and all(one.complete for one in each)
+    return mean(loads[1:]) / max(loads) if is_known else 1.0
 
 
 def _sampled(grid: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """Return indices of programs from the first to the last. The first dim of the grid counts fastest."""
+    """Return indices of the first program, which has the most to do if any has more, and of the middles of equal parts.
+
+    The first dim of the grid counts fastest.
+    """
     programs = prod(grid)
-    numbers = {(programs - 1) * nth // max(1, count - 1) for nth in range(count)}
+    numbers = {0, *(programs * (2 * nth + 1) // (2 * (count - 1)) for nth in range(count - 1))}
     return [_place(number, grid) for number in sorted(numbers)]
 
 

@@ -84,6 +84,7 @@ class Program:
         arguments: value of each parameter of the code, by name; None or absent is unknown.
         grid: size of the grid.
         program: its index in the grid.
+        shared_bytes: its shared memory; None if it is unknown.
     """
 
     def __init__(
@@ -93,12 +94,15 @@ class Program:
         grid: Sequence[int],
         program: Sequence[int],
         settings: EvaluateSettings = EVALUATE_SETTINGS,
+        *,
+        shared_bytes: int | None = None,
     ) -> None:
         self._code, self._arguments, self._settings = code, arguments, settings
         self._registers = Registers(code.threads, grid, program)
         self._sites: dict[int, Site] = {}
-        self._flight = InFlight()
+        self._flight = InFlight(shared_bytes)
         self._bulk_bytes = 0
+        self._dispatched: set[Instruction] = set()
         self._uses_tensor_cores = False
 
     def run(self) -> Evaluation:
@@ -129,6 +133,8 @@ class Program:
         base = instruction.parts[0]
         if base == "bra":
             return self._branch(group, place, instruction)
+        if base == "brx":
+            return self._dispatch(group, instruction)
         active = self._active(group, instruction)
         if base in ("ret", "exit"):
             rest = group.mask & ~active
@@ -165,6 +171,13 @@ class Program:
             return []
         group.mask, group.whole = group.mask & ~taken, False
         return [_Threads(target, taken)]
+
+    def _dispatch(self, group: _Threads, instruction: Instruction) -> list[_Threads]:
+        """Go to all targets of a jump by a table, in the first visit: each is the role of some warps of the group."""
+        targets = self._code.tables.get(instruction.operands[1], ())
+        first, self._dispatched = instruction not in self._dispatched, {*self._dispatched, instruction}
+        group.place = -1
+        return [_Threads(self._code.labels[name], group.mask) for name in dict.fromkeys(targets)] if first else []
 
     def _active(self, group: _Threads, instruction: Instruction) -> Lanes:
         """Return the threads in which an instruction has an effect; an unknown guard is true."""
@@ -204,9 +217,15 @@ class Program:
             bytes = self._registers.value(instruction.operands[-1], "u32")
             expected = 0 if bytes is None else int(np.broadcast_to(bytes, active.shape)[active].sum())
             self._bulk_bytes += expected
-            self._flight.expect(expected)
+            if expected:
+                self._flight.expect(expected, self._barrier_at(instruction.operands[-2], active))
         elif "try_wait" in instruction.parts:
-            self._flight.wait_barrier()
+            self._flight.wait_barrier(self._barrier_at(instruction.operands[1], active))
+
+    def _barrier_at(self, operand: str, active: Lanes) -> int | None:
+        """Return the address of a barrier in the first active thread; None if it is unknown."""
+        address = self._registers.address(operand)
+        return None if address is None or not active.any() else int(np.broadcast_to(address, active.shape)[active][0])
 
     def _copy(self, place: int, instruction: Instruction, active: Lanes) -> None:
         """Execute an asynchronous copy of some bytes a thread; those by descriptor are counted at their barrier."""

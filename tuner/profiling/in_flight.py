@@ -6,9 +6,15 @@ from collections.abc import Iterable
 
 
 class InFlight:
-    """Loads that no instruction has waited for. Loads return in order, so that one that is needed ends those before."""
+    """Loads that no instruction has waited for. Loads return in order, so that one that is needed ends those before.
 
-    def __init__(self) -> None:
+    Args:
+        room: bytes of shared memory, which copies in flight cannot exceed; None if it is unknown. Roles of warps are
+            evaluated one after the other, so that copies may seem to run ahead of those that wait for them.
+    """
+
+    def __init__(self, room: int | None = None) -> None:
+        self._room = room
         self.most = 0
         """Most bytes that were in flight at once."""
         self._loads: dict[int, int] = {}
@@ -16,7 +22,7 @@ class InFlight:
         self._count = 0
         self._group = 0
         self._groups: list[int] = []
-        self._bulk: list[int] = []
+        self._bulk: list[tuple[int | None, int]] = []
 
     def load(self, bytes: int, registers: Iterable[str]) -> None:
         """Begin a load into registers."""
@@ -59,15 +65,19 @@ class InFlight:
         """Wait for all groups of copies but the `newest`."""
         self._groups = self._groups[max(0, len(self._groups) - newest) :]
 
-    def expect(self, bytes: int) -> None:
-        """Begin the copies of tensor memory that a barrier waits for."""
-        self._bulk.append(bytes)
+    def expect(self, bytes: int, barrier: int | None) -> None:
+        """Begin the copies by descriptor that a barrier waits for, which is known by its address."""
+        self._bulk.append((barrier, bytes))
         self._note()
 
-    def wait_barrier(self) -> None:
-        """Wait for the oldest of those."""
-        self._bulk = self._bulk[1:]
+    def wait_barrier(self, barrier: int | None) -> None:
+        """Wait for the oldest copies of a barrier."""
+        for place, (expected, _) in enumerate(self._bulk):
+            if barrier is None or expected in (None, barrier):
+                del self._bulk[place]
+                return
 
     def _note(self) -> None:
-        now = sum(self._loads.values()) + self._group + sum(self._groups) + sum(self._bulk)
-        self.most = max(self.most, now)
+        copied = self._group + sum(self._groups) + sum(bytes for _, bytes in self._bulk)
+        copied = copied if self._room is None else min(copied, self._room)
+        self.most = max(self.most, sum(self._loads.values()) + copied)

@@ -54,7 +54,8 @@ def levers(knobs: Sequence[Knob], config: Mapping[str, Value], moves: Sequence[M
     for move in moves:
         for knob in _of_kind(knobs, move.kind):
             if knob.name in config and _can_move(knob, config[knob.name], move.direction):
-                found.setdefault(knob.name, Lever(knob.name, config[knob.name], move.direction, knob.help))
+                direction = "change" if isinstance(config[knob.name], str) else move.direction
+                found.setdefault(knob.name, Lever(knob.name, config[knob.name], direction, knob.help))
     return list(found.values())
 
 
@@ -64,8 +65,8 @@ def _of_kind(knobs: Sequence[Knob], kind: str) -> Iterator[Knob]:
 
 
 def _can_move(knob: Knob, value: Value, direction: Direction) -> bool:
-    """Return whether a knob has a choice in a direction."""
-    if direction == "change":
+    """Return whether a knob has a choice in a direction. Names have none."""
+    if direction == "change" or isinstance(value, str):
         return any(choice != value for choice in knob.choices)
     if direction == "raise":
         return any(ordering(choice) > ordering(value) for choice in knob.choices)

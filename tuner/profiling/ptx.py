@@ -77,6 +77,8 @@ class Code:
     instructions: tuple[Instruction, ...]
     labels: Mapping[str, int] = field(repr=False)
     """Index of the instruction that follows each label."""
+    tables: Mapping[str, tuple[str, ...]] = field(repr=False)
+    """Labels of each table of jump targets."""
 
 
 def parse(ptx: str) -> Code | None:
@@ -91,6 +93,7 @@ def parse(ptx: str) -> Code | None:
     files = dict(_FILE.findall(ptx))
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
+    tables: dict[str, tuple[str, ...]] = {}
     line = ""
     for scope, statement in _statements(_body(plain, entry.end())):
         if statement.startswith(".loc"):
@@ -99,6 +102,9 @@ def parse(ptx: str) -> Code | None:
                 line = f"{files[found[1]]}:{found[2]}"
         elif statement.endswith(":"):
             labels[f"{scope}{statement[:-1]}"] = len(instructions)
+        elif statement.startswith(".branchtargets"):
+            table = next(name for name, place in reversed(labels.items()) if place == len(instructions))
+            tables[table] = tuple(re.findall(r"\$[\w$]+", statement))
         elif not statement.startswith("."):
             instructions.append(_instruction(statement, scope, line))
     return Code(
@@ -108,6 +114,7 @@ def parse(ptx: str) -> Code | None:
         int(threads[1]) if threads else 128,
         tuple(instructions),
         labels,
+        tables,
     )
 
 

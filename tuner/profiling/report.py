@@ -72,7 +72,7 @@ def _launch(launch: LaunchFacts) -> dict[str, Any]:
         "evenness": launch.evenness,
         "time_us": launch.time_us,
         "bytes_in_flight": launch.bytes_in_flight,
-        "loaded_bytes": launch.loaded_bytes,
+        "fetched_bytes": launch.fetched_bytes,
         "uses_tensor_cores": None if accesses is None else accesses.uses_tensor_cores,
         "complete": None if accesses is None else accesses.complete,
         "accesses": [] if accesses is None else [asdict(each) | {"excess": each.excess} for each in accesses.lines],

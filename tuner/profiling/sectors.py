@@ -16,6 +16,8 @@ from tuner.profiling.integers import Lanes
 
 SECTOR = 32
 """Bytes of a sector."""
+LINE = 128
+"""Bytes of a line of L1, which serves one line at a time."""
 
 
 def requests(site: Site) -> Lanes:
@@ -36,6 +38,11 @@ def sectors(rows: Lanes, width: int) -> tuple[int, int]:
     """
     touched, distinct = _distinct(_pieces(rows, width, SECTOR)), _distinct(rows) * width
     return int(touched.sum()), int(-(-distinct // SECTOR).sum())
+
+
+def passes(rows: Lanes, width: int) -> int:
+    """Return the number of lines of L1 that requests touch, each request for itself."""
+    return int(_distinct(_pieces(rows, width, LINE)).sum())
 
 
 def footprint(sites: Sequence[Site]) -> tuple[int, int]:
