@@ -1,4 +1,4 @@
-"""How rows are read: the elements of one access, and whether runs of them begin before a row does."""
+"""Accesses to rows: the elements of each, and whether runs of them begin before a row does."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def fill_all(tensor: Any, generator: Any) -> None:
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """Return, for results that programs share: how many have arrived, and the states that each leaves."""
+    """Return, for results that programs share: the number of those that have arrived, and the state of each."""
     if config["SPLIT"] == 1:
         return {}
     (count,), split = results(problem), config["SPLIT"]

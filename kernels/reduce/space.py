@@ -39,7 +39,7 @@ SETTINGS = SpaceSettings()
 
 
 class Tile(NamedTuple):
-    """What a program reads at once: DEPTH accesses of 16 bytes by each thread."""
+    """Rows and columns that a program reads at once: DEPTH accesses of 16 bytes by each thread."""
 
     rows: int
     columns: int

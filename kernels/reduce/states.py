@@ -1,4 +1,4 @@
-"""What is known of the elements that were read so far, for each kind of reduction, and how two such states join.
+"""States of a reduction: the sum, or the largest of the elements that were read so far, and how two states join.
 
 A state is a pair. Its first is the sum, or the largest value; min is the max of negated values. Its second is the sum
 of exp(value - largest) for logsumexp, a place for an index, and nothing else. NaN is larger than all values, and of
