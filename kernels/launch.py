@@ -144,7 +144,12 @@ class Launch:
         if self.pre_hook is not None:
             return self
         run, values = self.warmup()[(*self.grid, 1, 1)[:3]], self.bound
-        return lambda: run(*values)
+        addresses = _addresses(values)
+
+        def launch(tensors: object = values) -> None:  # which live as long as this function
+            run(*addresses)
+
+        return launch
 
     def warmup(self) -> Any:
         """Compile without a launch. Return the compiled kernel."""
@@ -185,9 +190,17 @@ class HostCall:
         """Return a function that calls at less host time: the addresses are taken in advance."""
         import torch
 
-        fn, current = self.fn, torch.cuda.current_stream
-        values = tuple(value.data_ptr() if hasattr(value, "data_ptr") else value for value in self.args)
-        return lambda: fn(current().cuda_stream, *values)
+        fn, current, addresses = self.fn, torch.cuda.current_stream, _addresses(self.args)
+
+        def call(tensors: object = self.args) -> None:  # which live as long as this function
+            fn(current().cuda_stream, *addresses)
+
+        return call
+
+
+def _addresses(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return values with the address of each tensor in its place."""
+    return tuple(value.data_ptr() if hasattr(value, "data_ptr") else value for value in values)
 
 
 Step = Launch | HostCall

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,6 +51,20 @@ WRONG: dict[str, Any] = {"fn": ("copy", ()), "args": (nothing, [1]), "captures":
 def test_mistakes_are_faults(wrong: Callable[[], Any], text: str) -> None:
     with pytest.raises(KernelFault, match=text):
         wrong()
+
+
+def test_a_call_gets_the_stream_and_addresses_and_keeps_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
+    got: list[tuple[int, ...]] = []
+    x = torch.ones(3)
+    address, held = x.data_ptr(), weakref.ref(x)
+    call = HostCall(lambda *args: got.append(args), (x, 5))
+    call()
+    again = call.repeated()
+    del x, call
+    assert held() is not None
+    again()
+    assert got == [(7, address, 5)] * 2
 
 
 def called() -> Kernel:
