@@ -31,6 +31,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, object], Mapping[str, Any]]] = {
     "without pad": ("transpose", {"M": 8192}, {"PAD": 0, "VEC": 1}),
     "row-wise": (toy("row_wise"), {"M": 8192}, {}),
     "softmax": ("softmax", {"M": 4096, "N": 4096, "dtype": "bf16"}, {}),
+    "too small": ("softmax", {"M": 264, "N": 1024, "dtype": "bf16"}, LONG_ROWS | {"ROWS": 1, "num_warps": 4}),
     "one warp": (
         "softmax", {"M": 132, "N": 65536, "dtype": "bf16"}, LONG_ROWS | {"BLOCK_N": 1024, "num_warps": 1},
     ),

@@ -62,7 +62,8 @@ def test_a_softmax_of_huge_rows_by_one_warp_waits_for_memory() -> None:
     assert found.launches[0].bytes_in_flight == 2048  # 32 lanes, 4 loads of 16 bytes each
     diagnosis = diagnose(found)
     assert diagnosis.bottleneck == "latency"
-    assert "2.0 KB of loads in flight, and full bandwidth takes 21 KB; raise num_warps (1; " in diagnosis.text
+    assert "2.0 KB of loads in flight, and full bandwidth takes 21 KB; raise BLOCK_N (1024; " in diagnosis.text
+    assert levers(diagnosis)[1:] == ["raise ROWS", "raise num_stages", "raise num_warps"]
 
 
 def test_a_softmax_of_few_rows_leaves_the_card_idle() -> None:
@@ -105,3 +106,11 @@ def test_what_no_rule_explains_is_left_to_a_search() -> None:
     diagnosis = diagnose(subject("transpose", 300.0))
     assert diagnosis.bottleneck == "memory"
     assert diagnosis.text.endswith("no rule explains the rest; tuner search compares the other configs")
+
+
+def test_a_problem_of_which_all_is_in_flight_at_once_is_too_small() -> None:
+    found = subject("too small", 5.0)
+    diagnosis = diagnose(found)
+    assert diagnosis.bottleneck == "too small"
+    assert diagnosis.text.endswith("no knob of this kernel moves it: fuse it with its neighbours")
+    assert "latency" not in [finding.rule for finding in diagnosis.findings]

@@ -53,8 +53,6 @@ class Accesses:
     """Bytes that it loads from device memory, repeated ones too."""
     touched_bytes: float
     """Bytes of the distinct sectors that it touches in device memory."""
-    used_bytes: float
-    """Distinct bytes that it loads or stores there, as far as addresses are known."""
     fetched_bytes: float
     """Bytes that it loads from beyond L1: what it loads again comes from L1, if all of it has room there."""
     bytes_in_flight: int
@@ -80,16 +78,15 @@ def accesses(evaluation: Evaluation) -> Accesses:
         by_line[site.instruction.line, site.kind, site.space].append(site)
     in_memory = [site for site in evaluation.sites if site.space == "global"]
     scale = _scale(in_memory)
-    touched, used = footprint(in_memory)
     loads = [site for site in in_memory if site.kind == "load"]
     loaded = sum(site.lanes * site.width for site in loads) + evaluation.bulk_bytes
-    distinct, _ = footprint(loads)
+    distinct = footprint(loads)
+    stored = footprint([site for site in in_memory if site.kind != "load"])
     is_kept = not any(site.unknown for site in loads) and scale == 1.0 and distinct <= L1_BYTES
     return Accesses(
         tuple(_summed(*key, sites) for key, sites in by_line.items()),
         loaded,
-        touched * scale,
-        used * scale,
+        (distinct + stored) * scale,
         distinct + evaluation.bulk_bytes if is_kept else loaded,
         evaluation.bytes_in_flight,
         evaluation.uses_tensor_cores,

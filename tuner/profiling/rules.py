@@ -38,6 +38,8 @@ class RuleSettings:
     """Clock of the SMs. Source: a Hopper card under load."""
     l2_bytes_per_clock: float = 48.0
     """Bytes that an SM gets from L2 in one clock, while all do. Source: a gemm of 128 x 256 tiles gets 37 (H200)."""
+    all_in_flight: float = 0.7
+    """Share of the loads in flight at once, above which a problem is too small. Source: chosen."""
     spilled_bytes: int = 32
     """Bytes of a thread above which spills are named. Source: chosen."""
     spill_share: float = 0.2
@@ -182,7 +184,7 @@ def _waves(subject: Subject, launch: LaunchFacts, settings: RuleSettings) -> tup
 def _latency(subject: Subject, launch: LaunchFacts, settings: RuleSettings) -> tuple[float, str] | None:
     """Estimate by Little's law: bytes in flight over latency is the bandwidth that loads can reach."""
     flying, loaded = launch.bytes_in_flight, launch.fetched_bytes
-    if not flying or not loaded:
+    if not flying or not loaded or _is_all_in_flight(launch, settings):
         return None
     from_memory = min(loaded, subject.bytes)
     waiting = from_memory * settings.memory_latency_ns + (loaded - from_memory) * settings.l2_latency_ns
@@ -190,6 +192,20 @@ def _latency(subject: Subject, launch: LaunchFacts, settings: RuleSettings) -> t
     needed = subject.roofline.copy_gb_per_s * settings.memory_latency_ns / launch.sm_count
     text = f"a busy SM has {flying / 1024:,.1f} KB of loads in flight, and full bandwidth takes {needed / 1024:,.0f} KB"
     return takes - subject.floor_us, text
+
+
+def _too_small(subject: Subject, launch: LaunchFacts, settings: RuleSettings) -> tuple[float, str] | None:
+    if not _is_all_in_flight(launch, settings):
+        return None
+    fixed = subject.empty_us + settings.memory_latency_ns / 1e3
+    text = f"all loads are in flight at once; the launch and one answer of memory take {fixed:,.2f} us"
+    return fixed - subject.floor_us, text
+
+
+def _is_all_in_flight(launch: LaunchFacts, settings: RuleSettings) -> bool:
+    """Return whether the busy SMs request all that they load at once, so that no knob lets them request more."""
+    flying = (launch.bytes_in_flight or 0.0) * launch.busy_sms
+    return bool(flying) and flying >= settings.all_in_flight * launch.fetched_bytes
 
 
 def _rereads(subject: Subject, launch: LaunchFacts, settings: RuleSettings) -> tuple[float, str] | None:
@@ -227,7 +243,7 @@ RULES = (
     Rule(
         "uncoalesced",
         _uncoalesced,
-        (Move("vector", "raise"),),
+        (Move("vector"),),
         "let neighbouring lanes access neighbouring addresses there, through shared memory if need be",
     ),
     Rule(
@@ -245,9 +261,10 @@ RULES = (
     Rule(
         "latency",
         _latency,
-        (Move("warps", "raise"), Move("stages", "raise"), Move("vector", "raise"), Move("tile", "raise")),
+        (Move("tile", "raise"), Move("stages", "raise"), Move("vector", "raise"), Move("warps", "raise")),
         "issue more loads before the first is needed",
     ),
+    Rule("too small", _too_small, (), "fuse it with its neighbours"),
     Rule(
         "rereads",
         _rereads,

@@ -6,8 +6,6 @@ Memory moves sectors of 32 bytes. A request of a warp is served best if its lane
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from math import gcd
 
 import numpy as np
 
@@ -45,15 +43,10 @@ def passes(rows: Lanes, width: int) -> int:
     return int(_distinct(_pieces(rows, width, LINE)).sum())
 
 
-def footprint(sites: Sequence[Site]) -> tuple[int, int]:
-    """Return the bytes of all distinct sectors that sites touch, and their distinct bytes."""
-    kept = [(requests(site), site.width) for site in sites if site.addresses and site.width]
-    if not kept:
-        return 0, 0
-    grain = reduce(gcd, (width for _, width in kept))
-    touched = np.unique(np.concatenate([_pieces(rows, width, SECTOR).ravel() for rows, width in kept]))
-    used = np.unique(np.concatenate([_pieces(rows, width, grain).ravel() for rows, width in kept]))
-    return SECTOR * int((touched >= 0).sum()), grain * int((used >= 0).sum())
+def footprint(sites: Sequence[Site]) -> int:
+    """Return the bytes of all distinct sectors that sites touch, as far as their addresses are kept."""
+    kept = [_pieces(requests(site), site.width, SECTOR).ravel() for site in sites if site.addresses and site.width]
+    return SECTOR * int(_distinct(np.concatenate(kept)[None])[0]) if kept else 0
 
 
 def _pieces(rows: Lanes, width: int, size: int) -> Lanes:
