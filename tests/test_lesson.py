@@ -38,6 +38,7 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "add": [(1, 1311), (3, 127)],
     "gelu": [(1, 1311), (3, 127)],
     "silu_mul": [(1, 1), (3, 127)],
+    "reduce": [(1, 1), (131, 19)],
 }
 INTERPRETED = [
     pytest.param(ladder, size, dtype, id=f"{op}-{'x'.join(map(str, size))}-{dtype}")
