@@ -210,6 +210,10 @@ class Kernel:
         """Return the tensors that `launch` is given: the operands and the config's workspace."""
         return {**self.operands(problem), **self.workspace(problem, config, limits)}
 
+    def is_on_host(self, problem: Problem) -> bool:
+        """Return whether an operand is in the host's memory. All of its contenders are then timed by the host."""
+        return any(operand.place != "device" for operand in self.operands(problem).values())
+
     def bytes(self, problem: Problem) -> int:
         """Return the fewest bytes that the problem moves: each input read once, each output written once."""
         return sum(operand.bytes * (2 if operand.role == "inout" else 1) for operand in self.operands(problem).values())

@@ -31,7 +31,7 @@ class LoadedProblem:
         self.problem, self._limits = task.problem, task.limits
         self.operands = self.kernel.operands(task.problem)
         self.device = device
-        self._by_host = any(operand.place != "device" for operand in self.operands.values())
+        self._by_host = self.kernel.is_on_host(task.problem)
         self.clock = clock or clock_of(task.policy, device, by_host=self._by_host)
         self.tensors = tensors.allocate(self.operands, device)
         self.sets = [self.tensors]

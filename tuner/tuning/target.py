@@ -179,7 +179,7 @@ def gpu_target(
         card = device.describe(held.index)
         kernel, space, default, refused, limits = _prepared(entry, store, held, card, events, among)
         flops, bytes = kernel.flops(problem), kernel.bytes(problem)
-        short = limits.roofline_us(problem, flops, bytes) < SETTINGS.graph_below_us
+        short = limits.roofline_us(problem, flops, bytes) < SETTINGS.graph_below_us and not kernel.is_on_host(problem)
         policy = POLICIES[("graph" if short else "cold") if options.policy == AUTO else options.policy]
         undo.pop_all()
 
