@@ -31,7 +31,7 @@ KERNEL = catalog.load("copy_column")
 ROWS = (256, 4096, 65536, 1048576)
 DISTANCES = (1, 2, 8, 32, 128, 1024, 16384)
 """Elements from a row to the next."""
-DTYPES = ("int8", "bf16", "fp32", "int64")
+DTYPES = ("bf16", "int64")
 SHORT: dict[str, Any] = {"rows": (256, 65536), "distances": (1, 128), "dtypes": ("bf16",)}
 """The short form, of about a minute."""
 MOST_BYTES = 2**30
