@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.kernels.max_pool2d.draw import draw
 from tuner.kernels.max_pool2d.reference import reference, vendor
 from tuner.kernels.shared.windows import images, windows
 from tuner.kernels.shared.windows_default import default
@@ -53,7 +54,7 @@ KERNEL = Kernel(
         op="max_pool2d",
         summary="largest element of each window of R x S elements of x (B, C, H, W)",
         dims=DIMS,
-        dtypes=("fp32", "fp16", "bf16"),
+        dtypes=("bf16", "fp16", "fp32"),
         attributes=(*ATTRIBUTES, *DILATIONS),
         size_limits=LIMITS,
         knobs=KNOBS,
@@ -67,5 +68,6 @@ KERNEL = Kernel(
     parts=PARTS,
     default=default,
     flops=flops,
+    draw=draw,
     exact=True,
 )

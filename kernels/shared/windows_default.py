@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tuner.kernels.shared import windows_space as space
 from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
-from tuner.kernels.shared.windows_launch import UNROLLED_ROWS, tiles
+from tuner.kernels.shared.windows_launch import UNROLLED_ROWS, tiles, unrolled
 from tuner.kernels.shared.windows_space import has_reduced, has_tiles, least_channels, row_length, steps, valid
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -27,12 +28,24 @@ class DefaultSettings:
     """Most bytes of neighbouring channels of a program."""
     programs_per_sm: int = 4
     """Fewest programs for each multiprocessor; smaller problems have smaller tiles."""
+    shared_per_sm: int = 2
+    """The same of programs that share windows, or parts of them."""
     values: int = 16
-    """Number of elements of shared windows that a thread reads at once; twice as many if channels are contiguous."""
-    block: int = 1024
-    """Most neighbouring elements of a window that a program reads at once."""
-    pixels: int = 64
-    """Most pixels of a window that a program reads at once, if channels are contiguous."""
+    """Number of elements of shared windows that a thread reads at once."""
+    short: int = 256
+    """Most elements of a contiguous window that is not looped over."""
+    short_pixels: int = 128
+    """The same if channels are contiguous."""
+    lanes: int = 16
+    """Threads along a short window."""
+    block: int = 2048
+    """Most neighbouring elements of a long window that a program reads at once."""
+    pixels: int = 4
+    """Pixels of a long window that a thread reads at once, if channels are contiguous."""
+    part: int = 512
+    """Fewest elements of a part of a window, if programs share it."""
+    stages: int = 3
+    """Blocks of a long window in flight."""
 
 
 SETTINGS = DefaultSettings()
@@ -94,7 +107,7 @@ def _pixels(found: Windows, tile_p: int, tile_q: int, lanes: int) -> tuple[int, 
     """Return BLOCK_Q and BLOCK_N of nhwc: neighbouring channels first, then pixels, then further channels."""
     vector = power_of_2_in(found.vector, found.channels)
     most = next_power_of_2(found.channels)
-    channels = min(most, SETTINGS.channel_bytes // found.element_bytes)
+    channels = min(most, SETTINGS.channel_bytes // found.element_bytes, lanes * vector)
     along = next_power_of_2(cdiv(found.columns.count, tile_q))
     groups = min(along, max(1, lanes * vector // channels))
     return groups * tile_q, min(most, max(channels, lanes * vector // groups), 1024)
@@ -102,21 +115,54 @@ def _pixels(found: Windows, tile_p: int, tile_q: int, lanes: int) -> tuple[int, 
 
 def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     """Yield configs in which the threads of a program share windows, from large tiles to small ones."""
-    length = next_power_of_2(row_length(found))
-    enough = SETTINGS.programs_per_sm * limits.sm_count
+    enough = SETTINGS.shared_per_sm * limits.sm_count
     reduced: dict[str, Value] = {"VARIANT": "reduced", "TILE_P": 1, "TILE_Q": 1, "BLOCK_Q": 1}
+    for last, (block_n, block_k, warps) in _marked(_shared_pixels(found) if found.is_nhwc else _shared_rows(found)):
+        config: dict[str, Value] = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": 1, "num_warps": warps}
+        split = min(
+            enough // tiles(found, config), found.elements // SETTINGS.part, steps(found, block_k), space.SPLITS[-1]
+        )
+        config["SPLIT"] = split = 1 << (max(1, split).bit_length() - 1)
+        is_looped = not unrolled(found, config) and steps(found, block_k) >= SETTINGS.stages * split
+        config["num_stages"] = SETTINGS.stages if is_looped else 1
+        if tiles(found, config) * split >= enough or last or (block_n == 1 and split > 1):
+            yield config
+
+
+def _marked(tried: list[tuple[int, int, int]]) -> Iterator[tuple[bool, tuple[int, int, int]]]:
+    """Yield each with whether it is the last."""
+    yield from ((index == len(tried) - 1, each) for index, each in enumerate(tried))
+
+
+def _shared_rows(found: Windows) -> list[tuple[int, int, int]]:
+    """Return choices of BLOCK_N, BLOCK_K and warps of nchw: few threads along a short window, all along a long one."""
+    length, tried = next_power_of_2(row_length(found)), []
     for warps in (*SETTINGS.warps, 1):
-        values = warps * limits.warp_size * SETTINGS.values
-        if found.is_nhwc:
-            block_n = least_channels(found)
-            block_k = max(1, min(length, SETTINGS.pixels, 2 * values // block_n))
-            block_n = min(next_power_of_2(found.channels), max(block_n, 2 * values // block_k), 128)
+        values = warps * 32 * SETTINGS.values
+        if found.is_contiguous and length <= SETTINGS.short:
+            block_k = min(length, SETTINGS.lanes * power_of_2_in(found.vector, found.elements))
         else:
             block_k = min(length, SETTINGS.block, values)
-            block_n = max(1, min(next_power_of_2(found.outputs), values // block_k))
-        config: dict[str, Value] = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": 1, "num_warps": warps}
-        few = enough // max(1, tiles(found, config))
-        split = 1 << max(0, min(few, steps(found, block_k), 32)).bit_length() - 1 if few > 1 else 1
-        config |= {"SPLIT": split, "num_stages": min(3, cdiv(steps(found, block_k), split))}
-        if tiles(found, config) * split >= enough or warps == 1:
-            yield config
+        block_n = min(max(values // min(length, values), 1), next_power_of_2(found.outputs))
+        tried.append((block_n, block_k, _warps(warps, block_n * length)))
+    return tried
+
+
+def _shared_pixels(found: Windows) -> list[tuple[int, int, int]]:
+    """Return choices of BLOCK_N, BLOCK_K and warps of nhwc: few channels of many pixels."""
+    length, channels = next_power_of_2(row_length(found)), next_power_of_2(found.channels)
+    warps = SETTINGS.warps[0]
+    values = warps * 32 * found.vector
+    if not found.is_contiguous or length > SETTINGS.short_pixels:
+        values *= SETTINGS.pixels
+    tried = []
+    for block_n in (2 * least_channels(found), least_channels(found)):
+        block_n = min(block_n, channels)
+        block_k = min(length, values // block_n)
+        tried.append((block_n, block_k, _warps(warps, block_n * block_k)))
+    return tried
+
+
+def _warps(most: int, values: int) -> int:
+    """Return the number of warps of which each thread has values of its own to read."""
+    return min(most, max(1, values // (32 * space.SETTINGS.values[0])))

@@ -13,6 +13,10 @@ from tuner.kernels.spec import Config, Launch, Operand, Problem, cdiv
 
 UNROLLED_ROWS = 8
 """Most rows from the first to the last of a window that are not looped over."""
+UNROLLED_BLOCKS = 16
+"""Most blocks of a contiguous window that are read at once."""
+UNROLLED_VALUES = 64
+"""Most elements of contiguous windows that a thread reads at once."""
 NARROW = 2**31 - 2**20
 """Largest index that, rounded up to whole blocks, fits 32 bits."""
 
@@ -70,6 +74,14 @@ def tiles(found: Windows, config: Mapping[str, Any]) -> int:
     return cdiv(planes * groups, block_n) * blocks
 
 
+def unrolled(found: Windows, config: Mapping[str, Any]) -> int:
+    """Return the number of blocks of contiguous windows that are read at once; 0 if they are looped over."""
+    blocks = cdiv(found.elements, config["BLOCK_K"])
+    values = blocks * config["BLOCK_K"] * config["BLOCK_N"] // (config["num_warps"] * 32)
+    is_short = blocks <= UNROLLED_BLOCKS and (values <= UNROLLED_VALUES or blocks == 1)
+    return blocks if found.is_contiguous and config["SPLIT"] == 1 and is_short else 0
+
+
 def vectors(found: Windows, tile_q: int) -> tuple[int, int]:
     """Return the elements that a thread loads and stores at once, if it computes TILE_Q columns of outputs."""
     if found.is_nhwc:
@@ -122,6 +134,7 @@ def _reduced(
         "BLOCK_K": config["BLOCK_K"],
         "SPLIT": split,
         "STAGES": config["num_stages"],
+        "UNROLLED": unrolled(found, config),
     }
     if found.is_nhwc:
         vector = power_of_2_in(found.vector, found.channels)

@@ -54,10 +54,12 @@ def reduced_nchw(
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     MAX: tl.constexpr, COUNTED: tl.constexpr, COUNT_PADDING: tl.constexpr, INSIDE: tl.constexpr, WIDE: tl.constexpr,
     VECTOR: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+    UNROLLED: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK_N outputs, or one of SPLIT parts of them, from rows of S elements, BLOCK_K at once.
 
-    Windows of whole rows of an image are contiguous: one row of all their elements.
+    Windows of whole rows of an image are contiguous: one row of all their elements. A short one is read at once, in
+    UNROLLED blocks of few threads: the fewer share a row, the fewer steps combine what they have read.
 
     Args:
         per_plane: outputs of a plane.
@@ -78,22 +80,29 @@ def reduced_nchw(
     window = x + (start * VECTOR)[:, None]
     k = tl.arange(0, BLOCK_K)[None, :]
 
-    blocks = tl.cdiv(S, BLOCK_K)
-    steps = R * blocks
-    each = tl.cdiv(steps, SPLIT)
     values = tl.full((BLOCK_N, BLOCK_K), empty(MAX), tl.float32)
-    for step in tl.range(part * each, tl.minimum(steps, (part + 1) * each), num_stages=STAGES):
-        r = step // blocks
-        block = (step - r * blocks).to(tl.int64) if WIDE else step - r * blocks
-        s = block * BLOCK_K + k
-        mask = there[:, None] & (s < S)
-        if not INSIDE:
-            h = (p * STRIDE_H - PADDING_H + r * DILATION_H)[:, None]
-            w = (q * STRIDE_W - PADDING_W)[:, None] + s * DILATION_W
-            mask = mask & (h >= 0) & (h < H) & (w >= 0) & (w < W)
-        row = window + r.to(tl.int64) * r_units * VECTOR
-        more = tl.load(row + s * DILATION_W, mask=mask, other=empty(MAX)).to(tl.float32)
-        values = combined(values, more, MAX)
+    if UNROLLED > 0:
+        for step in tl.static_range(UNROLLED):
+            s = step * BLOCK_K + k
+            mask = there[:, None] & (s < S)
+            more = tl.load(window + s, mask=mask, other=empty(MAX)).to(tl.float32)
+            values = combined(values, more, MAX)
+    else:
+        blocks = tl.cdiv(S, BLOCK_K)
+        steps = R * blocks
+        each = tl.cdiv(steps, SPLIT)
+        for step in tl.range(part * each, tl.minimum(steps, (part + 1) * each), num_stages=STAGES):
+            r = step // blocks
+            block = (step - r * blocks).to(tl.int64) if WIDE else step - r * blocks
+            s = block * BLOCK_K + k
+            mask = there[:, None] & (s < S)
+            if not INSIDE:
+                h = (p * STRIDE_H - PADDING_H + r * DILATION_H)[:, None]
+                w = (q * STRIDE_W - PADDING_W)[:, None] + s * DILATION_W
+                mask = mask & (h >= 0) & (h < H) & (w >= 0) & (w < W)
+            row = window + r.to(tl.int64) * r_units * VECTOR
+            more = tl.load(row + s * DILATION_W, mask=mask, other=empty(MAX)).to(tl.float32)
+            values = combined(values, more, MAX)
     value = reduced(values, 1, MAX)
 
     if SPLIT > 1:
@@ -112,6 +121,7 @@ def reduced_nhwc(
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     MAX: tl.constexpr, COUNTED: tl.constexpr, COUNT_PADDING: tl.constexpr, INSIDE: tl.constexpr, WIDE: tl.constexpr,
     VECTOR: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+    UNROLLED: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK_N channels of one output pixel, or one of SPLIT parts of them, from BLOCK_K pixels at once."""
     C = C_UNITS * VECTOR
@@ -129,22 +139,29 @@ def reduced_nhwc(
     window = x + ((image.to(tl.int64) * H + first_h) * W + first_w) * C + channel[None, :]
     k = tl.arange(0, BLOCK_K)[:, None]
 
-    blocks = tl.cdiv(S, BLOCK_K)
-    steps = R * blocks
-    each = tl.cdiv(steps, SPLIT)
     values = tl.full((BLOCK_K, BLOCK_N), empty(MAX), tl.float32)
-    for step in tl.range(part * each, tl.minimum(steps, (part + 1) * each), num_stages=STAGES):
-        r = step // blocks
-        block = (step - r * blocks).to(tl.int64) if WIDE else step - r * blocks
-        s = block * BLOCK_K + k
-        mask = there[None, :] & (s < S)
-        if not INSIDE:
-            h = first_h + r * DILATION_H
-            w = first_w + s * DILATION_W
-            mask = mask & (h >= 0) & (h < H) & (w >= 0) & (w < W)
-        pixels = window + (r.to(tl.int64) * DILATION_H * W + s.to(tl.int64) * DILATION_W) * C
-        more = tl.load(pixels, mask=mask, other=empty(MAX)).to(tl.float32)
-        values = combined(values, more, MAX)
+    if UNROLLED > 0:
+        for step in tl.static_range(UNROLLED):
+            s = step * BLOCK_K + k
+            mask = there[None, :] & (s < S)
+            more = tl.load(window + s.to(tl.int64) * C, mask=mask, other=empty(MAX)).to(tl.float32)
+            values = combined(values, more, MAX)
+    else:
+        blocks = tl.cdiv(S, BLOCK_K)
+        steps = R * blocks
+        each = tl.cdiv(steps, SPLIT)
+        for step in tl.range(part * each, tl.minimum(steps, (part + 1) * each), num_stages=STAGES):
+            r = step // blocks
+            block = (step - r * blocks).to(tl.int64) if WIDE else step - r * blocks
+            s = block * BLOCK_K + k
+            mask = there[None, :] & (s < S)
+            if not INSIDE:
+                h = first_h + r * DILATION_H
+                w = first_w + s * DILATION_W
+                mask = mask & (h >= 0) & (h < H) & (w >= 0) & (w < W)
+            pixels = window + (r.to(tl.int64) * DILATION_H * W + s.to(tl.int64) * DILATION_W) * C
+            more = tl.load(pixels, mask=mask, other=empty(MAX)).to(tl.float32)
+            values = combined(values, more, MAX)
     value = reduced(values, 0, MAX)
 
     place = pixel.to(tl.int64) * C + channel

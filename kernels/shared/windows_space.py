@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.kernels.shared.windows import Windows, windows
-from tuner.kernels.shared.windows_launch import UNROLLED_ROWS, tiles, vectors
+from tuner.kernels.shared.windows_launch import UNROLLED_BLOCKS, UNROLLED_ROWS, tiles, unrolled, vectors
 from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, next_power_of_2
 
+SPLITS = (1, 2, 4, 8, 16, 32, 64)
+"""Choices of the number of programs that share a window."""
 KNOBS = (
     Knob("VARIANT", ("tiles", "reduced"), "a thread for each few outputs, or several threads for each output"),
     Knob("TILE_P", (1, 2, 4, 8), "rows of outputs of a thread; it reads rows that they share once"),
@@ -17,9 +19,9 @@ KNOBS = (
     Knob("BLOCK_Q", tuple(2**power for power in range(11)), "columns of outputs of a program"),
     Knob("BLOCK_N", tuple(2**power for power in range(11)), "channels of a program; of nchw its rows, or its windows"),
     Knob("BLOCK_K", tuple(2**power for power in range(14)), "elements of a window that are read at once, if reduced"),
-    Knob("SPLIT", (1, 2, 4, 8, 16, 32), "programs that share a window, if reduced"),
-    Knob("num_warps", (1, 2, 4, 8, 16), "warps of a program"),
-    Knob("num_stages", (1, 2, 3), "reads of a long window in flight"),
+    Knob("SPLIT", SPLITS, "programs that share a window, if reduced"),
+    Knob("num_warps", (1, 2, 4, 8), "warps of a program"),
+    Knob("num_stages", (1, 3), "reads of a long window in flight"),
 )
 PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
     {"VARIANT": ("tiles",), "BLOCK_K": (1,), "SPLIT": (1,), "num_stages": (1,)},
@@ -46,7 +48,12 @@ class SpaceSettings:
     """Most reads and combinations that the compiler unrolls. More take it longer than 10 s."""
     most_repeats: int = 2
     """Most tiles of outputs of a thread."""
-    values: tuple[int, int] = (4, 32)
+    blocks: tuple[int, int, int] = (4, 16, 256)
+    """Fewest elements of a shared window that a program reads at once: of a short one, of long ones in nhwc and nchw.
+    """
+    least_split: int = 512
+    """Fewest elements of a window that several programs share."""
+    values: tuple[int, int] = (4, 64)
     """Fewest and most elements of windows that a thread reads at once, if windows are shared."""
     sector_bytes: int = 64
     """Fewest bytes of neighbouring channels of a program."""
@@ -145,19 +152,26 @@ def _valid_reduced(found: Windows, config: Mapping[str, Any], threads: int, limi
     length = row_length(found)
     most_n = found.channels if found.is_nhwc else found.outputs
     least_n = least_channels(found) if found.is_nhwc else 1
-    values = block_n * block_k // threads
+    at_once = unrolled(found, config)
+    values = block_n * block_k * max(1, at_once) // threads
     fewest, most = SETTINGS.values
     count = steps(found, block_k)
-    return (
-        block_k <= next_power_of_2(length)
-        and block_k >= min(next_power_of_2(length), limits.warp_size)
-        and least_n <= block_n <= next_power_of_2(most_n)
-        and (values >= fewest or threads == limits.warp_size)
-        and values <= most
+    least_k = max(SETTINGS.blocks[0], next_power_of_2(length) // UNROLLED_BLOCKS)
+    least_k = min(least_k, SETTINGS.blocks[1] if found.is_nhwc else SETTINGS.blocks[2])
+    programs = tiles(found, config) * split
+    return bool(
+        least_n <= block_n <= next_power_of_2(most_n)
+        and min(next_power_of_2(length), least_k) <= block_k <= next_power_of_2(length)
+        and (block_n * block_k >= threads or config["num_warps"] == 1)
+        and (values >= fewest or config["num_warps"] == 1)
+        and (values <= most or block_n * block_k <= threads)
         # Only windows of several blocks are split, if there are not enough of them for all multiprocessors.
         and split <= count
-        and (split == 1 or tiles(found, config) * split <= SETTINGS.shared_tiles_per_sm * limits.sm_count)
+        and (
+            split == 1
+            or (found.elements >= SETTINGS.least_split and programs <= SETTINGS.shared_tiles_per_sm * limits.sm_count)
+        )
         # Only a loop can be pipelined.
-        and (stages == 1 or stages <= cdiv(count, split))
+        and (stages == 1 or (stages <= cdiv(count, split) and not at_once))
         and stages * block_n * block_k * found.element_bytes <= limits.shared_bytes
     )
