@@ -22,7 +22,7 @@ from tuner.kernels.reduce.default import default
 from tuner.kernels.reduce.draw import draw
 from tuner.kernels.reduce.over_rows import reduce_over_rows
 from tuner.kernels.reduce.reference import reference, vendor
-from tuner.kernels.reduce.space import shares, tile_of, valid
+from tuner.kernels.reduce.space import Tile, shares, tile_of, valid
 from tuner.kernels.reduce.within_rows import reduce_within_rows
 from tuner.kernels.spec import (
     MAX_SIZE,
@@ -101,22 +101,21 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     if M == 0 or N == 0:
         return ()
     x, axis = tensors["x"], problem["axis"]
-    stride = x.stride(0)
-    if axis == "all" and stride == N and M * N <= MAX_ROW:
-        M, N, stride = 1, M * N, M * N
+    tile, depth, split, stride = tile_of(problem, config), config["DEPTH"], config["SPLIT"], x.stride(0)
+    if axis == "all" and stride == N and M * N <= MAX_ROW:  # rows without gaps are one
+        M, N, tile = 1, M * N, Tile(1, tile.rows * tile.columns)
     written = [tensors.get(name) for name in ("out", "indices", "arrived", "firsts", "seconds")]
     run, shifted = (over_rows if axis == "rows" else along_rows)(x, M, N)
-    tile, depth, split = tile_of(problem, config), config["DEPTH"], config["SPLIT"]
     each = 1 if shifted else run
     shape = (M, N // each, stride // each if M > 1 else N // each)
-    compiled = {name: config[name] for name in ("BLOCK_N", "SPLIT", "num_warps", "num_stages")}
+    compiled = {name: config[name] for name in ("SPLIT", "num_warps", "num_stages")}
     compiled |= {"KIND": problem["kind"], "INDEX": problem["index"], "RUN": run, "STAGES": config["num_stages"]}
     if axis == "rows":
-        compiled |= {"BLOCK_M": tile.rows // depth, "DEPTH": depth}
+        compiled |= {"BLOCK_M": tile.rows // depth, "BLOCK_N": tile.columns, "DEPTH": depth}
         return (Launch(reduce_over_rows, (cdiv(N, tile.columns) * split,), (x, *written, *shape), compiled),)
     blocks, groups = cdiv(N + (run - 1 if shifted and M > 1 else 0), tile.columns), cdiv(M, tile.rows)
     tiles, programs = (groups * blocks, split) if axis == "all" else (blocks, groups * split)
-    compiled |= {"BLOCK_M": tile.rows, "ALL": axis == "all", "SHIFTED": shifted}
+    compiled |= {"BLOCK_M": tile.rows, "BLOCK_N": tile.columns, "ALL": axis == "all", "SHIFTED": shifted}
     return (Launch(reduce_within_rows, (programs,), (x, *written, *shape, blocks, tiles), compiled),)
 
 
