@@ -16,11 +16,12 @@ from typing import Any
 
 from tuner.kernels.layer_norm.draw import draw
 from tuner.kernels.layer_norm.looped import layer_norm_looped
+from tuner.kernels.layer_norm.odd_rows import layer_norm_odd
 from tuner.kernels.layer_norm.reference import liger, reference, vendor
 from tuner.kernels.layer_norm.shared_rows import layer_norm_shared
 from tuner.kernels.layer_norm.whole import layer_norm_whole
 from tuner.kernels.shared.rows_default import default
-from tuner.kernels.shared.rows_launch import compiled, row_stride, shared, shared_workspace, whole
+from tuner.kernels.shared.rows_launch import compiled, odd, row_stride, shared, shared_workspace, whole
 from tuner.kernels.shared.rows_space import KNOBS, PARTS, SIZE_LIMITS, valid
 from tuner.kernels.spec import (
     Attribute,
@@ -61,7 +62,11 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     pointers = tuple(tensors.get(name) for name in ("x", "weight", "bias", "out", "mean", "rstd"))
     numbers = (M, N, *map(row_stride, matrices), tensors["eps"])
     known = compiled(problem, config, matrices)
-    if config["VARIANT"] == "whole":
+    if config["VARIANT"] == "odd" and (placed := odd(problem, config, matrices)):
+        grid, more = placed
+        del known["ALIGN"]
+        return (Launch(layer_norm_odd, grid, (*pointers, *numbers), known | more),)
+    if config["VARIANT"] in ("whole", "odd"):
         grid, more = whole(problem, config)
         return (Launch(layer_norm_whole, grid, (*pointers, *numbers), known | more),)
     if config["VARIANT"] == "looped":

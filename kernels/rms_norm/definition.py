@@ -16,11 +16,12 @@ from typing import Any
 
 from tuner.kernels.rms_norm.draw import draw
 from tuner.kernels.rms_norm.looped import rms_norm_looped
+from tuner.kernels.rms_norm.odd_rows import rms_norm_odd
 from tuner.kernels.rms_norm.reference import flashinfer, liger, reference, vendor
 from tuner.kernels.rms_norm.shared_rows import rms_norm_shared
 from tuner.kernels.rms_norm.whole import rms_norm_whole
 from tuner.kernels.shared.rows_default import default
-from tuner.kernels.shared.rows_launch import compiled, row_stride, shared, shared_workspace, whole
+from tuner.kernels.shared.rows_launch import compiled, odd, row_stride, shared, shared_workspace, whole
 from tuner.kernels.shared.rows_space import KNOBS, PARTS, SIZE_LIMITS, valid
 from tuner.kernels.spec import (
     Attribute,
@@ -63,7 +64,11 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     pointers = (x, tensors.get("weight"), residual, out, residual_out)
     numbers = (M, N, *map(row_stride, matrices), tensors["eps"])
     known = compiled(problem, config, matrices)
-    if config["VARIANT"] == "whole":
+    if config["VARIANT"] == "odd" and (placed := odd(problem, config, matrices)):
+        grid, more = placed
+        del known["ALIGN"]
+        return (Launch(rms_norm_odd, grid, (*pointers, *numbers), known | more),)
+    if config["VARIANT"] in ("whole", "odd"):
         grid, more = whole(problem, config)
         return (Launch(rms_norm_whole, grid, (*pointers, *numbers), known | more),)
     if config["VARIANT"] == "looped":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 from typing import Any
 
-from tuner.kernels.shared.rows_space import SHARED_REGISTERS
+from tuner.kernels.shared.rows_space import ODD_GROUP, SHARED_REGISTERS, odd_columns
 from tuner.kernels.spec import Config, Operand, Problem, cdiv, itemsize
 
 
@@ -38,6 +38,23 @@ def whole(problem: Problem, config: Config) -> tuple[tuple[int], dict[str, Any]]
     block_n, rows, steps = config["BLOCK_N"], config["ROWS"], config["STEPS"]
     arguments = {"CHUNKS": cdiv(N, block_n), "ROWS": rows, "STEPS": steps, "STAGES": config["num_stages"]}
     return (cdiv(M, rows * steps),), {**arguments, "EVEN": N % block_n == 0, "LATE": config["LATE"]}
+
+
+def odd(problem: Problem, config: Config, matrices: Sequence[Any]) -> tuple[tuple[int], dict[str, Any]] | None:
+    """Return the grid of programs that read odd rows 16 bytes at once, and the arguments that they are compiled for.
+
+    None if the rows of the matrices do not begin at the same place in 16 bytes.
+    """
+    M, N = problem["M"], problem["N"]
+    given = [matrix for matrix in matrices if matrix is not None]
+    if any(matrix.data_ptr() % 16 for matrix in given):
+        return None
+    if M > 1 and len({matrix.stride(0) % ODD_GROUP for matrix in given}) > 1:
+        return None
+    steps = config["STEPS"]
+    programs = M if steps == 1 else cdiv(M, steps * ODD_GROUP) * ODD_GROUP
+    arguments = {"CHUNKS": cdiv(odd_columns(N), config["BLOCK_N"]), "STEPS": steps, "STAGES": config["num_stages"]}
+    return (programs,), {**arguments, "VEC": ODD_GROUP}
 
 
 def shared(problem: Problem, config: Config) -> tuple[tuple[int], dict[str, Any]]:

@@ -21,6 +21,8 @@ class SpaceSettings:
     """Fewest bytes of a chunk of a row that has several."""
     most_values: int = 64
     """Largest number of values of a row that a thread holds."""
+    shortest_odd: int = 256
+    """Fewest columns of an odd row that is read 16 bytes at once."""
     largest_tile: int = 16384
     """Largest number of elements of several rows that a program holds."""
     shortest_looped: int = 16384
@@ -42,14 +44,16 @@ SETTINGS = SpaceSettings()
 SHARED_REGISTERS = 128
 """Most registers of a thread of a program that shares a row. So several such programs run on a multiprocessor at once,
 and none waits for one that cannot start."""
+ODD_GROUP = 8
+"""Number of elements of 16 bits in 16 bytes."""
 LARGEST_ROWS = 128
 """Largest number of rows of a program."""
 
 KNOBS = (
     Knob(
         "VARIANT",
-        ("whole", "looped", "shared"),
-        "a program holds whole rows, or loops over a row and reads it twice, or programs share a row",
+        ("whole", "odd", "looped", "shared"),
+        "a program holds whole rows, also odd ones in 16 bytes at once, or reads a row twice, or programs share a row",
     ),
     Knob("BLOCK_N", tuple(2**power for power in range(16)), "columns of a chunk that is read at once"),
     Knob(
@@ -64,6 +68,7 @@ KNOBS = (
 )
 PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
     {"VARIANT": ("whole",), "num_stages": (1, 2, 3)},
+    {"VARIANT": ("odd",), "ROWS": (1,), "LATE": (False,), "num_stages": (1, 2, 3)},
     {"VARIANT": ("looped",), "ROWS": (1,), "STEPS": (1,), "LATE": (False,)},
     {"VARIANT": ("shared",), "ROWS": (1,), "STEPS": (1,), "LATE": (False,), "num_stages": (1,)},
 )
@@ -80,7 +85,13 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     if config["num_warps"] * limits.warp_size > limits.threads_per_block:
         return False
     if config["VARIANT"] == "whole":
-        return _can_hold(problem, config, limits)
+        return _can_hold(problem, config, limits, problem["N"])
+    if config["VARIANT"] == "odd":
+        return (
+            can_be_odd(problem)
+            and config["ROWS"] == 1
+            and _can_hold(problem, config, limits, odd_columns(problem["N"]))
+        )
     if config["ROWS"] > 1 or config["STEPS"] > 1 or config["LATE"]:
         return False
     if config["VARIANT"] == "looped":
@@ -99,8 +110,19 @@ def most_values(num_warps: int, limits: Limits) -> int:
     return min(SETTINGS.most_values, registers // 2)
 
 
-def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    M, N = problem["M"], problem["N"]
+def can_be_odd(problem: Problem) -> bool:
+    """Return whether rows begin in the middle of 16 bytes, and have an element of each of a program's first groups."""
+    return itemsize(problem.dtype) == 2 and problem["N"] % ODD_GROUP != 0 and problem["N"] >= SETTINGS.shortest_odd
+
+
+def odd_columns(N: int) -> int:
+    """Return the most elements in the groups of 16 bytes that a row of N elements is in."""
+    return N + ODD_GROUP - 1
+
+
+def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits, N: int) -> bool:
+    """Return whether a program can hold rows that are in N columns."""
+    M = problem["M"]
     block_n, rows, steps, stages = (config[name] for name in ("BLOCK_N", "ROWS", "STEPS", "num_stages"))
     count = chunks(N, block_n)
     tile = rows * block_n * count
@@ -126,7 +148,14 @@ def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
         # Programs that take rows several times leave no multiprocessor idle.
         and (steps == 1 or rows * steps * limits.sm_count <= M)
         # Weights that are read once for several rows are read first.
-        and (not config["LATE"] or (steps == 1 and any(problem.values.get(name) for name in ("weight", "bias"))))
+        and (
+            not config["LATE"]
+            or (
+                config["VARIANT"] == "whole"
+                and steps == 1
+                and any(problem.values.get(name) for name in ("weight", "bias"))
+            )
+        )
         # Only a loop can be pipelined. Rows in flight wait in shared memory.
         and (stages == 1 or steps > 1)
         and tile * width * (1 + problem.values.get("residual", False)) * (stages - 1) <= limits.shared_bytes // 2

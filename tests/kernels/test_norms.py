@@ -10,9 +10,11 @@ from helpers import B200, H200, RTX_4090
 
 from tuner import catalog
 from tuner.kernels.layer_norm.looped import layer_norm_looped
+from tuner.kernels.layer_norm.odd_rows import layer_norm_odd
 from tuner.kernels.layer_norm.shared_rows import layer_norm_shared
 from tuner.kernels.layer_norm.whole import layer_norm_whole
 from tuner.kernels.rms_norm.looped import rms_norm_looped
+from tuner.kernels.rms_norm.odd_rows import rms_norm_odd
 from tuner.kernels.rms_norm.shared_rows import rms_norm_shared
 from tuner.kernels.rms_norm.whole import rms_norm_whole
 from tuner.kernels.shared.rows_launch import alignment
@@ -126,6 +128,43 @@ def test_rows_are_as_aligned_as_length_and_stride_are(shape: Any, strides: Any, 
     """Triton sees only whether an integer is a multiple of 16."""
     problem = RMS.signature.problem({"M": shape[0], "N": shape[1], "dtype": "bf16"})
     assert alignment(problem, [StandIn(Operand(shape, "bf16", strides=strides)), None]) == expected
+
+
+ODD = WHOLE | {"VARIANT": "odd", "BLOCK_N": 256}
+
+
+@pytest.mark.parametrize(
+    ("N", "strides", "offset", "is_odd"),
+    [(257, 257, 0, True), (257, 257, 2, False), (257, 265, 0, True), (257, 258, 0, False)],
+)
+def test_odd_rows_are_read_in_16_bytes_if_those_of_all_matrices_begin_alike(
+    N: int, strides: int, offset: int, is_odd: bool
+) -> None:
+    problem = RMS.signature.problem({"M": 20, "N": N, "dtype": "bf16", "weight": False})
+    x = StandIn(Operand((20, N), "bf16", strides=(strides, 1), offset=offset))
+    out = StandIn(Operand((20, N), "bf16"))
+    (launch,) = RMS.launch(problem, RMS.signature.config(ODD | {"STEPS": 2}), {"x": x, "out": out})
+    assert launch.fn is (rms_norm_odd if is_odd else rms_norm_whole)
+    # Rows of a program are a multiple of 8 apart, so that all begin at the same place.
+    assert launch.grid == ((16,) if is_odd else (10,))
+
+
+@BOTH
+def test_odd_rows_do_not_write_beside_themselves_and_may_be_in_place(kernel: Kernel) -> None:
+    x = torch.randn(9, 300, generator=torch.Generator().manual_seed(1)).bfloat16()
+    rows = x[:, :291]  # with a stride of 300: rows begin at 4 of 8 elements
+    problem = kernel.signature.problem({"M": 9, "N": 291, "dtype": "bf16"})
+    factors = torch.ones(291).bfloat16()
+    expected = kernel.reference(problem, {"x": rows, "weight": factors, "bias": factors, "eps": 0.0}, slice(0, 9))
+    rest, config = x[:, 291:].clone(), kernel.signature.config(ODD)
+    tensors = {"x": rows, "weight": factors, "bias": factors, "eps": 0.0, "out": rows}
+    if kernel is RMS:
+        del tensors["bias"]
+    (launch,) = kernel.launch(problem, config, tensors)
+    assert launch.fn in (rms_norm_odd, layer_norm_odd)
+    launch()
+    assert torch.allclose(rows.double(), expected["out"], rtol=0.01, atol=0.01)
+    assert torch.equal(x[:, 291:], rest)
 
 
 @pytest.mark.parametrize("config", [WHOLE | {"BLOCK_N": 128}, LOOPED | {"BLOCK_N": 128}], ids=["whole", "looped"])
