@@ -35,5 +35,6 @@ def _elements(address: int, rows: int, width: int, stride: int) -> Any:
     import torch
 
     reach = ((rows - 1) * stride + 1) * width
-    whole = torch.frombuffer((ctypes.c_byte * reach).from_address(address), dtype=getattr(torch, _INTEGERS[width]))
-    return whole.as_strided((rows,), (stride,))
+    with torch.inference_mode(False):  # it is kept, and a tensor of that mode cannot be written outside of it
+        whole = torch.frombuffer((ctypes.c_byte * reach).from_address(address), dtype=getattr(torch, _INTEGERS[width]))
+        return whole.as_strided((rows,), (stride,))

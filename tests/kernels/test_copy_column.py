@@ -109,6 +109,14 @@ def test_the_host_gathers_what_lies_at_an_address(width: int) -> None:
     assert torch.equal(_elements(column.data_ptr(), 129, width, 5), column)
 
 
+def test_a_buffer_that_inference_mode_has_seen_is_written_outside_of_it() -> None:
+    column, buffer = torch.ones(129, 5)[:, 3], torch.zeros(129)
+    for mode in (True, False):
+        with torch.inference_mode(mode):
+            _elements(buffer.data_ptr(), 129, 4, 1).copy_(_elements(column.data_ptr(), 129, 4, 5))
+    assert buffer.eq(1).all()
+
+
 def test_the_description_of_a_copy_has_the_drivers_layout() -> None:
     """`CUDA_MEMCPY2D` of cuda.h, on 64 bits."""
     assert ctypes.sizeof(_Copy) == 128
