@@ -242,7 +242,7 @@ class TestBench:
             assert row["vendor"]["speedup"] > 0
             assert row["roofline_share"] > 0
             assert row["device"] == "nvidia-h200"
-        assert document["summary"]["rows"] == document["summary"]["untuned"] == 4
+        assert document["summary"]["rows"] == document["summary"]["without_answer"] == 4
         assert machine.started == [0]
         assert [line.split()[0] for line in done.stderr.splitlines()[-4:]] == ["1/4", "2/4", "3/4", "4/4"]
 

@@ -184,12 +184,11 @@ def interpreted(op: str) -> list[Problem]:
     dtypes = [dtype for dtype in ("fp16", "fp32") if dtype in kernel.signature.dtypes]
     if not dtypes or not some(kernel, next(problems(op, dtypes=(dtypes[0],))), 1):
         return []
-    found = [*problems(op, dtypes=tuple(dtypes))]
-    first = found[: len(stated_tests(op).odd)]
-    return [*first, *random.Random(op).sample(found[len(first) :], min(len(found), _INTERPRETED) - len(first))]
+    first, *others = problems(op, dtypes=tuple(dtypes))
+    return [first, *random.Random(op).sample(others, min(len(others), _INTERPRETED - 1))]
 
 
-_INTERPRETED = 16
+_INTERPRETED = 9
 INTERPRETED = [
     pytest.param(reference, problem, id=f"{Path(reference).stem}-{problem.text}")
     for reference, of_one in {
