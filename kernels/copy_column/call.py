@@ -28,8 +28,9 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def copy_column(x: Tensor, column: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Return column `column` of x (M, N), which is out (M,) on a GPU, of elements of 1, 2, 4 or 8 bytes.
 
-    x may be in the memory of the host, pinned or not. Then out is on the current device if it is not given, and the
-    call may return before x is read: synchronize before you write to x, as after `copy_(x, non_blocking=True)`.
+    x may be in the memory of the host, pinned or not. Then out is on the current device if it is not given. x is read
+    at some time between the call and the end of its work on the stream: before the call, wait for what still writes to
+    x, and after it, synchronize before you write to x, as with `copy_(x, non_blocking=True)`.
 
     Raises:
         UsageError: as `gemm`; there is no such column.
