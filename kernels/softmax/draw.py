@@ -9,7 +9,7 @@ from tuner.kernels.shared.draws import at_most, dtype, log_uniform, size
 from tuner.kernels.spec import itemsize
 
 ROUTED = (8, 16, 60, 64, 128, 160, 256, 384)
-"""Numbers of experts."""
+"""Expert counts of routers."""
 VOCABULARIES = (32000, 32768, 50257, 65536, 100352, 128256, 129280, 151936, 201088, 262144)
 FEWEST = 1024
 """Fewest elements of a problem."""
