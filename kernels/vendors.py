@@ -57,17 +57,22 @@ def chosen_vendors(kernel: Kernel, asked: str) -> tuple[str, ...]:
     """Return the names of those vendors of a kernel that are asked for; a name that it does not have is left out.
 
     Args:
-        asked: a group, or names separated by commas.
+        asked: groups and names, separated by commas.
     """
     names = vendor_names(kernel)
-    wanted = {
+    groups = {
         ALL: names,
         LIBRARIES: tuple(name for name in names if name != COMPILED),
         EAGER: () if kernel.vendor is None else (kernel.vendor_name,),
-    }.get(asked, asked_names(asked))
+    }
+    wanted = {name for word in _words(asked) for name in groups.get(word, (word,))}
     return tuple(name for name in names if name in wanted)
 
 
 def asked_names(asked: str) -> tuple[str, ...]:
-    """Return the names in a choice of vendors; none if it is a group."""
-    return () if asked in (ALL, LIBRARIES, EAGER) else tuple(name.strip() for name in asked.split(","))
+    """Return the names in a choice of vendors, without the groups."""
+    return tuple(word for word in _words(asked) if word not in (ALL, LIBRARIES, EAGER))
+
+
+def _words(asked: str) -> list[str]:
+    return [word.strip() for word in asked.split(",")]

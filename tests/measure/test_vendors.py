@@ -182,6 +182,7 @@ def test_vendors_are_chosen_by_group_or_by_name() -> None:
     assert chosen_vendors(KERNEL, "libraries") == ("torch", *names)
     assert chosen_vendors(KERNEL, "eager") == ("torch",)
     assert chosen_vendors(KERNEL, "wrong, torch.compile,unknown") == (COMPILED, "wrong")
+    assert chosen_vendors(KERNEL, "eager,torch.compile") == ("torch", COMPILED)
     assert vendor_names(replace(KERNEL, vendor=None)) == names
 
 

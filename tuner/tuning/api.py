@@ -109,7 +109,7 @@ def tune(
         policy: `"cold"`, `"warm"` or `"graph"`; `"auto"` takes a graph for short problems, else a cold cache.
         shared: measure even while other processes use the GPU, and mark the answer.
         vendors: implementations of which the fastest is timed beside the finalists: `"eager"`, `"libraries"`, `"all"`
-            or names separated by commas, as `--vendors` takes them; None is `"libraries"`.
+            and names, separated by commas, as `--vendors` takes them; None is `"libraries"`.
         effort: `"quick"`, `"normal"` or `"exhaustive"`.
         trials: configs to measure of a problem at most, in place of the limits of the effort.
         budget: seconds for each problem, or a text such as `"5m"`.

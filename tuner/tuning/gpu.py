@@ -32,7 +32,7 @@ class MeasureOptions:
     shared: bool = False
     """Measure even while other processes use the GPU, and mark the answers."""
     vendors: str | None = None
-    """Vendors that are timed: `all`, `libraries`, `eager`, or names separated by commas. None: a search takes
+    """Vendors that are timed: `all`, `libraries`, `eager` and names, separated by commas. None: a search takes
     `libraries`, and a bench `all`."""
 
     def __post_init__(self) -> None:

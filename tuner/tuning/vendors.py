@@ -12,7 +12,7 @@ def check_vendors(suite: Suite, asked: str | None, replay: str | None) -> None:
     """Raise UsageError if a name is that of no vendor of the suite's kernels, or a recorded space has its own.
 
     Args:
-        asked: a group of vendors, or names separated by commas; None: the usual ones.
+        asked: groups of vendors and names, separated by commas; None: the usual ones.
         replay: name of a recorded space that is replayed.
     """
     if asked is None:
@@ -27,5 +27,6 @@ def check_vendors(suite: Suite, asked: str | None, replay: str | None) -> None:
         of_them = " and ".join(dict.fromkeys(kernel.op for kernel in kernels))
         groups = ", ".join((ALL, LIBRARIES, EAGER))
         raise UsageError(
-            f"vendors of {of_them} are {', '.join(known) or 'none'}, or {groups}, not {unknown[0][:40]!r}; correct it"
+            f"vendors of {of_them} are {', '.join(known) or 'none'}, and groups of them {groups}, not "
+            f"{unknown[0][:40]!r}; correct it"
         )
