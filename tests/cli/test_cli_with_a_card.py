@@ -216,6 +216,23 @@ class TestVerify:
         assert "no answer is stored for on_torch N=1" in done.stdout
 
 
+def test_a_recording_of_a_suite_writes_each_problem_that_can_be_measured(machine: Machine, tmp_path: Path) -> None:
+    suite, out, kernel = tmp_path / "toys.json", tmp_path / "spaces", tmp_path / "short.py"
+    few = {"FAULTS = (": 'FAULTS = ("none",)\nOTHERS = (', "(64, 128, 256, 512, 1024, 2048)": "(128, 256)"}
+    source = Path(toy("on_torch")).read_text()
+    for old, new in few.items():
+        source = source.replace(old, new, 1)
+    kernel.write_text(source)
+    problems = [{"op": str(kernel), "N": 64, "vendor": "elsewhere"}, {"op": str(kernel), "N": 64}]
+    suite.write_text(json.dumps(problems))
+    done = CliRunner().invoke(cli, ["record", "--suite", str(suite), "--out", str(out)], standalone_mode=False)
+    assert done.return_value == 1
+    assert "on_torch 64 fp32 vendor=elsewhere: failed, " in done.stderr
+    (file,) = out.iterdir()
+    assert done.stdout.splitlines() == [str(file)]
+    assert file.name == "on_torch-64-fp32-nvidia-h200.json.gz"
+
+
 class TestBench:
     @pytest.fixture
     def suite(self, tmp_path: Path) -> str:
