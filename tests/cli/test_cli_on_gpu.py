@@ -160,6 +160,21 @@ def test_a_suite_searches_what_is_untuned_and_measures_it_as_well(tuner: Tuner, 
     assert again == document
 
 
+def test_a_random_suite_is_measured_untuned_and_tuned(tuner: Tuner) -> None:
+    """Of two ops, with the problems that a dry run lists; a row that fails fails the test."""
+    ops = ("softmax", "transpose")
+    for op in ops:
+        words = ("bench", op, "--suite", "random:3:5", "--vendors", "eager")
+        listed = [row["problem"] for row in tuner(*words, "--dry-run")["rows"]]
+        untuned = tuner(*words)
+        assert [row["problem"] for row in untuned["rows"]] == listed
+        assert untuned["summary"]["untuned"]["torch"]["problems"] == 3
+        assert untuned["summary"]["tuned"] == {}
+        tuned = tuner(*words, "--search", "5s")["summary"]
+        assert tuned["tuned"]["torch"]["problems"] == tuned["untuned_of_tuned"]["problems"] == 3
+        assert tuned["tuned"]["torch"]["mean"] > 0.97 * tuned["untuned"]["torch"]["mean"]
+
+
 def test_cards_share_a_suite(tuner: Tuner, tmp_path: Path) -> None:
     from tuner.measure import device
 
