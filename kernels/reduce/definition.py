@@ -38,6 +38,7 @@ from tuner.kernels.spec import (
     Signature,
     SizeLimit,
     cdiv,
+    next_power_of_2,
 )
 
 
@@ -112,6 +113,7 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     compiled |= {"KIND": problem["kind"], "INDEX": problem["index"], "RUN": run, "STAGES": config["num_stages"]}
     if axis == "rows":
         compiled |= {"BLOCK_M": tile.rows // depth, "BLOCK_N": tile.columns, "DEPTH": depth}
+        compiled["PARTS"] = min(next_power_of_2(split), max(1, JOINED // tile.columns))
         return (Launch(reduce_over_rows, (cdiv(N, tile.columns) * split,), (x, *written, *shape), compiled),)
     blocks, groups = cdiv(N + (run - 1 if shifted and M > 1 else 0), tile.columns), cdiv(M, tile.rows)
     tiles, programs = (groups * blocks, split) if axis == "all" else (blocks, groups * split)
@@ -119,6 +121,8 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     return (Launch(reduce_within_rows, (programs,), (x, *written, *shape, blocks, tiles), compiled),)
 
 
+JOINED = 8192
+"""Number of states that the last program reads at once, if it reduces over rows."""
 MAX_ROW = MAX_SIZE - 2**26
 """Number of elements of a row, and of rows, up to which the last step of any config ends below 2^31."""
 

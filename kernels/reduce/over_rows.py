@@ -25,12 +25,13 @@ from tuner.kernels.reduce.states import (
 def reduce_over_rows(
     x, out, indices, arrived, firsts, seconds, M, N, stride,
     KIND: tl.constexpr, INDEX: tl.constexpr, RUN: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DEPTH: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, DEPTH: tl.constexpr, SPLIT: tl.constexpr, PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
     """Reduce BLOCK_N columns, in steps of DEPTH * BLOCK_M rows that SPLIT programs take in turn.
 
-    Each thread joins the DEPTH rows of its columns first, which it reads at once. N and stride count runs of RUN
-    columns, each of which is one access.
+    Each thread joins the DEPTH rows of its columns first, which it reads at once. The last program joins PARTS states
+    of each column at once. N and stride count runs of RUN columns, each of which is one access.
     """
     STEP: tl.constexpr = DEPTH * BLOCK_M
     NEUTRAL: tl.constexpr = neutral(KIND)
@@ -68,11 +69,12 @@ def reduce_over_rows(
         leave(firsts, seconds, part * width + n, n < N, first, second, KIND, INDEX)
         is_mine = is_last(arrived + tile, SPLIT)
         if is_mine:
-            all_first = tl.full((BLOCK_M, BLOCK_N), EMPTY, tl.float32)
-            all_second = tl.full((BLOCK_M, BLOCK_N), 2**62, tl.int64) if INDEX else tl.zeros_like(all_first)
-            for start in range(0, SPLIT, BLOCK_M):
-                mask = (start + lane < SPLIT) & (n < N)[None, :]
-                some_first, some_second = left(firsts, seconds, (start + lane) * width + n[None, :], mask, KIND, INDEX)
+            all_first = tl.full((PARTS, BLOCK_N), EMPTY, tl.float32)
+            all_second = tl.full((PARTS, BLOCK_N), 2**62, tl.int64) if INDEX else tl.zeros_like(all_first)
+            for start in range(0, SPLIT, PARTS):
+                parts = (start + tl.arange(0, PARTS))[:, None]
+                mask = (parts < SPLIT) & (n < N)[None, :]
+                some_first, some_second = left(firsts, seconds, parts * width + n[None, :], mask, KIND, INDEX)
                 if INDEX:
                     all_first, all_second = first_larger(all_first, all_second, some_first, some_second)
                 else:
