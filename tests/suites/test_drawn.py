@@ -11,7 +11,7 @@ from helpers import H200, OURS, able, toy
 
 from tuner import catalog
 from tuner.errors import KernelFault, UsageError
-from tuner.kernels.spec import Kernel
+from tuner.kernels.spec import Kernel, Operand, Problem
 from tuner.suites.drawn import draw_suite
 
 DOUBLE = catalog.resolve(toy("double"))
@@ -71,6 +71,12 @@ def test_a_kernel_that_draws_too_few_or_no_problems_is_named() -> None:
         texts("random:4:1", drawing(high=3))
     with pytest.raises(KernelFault, match=r"draw: double: N is a whole number from 1 to .*, not 0; correct it"):
         texts("random:4:1", drawing(low=0, high=0))
+
+    def refused(problem: Problem) -> dict[str, Operand]:
+        raise UsageError("double: N is even, not odd")
+
+    with pytest.raises(KernelFault, match=r"draw: double: N is even, not odd; correct it"):
+        texts("random:4:1", replace(drawing(), operands=refused))
 
 
 @pytest.mark.parametrize("op", DRAWN)

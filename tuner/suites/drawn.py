@@ -73,6 +73,7 @@ def _next(kernel: Kernel, random: Random, dtype: str | None) -> Problem:
     assert kernel.draw is not None
     try:
         problem = kernel.signature.problem(kernel.draw(random))
+        kernel.operands(problem)  # which may refuse one too
     except UsageError as error:
         raise KernelFault(f"draw: {error}; correct it", getattr(kernel.draw, "place", "")) from error
     if dtype in (None, problem.dtype):
