@@ -18,10 +18,8 @@ class DefaultSettings:
 
     warps: tuple[int, ...] = (4, 2)
     """Warps of a program, of a smaller one if there are few programs."""
-    rows: tuple[int, int, int] = (2, 2, 4)
-    """Rows of outputs of a thread, if windows share no rows, fewer than half of them, or more."""
-    columns: int = 2
-    """Fewest columns of outputs of a thread, if windows share columns."""
+    rows: tuple[int, int] = (2, 4)
+    """Rows of outputs of a thread: if windows share no rows, and if they do."""
     groups: tuple[int, ...] = (64, 32, 16, 8)
     """Threads along a row of outputs."""
     channel_bytes: int = 256
@@ -66,8 +64,9 @@ def is_shared(found: Windows) -> bool:
 def _tiled(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     """Yield configs in which a thread computes whole windows, from large tiles to small ones."""
     rows, columns = found.rows, found.columns
-    overlap = (rows.window > rows.stride) + (rows.window >= 2 * rows.stride)
-    tile_p = min(SETTINGS.rows[overlap], next_power_of_2(rows.count)) if rows.reach <= UNROLLED_ROWS else 1
+    tile_p = (
+        min(SETTINGS.rows[rows.window > rows.stride], next_power_of_2(rows.count)) if rows.reach <= UNROLLED_ROWS else 1
+    )
     tile_q = min(_columns_of_a_thread(found), next_power_of_2(columns.count))
     enough = SETTINGS.programs_per_sm * limits.sm_count
     tiled: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_stages": 1}
@@ -84,13 +83,15 @@ def _tiled(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
 
 
 def _columns_of_a_thread(found: Windows) -> int:
-    """Return the columns of outputs that a thread computes from vectors of 16 bytes, as far as rows are aligned."""
-    columns = found.columns
-    least = SETTINGS.columns if columns.window > columns.stride else 1
+    """Return the columns of outputs that a thread computes: those of 16 bytes of the image.
+
+    They are half as many if rows are aligned to less than half of that. A pixel of nhwc has 16 bytes of channels.
+    """
     if found.is_nhwc:
-        return least
-    neighbours = power_of_2_in(found.vector, columns.size)
-    return max(least, neighbours >> (columns.stride.bit_length() - 1), 1)
+        return 1
+    is_aligned = 2 * power_of_2_in(found.vector, found.columns.size) >= found.vector
+    read = found.vector if is_aligned else found.vector // 2
+    return max(1, read >> (found.columns.stride.bit_length() - 1))
 
 
 def _rows(found: Windows, tile_p: int, tile_q: int, lanes: int) -> tuple[int, int]:
