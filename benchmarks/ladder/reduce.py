@@ -6,14 +6,14 @@ that are under way at any time decides how fast they are read. The steps read th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import triton
 import triton.language as tl
 
 from ladder.step import Ladder, Run, Step, Tensors
 from tuner.kernels.reduce import KERNEL
 from tuner.kernels.spec import Launch, Problem, cdiv, next_power_of_2
-
-ROWS = 64
 
 
 @triton.jit
@@ -43,12 +43,16 @@ def threads(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
     return (Launch(sum_by_threads, (cdiv(M, 128),), args, {"ROWS": 128, "num_warps": 4, "num_stages": 1}),)
 
 
-def tiled(problem: Problem, tensors: Tensors, rows: int, warps: int) -> tuple[Run, ...]:
-    """Launch `sum_by_tiles` with a number of rows and warps for each program."""
-    M, N = problem.sizes
-    args = (tensors["x"], tensors["out"], M, N, tensors["x"].stride(0))
-    kwargs = {"ROWS": rows, "BLOCK": next_power_of_2(N), "num_warps": warps, "num_stages": 1}
-    return (Launch(sum_by_tiles, (cdiv(M, rows),), args, kwargs),)
+def tiled(rows: int, warps: int) -> Callable[[Problem, Tensors], tuple[Run, ...]]:
+    """Return a step that launches `sum_by_tiles` with a number of rows and warps for each program."""
+
+    def runs(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
+        M, N = problem.sizes
+        args = (tensors["x"], tensors["out"], M, N, tensors["x"].stride(0))
+        kwargs = {"ROWS": rows, "BLOCK": next_power_of_2(N), "num_warps": warps, "num_stages": 1}
+        return (Launch(sum_by_tiles, (cdiv(M, rows),), args, kwargs),)
+
+    return runs
 
 
 LADDER = Ladder(
@@ -56,12 +60,12 @@ LADDER = Ladder(
     problems=(KERNEL.signature.problem({"M": 262_144, "N": 128, "dtype": "bf16"}),),
     steps=(
         Step("a row a thread", "neighbouring threads read elements that lie a row apart", threads),
-        Step("a row a program", "whole rows, one element for each of 128 threads", lambda *of: tiled(*of, 1, 4)),
-        Step("a row a warp", "four elements for each thread, no exchange between warps", lambda *of: tiled(*of, 1, 1)),
+        Step("a row a program", "whole rows, one element for each of 128 threads", tiled(1, 4)),
+        Step("a row a warp", "four elements for each thread, no exchange between warps", tiled(1, 1)),
         Step(
             "tiles",
             "64 rows a program: 16 bytes with each access, four accesses at once",
-            lambda *of: tiled(*of, ROWS, 8),
+            tiled(64, 8),
         ),
     ),
     unit="GB/s",

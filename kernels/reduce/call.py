@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import inf, nan, prod
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -16,6 +16,29 @@ from tuner.kernels.reduce.definition import KERNEL, MAX_ROW
 
 OF_NOTHING = {"sum": 0.0, "mean": nan, "logsumexp": -inf}
 """Results of no elements; max and min have none."""
+
+
+@overload
+def reduce(
+    x: Tensor,
+    kind: str = ...,
+    *,
+    dim: int | tuple[int, ...] | None = ...,
+    index: Literal[False] = ...,
+    out: Tensor | None = ...,
+) -> Tensor: ...
+
+
+@overload
+def reduce(
+    x: Tensor,
+    kind: str,
+    *,
+    dim: int | tuple[int, ...] | None = ...,
+    index: Literal[True],
+    out: Tensor | None = ...,
+    indices: Tensor | None = ...,
+) -> tuple[Tensor, Tensor]: ...
 
 
 def reduce(

@@ -25,7 +25,7 @@ def launches() -> Iterator[PreparedLaunches]:
 
 
 def close(found: Tensor, expected: Tensor) -> bool:
-    return found.shape == expected.shape and torch.allclose(found, expected, atol=1e-5, equal_nan=True)
+    return bool(found.shape == expected.shape) and torch.allclose(found, expected, atol=1e-5, equal_nan=True)
 
 
 STRIDES = {
