@@ -1,4 +1,4 @@
-"""What launches of ops that normalise rows have in common: the alignment of rows, and the shape of a grid."""
+"""Grids and arguments of launches of ops that normalise rows, and the alignment of the rows."""
 
 from __future__ import annotations
 

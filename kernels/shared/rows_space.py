@@ -105,9 +105,14 @@ def chunks(N: int, block_n: int) -> int:
 
 
 def most_values(num_warps: int, limits: Limits) -> int:
-    """Return how many values of a row each thread of a program can hold beside what it computes with them."""
+    """Return the number of values of a row that each thread of a program can hold beside what it computes."""
     registers = min(limits.registers_per_thread, limits.registers_per_sm // (num_warps * limits.warp_size))
     return min(SETTINGS.most_values, registers // 2)
+
+
+def has_weights(problem: Problem) -> bool:
+    """Return whether something is read for each column."""
+    return any(problem.values.get(name) for name in ("weight", "bias"))
 
 
 def can_be_odd(problem: Problem) -> bool:
@@ -148,14 +153,7 @@ def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits, N: in
         # Programs that take rows several times leave no multiprocessor idle.
         and (steps == 1 or rows * steps * limits.sm_count <= M)
         # Weights that are read once for several rows are read first.
-        and (
-            not config["LATE"]
-            or (
-                config["VARIANT"] == "whole"
-                and steps == 1
-                and any(problem.values.get(name) for name in ("weight", "bias"))
-            )
-        )
+        and (not config["LATE"] or (config["VARIANT"] == "whole" and steps == 1 and has_weights(problem)))
         # Only a loop can be pipelined. Rows in flight wait in shared memory.
         and (stages == 1 or steps > 1)
         and tile * width * (1 + problem.values.get("residual", False)) * (stages - 1) <= limits.shared_bytes // 2
