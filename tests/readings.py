@@ -51,6 +51,7 @@ def reading(
     noise: float = 0.0,
     dice: random.Random | None = None,
     without: tuple[str, ...] = (),
+    vendor: str = "",
 ) -> Reading:
     """Return a reading in which each contender takes its usual latency times a factor."""
     by = factors if isinstance(factors, Mapping) else dict.fromkeys(LATENCIES, factors)
@@ -59,4 +60,4 @@ def reading(
     roles: dict[str, Config] = {
         name: config for name, config in CONFIGS.items() if name in latencies and name != "answer"
     }
-    return reading_of(comparison, CONFIGS["answer"], roles, provenance, "2026-11-29T01:00:00Z")
+    return reading_of(comparison, CONFIGS["answer"], roles, provenance, "2026-11-29T01:00:00Z", vendor)

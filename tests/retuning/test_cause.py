@@ -82,6 +82,26 @@ class TestAVendorIsBeside:
         assert cause(reading(slower, COMPILER)) is Cause.SLOWER_CODE
 
 
+class TestAVendorThatTritonCompiles:
+    """`torch.compile`, or a library such as liger."""
+
+    def test_one_that_moves_with_the_configs_under_another_triton_is_no_machine(self) -> None:
+        then, slower = reading(vendor="liger"), reading(1.08, COMPILER, vendor="liger")
+        assert cause(slower, then) is Cause.SLOWER_CODE
+        assert cause(slower, then, machine=1.08) is Cause.SLOWER_MACHINE
+        assert cause(reading(1.08, DRIVER, vendor="liger"), then) is Cause.SLOWER_MACHINE
+
+    def test_the_machine_is_known_by_it_only_under_the_same_triton(self) -> None:
+        then = reading(vendor="liger")
+        assert machine_factor(then, reading(1.1, DRIVER, vendor="liger")) == pytest.approx(1.1)
+        assert machine_factor(then, reading(1.1, COMPILER, vendor="liger")) is None
+
+    def test_another_vendor_is_no_partner(self) -> None:
+        assert cause(reading(SLOWER, COMPILER, vendor="liger"), reading()) is cause(
+            reading(SLOWER, COMPILER, without=(VENDOR,)), reading(without=(VENDOR,))
+        )
+
+
 class TestNoVendor:
     def now(self, factor: float, provenance: Provenance) -> Reading:
         return reading(factor, provenance, without=(VENDOR,))

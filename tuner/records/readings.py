@@ -40,7 +40,9 @@ def widened(found: float, interval: Interval, spread: float) -> Interval:
 def is_in_both(role: str, then: Reading, now: Reading) -> bool:
     """Return whether the same contender has this role in both readings."""
     before, after = then.contenders.get(role), now.contenders.get(role)
-    return before is not None and after is not None and before.config == after.config
+    if before is None or after is None:
+        return False
+    return (before.config, before.vendor) == (after.config, after.vendor)
 
 
 def is_code_same(then: Reading, now: Reading) -> bool:
@@ -54,8 +56,22 @@ def is_code_same(then: Reading, now: Reading) -> bool:
 
 
 def is_vendor_same(then: Reading, now: Reading) -> bool:
-    """Return whether the vendor's implementation, if it is in both readings, is the same: PyTorch is."""
-    return then.provenance.environment.torch == now.provenance.environment.torch
+    """Return whether the vendor's implementation, if it is in both readings, is the same: PyTorch and its compiler are.
+
+    The versions of libraries are not known.
+    """
+    before, after = then.provenance.environment, now.provenance.environment
+    return before.torch == after.torch and is_vendor_compiled_alike(then, now)
+
+
+def is_vendor_compiled_alike(then: Reading, now: Reading) -> bool:
+    """Return whether a change of Triton leaves the vendor as it is, or Triton is the same.
+
+    It may compile a vendor that is not the kernel's own: `torch.compile` or a library.
+    """
+    vendor = now.contenders.get(VENDOR)
+    is_own = vendor is None or not vendor.vendor
+    return is_own or then.provenance.environment.triton == now.provenance.environment.triton
 
 
 def role_factor(role: str, then: Reading, now: Reading) -> float:

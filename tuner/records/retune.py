@@ -64,6 +64,8 @@ class Contender:
     """Interval of the ratio."""
     config: Config | None = None
     """None: the vendor's implementation."""
+    vendor: str = ""
+    """Name of a vendor that is not the kernel's own, such as `torch.compile` or a library."""
 
 
 @dataclass(frozen=True)

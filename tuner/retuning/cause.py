@@ -12,7 +12,15 @@ from math import log
 from statistics import stdev
 
 from tuner.records import VENDOR, VENDOR_NAME
-from tuner.records.readings import is_code_same, is_in_both, is_vendor_same, quotient, role_factor, widened
+from tuner.records.readings import (
+    is_code_same,
+    is_in_both,
+    is_vendor_compiled_alike,
+    is_vendor_same,
+    quotient,
+    role_factor,
+    widened,
+)
 from tuner.records.retune import DEFAULT, RUNNER_UP, Cause, Contender, Reading
 from tuner.report.text import ratio_text, times, us_text
 from tuner.retuning.settings import SETTINGS, RetuneSettings
@@ -191,7 +199,8 @@ class _Difference:
         if min(abs(own), abs(partner)) <= least or own * partner < 0:
             return Judgement(Cause.UNCHANGED, move.text(name))
         text = f"{_change(self.then, self.now)}, and {name} changed alike; {move.text(name)}"
-        return self._machine_or_code(text, has_vendor=move.role == VENDOR)
+        has_vendor = move.role == VENDOR and is_vendor_compiled_alike(self.then, self.now)
+        return self._machine_or_code(text, has_vendor=has_vendor)
 
     def _alone(self) -> Judgement:
         """Return the cause if nothing else was timed both then and now."""

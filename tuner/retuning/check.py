@@ -59,6 +59,8 @@ class Subject:
     comparison: Comparison | None = None
     """Stored rounds of the answer's run."""
     vendor_name: str = VENDOR_NAME
+    is_own_vendor: bool = True
+    """Whether that is the kernel's own vendor."""
 
     @staticmethod
     def of(known: Known, target: Target) -> Subject:
@@ -71,6 +73,7 @@ class Subject:
             runner_up=next(feasible, None),
             comparison=known.comparison,
             vendor_name=target.vendor_name,
+            is_own_vendor=target.is_own_vendor,
         )
 
     @property
@@ -86,7 +89,16 @@ class Subject:
     @cached_property
     def then(self) -> Reading | None:
         """The reading of the stored rounds; None if there are none."""
-        return stored_reading(self.stored, self.comparison, self.roles)
+        return stored_reading(self.stored, self.comparison, self.roles, self.vendor)
+
+    @property
+    def vendor(self) -> str:
+        """Name of the vendor; empty if it is the kernel's own."""
+        return "" if self.is_own_vendor else self.vendor_name
+
+    def reading(self, comparison: Comparison, at: str) -> Reading:
+        """Return the reading of rounds of now."""
+        return reading_of(comparison, self.config, self.roles, self.provenance, at, self.vendor)
 
 
 @dataclass(frozen=True)
@@ -151,7 +163,7 @@ def check(
         return not_measured("other processes used the card; run it again, or measure beside them with --shared", then)
     if len(found.rounds) < VERDICT.first_look:
         return not_measured(f"too few rounds to decide within the time limit: {len(found.rounds)}", then)
-    now = reading_of(found, config, subject.roles, subject.provenance, utc_now())
+    now = subject.reading(found, utc_now())
     judgement = cause_of(then, now, settings=settings, machine=machine, vendor=subject.vendor_name)
     evidence = Evidence(own.max_error, own.tolerance, ("normal",), 1)
     return Check(judgement, then, now, "", all_measured, found, evidence)
@@ -219,6 +231,4 @@ class _Measuring:
             seed += self.settings.max_rounds
 
     def _is_enough(self, comparison: Comparison) -> bool:
-        subject = self.subject
-        now = reading_of(comparison, subject.config, subject.roles, subject.provenance, "")
-        return is_decided(subject.then, now, self.settings)
+        return is_decided(self.subject.then, self.subject.reading(comparison, ""), self.settings)

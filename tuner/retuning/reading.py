@@ -15,7 +15,12 @@ from tuner.search.verdict import VERDICT, interval_of_median, ratio
 
 
 def reading_of(
-    comparison: Comparison, config: Config, roles: Mapping[str, Config], provenance: Provenance, at: str
+    comparison: Comparison,
+    config: Config,
+    roles: Mapping[str, Config],
+    provenance: Provenance,
+    at: str,
+    vendor: str = "",
 ) -> Reading:
     """Return the reading of a config in an interleaved comparison.
 
@@ -23,12 +28,16 @@ def reading_of(
         comparison: The config and perhaps others; those of `roles` that are not among them are left out.
         roles: Config of each role besides the vendor.
         at: Time of the rounds, UTC in ISO 8601.
+        vendor: Name of the vendor if it is not the kernel's own.
     """
     own, timed = config.text, comparison.timed
     latencies = comparison.of(own)
     names = {VENDOR: VENDOR, **{role: other.text for role, other in roles.items() if other != config}}
     contenders = {
-        role: Contender(median(comparison.of(name)), *ratio(comparison, name, own), roles.get(role))
+        role: Contender(
+            *(median(comparison.of(name)), *ratio(comparison, name, own), roles.get(role)),
+            vendor=vendor if role == VENDOR else "",
+        )
         for role, name in names.items()
         if name in timed
     }
@@ -45,15 +54,20 @@ def reading_of(
     )
 
 
-def stored_reading(stored: StoredAnswer, comparison: Comparison | None, roles: Mapping[str, Config]) -> Reading | None:
+def stored_reading(
+    stored: StoredAnswer, comparison: Comparison | None, roles: Mapping[str, Config], vendor: str = ""
+) -> Reading | None:
     """Return the reading of an answer by the rounds of its run.
 
     None if they do not have its config, or are too few for an interval.
+
+    Args:
+        vendor: Name of the vendor if it is not the kernel's own.
     """
     config = stored.answer.config
     if comparison is None or len(comparison.rounds) < VERDICT.first_look or config.text not in comparison.timed:
         return None
-    return reading_of(comparison, config, roles, stored.measured_with, stored.created_at)
+    return reading_of(comparison, config, roles, stored.measured_with, stored.created_at, vendor)
 
 
 def next_best(stored: StoredAnswer, comparison: Comparison | None, store: Store) -> Iterator[Config]:

@@ -61,6 +61,8 @@ class Target:
     """The default with the constraint that refuses it; empty if it is feasible."""
     vendor_name: str = VENDOR_NAME
     """Name under which the vendor's speed is reported, unless its rounds state another."""
+    is_own_vendor: bool = True
+    """Whether that is the name of the kernel's own vendor."""
     vendors: tuple[str, ...] = ()
     """Names of the vendors that `bench_measurer` times."""
     bench_measurer: Callable[[], Measurer] | None = None
@@ -184,6 +186,7 @@ def gpu_target(
         undo.pop_all()
 
     names, of_bench = (chosen_vendors(kernel, options.vendors or usual) for usual in (LIBRARIES, ALL))
+    vendor = names[0] if len(names) == 1 else kernel.vendor_name
     made: list[GpuMeasurer] = []
 
     def measurer(*, each_vendor: bool = False) -> Measurer:
@@ -211,7 +214,8 @@ def gpu_target(
         space=space,
         default=default,
         refused=refused,
-        vendor_name=names[0] if len(names) == 1 else kernel.vendor_name,
+        vendor_name=vendor,
+        is_own_vendor=vendor == kernel.vendor_name,
         vendors=of_bench,
         bench_measurer=partial(measurer, each_vendor=True),
         provenance=Provenance(
