@@ -11,6 +11,7 @@ from tuner.kernels.shared.windows_draw import drawn, free, halved, same_size, st
 def draw(random: Random) -> Mapping[str, object]:
     """Return the values of a problem: pooling of image classifiers and detectors, and any windows."""
     values = drawn(random, {stem: 5, halved: 5, same_size: 4, whole: 1, free: 5})
-    if random.random() < 0.05:
-        values |= {"dilation_h": 2, "dilation_w": 2, "ceil": True}
+    high, wide = (2 * int(str(values[window])) - 1 for window in "RS")
+    if random.random() < 0.1 and high <= int(str(values["H"])) and wide <= int(str(values["W"])):
+        values |= {"dilation_h": 2, "dilation_w": 2}
     return values
