@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.kernels.shared import rows_space
-from tuner.kernels.shared.rows_space import chunks, valid
+from tuner.kernels.shared.rows_space import chunks, has_weights, valid
 from tuner.kernels.spec import Limits, Problem, Value, itemsize, next_power_of_2
 
 
@@ -14,12 +14,12 @@ from tuner.kernels.spec import Limits, Problem, Value, itemsize, next_power_of_2
 class DefaultSettings:
     """Settings of the rule."""
 
-    tile_bytes: int = 4096
-    """Bytes of several short rows that a program holds."""
+    tile_bytes: int = 8192
+    """Most bytes of several short rows that a program holds."""
     chunk_bytes: int = 256
     """Fewest bytes of a chunk of a row that has several."""
-    thread_bytes: tuple[int, int] = (16, 32)
-    """Bytes that a thread holds: if all programs run at once, and of many rows."""
+    thread_bytes: int = 32
+    """Bytes of rows that a thread holds."""
     loop_bytes: int = 16384
     """Bytes of a block of a row that is looped over; each thread reads 16 at once, or 32."""
     loop_warps: tuple[int, ...] = (16, 32, 8, 4)
@@ -30,7 +30,7 @@ class DefaultSettings:
     """Number of columns from which few rows are shared by programs."""
     shortest_part: int = 2048
     """Fewest columns of a program that shares a row."""
-    shared_waves: int = 4
+    shared_waves: int = 1
     """Number of such programs for each multiprocessor, unless parts would be shorter."""
     shared_warps: tuple[int, ...] = (4, 2, 8, 16)
     """Warps of such a program, best first."""
@@ -48,27 +48,26 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def _whole(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return a config with as many rows as fill a program, while each multiprocessor still has programs."""
     M, N = problem["M"], problem["N"]
-    width, block_n = itemsize(problem.dtype), next_power_of_2(N)
-    if limits.sm_count < M:
-        block_n = _chunk(N, width)
+    width, is_many = itemsize(problem.dtype), limits.sm_count < M
+    block_n = _chunk(N, width) if is_many else next_power_of_2(N)
     row = block_n * chunks(N, block_n)
-    # Rows of a program: as many as fill it, while each multiprocessor still has programs.
-    rows = min(next_power_of_2(SETTINGS.tile_bytes // (row * width)), next_power_of_2(M), rows_space.LARGEST_ROWS)
-    while rows > 1 and rows * limits.sm_count > M:
-        rows //= 2
-    late = rows * limits.sm_count < M and any(problem.values.get(name) for name in ("weight", "bias"))
-    a_thread = SETTINGS.thread_bytes[rows * limits.sm_count < M]
-    warps = next_power_of_2(rows * row * width // (a_thread * limits.warp_size))
+    rows = _largest_power_of_2(min(SETTINGS.tile_bytes // (row * width), M // limits.sm_count, rows_space.LARGEST_ROWS))
     # Each thread reads 16 bytes at once, also of a chunk.
-    warps = min(limits.threads_per_block, max(limits.warp_size, rows * block_n * width // 16), warps * limits.warp_size)
-    warps //= limits.warp_size
-    for num_warps in (*(warps >> power for power in range(warps.bit_length())), 2, 4, 8, 16, 32):
-        config: dict[str, Value] = {"VARIANT": "whole", "BLOCK_N": block_n, "ROWS": rows, "STEPS": 1, "LATE": late}
-        config |= {"num_warps": num_warps, "num_stages": 1}
+    threads = min(rows * row * width // SETTINGS.thread_bytes, rows * block_n * width // 16, limits.threads_per_block)
+    fewest = _largest_power_of_2(threads // limits.warp_size)
+    for num_warps in (fewest, *(2**power for power in range(6))):
+        config: dict[str, Value] = {"VARIANT": "whole", "BLOCK_N": block_n, "ROWS": rows, "STEPS": 1}
+        config |= {"LATE": is_many and has_weights(problem), "num_warps": num_warps, "num_stages": 1}
         if valid(problem, config, limits):
             break
     return config
+
+
+def _largest_power_of_2(most: int) -> int:
+    """Return the largest power of two up to `most`; 1 for less."""
+    return 1 << max(0, most.bit_length() - 1)
 
 
 def _chunk(N: int, width: int) -> int:

@@ -36,7 +36,7 @@ class SpaceSettings:
     streams: int = 16
     """Number of streams on which shared rows may run at once, each with all its programs on the card."""
     shared_waves: int = 4
-    """Number of rows for each multiprocessor up to which programs share rows."""
+    """Number of rows for each multiprocessor up to which programs share rows that one of them can hold."""
 
 
 SETTINGS = SpaceSettings()
@@ -185,7 +185,8 @@ def _can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> b
     threads = config["num_warps"] * limits.warp_size
     return (
         SETTINGS.shortest_shared <= N
-        and SETTINGS.shared_waves * limits.sm_count >= M
+        # A program holds shorter rows, and waits for no other, if there are many.
+        and (SETTINGS.most_columns < N or SETTINGS.shared_waves * limits.sm_count >= M)
         and config["num_stages"] == 1
         and 1 < chunks(N, block_n) <= most_parts(config["num_warps"], limits)
         and threads * SHARED_REGISTERS <= limits.registers_per_sm
