@@ -22,6 +22,7 @@ from tuner.kernels.spec import Config, Limits, Problem
 from tuner.measure.compile_pool import CompilePool, failed_compile
 from tuner.measure.deadline import COMPILE_SETTINGS, CompileSettings
 from tuner.measure.messages import Compile, Compiled, Drop, Measure, Recheck, Rounds, Task
+from tuner.measure.vendors_in_use import VendorsInUse
 from tuner.measure.worker_pool import WORKER, WorkerPool
 from tuner.measure.worker_session import WORKER_SETTINGS, WorkerLost, WorkerSession, WorkerSettings
 from tuner.records import COLD, Comparison, Evidence, Measurement, Outcome, Policy
@@ -71,9 +72,8 @@ class GpuMeasurer:
         compile_settings: CompileSettings = COMPILE_SETTINGS,
         settings: WorkerSettings = WORKER_SETTINGS,
     ) -> None:
-        self._task = Task(kernel, problem, limits, policy, vendors=vendors, each_vendor=each_vendor)
-        self._left_out: dict[str, str] = {}
-        """Vendors that are not timed, by name, each with the reason."""
+        self._task = Task(kernel, problem, limits, policy)
+        self._vendors = VendorsInUse(vendors, each_vendor)
         self._stop_beaten = stop_beaten
         self._compilers = compilers or CompilePool(jobs, compile_settings)
         self._workers = workers or WorkerPool(gpu, worker)
@@ -111,7 +111,7 @@ class GpuMeasurer:
     @property
     def vendors(self) -> tuple[str, ...] | None:
         """Names of the vendors that take part, in the form of the argument: after rounds, of those that ran."""
-        return self._task.vendors
+        return self._vendors.names
 
     def submit(self, config: Config) -> None:
         assert self._may_compile, "nothing is submitted after settle"
@@ -155,7 +155,7 @@ class GpuMeasurer:
                 raise MeasureError(f"the vendor's kernel ended the GPU worker: {lost}") from lost
             return lost.measurement(lost.stage.config)
         assert isinstance(result, Comparison | Measurement)
-        return self._with_vendors(result) if isinstance(result, Comparison) else result
+        return self._vendors.after(result) if isinstance(result, Comparison) else result
 
     def recheck(self, configs: Sequence[Config], seed: int) -> Sequence[Evidence | Measurement]:
         return [self._recheck_one(config, seed) for config in configs]
@@ -188,20 +188,6 @@ class GpuMeasurer:
         assert isinstance(result, Measurement | Evidence)
         return result
 
-    def _with_vendors(self, found: Comparison) -> Comparison:
-        """Return rounds with all vendors that are left out. A worker that replaces this one times the same vendor."""
-        self._left_out |= found.left_out
-        if self._task.vendors is not None and not self._task.each_vendor:
-            self._task = replace(self._task, vendors=(found.vendor,) if found.vendor else ())
-        return replace(found, left_out=dict(self._left_out))
-
-    def _leave_out(self, lost: WorkerLost) -> None:
-        """Leave out the vendor that ended the worker, if one did that is not the kernel's own."""
-        if name := lost.stage.vendor:
-            self._left_out[name] = f"{lost.outcome}: {str(lost).splitlines()[-1]}"
-            others = tuple(other for other in self._task.vendors or () if other != name)
-            self._task = replace(self._task, vendors=others)
-
     def _give_back_pool(self) -> None:
         if self._may_compile:
             self._compilers.give_back(idle=self._compiling == 0)
@@ -224,7 +210,7 @@ class GpuMeasurer:
             raise
 
     def _new_session(self) -> WorkerSession:
-        return WorkerSession(self._workers.take(), self._task, self._settings)
+        return WorkerSession(self._workers.take(), self._vendors.of(self._task), self._settings)
 
     def _replace_worker(self) -> None:
         """Kill the worker. The next one loads the task while the CUDA context of the old one is torn down."""
@@ -242,7 +228,7 @@ class GpuMeasurer:
             while (answer := self._receive(None)) is None:
                 pass
         except WorkerLost as lost:
-            self._leave_out(lost)
+            self._vendors.leave_out(lost)
             self._replace_worker()
             raise
         self._after(answer)

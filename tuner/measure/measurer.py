@@ -50,10 +50,10 @@ class Measurer(Protocol):
         """
 
     def compare(self, configs: Sequence[Config], rounds: int, seconds: float, seed: int) -> Comparison | Measurement:
-        """Time configs and the vendor in interleaved rounds: each round times each contender once, in random order.
+        """Time configs and vendors in interleaved rounds: each round times each contender once, in random order.
 
         Args:
-            configs: contenders besides the vendor.
+            configs: contenders besides the vendors.
             rounds: largest number of rounds. Fewer are returned if time is up, none if a recording has no more.
             seconds: time after which no further round begins.
             seed: of the inputs and of the orders.
