@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.rows_odd import ends, first_group, is_own, read_groups, read_shifted, write_groups
+from tuner.kernels.shared.rows_odd import ends, first_group, is_whole, read_groups, read_shifted
 
 
 @triton.jit
@@ -20,15 +20,16 @@ def normalise_odd(
     end_values = tl.load(start + end, mask=at_end, other=0.0)
     total = tl.zeros((BLOCK_N,), tl.float32)
     for chunk in tl.static_range(CHUNKS):
-        own = is_own(chunk * BLOCK_N + tl.arange(0, BLOCK_N), shift, N)
-        total += tl.where(own, values[chunk].to(tl.float32), 0.0)
-    row_mean = tl.sum(total, axis=0) / N
+        total += values[chunk].to(tl.float32)
+    end_numbers = end_values.to(tl.float32)
+    row_mean = (tl.sum(total, axis=0) + tl.sum(end_numbers, axis=0)) / N
     squares = tl.zeros((BLOCK_N,), tl.float32)
     for chunk in tl.static_range(CHUNKS):
-        own = is_own(chunk * BLOCK_N + tl.arange(0, BLOCK_N), shift, N)
-        deviation = tl.where(own, values[chunk].to(tl.float32) - row_mean, 0.0)
+        whole = is_whole(chunk * BLOCK_N + tl.arange(0, BLOCK_N), shift, N, VEC)
+        deviation = tl.where(whole, values[chunk].to(tl.float32) - row_mean, 0.0)
         squares += deviation * deviation
-    row_rstd = tl.rsqrt(tl.sum(squares, axis=0) / N + eps)
+    deviation = tl.where(at_end, end_numbers - row_mean, 0.0)
+    row_rstd = tl.rsqrt((tl.sum(squares, axis=0) + tl.sum(deviation * deviation, axis=0)) / N + eps)
     if mean is not None:
         tl.store(mean + row, row_mean)
         tl.store(rstd + row, row_rstd)
@@ -40,8 +41,8 @@ def normalise_odd(
         if bias is not None:
             scaled = scaled + biases[chunk].to(tl.float32)
         n = chunk * BLOCK_N + tl.arange(0, BLOCK_N)
-        write_groups(start, scaled.to(out.dtype.element_ty), n, shift, N, VEC)
-    scaled = (end_values.to(tl.float32) - row_mean) * row_rstd
+        tl.store(start + n, scaled.to(out.dtype.element_ty), mask=is_whole(n, shift, N, VEC))
+    scaled = (end_numbers - row_mean) * row_rstd
     if weight is not None:
         scaled = scaled * end_weights.to(tl.float32)
     if bias is not None:
@@ -61,8 +62,8 @@ def layer_norm_odd(
     first = tl.program_id(0)
     shift = (first % VEC) * (stride_x % VEC) % VEC
     end, at_end = ends(shift, N, VEC)
-    weights = read_shifted(weight, shift, N, BLOCK_N, CHUNKS)
-    biases = read_shifted(bias, shift, N, BLOCK_N, CHUNKS)
+    weights = read_shifted(weight, shift, N, BLOCK_N, CHUNKS, VEC)
+    biases = read_shifted(bias, shift, N, BLOCK_N, CHUNKS, VEC)
     end_weights = None
     end_biases = None
     if weight is not None:

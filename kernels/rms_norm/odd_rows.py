@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.rows_odd import ends, first_group, is_own, read_groups, read_shifted, write_groups
+from tuner.kernels.shared.rows_odd import ends, first_group, is_whole, read_groups, read_shifted
 
 
 @triton.jit
@@ -28,24 +28,25 @@ def normalise_odd(
         for chunk in tl.static_range(CHUNKS):
             both = values[chunk].to(tl.float32) + added[chunk].to(tl.float32)
             sums += (both.to(x.dtype.element_ty),)  # type: ignore[assignment]
-            write_groups(start, sums[chunk], chunk * BLOCK_N + tl.arange(0, BLOCK_N), shift, N, VEC)
+            n = chunk * BLOCK_N + tl.arange(0, BLOCK_N)
+            tl.store(start + n, sums[chunk], mask=is_whole(n, shift, N, VEC))
         values = sums
         end_values = (end_values.to(tl.float32) + end_added.to(tl.float32)).to(x.dtype.element_ty)
         tl.store(start + end, end_values, mask=at_end)
     squares = tl.zeros((BLOCK_N,), tl.float32)
     for chunk in tl.static_range(CHUNKS):
-        own = is_own(chunk * BLOCK_N + tl.arange(0, BLOCK_N), shift, N)
-        numbers = tl.where(own, values[chunk].to(tl.float32), 0.0)
-        squares += numbers * numbers
-    scale = tl.rsqrt(tl.sum(squares, axis=0) / N + eps)
+        squares += values[chunk].to(tl.float32) * values[chunk].to(tl.float32)
+    end_numbers = end_values.to(tl.float32)
+    total = tl.sum(squares, axis=0) + tl.sum(end_numbers * end_numbers, axis=0)
+    scale = tl.rsqrt(total / N + eps)
     start = first_group(out, row, stride_out, VEC)
     for chunk in tl.static_range(CHUNKS):
         scaled = values[chunk].to(tl.float32) * scale
         if weight is not None:
             scaled = scaled * weights[chunk].to(tl.float32)
         n = chunk * BLOCK_N + tl.arange(0, BLOCK_N)
-        write_groups(start, scaled.to(out.dtype.element_ty), n, shift, N, VEC)
-    scaled = end_values.to(tl.float32) * scale
+        tl.store(start + n, scaled.to(out.dtype.element_ty), mask=is_whole(n, shift, N, VEC))
+    scaled = end_numbers * scale
     if weight is not None:
         scaled = scaled * end_weights.to(tl.float32)
     tl.store(start + end, scaled.to(out.dtype.element_ty), mask=at_end)
@@ -63,7 +64,7 @@ def rms_norm_odd(
     first = tl.program_id(0)
     shift = (first % VEC) * (stride_x % VEC) % VEC
     end, at_end = ends(shift, N, VEC)
-    weights = read_shifted(weight, shift, N, BLOCK_N, CHUNKS)
+    weights = read_shifted(weight, shift, N, BLOCK_N, CHUNKS, VEC)
     end_weights = None
     if weight is not None:
         end_weights = tl.load(weight + end - shift, mask=at_end, other=0.0)
