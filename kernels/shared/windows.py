@@ -100,6 +100,18 @@ class Windows:
         return self.rows.is_inside and self.columns.is_inside
 
     @property
+    def is_grouped(self) -> bool:
+        """True if contiguous windows of nchw begin within 16 bytes, so that whole groups of 16 bytes are read."""
+        return self.is_contiguous and not self.is_nhwc and power_of_2_in(self.vector, self.elements) < self.vector
+
+    @property
+    def row_length(self) -> int:
+        """Elements of a window that are read as one row: all of a contiguous one, from the start of its first group."""
+        if not self.is_contiguous:
+            return self.columns.window
+        return self.elements + (self.vector - 1 if self.is_grouped else 0)
+
+    @property
     def elements(self) -> int:
         """Number of elements of a window."""
         return self.rows.window * self.columns.window

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tuner.kernels.shared import windows_space as space
 from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
 from tuner.kernels.shared.windows_launch import UNROLLED_ROWS, tiles, unrolled
-from tuner.kernels.shared.windows_space import has_reduced, has_tiles, least_channels, row_length, steps, valid
+from tuner.kernels.shared.windows_space import has_reduced, has_tiles, least_channels, steps, valid
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
 
@@ -137,11 +137,12 @@ def _marked(tried: list[tuple[int, int, int]]) -> Iterator[tuple[bool, tuple[int
 
 def _shared_rows(found: Windows) -> list[tuple[int, int, int]]:
     """Return choices of BLOCK_N, BLOCK_K and warps of nchw: few threads along a short window, all along a long one."""
-    length, tried = next_power_of_2(row_length(found)), []
+    length, tried = next_power_of_2(found.row_length), []
     for warps in (*SETTINGS.warps, 1):
         values = warps * 32 * SETTINGS.values
         if found.is_contiguous and length <= SETTINGS.short:
-            block_k = min(length, SETTINGS.lanes * power_of_2_in(found.vector, found.elements))
+            vector = found.vector if found.is_grouped else power_of_2_in(found.vector, found.elements)
+            block_k = min(length, SETTINGS.lanes * vector)
         else:
             block_k = min(length, SETTINGS.block, values)
         block_n = min(max(values // min(length, values), 1), next_power_of_2(found.outputs))
@@ -151,7 +152,7 @@ def _shared_rows(found: Windows) -> list[tuple[int, int, int]]:
 
 def _shared_pixels(found: Windows) -> list[tuple[int, int, int]]:
     """Return choices of BLOCK_N, BLOCK_K and warps of nhwc: few channels of many pixels."""
-    length, channels = next_power_of_2(row_length(found)), next_power_of_2(found.channels)
+    length, channels = next_power_of_2(found.row_length), next_power_of_2(found.channels)
     warps = SETTINGS.warps[0]
     values = warps * 32 * found.vector
     if not found.is_contiguous or length > SETTINGS.short_pixels:

@@ -76,7 +76,7 @@ def tiles(found: Windows, config: Mapping[str, Any]) -> int:
 
 def unrolled(found: Windows, config: Mapping[str, Any]) -> int:
     """Return the number of blocks of contiguous windows that are read at once; 0 if they are looped over."""
-    blocks = cdiv(found.elements, config["BLOCK_K"])
+    blocks = cdiv(found.row_length, config["BLOCK_K"])
     values = blocks * config["BLOCK_K"] * config["BLOCK_N"] // (config["num_warps"] * 32)
     is_short = blocks <= UNROLLED_BLOCKS and (values <= UNROLLED_VALUES or blocks == 1)
     return blocks if found.is_contiguous and config["SPLIT"] == 1 and is_short else 0
@@ -147,9 +147,9 @@ def _reduced(
         rows.dilation * columns.size if R > 1 else 0,
         rows.padding * columns.size + columns.padding,
     )
-    vector = power_of_2_in(found.vector, S, *pitches) if columns.dilation == 1 else 1
+    vector = power_of_2_in(found.vector, S, *pitches) if columns.dilation == 1 and not found.is_grouped else 1
     in_units = (columns.count, rows.count * columns.count, R, S // vector)
     units = (pitch // vector for pitch in pitches)
-    return Launch(
-        reduced_nchw, (count * split,), (*operands, *in_units, divisor, *units), compiled | {"VECTOR": vector}
-    )
+    is_aligned = tensors["x"].data_ptr() % 16 == 0
+    compiled |= {"VECTOR": vector, "GROUP": found.vector if found.is_grouped and is_aligned else 1}
+    return Launch(reduced_nchw, (count * split,), (*operands, *in_units, divisor, *units), compiled)

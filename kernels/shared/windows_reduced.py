@@ -23,6 +23,13 @@ def divided(
 
 
 @triton.jit
+def own(values, s, shift, end, GROUP: tl.constexpr, MAX: tl.constexpr):
+    """Return values in fp32, without those of other rows in the first and the last group."""
+    values = values.to(tl.float32)
+    return values if GROUP == 1 else tl.where((s >= shift) & (s < end), values, empty(MAX))
+
+
+@triton.jit
 def joined_parts(found, arrived, value, place, there, outputs, tile, part, SPLIT: tl.constexpr, MAX: tl.constexpr):
     """Return the value of whole windows and whether to write it: the last program of a tile has it.
 
@@ -53,13 +60,15 @@ def reduced_nchw(
     STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PADDING_H: tl.constexpr, PADDING_W: tl.constexpr,
     DILATION_H: tl.constexpr, DILATION_W: tl.constexpr,
     MAX: tl.constexpr, COUNTED: tl.constexpr, COUNT_PADDING: tl.constexpr, INSIDE: tl.constexpr, WIDE: tl.constexpr,
-    VECTOR: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
-    UNROLLED: tl.constexpr,
+    VECTOR: tl.constexpr, GROUP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr,
+    STAGES: tl.constexpr, UNROLLED: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK_N outputs, or one of SPLIT parts of them, from rows of S elements, BLOCK_K at once.
 
     Windows of whole rows of an image are contiguous: one row of all their elements. A short one is read at once, in
-    UNROLLED blocks of few threads: the fewer share a row, the fewer steps combine what they have read.
+    UNROLLED blocks of few threads: the fewer share a row, the fewer steps combine what they have read. If rows begin
+    within 16 bytes, a program reads groups of GROUP elements, 16 bytes, and ignores those of other rows. A group with
+    an element of a tensor lies in the tensor's memory page, so it can be read.
 
     Args:
         per_plane: outputs of a plane.
@@ -77,31 +86,34 @@ def reduced_nchw(
     p = (n - plane * per_plane).to(tl.int32) // Q
     q = (n - plane * per_plane).to(tl.int32) - p * Q
     start = plane.to(tl.int64) * plane_units + p.to(tl.int64) * p_units + q.to(tl.int64) * q_units - before_units
-    window = x + (start * VECTOR)[:, None]
+    start *= VECTOR
+    shift = (start % GROUP).to(tl.int32)[:, None]
+    end = shift + S
+    window = x + (start // GROUP * GROUP)[:, None]
     k = tl.arange(0, BLOCK_K)[None, :]
 
     values = tl.full((BLOCK_N, BLOCK_K), empty(MAX), tl.float32)
     if UNROLLED > 0:
         for step in tl.static_range(UNROLLED):
             s = step * BLOCK_K + k
-            mask = there[:, None] & (s < S)
-            more = tl.load(window + s, mask=mask, other=empty(MAX)).to(tl.float32)
+            mask = there[:, None] & (s // GROUP * GROUP < end)
+            more = own(tl.load(window + s, mask=mask, other=empty(MAX)), s, shift, end, GROUP, MAX)
             values = combined(values, more, MAX)
     else:
-        blocks = tl.cdiv(S, BLOCK_K)
+        blocks = tl.cdiv(S + GROUP - 1, BLOCK_K)
         steps = R * blocks
         each = tl.cdiv(steps, SPLIT)
         for step in tl.range(part * each, tl.minimum(steps, (part + 1) * each), num_stages=STAGES):
             r = step // blocks
             block = (step - r * blocks).to(tl.int64) if WIDE else step - r * blocks
             s = block * BLOCK_K + k
-            mask = there[:, None] & (s < S)
+            mask = there[:, None] & (s // GROUP * GROUP < end)
             if not INSIDE:
                 h = (p * STRIDE_H - PADDING_H + r * DILATION_H)[:, None]
                 w = (q * STRIDE_W - PADDING_W)[:, None] + s * DILATION_W
                 mask = mask & (h >= 0) & (h < H) & (w >= 0) & (w < W)
             row = window + r.to(tl.int64) * r_units * VECTOR
-            more = tl.load(row + s * DILATION_W, mask=mask, other=empty(MAX)).to(tl.float32)
+            more = own(tl.load(row + s * DILATION_W, mask=mask, other=empty(MAX)), s, shift, end, GROUP, MAX)
             values = combined(values, more, MAX)
     value = reduced(values, 1, MAX)
 

@@ -95,15 +95,10 @@ def least_channels(found: Windows) -> int:
     return min(next_power_of_2(found.channels), SETTINGS.sector_bytes // found.element_bytes)
 
 
-def row_length(found: Windows) -> int:
-    """Return the elements of a window that are neighbours in one row, or, of whole rows, in all."""
-    return found.elements if found.is_contiguous else found.columns.window
-
-
 def steps(found: Windows, block_k: int) -> int:
     """Return the number of blocks of a window, if several threads share it."""
     rows = 1 if found.is_contiguous else found.rows.window
-    return rows * cdiv(row_length(found), block_k)
+    return rows * cdiv(found.row_length, block_k)
 
 
 def _valid_tiles(found: Windows, config: Mapping[str, Any], threads: int) -> bool:
@@ -149,7 +144,7 @@ def _valid_tiles(found: Windows, config: Mapping[str, Any], threads: int) -> boo
 
 def _valid_reduced(found: Windows, config: Mapping[str, Any], threads: int, limits: Limits) -> bool:
     block_n, block_k, split, stages = (int(config[name]) for name in ("BLOCK_N", "BLOCK_K", "SPLIT", "num_stages"))
-    length = row_length(found)
+    length = found.row_length
     most_n = found.channels if found.is_nhwc else found.outputs
     least_n = least_channels(found) if found.is_nhwc else 1
     at_once = unrolled(found, config)
