@@ -110,9 +110,9 @@ def most_values(num_warps: int, limits: Limits) -> int:
     return min(SETTINGS.most_values, registers // 2)
 
 
-def has_weights(problem: Problem) -> bool:
-    """Return whether something is read for each column."""
-    return any(problem.values.get(name) for name in ("weight", "bias"))
+def vectors(problem: Problem) -> int:
+    """Return the number of vectors with an element for each column: weight and bias."""
+    return sum(bool(problem.values.get(name)) for name in ("weight", "bias"))
 
 
 def can_be_odd(problem: Problem) -> bool:
@@ -153,7 +153,7 @@ def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits, N: in
         # Programs that take rows several times leave no multiprocessor idle.
         and (steps == 1 or rows * steps * limits.sm_count <= M)
         # Weights that are read once for several rows are read first.
-        and (not config["LATE"] or (config["VARIANT"] == "whole" and steps == 1 and has_weights(problem)))
+        and (not config["LATE"] or (config["VARIANT"] == "whole" and steps == 1 and vectors(problem) > 0))
         # Only a loop can be pipelined. Rows in flight wait in shared memory.
         and (stages == 1 or steps > 1)
         and tile * width * (1 + problem.values.get("residual", False)) * (stages - 1) <= limits.shared_bytes // 2
