@@ -164,7 +164,7 @@ class Reached:
                 self._global(used, value, namespace)
 
     def _class(self, kind: type) -> None:
-        """Add a class of ours: its text and what its methods name."""
+        """Add a class of ours: its text and what its methods name, but for those that a decorator has made of it."""
         if id(kind) in self._seen or is_others(kind.__module__) or kind.__module__ in (*_LIBRARY, "builtins"):
             return
         self._seen[id(kind)] = kind
@@ -176,7 +176,9 @@ class Reached:
             self._class(base)
         for member in vars(kind).values():
             for inner in (member, getattr(member, "__func__", None), getattr(member, "fget", None)):
-                if isinstance(inner, FunctionType) and inner.__globals__.get("__name__") == kind.__module__:
+                if not isinstance(inner, FunctionType) or inner.__code__.co_filename.startswith("<"):
+                    continue
+                if inner.__globals__.get("__name__") == kind.__module__:
                     self._function(inner)
 
     def _global(self, name: str, value: Any, namespace: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import gcd
 from typing import Any
 
@@ -14,58 +13,22 @@ from tuner.kernels.spec import Operand, Problem, itemsize
 
 @dataclass(frozen=True)
 class Axis:
-    """Windows along one axis of an image, in elements of that axis."""
+    """Windows along one axis of an image, in elements of that axis. Made by `axis`."""
 
     size: int
     window: int
     stride: int
     padding: int
     dilation: int
-    ceil: bool
-
-    @property
-    def reach(self) -> int:
-        """Elements from the first to the last of a window."""
-        return self.dilation * (self.window - 1) + 1
-
-    @property
-    def count(self) -> int:
-        """Number of windows, as torch counts them: 0 if not one fits.
-
-        With `ceil`, a last window may reach past the padded image, if it starts inside the image or the padding before
-        it.
-        """
-        free = self.size + 2 * self.padding - self.reach
-        if free < 0 and not (self.ceil and free > -self.stride):
-            return 0
-        count = (free + (self.stride - 1 if self.ceil else 0)) // self.stride + 1
-        if self.ceil and (count - 1) * self.stride >= self.size + self.padding:
-            count -= 1
-        return max(0, count)
-
-    @property
-    def is_single(self) -> bool:
-        """True if there is one window, of all elements, whatever the stride."""
-        return self.size + 2 * self.padding == self.reach
-
-    @property
-    def end(self) -> int:
-        """Elements from the start of the image to the end of the last window, without dilation."""
-        return (self.count - 1) * self.stride - self.padding + self.window
-
-    @property
-    def is_inside(self) -> bool:
-        """True if no window reaches out of the image."""
-        return self.padding == 0 and (self.count - 1) * self.stride + self.reach <= self.size
-
-    def is_whole(self, count_padding: bool) -> bool:
-        """Return whether each window's divisor counts all of its elements."""
-        return self.end <= self.size + self.padding if count_padding else self.padding == 0 and self.end <= self.size
+    reach: int
+    """Elements from the first to the last of a window."""
+    count: int
+    """Number of windows; 0 if not one fits."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a problem."""
+    """The windows of a problem. Made by `windows`."""
 
     images: int
     channels: int
@@ -73,48 +36,84 @@ class Windows:
     columns: Axis
     is_nhwc: bool
     element_bytes: int
+    vector: int
+    """Number of elements of 16 bytes."""
+    outputs: int
+    """Number of windows in all images and channels."""
+    elements: int
+    """Elements of a window."""
+    is_inside: bool
+    """True if no window reaches out of the image."""
+    is_contiguous: bool
+    """True if the elements of each window are neighbours: whole rows of an image, none outside of it."""
+    is_grouped: bool
+    """True if contiguous windows of nchw begin within 16 bytes, so that whole groups of 16 bytes are read."""
+    row_length: int
+    """Elements of a window that are read as one row: all of a contiguous one, from the start of its first group."""
 
-    def check(self, op: str) -> None:
-        """Raise UsageError if no window fits the image, or the padding is more than half a window."""
-        check_axis(op, "rows", self.rows)
-        check_axis(op, "columns", self.columns)
 
-    @property
-    def vector(self) -> int:
-        """Number of elements of 16 bytes."""
-        return 16 // self.element_bytes
+def axis(size: int, window: int, stride: int, padding: int, dilation: int, ceil: bool) -> Axis:
+    """Return the windows along an axis, counted as torch counts them.
 
-    @property
-    def outputs(self) -> int:
-        """Number of windows in all images and channels."""
-        return self.images * self.channels * self.rows.count * self.columns.count
+    With `ceil`, a last window may reach past the padded image, if it starts inside the image or the padding before it.
+    """
+    reach = dilation * (window - 1) + 1
+    free = size + 2 * padding - reach
+    count = max(0, (free + (stride - 1 if ceil else 0)) // max(1, stride) + 1)  # a stride of 0 is refused later
+    if ceil and (count - 1) * stride >= size + padding:
+        count -= 1
+    return Axis(size, window, stride, padding, dilation, reach, count)
 
-    @property
-    def is_contiguous(self) -> bool:
-        """True if the elements of each window are neighbours: whole rows of an image, none outside of it."""
-        columns = self.columns
-        return columns.window == columns.size and columns.dilation == self.rows.dilation == 1 and self.is_inside
 
-    @property
-    def is_inside(self) -> bool:
-        return self.rows.is_inside and self.columns.is_inside
+def is_inside(axis: Axis) -> bool:
+    """Return whether no window reaches out of the image."""
+    return axis.padding == 0 and (axis.count - 1) * axis.stride + axis.reach <= axis.size
 
-    @property
-    def is_grouped(self) -> bool:
-        """True if contiguous windows of nchw begin within 16 bytes, so that whole groups of 16 bytes are read."""
-        return self.is_contiguous and not self.is_nhwc and power_of_2_in(self.vector, self.elements) < self.vector
 
-    @property
-    def row_length(self) -> int:
-        """Elements of a window that are read as one row: all of a contiguous one, from the start of its first group."""
-        if not self.is_contiguous:
-            return self.columns.window
-        return self.elements + (self.vector - 1 if self.is_grouped else 0)
+def is_single(axis: Axis) -> bool:
+    """Return whether there is one window, of all elements, whatever the stride."""
+    return axis.size + 2 * axis.padding == axis.reach
 
-    @property
-    def elements(self) -> int:
-        """Number of elements of a window."""
-        return self.rows.window * self.columns.window
+
+def counts_all(axis: Axis, count_padding: bool) -> bool:
+    """Return whether each sum is divided by all elements of its window along the axis."""
+    end = (axis.count - 1) * axis.stride - axis.padding + axis.window
+    return end <= axis.size + axis.padding if count_padding else axis.padding == 0 and end <= axis.size
+
+
+def axes(height: int, width: int, values: Mapping[str, Any]) -> tuple[Axis, Axis]:
+    """Return the windows of images of a size along rows and along columns, from dims and attributes of a problem."""
+    R, S, ceil = values["R"], values["S"], values["ceil"]
+    return (
+        axis(height, R, values["stride_h"], values["padding_h"], values.get("dilation_h", 1), ceil),
+        axis(width, S, values["stride_w"], values["padding_w"], values.get("dilation_w", 1), ceil),
+    )
+
+
+def windows(problem: Problem) -> Windows:
+    """Return the windows of a problem."""
+    values = problem.values
+    rows, columns = axes(values["H"], values["W"], values)
+    is_nhwc, element_bytes = values["layout"] == "nhwc", itemsize(problem.dtype)
+    vector, elements = 16 // element_bytes, rows.window * columns.window
+    inside = is_inside(rows) and is_inside(columns)
+    is_contiguous = inside and columns.window == columns.size and columns.dilation == rows.dilation == 1
+    is_grouped = is_contiguous and not is_nhwc and power_of_2_in(vector, elements) < vector
+    return Windows(
+        images=values["B"],
+        channels=values["C"],
+        rows=rows,
+        columns=columns,
+        is_nhwc=is_nhwc,
+        element_bytes=element_bytes,
+        vector=vector,
+        outputs=values["B"] * values["C"] * rows.count * columns.count,
+        elements=elements,
+        is_inside=inside,
+        is_contiguous=is_contiguous,
+        is_grouped=is_grouped,
+        row_length=elements + (vector - 1 if is_grouped else 0) if is_contiguous else columns.window,
+    )
 
 
 def check_axis(op: str, name: str, axis: Axis) -> None:
@@ -137,21 +136,6 @@ def check_axis(op: str, name: str, axis: Axis) -> None:
         )
 
 
-@cache
-def windows(problem: Problem) -> Windows:
-    """Return the windows of a problem."""
-    values: Mapping[str, Any] = problem.values
-
-    def axis(size: str, window: str, letter: str) -> Axis:
-        stride, padding = values[f"stride_{letter}"], values[f"padding_{letter}"]
-        return Axis(values[size], values[window], stride, padding, values.get(f"dilation_{letter}", 1), values["ceil"])
-
-    return Windows(
-        values["B"], values["C"], axis("H", "R", "h"), axis("W", "S", "w"),
-        values["layout"] == "nhwc", itemsize(problem.dtype),
-    )  # fmt: skip
-
-
 def images(problem: Problem) -> Mapping[str, Operand]:
     """Return x (B, C, H, W) and out (B, C, P, Q), channels last in memory if the layout says so.
 
@@ -159,7 +143,8 @@ def images(problem: Problem) -> Mapping[str, Operand]:
         UsageError: no window fits the image, or the padding is more than half a window.
     """
     found = windows(problem)
-    found.check(problem.op)
+    check_axis(problem.op, "rows", found.rows)
+    check_axis(problem.op, "columns", found.columns)
 
     def image(height: int, width: int, role: Any) -> Operand:
         shape = (found.images, found.channels, height, width)

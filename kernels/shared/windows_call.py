@@ -12,11 +12,10 @@ from torch import Tensor
 
 from tuner.errors import UsageError
 from tuner.kernels.calling import NOT_STRIDED, Tensors, check_strided, is_tracing
-from tuner.kernels.shared.windows import Axis, check_axis
+from tuner.kernels.shared.windows import axes, check_axis, is_single
 
 Size = int | Sequence[int]
 """A number for rows and columns alike, or one for each."""
-Axes = tuple[Axis, Axis]
 
 WINDOW: Mapping[str, Any] = {
     "R": 2, "S": 2, "stride_h": 2, "stride_w": 2, "padding_h": 0, "padding_w": 0, "ceil": False,
@@ -91,18 +90,6 @@ def called(op: str, x: Tensor, *sizes: Any, **others: Any) -> tuple[dict[str, An
     return window(op, x.shape, *sizes, **others)
 
 
-def axes(height: int, width: int, attributes: Mapping[str, Any]) -> Axes:
-    """Return the windows of images of this size along rows and columns."""
-
-    def axis(size: int, window: str, letter: str) -> Axis:
-        stride, padding = attributes[f"stride_{letter}"], attributes[f"padding_{letter}"]
-        return Axis(
-            size, attributes[window], stride, padding, attributes.get(f"dilation_{letter}", 1), attributes["ceil"]
-        )
-
-    return axis(height, "R", "h"), axis(width, "S", "w")
-
-
 def check_image(op: str, image: tuple[int, ...]) -> None:
     """Raise UsageError unless x has the shape (B, C, H, W) or (C, H, W), with sizes from 1 on but for B."""
     if len(image) not in (3, 4) or 0 in image[-3:]:
@@ -169,12 +156,12 @@ def values(tensors: Tensors, **attributes: Any) -> dict[str, object]:
     x = tensors["x"]
     rows, columns = axes(x.shape[2], x.shape[3], attributes)
     floor = axes(x.shape[2], x.shape[3], {**attributes, "ceil": False})
-    stride_h = rows.window if rows.is_single else rows.stride
+    stride_h = rows.window if is_single(rows) else rows.stride
     return {
         **dict(zip("BCHW", x.shape, strict=True)),
         "dtype": x.dtype,
         "stride_h": stride_h,
-        "stride_w": stride_h if columns.is_single else columns.stride,
+        "stride_w": stride_h if is_single(columns) else columns.stride,
         "ceil": (rows.count, columns.count) != (floor[0].count, floor[1].count),
         "layout": "nchw" if all(tensor.is_contiguous() for tensor in tensors.values()) else "nhwc",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
+from tuner.kernels.shared.windows import Windows, counts_all, power_of_2_in, windows
 from tuner.kernels.shared.windows_nchw import windows_nchw
 from tuner.kernels.shared.windows_nhwc import windows_nhwc
 from tuner.kernels.shared.windows_reduced import reduced_nchw, reduced_nhwc
@@ -33,7 +33,7 @@ def pooled(
     if found.outputs == 0:
         return ()
     count_padding = maximum or bool(problem["count_include_pad"])
-    is_whole = found.rows.is_whole(count_padding) and found.columns.is_whole(count_padding)
+    is_whole = counts_all(found.rows, count_padding) and counts_all(found.columns, count_padding)
     shared = {
         "STRIDE_H": found.rows.stride,
         "STRIDE_W": found.columns.stride,

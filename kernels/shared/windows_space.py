@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tuner.kernels.shared.windows import Windows, windows
@@ -64,9 +65,13 @@ class SpaceSettings:
 SETTINGS = SpaceSettings()
 
 
+known = cache(windows)
+"""`windows`, remembered: a space has thousands of configs of one problem."""
+
+
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
-    found = windows(problem)
+    found = known(problem)
     threads = config["num_warps"] * limits.warp_size
     if threads > limits.threads_per_block:
         return False

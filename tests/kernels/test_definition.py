@@ -192,6 +192,14 @@ def test_a_wrapper_of_others_counts_by_what_it_wraps(folder: Path) -> None:
     assert definition(folder, ("import helper", "import contextlib\nimport helper"), wrapped, edited) != plain
 
 
+def test_a_dataclass_counts_by_its_text(folder: Path) -> None:
+    """Its `__init__` is in no file."""
+    imported = ("import helper", "from dataclasses import dataclass\nimport helper")
+    made = ("class Rounding:", "@dataclass(frozen=True)\nclass Rounding:\n    steps: int = 1\n")
+    more = ("steps: int = 1", "steps: int = 2")
+    assert definition(folder, imported, made) != definition(folder, imported, made, more)
+
+
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_it_is_the_same_in_each_process_and_on_each_python(folder: Path, version: str, seed: str) -> None:
