@@ -213,6 +213,14 @@ def test_configs_are_right_under_the_interpreter(reference: str, problem: Proble
 PLANTED = [pytest.param(op, bug, id=f"{op} {n}") for op in OURS for n, bug in enumerate(stated_tests(op).planted)]
 
 
+@pytest.mark.parametrize("op", OURS)
+def test_each_op_states_its_problems_and_bugs(op: str) -> None:
+    stated = stated_tests(op)
+    assert stated.odd
+    assert stated.large
+    assert stated.planted
+
+
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 @pytest.mark.parametrize(("op", "bug"), PLANTED)
 def test_the_check_finds_a_planted_bug(op: str, bug: Planted, tmp_path: Path) -> None:
