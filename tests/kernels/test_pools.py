@@ -1,0 +1,183 @@
+"""Pooling: numbers of windows as torch's, special values, which path runs, and what it compiles to."""
+
+from __future__ import annotations
+
+import random
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+from forks import printed
+from helpers import H200
+from torch import Tensor
+from torch.nn import functional
+
+from tuner import catalog
+from tuner.errors import UsageError
+from tuner.kernels.shared.windows import axis
+from tuner.kernels.shared.windows_launch import unrolled
+from tuner.kernels.shared.windows_space import known
+from tuner.kernels.spec import Kernel, Problem
+from tuner.measure import tensors
+from tuner.search.space import feasible
+
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+MAX, AVG = catalog.load("max_pool2d"), catalog.load("avg_pool2d")
+INF, NAN = float("inf"), float("nan")
+
+
+def window(R: int, stride: int = 1, padding: int = 0, S: int | None = None) -> dict[str, Any]:
+    return {"R": R, "S": S or R, "stride_h": stride, "padding_h": padding, "padding_w": padding}
+
+
+def problem(kernel: Kernel, x: Tensor, **values: Any) -> Problem:
+    sizes = dict(zip("BCHW", x.shape, strict=True))
+    return kernel.signature.problem({**sizes, "dtype": x.dtype, **values})
+
+
+def pooled(kernel: Kernel, x: Tensor, given: Problem, divisor: float = 0.0, **knobs: Any) -> Tensor:
+    """Return the result of the default, or of the default with other knobs."""
+    config = kernel.signature.config({**kernel.default_config(given, H200.limits), **knobs})
+    assert kernel.valid(given, config, H200.limits)
+    out = torch.full(kernel.operands(given)["out"].shape, NAN, dtype=x.dtype)
+    work = tensors.workspace(kernel.workspace(given, config, H200.limits), "cpu")
+    scalars = {"divisor_override": divisor} if kernel.scalars else {}
+    for _ in range(2):  # a second launch finds the workspace as the first has left it
+        for launch in kernel.launch(given, config, {"x": x, "out": out, **work, **scalars}):
+            launch()
+    return out
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+def test_there_are_as_many_windows_as_in_torch() -> None:
+    dice = random.Random(1)
+    for _ in range(300):
+        size, R, stride, dilation = (dice.randint(1, most) for most in (20, 7, 6, 3))
+        padding, ceil = dice.randint(0, R // 2), dice.random() < 0.5
+        try:
+            x = torch.empty(1, 1, size, 1)
+            expected = functional.max_pool2d(x, (R, 1), (stride, 1), (padding, 0), (dilation, 1), ceil).shape[2]
+        except RuntimeError:  # no window fits
+            expected = 0
+        assert axis(size, R, stride, padding, dilation, ceil).count == expected
+
+
+def test_a_problem_without_windows_is_refused() -> None:
+    for values in (window(9), window(3, padding=2)):
+        with pytest.raises(
+            UsageError, match=r"max_pool2d: (a window spans at most the 8 rows|the padding of rows is 0)"
+        ):
+            MAX.operands(problem(MAX, torch.empty(1, 1, 8, 8), **values))
+
+
+ONE_WARP = {"VARIANT": "tiles", "TILE_Q": 2, "BLOCK_Q": 8, "num_warps": 1}
+PATHS: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
+    "in registers": ((7, 16), window(3, 2, 1), {**ONE_WARP, "TILE_P": 2, "BLOCK_N": 2}),
+    "rows in a loop": ((9, 8), window(9, 1, 4), {**ONE_WARP, "TILE_P": 1, "BLOCK_N": 16}),
+    "a long window": ((5, 40), window(5, 1, 2, S=33), {"VARIANT": "reduced", "BLOCK_K": 32, "BLOCK_N": 32}),
+    "whole rows": ((11, 7), window(9, S=7), {"VARIANT": "reduced", "SPLIT": 1}),
+    "parts of whole rows": ((14, 40), window(14, S=40), {"SPLIT": 2, "BLOCK_K": 256, "num_stages": 1}),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nan_wins_and_padding_is_smaller_than_all(path: str) -> None:
+    (H, W), values, knobs = PATHS[path]
+    x = drawn(1, 1, H, W) - 100  # a padding of 0 would be larger
+    x[0, 0, 0, 5], x[0, 0, H // 2, W // 2 :] = NAN, INF
+    x[0, 0, H // 2 + 1 :] = -INF
+    given = problem(MAX, x, **values)
+    found = pooled(MAX, x, given, **knobs)
+    pads = (given["padding_h"], given["padding_w"])
+    expected = functional.max_pool2d(x, (given["R"], given["S"]), (given["stride_h"], given["stride_w"]), pads)
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert torch.equal(found.nan_to_num(nan=7), expected.nan_to_num(nan=7))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("divisor", [0, -3])
+def test_sums_are_divided_by_their_elements_or_by_a_number(path: str, divisor: int) -> None:
+    (H, W), values, knobs = PATHS[path]
+    x = drawn(1, 1, H, W)
+    given = problem(AVG, x, **values, count_include_pad=False)
+    pads = (given["padding_h"], given["padding_w"])
+    expected = functional.avg_pool2d(
+        x, (given["R"], given["S"]), (given["stride_h"],) * 2, pads, False, False, divisor or None
+    )
+    assert torch.allclose(pooled(AVG, x, given, divisor, **knobs), expected, atol=1e-6)
+
+
+def test_windows_that_reach_out_of_the_image_are_padding_there() -> None:
+    """With a dilation, a window may have no element: torch's result is -inf."""
+    x = drawn(1, 2, 1, 1)
+    given = problem(MAX, x, **window(2, 1, 1), dilation_h=2, dilation_w=2)
+    assert pooled(MAX, x, given).flatten().tolist() == [-INF, -INF]
+
+
+@pytest.mark.parametrize(("offset", "group"), [(0, 8), (1, 1)])
+def test_groups_of_16_bytes_are_read_if_the_tensor_begins_with_one(offset: int, group: int) -> None:
+    image = drawn(160).half()
+    x = image[offset : offset + 70].view(2, 1, 5, 7)
+    given = problem(AVG, x, **window(5, S=7))
+    out = torch.empty(2, 1, 1, 1, dtype=torch.half)
+    (launch,) = AVG.launch(given, AVG.default_config(given, H200.limits), {"x": x, "out": out})
+    launch()
+    assert launch.kwargs["GROUP"] == group
+    assert torch.allclose(out, x.float().mean((2, 3), keepdim=True).half(), atol=1e-3)
+
+
+def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
+    def blocks(values: dict[str, Any]) -> int:
+        given = AVG.signature.problem(values)
+        return unrolled(known(given), AVG.default_config(given, H200.limits))
+
+    assert blocks({"B": 256, "C": 2048, "H": 7, "R": 7}) == 1
+    assert blocks({"B": 32, "C": 2048, "H": 7, "R": 7, "layout": "nhwc"}) == 4
+    assert blocks({"B": 2, "C": 64, "H": 224, "R": 224}) == 0
+    assert AVG.default(AVG.signature.problem({"B": 1, "C": 64, "H": 224, "R": 224}), H200.limits)["SPLIT"] > 1
+
+
+@pytest.mark.parametrize(
+    ("values", "good"),
+    [
+        ({**window(3, 2, 1), "H": 112, "layout": "nchw"}, {"TILE_P": 4, "TILE_Q": 4, "BLOCK_Q": 64, "BLOCK_N": 8}),
+        ({**window(3, 2, 1), "H": 112, "layout": "nhwc"}, {"TILE_P": 2, "TILE_Q": 2, "BLOCK_Q": 32, "BLOCK_N": 64}),
+        ({**window(3, 1, 1), "H": 56, "layout": "nchw"}, {"TILE_P": 4, "TILE_Q": 8, "BLOCK_Q": 64, "BLOCK_N": 16}),
+        ({**window(2, 2), "H": 224, "layout": "nchw"}, {"TILE_P": 1, "TILE_Q": 8, "BLOCK_Q": 128, "BLOCK_N": 8}),
+    ],
+)
+def test_spaces_are_small_and_have_tiles_in_registers(values: dict[str, Any], good: dict[str, int]) -> None:
+    given = MAX.signature.problem({"B": 32, "C": 64, **values})
+    space = list(feasible(MAX, given, H200.limits))
+    assert 50 < len(space) < 700
+    rest = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_warps": 4, "num_stages": 1}
+    assert MAX.signature.config({**good, **rest}) in space
+
+
+COMPILED = """
+    import re
+    from collections import Counter
+    from helpers import H200
+    from tuner import catalog
+    from tuner.measure.compile import compile_launches, set_target
+
+    set_target(H200.limits)
+    kernel = catalog.load("max_pool2d")
+    for layout in ("nchw", "nhwc"):
+        values = {"B": 32, "C": 64, "H": 112, "R": 3, "stride_h": 2, "padding_h": 1, "padding_w": 1, "layout": layout}
+        problem = kernel.signature.problem(values)
+        config = kernel.default_config(problem, H200.limits)
+        (code,) = compile_launches(kernel, problem, config, H200.limits)
+        found = Counter(re.findall(r"(?:ld|st)\\.(?:global|shared)[.\\w]*", code.asm["ptx"]))
+        print(layout, code.metadata.shared, *sorted(found.items()))
+"""
+
+
+def test_a_thread_reads_16_bytes_at_a_time_and_exchanges_nothing() -> None:
+    nchw, nhwc = [line for line in printed(dedent(COMPILED)).splitlines() if line.startswith("n")]
+    assert nchw == "nchw 0 ('ld.global.v4.b32', 18) ('st.global.v2.b32', 4)"  # 9 rows for 4 rows of outputs, not 12
+    assert nhwc == "nhwc 0 ('ld.global.v4.b32', 27) ('st.global.v4.b32', 4)"
