@@ -30,10 +30,8 @@ class DefaultSettings:
 
     loop_bytes: int = 2**19
     """Bytes that each multiprocessor reads from which programs loop over blocks, the next ones in flight."""
-    loop_steps: int = 4
-    """Blocks of such a program."""
-    loop_stages: tuple[int, int] = (4, 3)
-    """Stages of its loop, with one input and with two."""
+    loop_bytes_per_thread: int = 64
+    """Bytes of all inputs that a thread of such a program reads, 16 of each input in a block."""
     bytes_per_thread: int = 32
     """Bytes of each input that a thread reads at once in a program without a loop."""
     warps: int = 4
@@ -80,21 +78,14 @@ def rule(problem: Problem, limits: Limits, inputs: int, has_gaps: bool) -> Mappi
     least = ACCESS_BYTES // width * limits.warp_size  # elements of a warp with one access for each thread
     is_large = elements * width * inputs >= DEFAULT.loop_bytes * limits.sm_count
     if is_large and access_bytes(problem, has_gaps) == ACCESS_BYTES:
-        stages = DEFAULT.loop_stages[inputs - 1]
-        block = least * DEFAULT.warps
-        return _config(block, DEFAULT.loop_steps, False, DEFAULT.warps, stages)
+        return _config(least * DEFAULT.warps, DEFAULT.warps, DEFAULT.loop_bytes_per_thread // ACCESS_BYTES // inputs)
     block, warps = least * DEFAULT.warps * DEFAULT.bytes_per_thread // ACCESS_BYTES, DEFAULT.warps
     while cdiv(elements, block) < DEFAULT.waves * limits.sm_count and block > least:
         block //= 2
         warps = min(warps, block // least)
-    return _config(block, 1, True, warps, 1)
+    return _config(block, warps, 1)
 
 
-def _config(block: int, steps: int, evict_first: bool, warps: int, stages: int) -> Mapping[str, Value]:
-    return {
-        "BLOCK": block,
-        "STEPS": steps,
-        "EVICT_FIRST": evict_first,
-        "num_warps": warps,
-        "num_stages": stages,
-    }
+def _config(block: int, warps: int, steps: int) -> Mapping[str, Value]:
+    """Return the config of a loop over blocks that are all in flight, or of one block."""
+    return {"BLOCK": block, "STEPS": steps, "EVICT_FIRST": False, "num_warps": warps, "num_stages": steps}
