@@ -21,8 +21,6 @@ from tuner.db.store import Store
 from tuner.errors import NoDevice, NothingFound, UnknownName, UsageError, reason
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.measure import device
-from tuner.profiling.profile import profile_elsewhere, profile_here
-from tuner.profiling.report import document, lines
 from tuner.suites.suite import Entry
 from tuner.tuning.captured import captured_reference
 from tuner.tuning.other_gpus import gpu_here
@@ -42,6 +40,11 @@ def _profile(
     db: Database | None,
     as_json: bool,
 ) -> int:
+    try:
+        from tuner.profiling.profile import profile_elsewhere, profile_here
+        from tuner.profiling.report import document, lines
+    except ModuleNotFoundError as error:
+        raise UsageError(f"a profile needs {error.name}; pip install 'triton-tuner[search]'") from error
     index = device.choose(gpu) if device_id is None else None
     if index is None and device_id is None:
         raise NoDevice(

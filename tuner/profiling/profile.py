@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from tuner import catalog
 from tuner.db.store import Store
@@ -108,24 +108,12 @@ def profile_here(
         short = subject.floor_us < TARGET_SETTINGS.graph_below_us
         timed_by = POLICIES[("graph" if short else "cold") if policy == AUTO else policy]
         task = ProfileTask(entry.reference, entry.problem, config, card.limits, timed_by)
-        visible = visible_device(index)
-        child = Child(WORKER, {"CUDA_VISIBLE_DEVICES": visible, BUS_ID_VARIABLE: device.bus_id(index)})
-        try:
-            ran = ask(child, task, settings.run_s)
-            if isinstance(ran, Failed):
-                raise MeasureError(f"the config {config.text} could not be run: {ran.why}")
-            found = _under_proton(child, settings, traces)
-        finally:
-            child.kill()
-        counted = ncu.counters(task, visible)
+        ran, found = _run(task, index, settings, traces)
+        counted = ncu.counters(task, visible_device(index))
     finally:
         held.close()
-    subject = replace(
-        subject,
-        latency_us=median(ran.samples),
-        empty_us=roofline.launch_us.get(timed_by.text, 0.0),
-    )
-    subject = _analysed(subject, ran, card, found.get("times"))
+    timed = replace(subject, latency_us=median(ran.samples), empty_us=roofline.launch_us.get(timed_by.text, 0.0))
+    subject = _analysed(timed, ran, card, found.get("times"))
     missing = [each.why for each in (*found.values(), counted) if isinstance(each, Failed)]
     return Profile(
         subject,
@@ -140,6 +128,27 @@ def profile_here(
         trace=_only(found.get("trace"), Trace),
         missing=tuple(dict.fromkeys(missing)),
     )
+
+
+def _run(task: ProfileTask, index: int, settings: ProfileSettings, traces: bool) -> tuple[Ran, dict[str, Any]]:
+    """Run a config in a process of its own: return its samples, and the answers of the runs under Proton, by kind.
+
+    A run that samples program counters is the last, since it may end the process where it is not permitted.
+    """
+    environment = {"CUDA_VISIBLE_DEVICES": visible_device(index), BUS_ID_VARIABLE: device.bus_id(index)}
+    child = Child(WORKER, environment)
+    try:
+        ran = ask(child, task, settings.run_s)
+        if isinstance(ran, Failed):
+            raise MeasureError(f"the config {task.config.text} could not be run: {ran.why}")
+        found = {"times": ask(child, RunProton("times"), settings.proton_s)}
+        if traces:
+            found["trace"] = ask(child, RunProton("trace"), settings.proton_s)
+        if not isinstance(found["times"], Failed):
+            found["stalls"] = ask(child, RunProton("stalls"), settings.proton_s)
+        return ran, found
+    finally:
+        child.kill()
 
 
 def profile_elsewhere(
@@ -192,14 +201,6 @@ def _analysed(subject: Subject, ran: Ran, card: Device, times: Any) -> Subject:
     known = times.kernels if isinstance(times, Times) else {}
     launches = [replace(analyse(launch, card.limits), time_us=known.get(launch.name)) for launch in ran.launches]
     return replace(subject, launches=tuple(launches))
-
-
-def _under_proton(child: Child, settings: ProfileSettings, traces: bool) -> dict[str, Any]:
-    """Return the answers of runs under Proton. The last one may end the process where it is not permitted."""
-    kinds: Sequence[Literal["times", "trace", "stalls"]] = ("times", "trace", "stalls") if traces else (
-        "times", "stalls",
-    )  # fmt: skip
-    return {kind: ask(child, RunProton(kind), settings.proton_s) for kind in kinds}
 
 
 def ask(child: Child, request: ProfileTask | RunProton, limit_s: float) -> Any:
