@@ -25,7 +25,7 @@ STUDIES = sorted((ROOT / "docs" / "studies").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS, *STUDIES]
 LONGER = ("glossary.md", "lesson.md")
 """Pages that may be longer than others: a table of all terms, and a lesson to read from start to end."""
-PAGE_WORDS, DOCS_WORDS = 800, 12_500
+PAGE_WORDS, DOCS_WORDS = 800, 13_000
 
 
 def named(page: Path) -> str:
