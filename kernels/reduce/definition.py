@@ -106,8 +106,8 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     if axis == "all" and stride == N and M * N <= MAX_ROW:  # rows without gaps are one
         M, N, tile = 1, M * N, Tile(1, tile.rows * tile.columns)
     written = [tensors.get(name) for name in ("out", "indices", "arrived", "firsts", "seconds")]
-    run, shifted = (over_rows if axis == "rows" else along_rows)(x, M, N)
-    each = 1 if shifted else run
+    run, align = (over_rows if axis == "rows" else along_rows)(x, M, N)
+    each = 1 if align else run
     shape = (M, N // each, stride // each if M > 1 else N // each)
     compiled = {name: config[name] for name in ("SPLIT", "num_warps", "num_stages")}
     compiled |= {"KIND": problem["kind"], "INDEX": problem["index"], "RUN": run, "STAGES": config["num_stages"]}
@@ -115,9 +115,9 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
         compiled |= {"BLOCK_M": tile.rows // depth, "BLOCK_N": tile.columns, "DEPTH": depth}
         compiled["PARTS"] = min(next_power_of_2(split), max(1, JOINED // tile.columns))
         return (Launch(reduce_over_rows, (cdiv(N, tile.columns) * split,), (x, *written, *shape), compiled),)
-    blocks, groups = cdiv(N + (run - 1 if shifted and M > 1 else 0), tile.columns), cdiv(M, tile.rows)
+    blocks, groups = cdiv(N + (align - 1 if align and M > 1 else 0), tile.columns), cdiv(M, tile.rows)
     tiles, programs = (groups * blocks, split) if axis == "all" else (blocks, groups * split)
-    compiled |= {"BLOCK_M": tile.rows, "BLOCK_N": tile.columns, "ALL": axis == "all", "SHIFTED": shifted}
+    compiled |= {"BLOCK_M": tile.rows, "BLOCK_N": tile.columns, "ALL": axis == "all", "ALIGN": align}
     return (Launch(reduce_within_rows, (programs,), (x, *written, *shape, blocks, tiles), compiled),)
 
 

@@ -23,6 +23,10 @@ class SpaceSettings:
     """Elements of a tile."""
     shortest_block: int = 512
     """Fewest columns of a block of a longer row."""
+    longest_of_several: int = 2048
+    """Most columns of rows of which a program takes several in blocks."""
+    most_blocks: int = 16
+    """Most blocks of such a row."""
     sector_bytes: int = 64
     """Fewest bytes that a program reads of each row of a wider matrix, if it reduces over rows."""
     least_depth: int = 4
@@ -91,8 +95,13 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
 def _within_rows(problem: Problem, config: Mapping[str, Any], tile: Tile, limits: Limits) -> bool:
     """Return whether a tile suits a reduction along rows."""
     N = problem["N"]
-    # Short blocks make a long row a long loop of small loads, and several rows are for rows that are read at once.
-    return tile.columns >= (min(N, SETTINGS.shortest_block) if tile.rows == 1 else N)
+    # Short blocks make a long row a long loop of small loads.
+    if tile.rows == 1:
+        return tile.columns >= min(N, SETTINGS.shortest_block)
+    return tile.columns >= N or (
+        tile.columns >= max(SETTINGS.sector_bytes // itemsize(problem.dtype), cdiv(N, SETTINGS.most_blocks))
+        and SETTINGS.longest_of_several >= N
+    )
 
 
 def _over_rows(problem: Problem, config: Mapping[str, Any], tile: Tile, limits: Limits) -> bool:

@@ -31,13 +31,13 @@ def larger(a, b):
 @triton.jit
 def is_larger(a, b):
     """Return whether a is larger than b; NaN is larger than all but NaN."""
-    return (a > b) | ((a != a) & (b == b))
+    return ~(a <= b) & (b == b)
 
 
 @triton.jit
 def first_larger(a, place, b, other):
     """Return the larger value with its place, and of equal values the first."""
-    takes = is_larger(b, a) | ((other < place) & (is_larger(a, b) == 0))
+    takes = is_larger(b, a) | ((other < place) & ~is_larger(a, b))
     return tl.where(takes, b, a), tl.where(takes, other, place)
 
 
@@ -52,9 +52,12 @@ def largest(values, AXIS: tl.constexpr):
 
 @triton.jit
 def first_place(values, places, top, AXIS: tl.constexpr, BEHIND: tl.constexpr):
-    """Return the first of the places along an axis that have the value `top`; BEHIND is behind all places."""
-    top = tl.expand_dims(top, AXIS)
-    return tl.min(tl.where((values == top) | ((values != values) & (top != top)), places, BEHIND), axis=AXIS)
+    """Return the first of the places along an axis that have its largest value `top`, which is NaN if any value is.
+
+    BEHIND is behind all places.
+    """
+    is_top = (values == tl.expand_dims(top, AXIS)) | (values != values)
+    return tl.min(tl.where(is_top, places, BEHIND), axis=AXIS)
 
 
 @triton.jit
