@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner.kernels.shared import windows_space as space
 from tuner.kernels.shared.windows import Windows, power_of_2_in, windows
-from tuner.kernels.shared.windows_launch import UNROLLED_ROWS, tiles, unrolled
+from tuner.kernels.shared.windows_launch import UNROLLED_BLOCKS, UNROLLED_ROWS, UNROLLED_VALUES, tiles, unrolled
 from tuner.kernels.shared.windows_space import has_reduced, has_tiles, least_channels, steps, valid
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
@@ -16,18 +16,20 @@ from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 class DefaultSettings:
     """Settings of the rule, chosen so that an H200 has 40 KB of reads in flight on each multiprocessor."""
 
-    warps: tuple[int, ...] = (4, 2)
-    """Warps of a program, of a smaller one if there are few programs."""
-    rows: tuple[int, int] = (2, 4)
-    """Rows of outputs of a thread: if windows share no rows, and if they do."""
+    warps: tuple[int, ...] = (2, 1)
+    """Warps of a program of nchw, of a smaller one if there are few programs: small programs end at different times."""
+    pixel_warps: tuple[int, ...] = (4, 2, 1)
+    """The same of nhwc."""
+    rows: tuple[int, int, int] = (2, 2, 4)
+    """Rows of outputs of a thread: if windows share no rows, fewer than half of them, or more."""
     groups: tuple[int, ...] = (64, 32, 16, 8)
     """Threads along a row of outputs."""
     channel_bytes: int = 256
     """Most bytes of neighbouring channels of a program."""
     programs_per_sm: int = 4
     """Fewest programs for each multiprocessor; smaller problems have smaller tiles."""
-    shared_per_sm: int = 2
-    """The same of programs that share windows, or parts of them."""
+    shared_per_sm: int = 8
+    """The same of programs that share long windows."""
     values: int = 16
     """Number of elements of shared windows that a thread reads at once."""
     short: int = 256
@@ -40,8 +42,8 @@ class DefaultSettings:
     """Most neighbouring elements of a long window that a program reads at once."""
     pixels: int = 4
     """Pixels of a long window that a thread reads at once, if channels are contiguous."""
-    part: int = 512
-    """Fewest elements of a part of a window, if programs share it."""
+    part: int = 2048
+    """Fewest elements of a part of a window, if programs share it; an eighth of it in nhwc."""
     stages: int = 3
     """Blocks of a long window in flight."""
 
@@ -64,21 +66,20 @@ def is_shared(found: Windows) -> bool:
 def _tiled(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     """Yield configs in which a thread computes whole windows, from large tiles to small ones."""
     rows, columns = found.rows, found.columns
-    tile_p = (
-        min(SETTINGS.rows[rows.window > rows.stride], next_power_of_2(rows.count)) if rows.reach <= UNROLLED_ROWS else 1
-    )
+    shared = (rows.window > rows.stride) + (rows.window >= 2 * rows.stride)
+    tile_p = min(SETTINGS.rows[shared], next_power_of_2(rows.count)) if rows.reach <= UNROLLED_ROWS else 1
     tile_q = min(_columns_of_a_thread(found), next_power_of_2(columns.count))
     enough = SETTINGS.programs_per_sm * limits.sm_count
     tiled: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_stages": 1}
     least = min(2, tile_q)
     for high, wide in ((tile_p, tile_q), (max(1, tile_p // 2), tile_q), (1, tile_q), (1, least), (1, 1)):
-        for warps in (*SETTINGS.warps, 1):
+        for warps in SETTINGS.pixel_warps if found.is_nhwc else SETTINGS.warps:
             lanes = warps * limits.warp_size
             block_q, block_n = (_pixels if found.is_nhwc else _rows)(found, high, wide, lanes)
             config: dict[str, Value] = {
                 **tiled, "TILE_P": high, "TILE_Q": wide, "BLOCK_Q": block_q, "BLOCK_N": block_n, "num_warps": warps,
             }  # fmt: skip
-            if (warps > 1 and tiles(found, config) >= enough) or (high, wide, warps) == (1, 1, 1):
+            if tiles(found, config) >= enough or (high, wide, warps) == (1, 1, 1):
                 yield config
 
 
@@ -116,13 +117,13 @@ def _pixels(found: Windows, tile_p: int, tile_q: int, lanes: int) -> tuple[int, 
 
 def _reduced(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     """Yield configs in which the threads of a program share windows, from large tiles to small ones."""
-    enough = SETTINGS.shared_per_sm * limits.sm_count
+    is_short = found.is_contiguous and found.elements <= SETTINGS.short
+    enough = (SETTINGS.programs_per_sm if is_short else SETTINGS.shared_per_sm) * limits.sm_count
     reduced: dict[str, Value] = {"VARIANT": "reduced", "TILE_P": 1, "TILE_Q": 1, "BLOCK_Q": 1}
+    parts = found.elements * (8 if found.is_nhwc else 1) // SETTINGS.part
     for last, (block_n, block_k, warps) in _marked(_shared_pixels(found) if found.is_nhwc else _shared_rows(found)):
         config: dict[str, Value] = {**reduced, "BLOCK_N": block_n, "BLOCK_K": block_k, "SPLIT": 1, "num_warps": warps}
-        split = min(
-            enough // tiles(found, config), found.elements // SETTINGS.part, steps(found, block_k), space.SPLITS[-1]
-        )
+        split = min(enough // tiles(found, config), parts, steps(found, block_k), space.SPLITS[-1])
         config["SPLIT"] = split = 1 << (max(1, split).bit_length() - 1)
         is_looped = not unrolled(found, config) and steps(found, block_k) >= SETTINGS.stages * split
         config["num_stages"] = SETTINGS.stages if is_looped else 1
@@ -138,9 +139,10 @@ def _marked(tried: list[tuple[int, int, int]]) -> Iterator[tuple[bool, tuple[int
 def _shared_rows(found: Windows) -> list[tuple[int, int, int]]:
     """Return choices of BLOCK_N, BLOCK_K and warps of nchw: few threads along a short window, all along a long one."""
     length, tried = next_power_of_2(found.row_length), []
-    for warps in (*SETTINGS.warps, 1):
+    is_long = not found.is_contiguous or length > SETTINGS.short
+    for warps in SETTINGS.pixel_warps if is_long else SETTINGS.warps:
         values = warps * 32 * SETTINGS.values
-        if found.is_contiguous and length <= SETTINGS.short:
+        if not is_long:
             vector = found.vector if found.is_grouped else power_of_2_in(found.vector, found.elements)
             block_k = min(length, SETTINGS.lanes * vector)
         else:
@@ -151,17 +153,22 @@ def _shared_rows(found: Windows) -> list[tuple[int, int, int]]:
 
 
 def _shared_pixels(found: Windows) -> list[tuple[int, int, int]]:
-    """Return choices of BLOCK_N, BLOCK_K and warps of nhwc: few channels of many pixels."""
+    """Return choices of BLOCK_N, BLOCK_K and warps of nhwc: few channels of many pixels.
+
+    The fewer pixels a program reads at once, the less its threads exchange in the end; short windows have few blocks.
+    """
     length, channels = next_power_of_2(found.row_length), next_power_of_2(found.channels)
-    warps = SETTINGS.warps[0]
-    values = warps * 32 * found.vector
-    if not found.is_contiguous or length > SETTINGS.short_pixels:
-        values *= SETTINGS.pixels
+    warps = SETTINGS.pixel_warps[0]
     tried = []
     for block_n in (2 * least_channels(found), least_channels(found)):
         block_n = min(block_n, channels)
-        block_k = min(length, values // block_n)
-        tried.append((block_n, block_k, _warps(warps, block_n * block_k)))
+        if found.is_contiguous and length <= SETTINGS.short_pixels:
+            block_k = max(space.SETTINGS.blocks[0], length // UNROLLED_BLOCKS)
+            values = length * block_n // UNROLLED_VALUES
+            tried.append((block_n, block_k, next_power_of_2(max(1, min(warps, values // 32)))))
+        else:
+            block_k = min(length, warps * 32 * found.vector * SETTINGS.pixels // block_n)
+            tried.append((block_n, block_k, _warps(warps, block_n * block_k)))
     return tried
 
 

@@ -33,7 +33,7 @@ def own(values, s, shift, end, GROUP: tl.constexpr, MAX: tl.constexpr):
 def joined_parts(found, arrived, value, place, there, outputs, tile, part, SPLIT: tl.constexpr, MAX: tl.constexpr):
     """Return the value of whole windows and whether to write it: the last program of a tile has it.
 
-    Parts are combined in their order, so that results repeat. The last program leaves its counter at 0.
+    Parts are combined in the same order each time, so that results repeat. The last program leaves its counter at 0.
 
     Args:
         found: values of parts (SPLIT, outputs).
@@ -44,10 +44,9 @@ def joined_parts(found, arrived, value, place, there, outputs, tile, part, SPLIT
     is_last = tl.atomic_add(arrived + tile, 1, sem="acq_rel") == SPLIT - 1
     tl.debug_barrier()
     there = there & is_last
-    value = tl.load(found + place, mask=there, other=0.0, cache_modifier=".cg")
-    for other in tl.static_range(1, SPLIT):
-        more = tl.load(found + tl.cast(other, tl.int64) * outputs + place, mask=there, other=0.0, cache_modifier=".cg")
-        value = combined(value, more, MAX)
+    parts = tl.arange(0, SPLIT).to(tl.int64)[:, None] * outputs + place[None, :]
+    values = tl.load(found + parts, mask=there[None, :], other=empty(MAX), cache_modifier=".cg")
+    value = reduced(values, 0, MAX)
     if is_last:
         tl.store(arrived + tile, 0)
     return value, there

@@ -11,7 +11,7 @@ from tuner.kernels.shared.windows import Windows, windows
 from tuner.kernels.shared.windows_launch import UNROLLED_BLOCKS, UNROLLED_ROWS, tiles, unrolled, vectors
 from tuner.kernels.spec import Knob, Limits, Problem, Value, cdiv, next_power_of_2
 
-SPLITS = (1, 2, 4, 8, 16, 32, 64)
+SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Choices of the number of programs that share a window."""
 KNOBS = (
     Knob("VARIANT", ("tiles", "reduced"), "a thread for each few outputs, or several threads for each output"),
@@ -52,13 +52,13 @@ class SpaceSettings:
     blocks: tuple[int, int, int] = (4, 16, 256)
     """Fewest elements of a shared window that a program reads at once: of a short one, of long ones in nhwc and nchw.
     """
-    least_split: int = 512
-    """Fewest elements of a window that several programs share."""
+    least_split: int = 2048
+    """Fewest elements of a window that several programs share; an eighth of it in nhwc."""
     values: tuple[int, int] = (4, 64)
     """Fewest and most elements of windows that a thread reads at once, if windows are shared."""
     sector_bytes: int = 64
     """Fewest bytes of neighbouring channels of a program."""
-    shared_tiles_per_sm: int = 4
+    shared_tiles_per_sm: int = 8
     """Most programs for each multiprocessor among which windows are split."""
 
 
@@ -169,7 +169,10 @@ def _valid_reduced(found: Windows, config: Mapping[str, Any], threads: int, limi
         and split <= count
         and (
             split == 1
-            or (found.elements >= SETTINGS.least_split and programs <= SETTINGS.shared_tiles_per_sm * limits.sm_count)
+            or (
+                found.elements * (8 if found.is_nhwc else 1) >= SETTINGS.least_split
+                and programs <= SETTINGS.shared_tiles_per_sm * limits.sm_count
+            )
         )
         # Only a loop can be pipelined.
         and (stages == 1 or (stages <= cdiv(count, split) and not at_once))
