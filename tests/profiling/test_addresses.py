@@ -211,3 +211,9 @@ $L__ends:
         ("load", 1), ("store", 1),
     ]  # fmt: skip
     assert evaluation.complete
+
+
+def test_predicates_are_also_numbers() -> None:
+    body = "mov.pred %p1, -1;\nsetp.lt.s32 %p2, %r2, 4;\nand.pred %p3, %p1, %p2;\nnot.pred %p4, %p3;\n"
+    (site,) = evaluated(f"{body}@%p4 st.global.b32 [%rd1], %r2;").sites
+    assert site.lanes == 60

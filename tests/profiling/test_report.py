@@ -62,7 +62,8 @@ def test_with_permission_times_stalls_and_counters_stand_beside() -> None:
     text = "\n".join(lines(full))
     for part in (
         "by Proton    331.00 us  (transpose_kernel 331.00 us)",
-        "warps wait for:  short_scoreboard 70 %, barrier 30 %",
+        "warps wait for  short_scoreboard 70 %, barrier 30 %",
+        "sampled at      tiles.py:41 100 %",
         "global loads: 8,000,000 sectors, 4 a request",
         "shared memory: 65,000,000 cycles of bank conflicts",
         "device memory: 536.0 MB moved",

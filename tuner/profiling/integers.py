@@ -30,8 +30,11 @@ def wrapped(value: Lanes, bits: int) -> Lanes:
 
 def read_as(value: Lanes, kind: str) -> Lanes:
     """Return the low bits of a register as numbers of a type; those of `u64` stay signed."""
-    if kind == "pred" or value.dtype == bool:
+    if value.dtype == bool:
         return value
+    if kind == "pred":
+        found: Lanes = value != 0
+        return found
     bits = bits_of(kind)
     return value & ((1 << bits) - 1) if kind[0] == "u" and bits < 64 else wrapped(value, bits)
 

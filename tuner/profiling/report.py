@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +15,8 @@ from tuner.report.text import bytes_text, config_text, count_text, problem_text,
 
 _MOST_LINES = 12
 """Number of source lines whose accesses are shown."""
+_MOST_SHARES = 5
+"""Number of stall reasons, and of places, that are shown."""
 _CHOSEN = {"given": "given", "answer": "the stored answer", "default": "the kernel's default"}
 
 
@@ -92,15 +94,19 @@ def lines(profile: Profile) -> Iterator[str]:
         yield from _launch_lines(launch)
     if profile.stalls is not None:
         yield ""
-        yield "  warps wait for:  " + ", ".join(
-            f"{name} {100 * share:.0f} %" for name, share in [*profile.stalls.reasons.items()][:5]
-        )
+        yield f"  warps wait for  {_shares(profile.stalls.reasons)}"
+        yield f"  sampled at      {_shares(profile.stalls.lines)}"
     for each in profile.counters:
         yield from _counter_lines(each)
     yield ""
     for reason in profile.missing:
         yield f"  missing: {reason}"
     yield f"  bottleneck: {profile.diagnosis.text}"
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    """Return the largest shares."""
+    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in [*shares.items()][:_MOST_SHARES])
 
 
 def _times(profile: Profile) -> Iterator[str]:
