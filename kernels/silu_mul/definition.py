@@ -14,9 +14,10 @@ from tuner.kernels.shared.elementwise import DTYPES, KNOBS, SIZE_LIMITS, tiled
 from tuner.kernels.silu_mul.default import default
 from tuner.kernels.silu_mul.draw import draw
 from tuner.kernels.silu_mul.reference import flashinfer, liger, reference, vendor
+from tuner.kernels.silu_mul.shifted import shifted
 from tuner.kernels.silu_mul.space import valid
 from tuner.kernels.silu_mul.tiles import silu_mul_tiles
-from tuner.kernels.spec import Attribute, Config, Dim, Kernel, Launch, Operand, Problem, Signature
+from tuner.kernels.spec import Attribute, Config, Dim, Kernel, Knob, Launch, Operand, Problem, Signature
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
@@ -31,6 +32,8 @@ def operands(problem: Problem) -> Mapping[str, Operand]:
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
     gate, N = tensors["gate"], problem["N"]
+    if config["SHIFTED"]:
+        return shifted(problem, config, tensors)
     if problem["packed"]:
         given = (gate, gate, tensors["out"])
         return tiled(silu_mul_tiles, problem, config, given, {"PACKED": True}, apart=N)
@@ -53,7 +56,12 @@ KERNEL = Kernel(
         attributes=(
             Attribute("packed", (False, True), False, help="gate and up are the halves of each row of one tensor"),
         ),
-        knobs=KNOBS,
+        knobs=(
+            *KNOBS,
+            Knob(
+                "SHIFTED", (False, True), "16 bytes at once, shifted in shared memory, if halves begin anywhere", False
+            ),
+        ),
     ),
     operands=operands,
     launch=launch,

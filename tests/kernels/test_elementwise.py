@@ -12,6 +12,7 @@ from forks import printed
 from helpers import H200
 
 from tuner import catalog
+from tuner.kernels.silu_mul.shifted import shifted
 from tuner.kernels.spec import Kernel, Launch, Operand, Problem
 from tuner.measure.stand_ins import StandIn
 from tuner.search.space import feasible
@@ -117,9 +118,26 @@ class TestTiles:
         assert launch.args[2:] == (2**16, 2**16, 2**16, 2**16)
 
 
+def test_shifted_rows_are_right_wherever_they_begin() -> None:
+    """Widths that leave no, one or several groups; rows with gaps; nothing beside the rows is written."""
+    for N in (1, 7, 8, 15, 16, 17, 25, 31, 127, 301):
+        for gap in (0, 5):
+            both = torch.randn(9, 2 * N + gap, generator=torch.Generator().manual_seed(N)).half()
+            both[:, 2 * N :] = NAN
+            beside = torch.full((9 * N + 16,), 7.0).half()
+            out = beside[: 9 * N].view(9, N)
+            problem = catalog.load("silu_mul").signature.problem({"M": 9, "N": N, "packed": True, "dtype": "fp16"})
+            (launch,) = shifted(problem, {"BLOCK": 64, "num_warps": 1}, {"gate": both[:, : 2 * N], "out": out})
+            launch()
+            gate, up = both[:, :N].double(), both[:, N : 2 * N].double()
+            assert torch.allclose(out.double(), torch.nn.functional.silu(gate) * up, rtol=2e-3, atol=1e-6), (N, gap)
+            assert (beside[9 * N :] == 7.0).all()
+
+
 COMPILES = """
 import json
 from tuner import catalog
+from tuner.kernels.silu_mul.shifted import shifted
 from tuner.kernels.spec import Limits
 from tuner.measure.compile import set_target
 from tuner.measure.stand_ins import StandIn
@@ -144,8 +162,9 @@ def test_threads_move_16_bytes_at_once_also_if_sizes_are_odd() -> None:
         ("silu_mul", {"M": 4096, "N": 11004, "packed": True}, {}),
         ("add", {"N": 2**20 + 1, "dtype": "fp32"}, {}),
         ("silu", {"N": 2**24}, {"BLOCK": 2048, "num_warps": 4, "STEPS": 4, "num_stages": 3}),
+        ("silu_mul", {"M": 4096, "N": 11007, "packed": True}, {"SHIFTED": True, "num_stages": 1, "STEPS": 1}),
     ]
-    whole, packed, odd, pipelined = json.loads(printed(COMPILES.replace("CASES", repr(cases))).splitlines()[-1])
+    whole, packed, odd, pipelined, moved = json.loads(printed(COMPILES.replace("CASES", repr(cases))).splitlines()[-1])
 
     def widths(ptx: str) -> set[str]:
         return set(re.findall(r"(?:ld|st)\.global\S*?((?:\.v\d)?\.b\d+)\s", ptx))
@@ -153,6 +172,7 @@ def test_threads_move_16_bytes_at_once_also_if_sizes_are_odd() -> None:
     assert widths(whole) == {".v4.b32"}
     assert widths(packed) == {".v2.b32"}
     assert widths(odd) == {".v4.b32", ".b32"}  # the last program masks each element
+    assert widths(moved) == {".v4.b32", ".b16"}  # the ends of rows
     assert "cp.async.cg.shared.global" in pipelined
     for name in ("ex2.approx.ftz.f32", "rcp.approx.ftz.f32"):
         assert name in whole
@@ -214,9 +234,9 @@ class TestSpace:
         assert 100 <= self.sizes(kernel, problem) <= 200
         for block, warps in ((1024, 4), (4096, 8), (8192, 16), (2048, 4)):
             knobs = {"BLOCK": block, "STEPS": 1, "EVICT_FIRST": False, "num_warps": warps, "num_stages": 1}
-            assert kernel.valid(problem, knobs, H200.limits)
+            assert kernel.valid(problem, kernel.signature.config(knobs), H200.limits)
         looped = {"BLOCK": 1024, "STEPS": 4, "EVICT_FIRST": False, "num_warps": 4, "num_stages": 4}
-        assert kernel.valid(problem, looped, H200.limits)
+        assert kernel.valid(problem, kernel.signature.config(looped), H200.limits)
 
     def test_no_thread_is_without_an_access_and_no_stage_without_a_block(self) -> None:
         kernel = catalog.load("silu")
