@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from tuner.kernels.shared.elementwise import ACCESS_BYTES
+from tuner.kernels.shared.elementwise import ACCESS_BYTES, MOST_PAST, columns_of
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 COPY_BYTES = 4
@@ -76,14 +76,27 @@ def rule(problem: Problem, limits: Limits, inputs: int, has_gaps: bool) -> Mappi
     elements = problem["M"] * problem["N"]
     width = itemsize(problem.dtype)
     least = ACCESS_BYTES // width * limits.warp_size  # elements of a warp with one access for each thread
-    is_large = elements * width * inputs >= DEFAULT.loop_bytes * limits.sm_count
-    if is_large and access_bytes(problem, has_gaps) == ACCESS_BYTES:
-        return _config(least * DEFAULT.warps, DEFAULT.warps, DEFAULT.loop_bytes_per_thread // ACCESS_BYTES // inputs)
+    steps = loop_steps(problem, least * DEFAULT.warps, inputs, has_gaps)
+    if steps > 1 and elements * width * inputs >= DEFAULT.loop_bytes * limits.sm_count:
+        return _config(least * DEFAULT.warps, DEFAULT.warps, steps)
     block, warps = least * DEFAULT.warps * DEFAULT.bytes_per_thread // ACCESS_BYTES, DEFAULT.warps
     while cdiv(elements, block) < DEFAULT.waves * limits.sm_count and block > least:
         block //= 2
         warps = min(warps, block // least)
     return _config(block, warps, 1)
+
+
+def loop_steps(problem: Problem, block: int, inputs: int, has_gaps: bool) -> int:
+    """Return the blocks of a program that loops; 1 if rows are not aligned, or end in the middle of a loop."""
+    steps = DEFAULT.loop_bytes_per_thread // ACCESS_BYTES // inputs
+    if not has_gaps:
+        return steps
+    if access_bytes(problem, has_gaps) < ACCESS_BYTES:
+        return 1
+    blocks = cdiv(problem["N"], columns_of(problem["N"], block))
+    while cdiv(blocks, steps) * steps > (1 + MOST_PAST) * blocks:
+        steps //= 2
+    return steps
 
 
 def _config(block: int, warps: int, steps: int) -> Mapping[str, Value]:

@@ -255,3 +255,10 @@ class TestSpace:
             config = kernel.default_config(problem, H200.limits)
             assert (config["STEPS"], config["BLOCK"]) == (steps, block)
             assert kernel.valid(problem, config, H200.limits)
+
+    @pytest.mark.parametrize(("N", "steps"), [(8192, 4), (6144, 2), (5120, 1), (8188, 1), (100, 1)])
+    def test_the_default_loops_over_rows_that_are_whole_loops(self, N: int, steps: int) -> None:
+        kernel = catalog.load("gelu")
+        problem = kernel.signature.problem({"N": N, "M": 2**20, "dtype": "bf16"})
+        config = kernel.default_config(problem, H200.limits)
+        assert (config["STEPS"], config["num_stages"]) == (steps, steps)
