@@ -41,6 +41,7 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "reduce": [(1, 1), (131, 19)],
     "layer_norm": [(1, 1), (3, 127)],
     "rms_norm": [(1, 1), (3, 127)],
+    "max_pool2d": [(1, 1, 1, 1, 1), (2, 3, 7, 11, 3)],
 }
 INTERPRETED = [
     pytest.param(ladder, size, dtype, id=f"{op}-{'x'.join(map(str, size))}-{dtype}")
@@ -51,7 +52,7 @@ INTERPRETED = [
 
 def made(ladder: Ladder, size: tuple[int, ...], dtype: str) -> tuple[Any, dict[str, Any]]:
     """Return a problem and its tensors on the host."""
-    dims = dict(zip("MNK", size, strict=False))
+    dims = dict(zip("BCHWR" if len(size) > 3 else "MNK", size, strict=False))
     problem = ladder.kernel.signature.problem({**dims, "dtype": dtype})
     operands = ladder.kernel.operands(problem)
     values: dict[str, Any] = dict(tensors.allocate(operands, "cpu"))
