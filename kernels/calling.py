@@ -2,9 +2,8 @@
 
 A call has a hot path and a cold path. The hot path describes its tensors by a key (shapes, strides, dtypes, device,
 alignment, negative bits), finds the launch that is prepared for such tensors, and runs it unless a written tensor may
-overlap another. `run` is that path for any op; the ops with the least time on the device write it out in straight lines
-in their function, which saves the host about 1 us. The cold path is shared: `prepare` checks the tensors and prepares
-the launch, as `tuner.launching` has installed it.
+overlap another; `hot_path.py` generates it. The cold path, `prepare`, checks the tensors and prepares the launch, as
+`tuner.launching` has installed it.
 
 An op's `call.py` ends in `CALL = OpCall(...)` and `in_torch(CALL)`; `tuner.ops` finds it there.
 """
@@ -20,6 +19,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from tuner.errors import UsageError
+from tuner.kernels.hot_path import generated
 from tuner.kernels.op_call import (
     OpCall,
     Pairs,
@@ -106,21 +106,27 @@ def empty_like(op: str, x: Tensor, name: str = "x") -> Tensor:
 
 
 def empty(
-    op: str, x: Tensor, shape: Callable[[], tuple[int, ...]], dtype: torch.dtype | None = None, name: str = "x"
+    op: str,
+    x: Tensor,
+    shape: Callable[[], tuple[int, ...]],
+    dtype: torch.dtype | None = None,
+    name: str = "x",
+    beside: Tensors = NONE,
 ) -> Tensor:
     """Return a contiguous tensor on the device of `x`, of its dtype if none is given.
 
     Args:
         shape: returns the shape, which depends on `x`.
         name: name of `x` in messages.
+        beside: other tensors that the shape depends on.
 
     Raises:
-        UsageError: `x` is no dense tensor.
+        UsageError: one of them is no dense tensor.
     """
     try:
         return torch.empty(shape(), dtype=dtype or x.dtype, device=x.device)
     except NOT_STRIDED:
-        check_strided(op, {name: x})
+        check_strided(op, {name: x, **beside})
         raise
 
 
@@ -130,33 +136,29 @@ def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, sc
     Raises:
         UsageError: the tensors do not fit the op, are not on a GPU, or a gradient is asked for.
     """
-    values = tensors.values()
-    try:
-        gradient = is_recording() and any([tensor.requires_grad for tensor in values])  # noqa: C419  a generator costs more
-        if is_tracing() or not all([type(tensor) in PLAIN for tensor in values]):  # noqa: C419
-            refuse_gradient(gradient)
-            traced(call, tensors, attributes, scalars)
-            return
-        if forward_ad._current_level >= 0:
-            refuse_tangents(call.op, tensors)
-        at = tuple([tensor.data_ptr() for tensor in values])
-        key = (
-            call.function, gradient, *tensors, *attributes.values(), *scalars.values(), *map(at.index, at),
-            *[
-                (
-                    x.shape, x.stride(), x.dtype, d if (d := x.get_device()) >= 0 or x.is_neg() else x.is_pinned() - 2,
-                    address & 15, x.is_neg(), x.is_conj(),
-                )
-                for x, address in zip(values, at)  # noqa: B905  a keyword costs 0.1 us
-            ],
-        )  # fmt: skip
-        found = prepared.get(key)
-    except NOT_STRIDED:
-        check_strided(call.op, tensors)
-        raise
-    if found is None or not apart(found[1], at):
-        found = prepare(call, key, tensors, gradient, attributes, scalars)
-    found[0](at)
+    if is_tracing():
+        refuse_gradient(is_recording() and any(tensor.requires_grad for tensor in tensors.values()))
+        traced(call, tensors, attributes, scalars)
+        return
+    names = tuple(tensors)
+    hot = call.hot_paths.get(names)
+    if hot is None:
+        hot = call.hot_paths[names] = generated(names, globals(), has_setting=call.setting is not None)
+    hot(call, tensors, attributes, scalars)
+
+
+def through_torch(
+    call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], scalars: Scalars, gradient: bool
+) -> None:
+    """Call the custom op on tensors of other types, such as the fake tensors of tracing."""
+    refuse_gradient(gradient)
+    traced(call, tensors, attributes, scalars)
+
+
+def place_on_host(tensor: Tensor) -> int:
+    """Return -1 for pinned memory of the host, and -2 for other memory."""
+    # torch finds out whether a negative view is pinned by computing its elements.
+    return -2 if tensor.is_neg() else tensor.is_pinned() - 2
 
 
 def apart(pairs: Pairs, at: Pointers) -> bool:

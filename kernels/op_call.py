@@ -66,8 +66,13 @@ class OpCall:
     """Dtype under which the kernel is given elements of a dtype; they are viewed, not converted."""
     takes: str = ""
     """Dtypes that the op takes, for its error message; empty: the kernel's dtypes."""
+    setting: Callable[[Tensor], object] | None = None
+    """Reads the setting of torch that the problem depends on, given the first tensor; None if it depends on none."""
     write_empty: Callable[..., object] = lambda tensors, **attributes: tensors["out"].zero_()
     """Writes the outputs if an input has no elements: zeros, which is the sum of nothing."""
+
+    hot_paths: dict[tuple[str, ...], Callable[..., None]] = field(default_factory=dict, compare=False, repr=False)
+    """Generated functions by the names of the tensors that they take."""
 
     @property
     def op(self) -> str:

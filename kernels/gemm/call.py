@@ -6,29 +6,10 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.functional import gelu, silu
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import (
-    NOT_STRIDED,
-    PLAIN,
-    OpCall,
-    Pointers,
-    Tensors,
-    apart,
-    check_matrices,
-    check_strided,
-    in_torch,
-    is_recording,
-    is_tracing,
-    prepare,
-    prepared,
-    refuse_gradient,
-    refuse_tangents,
-    shape,
-    traced,
-)
+from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_torch, run, shape
 from tuner.kernels.gemm.definition import KERNEL, LONGEST_ROW
 from tuner.kernels.shared.operands import product_shape
 
@@ -50,49 +31,13 @@ def gemm(
     Raises:
         UsageError: shapes, dtypes or devices do not fit, the tensors are not on a GPU, or a gradient is asked for.
     """
-    try:
-        if out is None:
-            out = torch.empty(a.shape[:1] + b.shape[1:], dtype=a.dtype, device=a.device)
-        gradient = (a.requires_grad or b.requires_grad or out.requires_grad) and is_recording()
-        plain = type(a) in PLAIN and type(b) in PLAIN and type(out) in PLAIN
-        if bias is not None:
-            gradient = gradient or (bias.requires_grad and is_recording())
-            plain = plain and type(bias) in PLAIN
-        if is_tracing() or not plain:
-            refuse_gradient(gradient)
-            traced(CALL, _named(a, b, out, bias), {"activation": activation}, {})
-            return out
-        if forward_ad._current_level >= 0:
-            refuse_tangents("gemm", _named(a, b, out, bias))
-        a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
-        at: Pointers = (a_at, b_at, out_at)
-        key: tuple[object, ...] = (
-            gemm, activation, _matmul_setting("fp32_precision") if a.dtype is torch.float32 else "",
-            gradient, a_at == b_at,
-            a.shape, a.stride(), a.dtype, a.get_device(), a_at & 15, a.is_neg(),
-            b.shape, b.stride(), b.dtype, b.get_device(), b_at & 15, b.is_neg(),
-            out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15, out.is_neg(),
-        )  # fmt: skip
-        if bias is not None:
-            bias_at = bias.data_ptr()
-            at = (a_at, b_at, out_at, bias_at)
-            key = (
-                *key, bias_at == a_at, bias_at == b_at,
-                bias.shape, bias.stride(), bias.dtype, bias.get_device(), bias_at & 15, bias.is_neg(),
-            )  # fmt: skip
-    except NOT_STRIDED:
-        check_strided("gemm", _named(a, b, a if out is None else out, bias))
-        raise
-    found = prepared.get(key)
-    if found is None or not apart(found[1], at):
-        found = prepare(CALL, key, _named(a, b, out, bias), gradient, {"activation": activation})
-    found[0](at)
-    return out
-
-
-def _named(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None) -> Tensors:
+    if out is None:
+        out = empty("gemm", a, lambda: a.shape[:1] + b.shape[1:], name="a", beside={"b": b})
     tensors = {"a": a, "b": b, "out": out}
-    return tensors if bias is None else {**tensors, "bias": bias}
+    if bias is not None:
+        tensors["bias"] = bias
+    run(CALL, tensors, {"activation": activation})
+    return out
 
 
 def shapes(tensors: Tensors, activation: str) -> dict[str, tuple[int, ...]]:
@@ -159,6 +104,7 @@ CALL = OpCall(
     values=values,
     accepts=accepts,
     laid_out=laid_out,
+    setting=lambda a: _matmul_setting("fp32_precision") if a.dtype is torch.float32 else "",
     write_empty=write_empty,
 )
 in_torch(CALL)

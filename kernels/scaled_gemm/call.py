@@ -4,27 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import (
-    NOT_STRIDED,
-    PLAIN,
-    OpCall,
-    Tensors,
-    apart,
-    check_matrices,
-    check_strided,
-    in_torch,
-    is_recording,
-    is_tracing,
-    prepare,
-    prepared,
-    refuse_gradient,
-    refuse_tangents,
-    shape,
-    traced,
-)
+from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_torch, run, shape
 from tuner.kernels.overlap import extent
 from tuner.kernels.scaled_gemm.definition import KERNEL
 from tuner.kernels.scaled_gemm.space import BLOCK
@@ -57,48 +39,10 @@ def scaled_gemm(
     Raises:
         UsageError: as `gemm`, or the card multiplies no 8-bit floats.
     """
-    try:
-        if out is None:
-            out = torch.empty(a.shape[:1] + b.shape[1:], dtype=out_dtype, device=a.device)
-        gradient = (
-            a.requires_grad or b.requires_grad or scale_a.requires_grad or scale_b.requires_grad or out.requires_grad
-        ) and is_recording()
-        plain = (
-            type(a) in PLAIN
-            and type(b) in PLAIN
-            and type(scale_a) in PLAIN
-            and type(scale_b) in PLAIN
-            and type(out) in PLAIN
-        )
-        if is_tracing() or not plain:
-            refuse_gradient(gradient)
-            traced(CALL, _named(a, b, scale_a, scale_b, out), {"accumulate": accumulate}, {})
-            return out
-        if forward_ad._current_level >= 0:
-            refuse_tangents("scaled_gemm", _named(a, b, scale_a, scale_b, out))
-        a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
-        scale_a_at, scale_b_at = scale_a.data_ptr(), scale_b.data_ptr()
-        key = (
-            scaled_gemm, accumulate, gradient, a_at == b_at, scale_a_at == scale_b_at,
-            a.shape, a.stride(), a.dtype, a.get_device(), a_at & 15, a.is_neg(),
-            b.shape, b.stride(), b.dtype, b.get_device(), b_at & 15, b.is_neg(),
-            scale_a.shape, scale_a.stride(), scale_a.dtype, scale_a.get_device(), scale_a_at & 15, scale_a.is_neg(),
-            scale_b.shape, scale_b.stride(), scale_b.dtype, scale_b.get_device(), scale_b_at & 15, scale_b.is_neg(),
-            out.shape, out.stride(), out.dtype, out.get_device(), out_at & 15, out.is_neg(),
-        )  # fmt: skip
-    except NOT_STRIDED:
-        check_strided("scaled_gemm", _named(a, b, scale_a, scale_b, a if out is None else out))
-        raise
-    found = prepared.get(key)
-    at = a_at, b_at, scale_a_at, scale_b_at, out_at
-    if found is None or not apart(found[1], at):
-        found = prepare(CALL, key, _named(a, b, scale_a, scale_b, out), gradient, {"accumulate": accumulate})
-    found[0](at)
+    if out is None:
+        out = empty("scaled_gemm", a, lambda: a.shape[:1] + b.shape[1:], out_dtype, name="a", beside={"b": b})
+    run(CALL, {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}, {"accumulate": accumulate})
     return out
-
-
-def _named(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, out: Tensor) -> Tensors:
-    return {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out": out}
 
 
 def shapes(tensors: Tensors, accumulate: str) -> dict[str, tuple[int, ...]]:

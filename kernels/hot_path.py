@@ -1,0 +1,64 @@
+"""The hot path of an op's call, generated for the tensors that it is given: straight lines take half of a loop's time.
+
+Each function call costs the host 0.1 us or more of some 10 us a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def source(names: tuple[str, ...], *, has_setting: bool) -> str:
+    """Return the source of `hot(call, tensors, attributes, scalars)`, which launches what is prepared for such tensors.
+
+    The key of a prepared launch has the function, the attributes and scalars, and of each tensor shape, strides, dtype,
+    place, alignment to 16 bytes, and whether it is a negative or conjugate view. Tensors of other types go through
+    torch, and those without a prepared launch through `prepare`.
+
+    Args:
+        names: names of the tensors, in their order.
+        has_setting: the problem depends on a setting of torch.
+    """
+    tensors = [f"t{place}" for place in range(len(names))]
+    recorded = " or ".join(f"{tensor}.requires_grad" for tensor in tensors)
+    plain = " and ".join(f"type({tensor}) in PLAIN" for tensor in tensors)
+    same = [f"{one}_at == {other}_at" for place, one in enumerate(tensors) for other in tensors[:place]]
+    described = [part for tensor in tensors for part in _described(tensor)]
+    setting = ["call.setting(t0)"] if has_setting else []
+    key = ["call.function", repr(names), "gradient", "*attributes.values()", "*scalars.values()"]
+    return "\n".join(
+        [
+            "def hot(call, tensors, attributes, scalars):",
+            f"    {', '.join(tensors)}, = tensors.values()",
+            "    try:",
+            f"        gradient = ({recorded}) and is_recording()",
+            f"        if not ({plain}):",
+            "            return through_torch(call, tensors, attributes, scalars, gradient)",
+            "        if forward_ad._current_level >= 0:",
+            "            refuse_tangents(call.op, tensors)",
+            f"        at = {', '.join(f'{tensor}_at' for tensor in tensors)}, = "
+            f"{', '.join(f'{tensor}.data_ptr()' for tensor in tensors)},",
+            f"        found = prepared.get(key := ({', '.join([*key, *setting, *same, *described])}))",
+            "    except NOT_STRIDED:",
+            "        check_strided(call.op, tensors)",
+            "        raise",
+            "    if found is None or not apart(found[1], at):",
+            "        found = prepare(call, key, tensors, gradient, attributes, scalars)",
+            "    found[0](at)",
+        ]
+    )
+
+
+def _described(tensor: str) -> list[str]:
+    """Return the parts of the key that describe a tensor."""
+    place = f"d if (d := {tensor}.get_device()) >= 0 else place_on_host({tensor})"
+    views = [f"{tensor}.is_neg()", f"{tensor}.is_conj()"]
+    return [f"{tensor}.shape", f"{tensor}.stride()", f"{tensor}.dtype", place, f"{tensor}_at & 15", *views]
+
+
+def generated(names: tuple[str, ...], namespace: Mapping[str, Any], *, has_setting: bool) -> Any:
+    """Return the function of `source`, with the names of a module as its globals."""
+    found = dict(namespace)
+    exec(compile(source(names, has_setting=has_setting), f"<call of {', '.join(names)}>", "exec"), found)
+    return found["hot"]
