@@ -13,7 +13,7 @@ import triton.language as tl
 
 from ladder.step import Ladder, Run, Step, Tensors, configured
 from tuner.kernels.max_pool2d import KERNEL
-from tuner.kernels.spec import Launch, Problem, cdiv, next_power_of_2
+from tuner.kernels.spec import Launch, Problem, Value, cdiv, next_power_of_2
 
 
 @triton.jit
@@ -58,7 +58,7 @@ def sizes(tensors: Tensors) -> tuple[int, int, int, int]:
 
 def steps_of(problem: Problem) -> tuple[int, int, int, int]:
     """Return strides and paddings."""
-    return tuple(problem[name] for name in ("stride_h", "stride_w", "padding_h", "padding_w"))  # type: ignore[return-value]
+    return tuple(problem[name] for name in ("stride_h", "stride_w", "padding_h", "padding_w"))
 
 
 def outputs(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
@@ -76,7 +76,7 @@ def rows(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
     return (Launch(pool_by_rows, (B * C * P,), args, {**window, "num_warps": 1, "num_stages": 1}),)
 
 
-TILES = {"VARIANT": "tiles", "BLOCK_Q": 64, "BLOCK_K": 1, "SPLIT": 1, "num_stages": 1}
+TILES: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_Q": 64, "BLOCK_K": 1, "SPLIT": 1, "num_stages": 1}
 STEM = {"B": 32, "C": 64, "H": 112, "R": 3, "stride_h": 2, "padding_h": 1, "padding_w": 1}
 
 LADDER = Ladder(
