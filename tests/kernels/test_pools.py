@@ -155,7 +155,7 @@ def test_spaces_are_small_and_have_tiles_in_registers(values: dict[str, Any], go
     given = MAX.signature.problem({"B": 32, "C": 64, **values})
     space = list(feasible(MAX, given, H200.limits))
     assert 50 < len(space) < 700
-    rest = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_warps": 4, "num_stages": 1}
+    rest: dict[str, Any] = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_warps": 4, "num_stages": 1}
     assert MAX.signature.config({**good, **rest}) in space
 
 

@@ -29,7 +29,7 @@ def launches() -> Iterator[PreparedLaunches]:
 
 
 def close(found: Tensor, expected: Tensor) -> bool:
-    return found.shape == expected.shape and torch.allclose(found, expected, atol=1e-6)
+    return found.shape == expected.shape and bool(torch.allclose(found, expected, atol=1e-6))
 
 
 CALLS: list[dict[str, Any]] = [
@@ -120,7 +120,7 @@ def test_images_have_three_or_four_dims_and_elements() -> None:
         with pytest.raises(UsageError, match=r"images x \(B, C, H, W\) or \(C, H, W\) without a size of 0 but B, not"):
             ops.max_pool2d(x, 2)
     with pytest.raises(UsageError, match="max_pool2d takes tensors, and x is list"):
-        ops.max_pool2d([[1.0]], 2)  # type: ignore[arg-type]
+        ops.max_pool2d([[1.0]], 2)
     with pytest.raises(UsageError, match=r"bf16, fp16, fp32, and x is torch\.int32"):
         ops.max_pool2d(X.int(), 2)
     with pytest.raises(UsageError, match=r"an out of shape \(2, 3, 4, 3\) here, not \(2, 3, 4, 4\)"):

@@ -64,9 +64,10 @@ def test_nan_infinities_and_tensors_that_begin_anywhere_are_as_in_torch() -> Non
     for offset in (0, 1, 4):
         x = memory[offset : offset + 2 * 8 * 33 * 35].view(2, 8, 33, 35)
         x[0, 0, 3, 5], x[1, 2, 20:, 7], x[1, 3] = float("nan"), float("inf"), -float("inf")
-        for call in ({"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": (33, 35)}):
-            expected = functional.max_pool2d(x, **call)  # type: ignore[arg-type]
-            assert torch.equal(ops.max_pool2d(x, **call).nan_to_num(nan=7), expected.nan_to_num(nan=7))  # type: ignore[arg-type]
+        calls: tuple[dict[str, Any], ...] = ({"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": (33, 35)})
+        for call in calls:
+            expected = functional.max_pool2d(x, **call)
+            assert torch.equal(ops.max_pool2d(x, **call).nan_to_num(nan=7), expected.nan_to_num(nan=7))
 
 
 @INDUCTOR_WARNS
