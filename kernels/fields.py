@@ -17,7 +17,20 @@ RESERVED = frozenset(
         *("only", "out", "partial", "plot", "policy", "replay", "sampler", "search", "seed", "shapes"),
         *("shared", "strict", "suite", "tp", "trials", "warm_start", "op", "source", "definition", "triton"),
         *("driver", "ptxas", "captured", "widen", "check", "compare_environments", "demand", "folder", "no_resume"),
-        *("note", "on", "python", "report", "resume", "slower", "stale", "threshold", "to", "vendors"),
+        *(
+            "config",
+            "note",
+            "on",
+            "python",
+            "report",
+            "resume",
+            "slower",
+            "stale",
+            "threshold",
+            "to",
+            "trace",
+            "vendors",
+        ),
     }
 )
 """Names that no dim and no attribute may have: they mean something else on the command line or to the service."""
