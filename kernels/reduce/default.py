@@ -13,30 +13,42 @@ from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_powe
 
 @dataclass(frozen=True)
 class DefaultSettings:
-    """Settings of the rule."""
+    """Settings of the rule, from an H200."""
 
     depth: int = 4
     """Accesses that a thread makes at once; fewer only if the matrix has no more."""
+    depth_of_rows: int = 8
+    """Accesses that a thread makes at once if a warp reads whole rows of a matrix that fills the card."""
     warps: int = 8
     """Most warps of a program."""
+    warps_each: int = 16
+    """Number of warps for each multiprocessor that read long rows, at least, if each row has one program."""
     programs: int = 4
     """Number of programs for each multiprocessor."""
+    programs_of_index: int = 2
+    """Number of them that find indices over rows, whose states fill the registers; their loops are pipelined."""
+    stages_of_index: int = 3
+    """Stages of these loops."""
     most_depth: int = 16
     """Most rows of a matrix of few rows, each of whose columns one thread reads."""
-    least_warps: int = 4
-    """Fewest warps of a program that reduces over rows, if there is work for as many."""
+    few_rows: int = 64
+    """Most rows of a matrix whose rows a program reads at once, with `depth_of_rows`."""
 
 
 SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return a config whose programs fill the card, and whose threads have 64 bytes in flight."""
+    """Return a config whose programs fill the card, and whose threads have 64 bytes or more in flight."""
+    finds_index = problem["axis"] == "rows" and problem["index"]
     config: dict[str, Value] = {**(_over_rows if problem["axis"] == "rows" else _within_rows)(problem, limits)}
     config |= {"SPLIT": 1, "num_stages": 1}
     steps, groups = shares(problem, config)
     if problem["axis"] != "columns" or tile_of(problem, config).rows == 1:
-        config["SPLIT"] = _power_below(min(SETTINGS.programs * limits.sm_count // groups, steps))
+        programs = SETTINGS.programs_of_index if finds_index else SETTINGS.programs
+        config["SPLIT"] = split = _power_below(min(programs * limits.sm_count // groups, steps))
+        if finds_index and cdiv(steps, split) >= SETTINGS.stages_of_index:
+            config["num_stages"] = SETTINGS.stages_of_index
     return config
 
 
@@ -57,13 +69,20 @@ def _within_rows(problem: Problem, limits: Limits) -> dict[str, int]:
     M, N = problem.sizes
     size = itemsize(problem.dtype)
     each = ALIGNED_BYTES // size * WARP
-    most = SETTINGS.depth * SETTINGS.warps
-    accesses = max(SETTINGS.depth, min(most, _accesses(problem, limits)))
-    row = next_power_of_2(reach(size, N))
-    if problem["axis"] == "columns":  # a row that one program holds is not split
-        accesses = max(accesses, min(most, cdiv(row, each)))
+    row, spread = next_power_of_2(reach(size, N)), _accesses(problem, limits)
+    most, depth = SETTINGS.depth * SETTINGS.warps, SETTINGS.depth
+    if problem["axis"] == "all":
+        accesses = max(depth, min(most, spread))
+    elif row > SETTINGS.depth_of_rows * each:  # so many warps for each row that all rows fill the card
+        accesses = min(row // each, depth * min(SETTINGS.warps, 2 * cdiv(SETTINGS.warps_each * limits.sm_count, 2 * M)))
+        accesses = next_power_of_2(accesses)
+    elif row >= each:  # a warp for each row, without an exchange between warps
+        depth = SETTINGS.depth_of_rows if spread >= 2 * SETTINGS.depth_of_rows else depth
+        accesses = max(depth, row // each)
+    else:
+        accesses = max(depth, min(most // 2, spread))
     accesses = max(1, min(accesses, next_power_of_2(M) * row // each))
-    depth = min(SETTINGS.depth, accesses)
+    depth = min(depth, accesses)
     return {"BLOCK_N": min(row, accesses * each), "DEPTH": depth, "num_warps": accesses // depth}
 
 
@@ -73,8 +92,12 @@ def _over_rows(problem: Problem, limits: Limits) -> dict[str, int]:
     size = itemsize(problem.dtype)
     each = ALIGNED_BYTES // size * WARP
     rows, columns = next_power_of_2(M), next_power_of_2(N)
-    depth = rows if rows <= SETTINGS.most_depth else SETTINGS.depth
-    warps = max(SETTINGS.least_warps, min(SETTINGS.warps, _accesses(problem, limits) // depth))
+    depth, least_warps = SETTINGS.depth, SPACE.least_warps
+    if rows <= SETTINGS.most_depth:
+        depth = rows
+    elif rows <= SETTINGS.few_rows:
+        depth, least_warps = SETTINGS.depth_of_rows, SPACE.least_warps // 2
+    warps = max(least_warps, min(SETTINGS.warps, _accesses(problem, limits) // depth))
     warps = max(1, min(warps, rows // depth * columns // each))
     if rows // depth * columns < each:  # the whole matrix is less than one access of each thread
         depth = max(1, min(depth, rows * columns // each))

@@ -32,7 +32,7 @@ class SpaceSettings:
     least_depth: int = 4
     """Fewest rows that a thread reads at once, if it reduces over more."""
     least_warps: int = 4
-    """Fewest warps of a program that reduces over rows of a matrix that fills the card."""
+    """Fewest warps of a program that loops over rows of a matrix that fills the card."""
     least_programs: float = 0.25
     """Fewest programs for each multiprocessor, if there is work for as many."""
     most_programs: float = 16.0
@@ -113,7 +113,11 @@ def _over_rows(problem: Problem, config: Mapping[str, Any], tile: Tile, limits: 
         # A thread keeps a state for each column of one access, and reads DEPTH rows of them.
         and tile.rows % config["DEPTH"] == 0
         and (config["DEPTH"] >= SETTINGS.least_depth or tile.rows >= M)
-        and (config["num_warps"] >= SETTINGS.least_warps or steps * groups < SETTINGS.least_warps * limits.sm_count)
+        and (
+            config["num_warps"] >= SETTINGS.least_warps
+            or steps == 1
+            or steps * groups < SETTINGS.least_warps * limits.sm_count
+        )
     )
 
 

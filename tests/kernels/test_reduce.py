@@ -174,9 +174,9 @@ LOADS = """
     limits = Limits((9, 0), 132, 232448)
     set_target(limits)
     kernel, found = catalog.load("reduce"), []
-    for values in CASES:
+    for values, config in CASES:
         problem = kernel.signature.problem({"dtype": "bf16", **values})
-        (code,) = compile_launches(kernel, problem, kernel.default_config(problem, limits), limits)
+        (code,) = compile_launches(kernel, problem, kernel.signature.config(config), limits)
         found.append([len(re.findall(r"ld\\.global[^;]*v4\\.b32", code.asm["ptx"])), code.metadata.shared])
     print(json.dumps(found))
 """
@@ -184,10 +184,11 @@ LOADS = """
 
 def test_threads_read_16_bytes_four_times_and_exchange_only_states() -> None:
     """Also if rows begin anywhere; columns of few rows need no other thread at all."""
+    four = {"DEPTH": 4, "SPLIT": 1, "num_warps": 8, "num_stages": 1}
     cases = [
-        {"M": 65536, "N": 256},
-        {"M": 4096, "N": 50257, "kind": "max", "index": True},
-        {"M": 8, "N": 2**20, "axis": "rows"},
+        ({"M": 65536, "N": 256}, four | {"BLOCK_N": 256}),
+        ({"M": 4096, "N": 50257, "kind": "max", "index": True}, four | {"BLOCK_N": 8192}),
+        ({"M": 8, "N": 2**20, "axis": "rows"}, four | {"BLOCK_N": 2048, "DEPTH": 8}),
     ]
     short, odd, few = json.loads(printed(dedent(LOADS).replace("CASES", repr(cases))).splitlines()[-1])
     assert short[0] == 4
