@@ -124,8 +124,9 @@ def empty_out(op: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     try:
         if not is_nhwc(x):
             return torch.empty(shape, dtype=x.dtype, device=x.device)
-        (C, P, Q), images = shape[-3:], shape[:-3]
-        return torch.empty((*images, P, Q, C), dtype=x.dtype, device=x.device).movedim(-1, -3)
+        C, P, Q = shape[-3:]
+        strides = (C * P * Q, 1, Q * C, C)[-len(shape) :]
+        return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device)
     except NOT_STRIDED:
         check_strided(op, {"x": x})
         raise
