@@ -31,4 +31,4 @@ DILATIONS = (
 )
 COUNT_PADDING = Attribute("count_include_pad", (True, False), True, "whether sums are divided by padding too")
 LIMITS = tuple(SizeLimit(dim, 2**30 if dim in "HW" else 2**24) for dim in ("H", "W", "R", "S", "stride_h", "stride_w"))
-"""With these, a row or column of the last window fits 32 bits."""
+"""With these, a channel of the last block and a row or column of the last window fit 32 bits."""
