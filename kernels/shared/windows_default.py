@@ -86,10 +86,11 @@ def _tiled(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
 def _columns_of_a_thread(found: Windows) -> int:
     """Return the columns of outputs that a thread computes: those of 16 bytes of the image.
 
-    They are half as many if rows are aligned to less than half of that. A pixel of nhwc has 16 bytes of channels.
+    They are half as many if rows are aligned to less than half of that. A pixel of nhwc has 16 bytes of channels; if
+    channels are aligned to less than half of that, a thread has several pixels.
     """
     if found.is_nhwc:
-        return 1
+        return max(1, found.vector // (2 * power_of_2_in(found.vector, found.channels)))
     is_aligned = 2 * power_of_2_in(found.vector, found.columns.size) >= found.vector
     read = found.vector if is_aligned else found.vector // 2
     return max(1, read >> (found.columns.stride.bit_length() - 1))
