@@ -13,6 +13,7 @@ from torch import Tensor
 from tuner.errors import UsageError
 from tuner.kernels.overlap import extent, shares_memory
 from tuner.kernels.spec import Kernel, Problem, dtype_name
+from tuner.kernels.values import listed
 
 Tensors = Mapping[str, Tensor]
 """Tensors by operand name, in the order of `OpCall.takes_tensors`."""
@@ -204,7 +205,7 @@ class OpCall:
         attributes = {attribute.name: attribute.choices for attribute in self.kernel.signature.attributes}
         choices = attributes.get(name)
         if choices is not None and value not in choices:
-            raise UsageError(f"{self.op}'s {name} is one of {', '.join(map(str, choices))}, not {value!r}")
+            raise UsageError(f"{self.op}'s {name} is one of {listed(choices)}, not {value!r}")
 
 
 def check_matrices(op: str, tensors: Tensors) -> None:

@@ -18,7 +18,7 @@ from tuner.kernels.fields import (
     check_whole,
 )
 from tuner.kernels.sizes import MAX_SIZE
-from tuner.kernels.values import UNSET, Unset, Value, spells
+from tuner.kernels.values import UNSET, Unset, Value, listed, spells
 
 LONGEST_OPEN = 200
 """Characters of the value of an open attribute."""
@@ -80,7 +80,7 @@ class Attribute:
         for choice in self.choices:
             if spells(given, choice):
                 return choice
-        raise UsageError(f"{op}: {self.name} is one of {', '.join(map(str, self.choices))}, not {shown(given)}")
+        raise UsageError(f"{op}: {self.name} is one of {listed(self.choices)}, not {shown(given)}")
 
     def _text(self, op: str, given: object) -> str:
         text = str(given) if isinstance(given, str | int | float) else ""

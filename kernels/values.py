@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from math import isfinite
 
@@ -54,6 +54,14 @@ def spells(given: object, choice: Value) -> bool:
     if isinstance(choice, int | float):
         return not isinstance(given, bool) and _number(text) == choice
     return given is None if choice is None else text == choice
+
+
+def listed(choices: Collection[Value], joint: str = ", ") -> str:
+    """Return choices as messages show them; more than 8 successive whole numbers are shown as a range."""
+    first, count = next(iter(choices), None), len(choices)
+    if count > 8 and type(first) is int and list(choices) == list(range(first, first + count)):
+        return f"{first} to {first + count - 1}"
+    return joint.join(map(str, choices))
 
 
 def ordering(value: Value) -> tuple[int, int | float | str]:

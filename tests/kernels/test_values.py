@@ -11,7 +11,7 @@ import pytest
 
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels.spec import Attribute, Config, Dim, Knob, Signature
-from tuner.kernels.values import UNSET, Value, canonical_text, ordering, parsed
+from tuner.kernels.values import UNSET, Value, canonical_text, listed, ordering, parsed
 from tuner.records.signatures import checked_config, signature_from_json
 
 WARPS = (Knob("num_warps", (4,)), Knob("num_stages", (1,)))
@@ -155,3 +155,11 @@ def test_configs_with_none_can_be_keys() -> None:
     op = signature(Knob("A", (None, 0, 1)))
     made: set[Config] = {op.config({"A": a, **REST}) for a in (None, 0, 1)}
     assert len(made) == 3
+
+
+def test_many_successive_numbers_are_shown_as_a_range() -> None:
+    assert listed(tuple(range(65))) == "0 to 64"
+    assert listed((1, 2, 3), "|") == "1|2|3"
+    assert listed(tuple(range(0, 40, 2))).startswith("0, 2, 4")
+    assert listed((False, True)) == "False, True"
+    assert listed(()) == ""

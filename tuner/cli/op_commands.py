@@ -15,6 +15,7 @@ from tuner.db.database import Database
 from tuner.db.store import database_at
 from tuner.errors import NoDevice, UsageError
 from tuner.kernels.spec import Signature
+from tuner.kernels.values import listed
 from tuner.lookup.patterns import described
 from tuner.suites.drawn import is_random
 
@@ -211,7 +212,7 @@ def _options_of(signature: Signature) -> list[click.Parameter]:
     shown = "|".join(signature.dtypes)
     options.append(click.Option(["--dtype"], metavar="DTYPE", help=f"{shown}  [default: {signature.dtypes[0]}]"))
     for attribute in signature.attributes:
-        values = "any text" if attribute.choices is None else "|".join(map(str, attribute.choices))
+        values = "any text" if attribute.choices is None else listed(attribute.choices, "|")
         metavar = "TEXT" if attribute.choices is None else "CHOICE"
         help = f"{values}{f': {attribute.help}' if attribute.help else ''}  [default: {attribute.default}]"
         options.append(click.Option([f"--{attribute.name}", attribute.name], metavar=metavar, help=help))
