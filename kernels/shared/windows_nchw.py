@@ -95,7 +95,7 @@ def windows_nchw(
             )
             both = ()
             for i in tl.static_range(TILE_Q):
-                both = both + (combined(values[i], more[i], MAX),)
+                both = both + (combined(values[i], more[i], MAX),)  # type: ignore[assignment]
             values = both
 
     place = out + plane * P * Q + p.to(tl.int64) * Q

@@ -27,7 +27,7 @@ def row_of_pixels(
         column = first + i
         mask = there & (column >= 0) & (column < W) & (channel < C)
         pixel = row + column.to(tl.int64) * C + channel
-        columns = columns + (tl.load(pixel, mask=mask, other=empty(MAX)).to(tl.float32),)
+        columns = columns + (tl.load(pixel, mask=mask, other=empty(MAX)).to(tl.float32),)  # type: ignore[assignment]
     return combined_along(columns, 0, S, STRIDE_W, DILATION_W, TILE_Q, MAX)
 
 
@@ -79,7 +79,7 @@ def windows_nhwc(
             )
             both = ()
             for i in tl.static_range(TILE_Q):
-                both = both + (combined(values[i], more[i], MAX),)
+                both = both + (combined(values[i], more[i], MAX),)  # type: ignore[assignment]
             values = both
 
     for i in tl.static_range(TILE_P):

@@ -49,9 +49,9 @@ def taken_apart(values, COUNT: tl.constexpr):
         even, odd = tl.split(pairs)
         evens = taken_apart(even, COUNT // 2)
         odds = taken_apart(odd, COUNT // 2)
-        parts = ()
+        parts = ()  # type: ignore[assignment]
         for i in tl.static_range(COUNT // 2):
-            parts = parts + (evens[i], odds[i])
+            parts = parts + (evens[i], odds[i])  # type: ignore[assignment]
     return parts
 
 
@@ -82,7 +82,7 @@ def combined_along(
         value = columns[FIRST + q * STRIDE]
         for s in tl.static_range(1, S):
             value = combined(value, columns[FIRST + q * STRIDE + s * DILATION], MAX)
-        values = values + (value,)
+        values = values + (value,)  # type: ignore[assignment]
     return values
 
 
@@ -98,7 +98,7 @@ def combined_down(
             value = rows[p * STRIDE * COUNT + q]
             for r in tl.static_range(1, R):
                 value = combined(value, rows[(p * STRIDE + r * DILATION) * COUNT + q], MAX)
-            values = values + (value,)
+            values = values + (value,)  # type: ignore[assignment]
     return values
 
 
