@@ -21,7 +21,7 @@ from tuner.kernels.layer_norm.reference import liger, reference, vendor
 from tuner.kernels.layer_norm.shared_rows import layer_norm_shared
 from tuner.kernels.layer_norm.whole import layer_norm_whole
 from tuner.kernels.shared.rows_default import default
-from tuner.kernels.shared.rows_launch import compiled, looped, odd, row_stride, shared, shared_workspace, whole
+from tuner.kernels.shared.rows_launch import compiled, odd, row_stride, shared, shared_workspace, whole
 from tuner.kernels.shared.rows_space import KNOBS, PARTS, SIZE_LIMITS, valid
 from tuner.kernels.spec import (
     Attribute,
@@ -70,8 +70,7 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
         grid, more = whole(problem, config)
         return (Launch(layer_norm_whole, grid, (*pointers, *numbers), known | more),)
     if config["VARIANT"] == "looped":
-        grid, more = looped(problem, config)
-        return (Launch(layer_norm_looped, grid, (*pointers, *numbers), known | more),)
+        return (Launch(layer_norm_looped, (M,), (*pointers, *numbers), known | {"STAGES": config["num_stages"]}),)
     grid, more = shared(problem, config)
     work = (tensors["started"], tensors["arrived"], tensors["found"])
     return (Launch(layer_norm_shared, grid, (*pointers, *work, *numbers), known | more),)

@@ -21,7 +21,7 @@ from tuner.kernels.rms_norm.reference import flashinfer, liger, reference, vendo
 from tuner.kernels.rms_norm.shared_rows import rms_norm_shared
 from tuner.kernels.rms_norm.whole import rms_norm_whole
 from tuner.kernels.shared.rows_default import default
-from tuner.kernels.shared.rows_launch import compiled, looped, odd, row_stride, shared, shared_workspace, whole
+from tuner.kernels.shared.rows_launch import compiled, odd, row_stride, shared, shared_workspace, whole
 from tuner.kernels.shared.rows_space import KNOBS, PARTS, SIZE_LIMITS, valid
 from tuner.kernels.spec import (
     Attribute,
@@ -72,8 +72,7 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
         grid, more = whole(problem, config)
         return (Launch(rms_norm_whole, grid, (*pointers, *numbers), known | more),)
     if config["VARIANT"] == "looped":
-        grid, more = looped(problem, config)
-        return (Launch(rms_norm_looped, grid, (*pointers, *numbers), known | more),)
+        return (Launch(rms_norm_looped, (M,), (*pointers, *numbers), known | {"STAGES": config["num_stages"]}),)
     grid, more = shared(problem, config)
     work = (tensors["started"], tensors["arrived"], tensors["found"])
     return (Launch(rms_norm_shared, grid, (*pointers, *work, *numbers), known | more),)

@@ -41,6 +41,8 @@ class DefaultSettings:
         (2048, 8, 1),
     )
     """Columns of a block of a row that is looped over, warps and stages, best first."""
+    looped_beside_two: tuple[int, int, int] = (8192, 16, 1)
+    """As `looped`, if weight and bias are read beside the row."""
     shared_columns: int = 32768
     """Number of columns from which few rows are shared by programs."""
     shortest_part: int = 2048
@@ -62,7 +64,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         candidates += _shared(problem, limits)
     if SETTINGS.odd_columns <= N and can_be_odd(problem):
         candidates += _odd(problem, limits)
-    candidates += _whole(problem, limits) if rows_space.SETTINGS.most_columns >= N else _looped()
+    candidates += _whole(problem, limits) if rows_space.SETTINGS.most_columns >= N else _looped(problem)
     for config in candidates:
         if valid(problem, config, limits):
             break
@@ -130,6 +132,7 @@ def _shared(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
         block_n *= 2
 
 
-def _looped() -> Iterable[Mapping[str, Value]]:
-    for block_n, warps, stages in SETTINGS.looped:
+def _looped(problem: Problem) -> Iterable[Mapping[str, Value]]:
+    first = (SETTINGS.looped_beside_two,) if vectors(problem) > 1 else ()
+    for block_n, warps, stages in (*first, *SETTINGS.looped):
         yield _config("looped", block_n, warps, num_stages=stages)

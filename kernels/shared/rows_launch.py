@@ -40,11 +40,6 @@ def whole(problem: Problem, config: Config) -> tuple[tuple[int], dict[str, Any]]
     return (cdiv(M, rows * steps),), {**arguments, "EVEN": N % block_n == 0, "LATE": config["LATE"]}
 
 
-def looped(problem: Problem, config: Config) -> tuple[tuple[int], dict[str, Any]]:
-    """Return the grid of programs that loop over rows, and the arguments that they are compiled for."""
-    return (cdiv(problem["M"], config["ROWS"]),), {"ROWS": config["ROWS"], "STAGES": config["num_stages"]}
-
-
 def odd(problem: Problem, config: Config, matrices: Sequence[Any]) -> tuple[tuple[int], dict[str, Any]] | None:
     """Return the grid of programs that read odd rows 16 bytes at once, and the arguments that they are compiled for.
 

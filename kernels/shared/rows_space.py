@@ -27,8 +27,6 @@ class SpaceSettings:
     """Largest number of elements of several rows that a program holds."""
     shortest_looped: int = 16384
     """Fewest columns of a row that is looped over."""
-    most_looped_rows: int = 4
-    """Largest number of rows that a program loops over together."""
     looped_blocks: tuple[int, int] = (2048, 16384)
     """Fewest and most columns of a block of a row that is looped over."""
     shortest_shared: int = 8192
@@ -71,7 +69,7 @@ KNOBS = (
 PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
     {"VARIANT": ("whole",), "num_stages": (1, 2, 3)},
     {"VARIANT": ("odd",), "ROWS": (1,), "LATE": (False,), "num_stages": (1, 2, 3)},
-    {"VARIANT": ("looped",), "ROWS": (1, 2, 4), "STEPS": (1,), "LATE": (False,)},
+    {"VARIANT": ("looped",), "ROWS": (1,), "STEPS": (1,), "LATE": (False,)},
     {"VARIANT": ("shared",), "ROWS": (1,), "STEPS": (1,), "LATE": (False,), "num_stages": (1,)},
 )
 """Knobs of each variant: only loops have stages, and only whole rows are short enough for several."""
@@ -94,11 +92,11 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
             and config["ROWS"] == 1
             and _can_hold(problem, config, limits, odd_columns(problem["N"]))
         )
-    if config["STEPS"] > 1 or config["LATE"]:
+    if config["ROWS"] > 1 or config["STEPS"] > 1 or config["LATE"]:
         return False
     if config["VARIANT"] == "looped":
         return _can_loop(problem, config, limits)
-    return config["ROWS"] == 1 and _can_share(problem, config, limits)
+    return _can_share(problem, config, limits)
 
 
 def chunks(N: int, block_n: int) -> int:
@@ -165,24 +163,20 @@ def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits, N: in
 
 
 def _can_loop(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    block_n, rows, stages = (config[name] for name in ("BLOCK_N", "ROWS", "num_stages"))
+    block_n, stages = config["BLOCK_N"], config["num_stages"]
     threads = config["num_warps"] * limits.warp_size
     width = itemsize(problem.dtype)
-    read_together = rows + max(rows * problem.values.get("residual", False), vectors(problem))
+    given = [problem.values.get(name, False) for name in ("residual", "weight", "bias")]
+    read_together = 1 + max(given[0], given[1] + given[2])
     fewest, most = SETTINGS.looped_blocks
     return (
         problem["N"] > SETTINGS.shortest_looped
         and fewest <= block_n <= most
-        and threads * 16 <= rows * block_n * width
-        # Programs with several rows leave no multiprocessor idle.
-        and rows <= SETTINGS.most_looped_rows
-        and (rows == 1 or rows * limits.sm_count <= problem["M"])
+        and threads * 16 <= block_n * width
         # Two sums stand beside each value.
-        and 3 * rows * block_n // threads <= most_values(config["num_warps"], limits)
+        and 3 * block_n // threads <= most_values(config["num_warps"], limits)
         # All blocks in flight but those in registers wait in shared memory.
         and block_n * width * read_together * (stages - 1) <= limits.shared_bytes - SETTINGS.reduction_bytes
-        # Triton 3.6 compiles a pipelined loop over several rows wrongly if the program has one warp.
-        and (stages == 1 or config["num_warps"] > 1 or rows == 1)
     )
 
 
