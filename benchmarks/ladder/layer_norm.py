@@ -10,7 +10,7 @@ from typing import Any
 
 from ladder.step import Ladder, Run, Step, Tensors, configured
 from tuner.kernels.layer_norm import KERNEL
-from tuner.kernels.spec import Problem
+from tuner.kernels.spec import Problem, Value
 
 
 def eight_operations(x: Any, weight: Any, bias: Any, out: Any) -> None:
@@ -26,7 +26,7 @@ def operations(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
     return (partial(eight_operations, *(tensors[name] for name in ("x", "weight", "bias", "out"))),)
 
 
-KNOBS = {"VARIANT": "whole", "BLOCK_N": 1024, "ROWS": 1, "STEPS": 1, "num_stages": 1}
+KNOBS: dict[str, Value] = {"VARIANT": "whole", "BLOCK_N": 1024, "ROWS": 1, "STEPS": 1, "num_stages": 1}
 
 LADDER = Ladder(
     kernel=KERNEL,

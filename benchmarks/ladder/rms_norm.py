@@ -10,7 +10,7 @@ from typing import Any
 
 from ladder.step import Ladder, Run, Step, Tensors, configured
 from tuner.kernels.rms_norm import KERNEL
-from tuner.kernels.spec import Problem
+from tuner.kernels.spec import Problem, Value
 
 
 def six_operations(x: Any, weight: Any, residual: Any, out: Any, residual_out: Any) -> None:
@@ -31,7 +31,7 @@ def operations(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
     return (partial(six_operations, *(tensors.get(name) for name in names)),)
 
 
-KNOBS = {"VARIANT": "whole", "ROWS": 1, "STEPS": 1, "num_stages": 1}
+KNOBS: dict[str, Value] = {"VARIANT": "whole", "ROWS": 1, "STEPS": 1, "num_stages": 1}
 
 LADDER = Ladder(
     kernel=KERNEL,

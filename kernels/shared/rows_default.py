@@ -59,7 +59,7 @@ SETTINGS = DefaultSettings()
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return a config that holds whole rows; longer rows are shared if they are few, else looped over."""
     M, N = problem["M"], problem["N"]
-    candidates = []
+    candidates: list[Mapping[str, Value]] = []
     if SETTINGS.shared_columns <= N and limits.sm_count > M:
         candidates += _shared(problem, limits)
     if SETTINGS.odd_columns <= N and can_be_odd(problem):
@@ -72,7 +72,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def _config(variant: str, block_n: int, warps: int, **others: Value) -> Mapping[str, Value]:
-    given = {"VARIANT": variant, "BLOCK_N": block_n, "num_warps": warps}
+    given: dict[str, Value] = {"VARIANT": variant, "BLOCK_N": block_n, "num_warps": warps}
     return {"ROWS": 1, "STEPS": 1, "LATE": False, "num_stages": 1, **given, **others}
 
 
