@@ -7,6 +7,7 @@ sectors that are under way at a time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import triton
@@ -14,7 +15,7 @@ import triton.language as tl
 
 from ladder.step import Ladder, Run, Step, Tensors, configured
 from tuner.kernels.copy_column import KERNEL
-from tuner.kernels.spec import Launch, Problem, cdiv, next_power_of_2
+from tuner.kernels.spec import Launch, Problem, Value, cdiv, next_power_of_2
 
 
 @triton.jit
@@ -49,7 +50,7 @@ def by_blocks(rows: int, problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
     return (Launch(some_rows, (cdiv(M, rows),), (x, out, M, x.stride(0)), kwargs),)
 
 
-BLOCKS = {"WAY": "kernel", "BLOCK": 1024, "WIDE": 0, "num_warps": 4, "num_stages": 1}
+BLOCKS: Mapping[str, Value] = {"WAY": "kernel", "BLOCK": 1024, "WIDE": 0, "num_warps": 4, "num_stages": 1}
 
 LADDER = Ladder(
     kernel=KERNEL,
