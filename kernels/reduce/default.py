@@ -33,6 +33,8 @@ class DefaultSettings:
     """Most rows of a matrix of few rows, each of whose columns one thread reads."""
     few_rows: int = 64
     """Most rows of a matrix whose rows a program reads at once, with `depth_of_rows`."""
+    warps_of_few_rows: int = 2
+    """Fewest warps of such a program."""
 
 
 SETTINGS = DefaultSettings()
@@ -74,8 +76,9 @@ def _within_rows(problem: Problem, limits: Limits) -> dict[str, int]:
     if problem["axis"] == "all":
         accesses = max(depth, min(most, spread))
     elif row > SETTINGS.depth_of_rows * each:  # so many warps for each row that all rows fill the card
-        accesses = min(row // each, depth * min(SETTINGS.warps, 2 * cdiv(SETTINGS.warps_each * limits.sm_count, 2 * M)))
-        accesses = next_power_of_2(accesses)
+        warps = next_power_of_2(cdiv(SETTINGS.warps_each * limits.sm_count, M))
+        least = 1 if problem["kind"] == "logsumexp" else 2  # which exchanges maxima and sums between warps
+        accesses = min(row // each, depth * max(least, min(SETTINGS.warps, warps)))
     elif row >= each:  # a warp for each row, without an exchange between warps
         depth = SETTINGS.depth_of_rows if spread >= 2 * SETTINGS.depth_of_rows else depth
         accesses = max(depth, row // each)
@@ -92,14 +95,17 @@ def _over_rows(problem: Problem, limits: Limits) -> dict[str, int]:
     size = itemsize(problem.dtype)
     each = ALIGNED_BYTES // size * WARP
     rows, columns = next_power_of_2(M), next_power_of_2(N)
-    depth, least_warps = SETTINGS.depth, SPACE.least_warps
+    spread, sector = _accesses(problem, limits), SPACE.sector_bytes // size
+    depth, least_warps, most_warps = SETTINGS.depth, SPACE.least_warps, SETTINGS.warps
     if rows <= SETTINGS.most_depth:
         depth = rows
     elif rows <= SETTINGS.few_rows:
-        depth, least_warps = SETTINGS.depth_of_rows, SPACE.least_warps // 2
-    warps = max(least_warps, min(SETTINGS.warps, _accesses(problem, limits) // depth))
+        least_warps, depth = SETTINGS.warps_of_few_rows, SETTINGS.depth_of_rows
+        if spread <= 2 * depth:  # many small programs for a small matrix
+            depth, most_warps = max(1, rows * sector // (least_warps * each)), least_warps
+    warps = max(least_warps, min(most_warps, spread // depth))
     warps = max(1, min(warps, rows // depth * columns // each))
     if rows // depth * columns < each:  # the whole matrix is less than one access of each thread
         depth = max(1, min(depth, rows * columns // each))
-    block_n = min(columns, max(SPACE.sector_bytes // size, warps * each // (rows // depth)))
+    block_n = min(columns, max(sector, warps * each // (rows // depth)))
     return {"BLOCK_N": block_n, "DEPTH": depth, "num_warps": warps}

@@ -35,7 +35,10 @@ def values_at(
     n = start + tl.arange(0, BLOCK_N)[None, :]
     if ALIGN:
         at = x + row * stride // ALIGN * ALIGN + n
-        if (start >= ALIGN) & (start + BLOCK_N <= N) & (first_row + BLOCK_M <= M):  # all of it is inside
+        inside = False
+        if BLOCK_M == 1:  # blocks of several rows are few, and pipelined without a branch
+            inside = (start >= ALIGN) & (start + BLOCK_N <= N) & (first_row < M)
+        if inside:
             values = tl.load(at)
         else:
             shift = (row * stride % ALIGN).to(tl.int32)
