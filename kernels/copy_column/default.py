@@ -27,17 +27,15 @@ SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits, settings: DefaultSettings = SETTINGS) -> Mapping[str, Value]:
-    """Return the kernel for what the card can read, unless elements are adjacent: then a plain copy by the driver.
+    """Return the kernel for what the card can read.
 
-    Ordinary memory of the host is packed there.
+    Ordinary memory of the host is packed there, unless elements are adjacent: then it is a plain copy by the driver.
     """
     M, N = problem.sizes
     memory = problem["memory"]
-    if memory != "device" and N == 1:
-        return {"WAY": "driver", **ALONE, "num_stages": 1}
     if memory == "pageable":
-        return {"WAY": "packed", **ALONE, "num_stages": 1}
-    wide = N * itemsize(problem.dtype) <= settings.dense_bytes and memory == "device"
+        return {"WAY": "driver" if N == 1 else "packed", **ALONE, "num_stages": 1}
+    wide = N == 1 or (N * itemsize(problem.dtype) <= settings.dense_bytes and memory == "device")
     most = min(2 * settings.block, settings.block_bytes // itemsize(problem.dtype)) if wide else settings.block
     block = min(most, max(128, next_power_of_2(M // (limits.sm_count * settings.programs_per_sm))))
     return {"WAY": "kernel", "BLOCK": block, "WIDE": int(wide and block > 128), "num_warps": 4, "num_stages": 1}

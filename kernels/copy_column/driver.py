@@ -1,9 +1,9 @@
-"""The copy of a column by the driver: `cuMemcpy2DAsync` of a matrix that is one element wide."""
+"""The copy of a column by the driver: `cuMemcpy2DAsync` of a matrix one element wide, or a plain copy without gaps."""
 
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 _HOST, _DEVICE = 1, 2
@@ -51,26 +51,29 @@ def copy_column_by_driver(
     Raises:
         RuntimeError: the driver refuses it.
     """
-    copy = _Copy(
-        _Side(memory=_HOST, host=x, pitch=max(1, stride_x) * width)
-        if on_host
-        else _Side(memory=_DEVICE, device=x, pitch=max(1, stride_x) * width),
-        _Side(memory=_DEVICE, device=out, pitch=max(1, stride_out) * width),
-        width,
-        rows,
-    )
-    if stride_x == stride_out == 1:  # one row of a matrix, which is one copy
-        copy.width_bytes, copy.height = width * rows, 1
-        copy.source.pitch = copy.destination.pitch = width * rows
-    driver = _driver()
-    error = driver.cuMemcpy2DAsync_v2(ctypes.byref(copy), ctypes.c_void_p(stream))
+    driver, at = _driver(), ctypes.c_void_p(stream)
+    if stride_x == stride_out == 1:
+        queue = driver.cuMemcpyHtoDAsync_v2 if on_host else driver.cuMemcpyDtoDAsync_v2
+        given: tuple[Any, ...] = (ctypes.c_uint64(out), ctypes.c_uint64(x), ctypes.c_size_t(rows * width), at)
+    else:
+        queue = driver.cuMemcpy2DAsync_v2
+        given = (ctypes.byref(_described(x, out, rows, width, stride_x, stride_out, on_host)), at)
+    error = queue(*given)
     if error == _INVALID_CONTEXT:
         _enter_context(driver)
-        error = driver.cuMemcpy2DAsync_v2(ctypes.byref(copy), ctypes.c_void_p(stream))
+        error = queue(*given)
     if error:
         name = ctypes.c_char_p()
         driver.cuGetErrorName(error, ctypes.byref(name))
-        raise RuntimeError(f"CUDA error: cuMemcpy2DAsync returns {(name.value or b'').decode()} ({error})")
+        raise RuntimeError(f"CUDA error: a copy by the driver returns {(name.value or b'').decode()} ({error})")
+
+
+@lru_cache(maxsize=256)
+def _described(x: int, out: int, rows: int, width: int, stride_x: int, stride_out: int, on_host: bool) -> _Copy:
+    """Return the description of a copy, which recurs: making it takes more time than queueing it."""
+    x_pitch, out_pitch = max(1, stride_x) * width, max(1, stride_out) * width
+    read = _Side(memory=_HOST, host=x, pitch=x_pitch) if on_host else _Side(memory=_DEVICE, device=x, pitch=x_pitch)
+    return _Copy(read, _Side(memory=_DEVICE, device=out, pitch=out_pitch), width, rows)
 
 
 @cache

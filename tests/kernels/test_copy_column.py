@@ -93,7 +93,7 @@ def test_the_kernel_reads_what_the_card_can_map() -> None:
         ({"N": 4096}, "kernel"),
         ({"N": 4096, "memory": "pinned"}, "kernel"),
         ({"N": 4096, "memory": "pageable"}, "packed"),
-        ({"N": 1, "memory": "pinned"}, "driver"),
+        ({"N": 1, "memory": "pinned"}, "kernel"),
         ({"N": 1, "memory": "pageable"}, "driver"),
     ],
 )

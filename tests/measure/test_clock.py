@@ -160,7 +160,7 @@ def test_no_launch_finds_what_another_has_written(clock: Clock, device: Scripted
 
 @pytest.mark.parametrize("cold", [True, False])
 def test_the_host_times_from_the_call_to_the_end_on_the_device(device: ScriptedDevice, cold: bool) -> None:
-    """Writes that make caches cold, and what restores operands, come before; the first launch is dropped."""
+    """Writes that make caches cold, what restores operands and a launch on others come before; the first is dropped."""
     done: list[str] = []
 
     def launch() -> None:
@@ -168,10 +168,11 @@ def test_the_host_times_from_the_call_to_the_end_on_the_device(device: ScriptedD
         sleep(0.002)
 
     clock = HostClock("cpu", cold=cold, settings=replace(SMALL, host_flush_bytes=4))
-    samples = clock.timer([launch], lambda: done.append("restore"))(3)
+    runs = [launch, lambda: done.append("other")][: clock.operand_sets(100)]
+    samples = clock.timer(runs, lambda: done.append("restore"))(3)
     assert len(samples) == 3
     assert all(2000 <= sample < 1e6 for sample in samples)
-    assert done == [*["restore", "launch"] * 4, "restore"]
+    assert done == [*["restore", *["other"] * cold, "launch"] * 4, "restore"]
     assert device._written == (8 if cold else 0)
 
 
