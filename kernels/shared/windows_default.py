@@ -20,8 +20,10 @@ class DefaultSettings:
     """Warps of a program of nchw, of a smaller one if there are few programs: small programs end at different times."""
     pixel_warps: tuple[int, ...] = (4, 2, 1)
     """The same of nhwc."""
-    rows: tuple[int, int, int] = (2, 2, 4)
-    """Rows of outputs of a thread: if windows share no rows, fewer than half of them, or more."""
+    rows: tuple[int, int, int] = (1, 2, 4)
+    """Rows of outputs of a thread of nchw: if windows share no rows, fewer than half of them, or more."""
+    pixel_rows: tuple[int, int, int] = (2, 2, 4)
+    """The same of nhwc."""
     groups: tuple[int, ...] = (64, 32, 16, 8)
     """Threads along a row of outputs."""
     channel_bytes: int = 256
@@ -67,7 +69,8 @@ def _tiled(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
     """Yield configs in which a thread computes whole windows, from large tiles to small ones."""
     rows, columns = found.rows, found.columns
     shared = (rows.window > rows.stride) + (rows.window >= 2 * rows.stride)
-    tile_p = min(SETTINGS.rows[shared], next_power_of_2(rows.count)) if rows.reach <= UNROLLED_ROWS else 1
+    most = (SETTINGS.pixel_rows if found.is_nhwc else SETTINGS.rows)[shared]
+    tile_p = min(most, next_power_of_2(rows.count)) if rows.reach <= UNROLLED_ROWS else 1
     tile_q = min(_columns_of_a_thread(found), next_power_of_2(columns.count))
     enough = SETTINGS.programs_per_sm * limits.sm_count
     tiled: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, "num_stages": 1}
@@ -86,13 +89,14 @@ def _tiled(found: Windows, limits: Limits) -> Iterator[dict[str, Value]]:
 def _columns_of_a_thread(found: Windows) -> int:
     """Return the columns of outputs that a thread computes: those of 16 bytes of the image.
 
-    They are half as many if rows are aligned to less than half of that. A pixel of nhwc has 16 bytes of channels; if
-    channels are aligned to less than half of that, a thread has several pixels.
+    They are half as many if rows are aligned to less than that, or to less than half of it if windows share columns. A
+    pixel of nhwc has 16 bytes of channels; if channels are aligned to less than half of that, a thread has several.
     """
     if found.is_nhwc:
         return max(1, found.vector // (2 * power_of_2_in(found.vector, found.channels)))
-    is_aligned = 2 * power_of_2_in(found.vector, found.columns.size) >= found.vector
-    read = found.vector if is_aligned else found.vector // 2
+    neighbours, half = power_of_2_in(found.vector, found.columns.size), found.vector // 2
+    shares = found.columns.window > found.columns.stride
+    read = found.vector if shares and neighbours >= half else max(neighbours, half)
     return max(1, read >> (found.columns.stride.bit_length() - 1))
 
 
