@@ -114,13 +114,17 @@ def reduce_within_rows(
             second = second.to(tl.int64) * BLOCK_N + run
     first, second = all_joined(first, second, 1, KIND, INDEX)
     if ALIGN:
-        row = M - 1 + tl.arange(0, BLOCK_M) if ALL else rows
-        row = tl.where((row == M - 1) & (part == 0), row, M)
-        run = (tl.where(row < M, tl.cast(M - 1, tl.int64) * stride % ALIGN, 0) + N) // RUN * RUN
-        values, _ = run_at(x, row, run, M, N, stride, KIND, RUN, ALIGN)
-        run_first, run_second = state_of(values, 1, KIND)
-        place = row.to(tl.int64) * width + run if ALL else run.to(tl.int64)
-        first, second = joined(first, second, run_first, place if INDEX else run_second, KIND, INDEX)
+        has_end = part == 0
+        if not ALL:
+            has_end = has_end & (first_row + BLOCK_M >= M)
+        if has_end:  # the run at the end of the last row
+            end_row = M - 1 + tl.arange(0, BLOCK_M) if ALL else rows
+            end_row = tl.where(end_row == M - 1, end_row, M)
+            end_run = (tl.where(end_row < M, tl.cast(M - 1, tl.int64) * stride % ALIGN, 0) + N) // RUN * RUN
+            values, _ = run_at(x, end_row, end_run, M, N, stride, KIND, RUN, ALIGN)
+            run_first, run_second = state_of(values, 1, KIND)
+            place = end_row.to(tl.int64) * width + end_run if ALL else end_run.to(tl.int64)
+            first, second = joined(first, second, run_first, place if INDEX else run_second, KIND, INDEX)
     if ALL:
         first, second = all_joined(first, second, 0, KIND, INDEX)
         rows = tl.zeros((1,), tl.int32)
