@@ -9,7 +9,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 
-from tuner.cli.grid import print_lines, print_table
+from tuner.cli.grid import Output, print_lines, print_table
 
 NAME = "gemm 4096 x 4096 x 4096 bf16"
 
@@ -77,3 +77,12 @@ def test_a_long_line_goes_on_without_further_spaces() -> None:
     assert all(more.startswith("  ") and len(more) <= 40 for more in rest)
     assert " ".join([first, rest[0].strip()]) == line.partition(" y")[0]
     assert "".join(more.strip() for more in rest[1:]) == "y" * 60
+
+
+def test_colons_of_a_name_are_printed_as_they_are() -> None:
+    written = StringIO()
+    output, table = Output(file=written, width=40, force_terminal=True, color_system=None), Table("suite")
+    table.add_row("random:100:7")
+    output.write("random:100:7 is a suite")
+    print_table(table, output)
+    assert written.getvalue().count("random:100:7") == 2

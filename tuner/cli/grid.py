@@ -23,7 +23,7 @@ class Output(Console):
     """Console of a command's output, whose lines fit the terminal."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(highlight=False, soft_wrap=True, **settings)
+        super().__init__(highlight=False, soft_wrap=True, emoji=False, **settings)
 
     def write(self, markup: str) -> None:
         """Print a line, as `print_lines` does."""
@@ -33,7 +33,7 @@ class Output(Console):
 def print_lines(lines: Iterable[str], to: Console) -> None:
     """Print lines with markup. On a terminal a long line goes on below, indented, and breaks between words."""
     for part in (part for line in lines for part in line.split("\n")):
-        text = Text.from_markup(part)
+        text = Text.from_markup(part, emoji=False)
         indent = len(text.plain) - len(text.plain.lstrip(" "))
         room = to.width - indent - _HANGING
         if not to.is_terminal or text.cell_len <= to.width or room < _NARROWEST:
@@ -82,7 +82,7 @@ def print_table(table: Table, console: Console, spare: Sequence[str] = (), title
 
 def _print_tall(table: Table, console: Console) -> None:
     """Print the title of each row, which is in the first column, above its other cells."""
-    columns = [[Text.from_markup(str(cell)) for cell in (column.header, *column.cells)] for column in table.columns]
+    columns = [[Text.from_markup(str(cell), emoji=False) for cell in (column.header, *column.cells)] for column in table.columns]
     widths = [max(cell.cell_len for cell in cells) for cells in columns]
     for column, cells, width in zip(table.columns, columns, widths, strict=True):
         for cell in cells:

@@ -36,7 +36,7 @@ class FleetProgress:
     """
 
     def __init__(self, name: str, total: int, console: Console | None = None) -> None:
-        self._console = Console(stderr=True) if console is None else console
+        self._console = Console(stderr=True, emoji=False) if console is None else console
         self._bars = _Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

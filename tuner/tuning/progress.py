@@ -34,7 +34,7 @@ class Progress(Events):
     """
 
     def __init__(self, console: Console | None = None, *, bars: bool = True) -> None:
-        self._console = Console(stderr=True) if console is None else console
+        self._console = Console(stderr=True, emoji=False) if console is None else console
         self._bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
