@@ -29,6 +29,7 @@ TREE = [
     {"CUDA": {"0": {"arch": "90", "num_sms": 132}}},
 ]
 SAMPLED = [
+    {"frame": {"name": "flush"}, "metrics": {"num_samples": 900, "stalled_drain": 900}, "children": []},
     {
         "frame": {"name": "transpose_kernel"},
         "metrics": {},
@@ -44,7 +45,7 @@ SAMPLED = [
                 "children": [],
             },
         ],
-    }
+    },
 ]
 METRICS = ncu.METRICS
 CSV = f"""==PROF== Connected to process 41
@@ -73,12 +74,13 @@ def test_times_are_means_of_the_kernels_that_are_asked_for() -> None:
     assert missing == Failed("Proton recorded no launch of other")
 
 
-def test_stalls_are_shares_of_the_samples() -> None:
-    found = proton.stalls(json.dumps(SAMPLED))
+def test_stalls_are_shares_of_the_samples_of_the_configs_own_kernels() -> None:
+    names = ["transpose_kernel"]
+    found = proton.stalls(json.dumps(SAMPLED), names)
     assert found == Stalls(
         {"short_scoreboard": 0.6, "barrier": 0.2, "long_scoreboard": 0.2}, {"tiles.py:41": 0.8, "tiles.py:35": 0.2}
     )
-    assert isinstance(proton.stalls(json.dumps(TREE)), Failed)
+    assert isinstance(proton.stalls(json.dumps(TREE), names), Failed)
 
 
 def test_a_machine_on_which_proton_cannot_run_is_told_so() -> None:

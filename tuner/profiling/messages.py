@@ -60,7 +60,8 @@ class Trace:
 
 @dataclass(frozen=True)
 class Stalls:
-    """Sampled reasons for which warps wait, as shares of all samples, and the source lines that are sampled most."""
+    """Sampled reasons for which warps wait, as shares of all samples of the config's kernels, and the sampled places:
+    source lines as far as Proton knows them, else kernels."""
 
     reasons: Mapping[str, float]
     lines: Mapping[str, float]

@@ -44,7 +44,7 @@ def times(document: str, names: Sequence[str]) -> Times | Failed:
     """Return the mean time of the kernels of these names from a tree of Proton's."""
     total: dict[str, float] = defaultdict(float)
     count: dict[str, float] = defaultdict(float)
-    for name, metrics in _nodes(json.loads(document)):
+    for name, metrics in _nodes(json.loads(document), names):
         if name in names and "time (ns)" in metrics:
             total[name] += metrics["time (ns)"]
             count[name] += metrics.get("count", 1)
@@ -53,11 +53,11 @@ def times(document: str, names: Sequence[str]) -> Times | Failed:
     return Times({name: total[name] / count[name] / 1e3 for name in total})
 
 
-def stalls(document: str) -> Stalls | Failed:
-    """Return the shares of stall reasons and source lines from a tree of sampled program counters."""
+def stalls(document: str, names: Sequence[str]) -> Stalls | Failed:
+    """Return the shares of stall reasons and places of the kernels of these names from a tree of sampled counters."""
     reasons: dict[str, float] = defaultdict(float)
     lines: dict[str, float] = defaultdict(float)
-    for name, metrics in _nodes(json.loads(document)):
+    for name, metrics in _nodes(json.loads(document), names):
         taken = metrics.get(_SAMPLES, 0)
         lines[name] += taken
         for metric, value in metrics.items():
@@ -74,12 +74,15 @@ def _shares(counted: Mapping[str, float]) -> dict[str, float]:
     return {name: n / total for name, n in sorted(counted.items(), key=lambda each: -each[1]) if n > 0}
 
 
-def _nodes(tree: Any) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield name and metrics of each node of a tree, those above first."""
+def _nodes(tree: Any, names: Sequence[str], *, inside: bool = False) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield name and metrics of each node of a tree that is a kernel of these names or below one, parents first."""
     if isinstance(tree, list):
         for child in tree:
-            yield from _nodes(child)
+            yield from _nodes(child, names, inside=inside)
     elif isinstance(tree, dict) and "frame" in tree:
-        metrics = {name: value for name, value in tree.get("metrics", {}).items() if isinstance(value, int | float)}
-        yield str(tree["frame"].get("name", "")), metrics
-        yield from _nodes(tree.get("children", []))
+        name = str(tree["frame"].get("name", ""))
+        inside = inside or name in names
+        if inside:
+            metrics = tree.get("metrics", {})
+            yield name, {metric: value for metric, value in metrics.items() if isinstance(value, int | float)}
+        yield from _nodes(tree.get("children", []), names, inside=inside)

@@ -95,7 +95,8 @@ def lines(profile: Profile) -> Iterator[str]:
     if profile.stalls is not None:
         yield ""
         yield f"  warps wait for  {_shares(profile.stalls.reasons)}"
-        yield f"  sampled at      {_shares(profile.stalls.lines)}"
+        if set(profile.stalls.lines) != {launch.name for launch in subject.launches[:1]}:
+            yield f"  sampled at      {_shares(profile.stalls.lines)}"
     for each in profile.counters:
         yield from _counter_lines(each)
     yield ""

@@ -75,7 +75,8 @@ class Session:
         document = proton.profiled(self._run, "tree", "pcsampling" if request.kind == "stalls" else None)
         if isinstance(document, Failed):
             return document
-        return proton.stalls(document) if request.kind == "stalls" else proton.times(document, self._names)
+        read = proton.stalls if request.kind == "stalls" else proton.times
+        return read(document, self._names)
 
     def _run(self) -> None:
         """Launch on a cold L2, several times."""
