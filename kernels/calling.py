@@ -27,6 +27,7 @@ from tuner.kernels.op_call import (
     Tensors,
     check_matrices,
     check_strided,
+    checked_scalars,
     is_on_host,
     kind_of,
     rows_without_gaps,
@@ -48,6 +49,7 @@ __all__ = [
     "apart",
     "check_matrices",
     "check_strided",
+    "checked_scalars",
     "empty",
     "empty_like",
     "given",
@@ -140,10 +142,11 @@ def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, sc
         refuse_gradient(is_recording() and any(tensor.requires_grad for tensor in tensors.values()))
         traced(call, tensors, attributes, scalars)
         return
-    names = tuple(tensors)
+    names = *tensors, *attributes, *scalars
     hot = call.hot_paths.get(names)
     if hot is None:
-        hot = call.hot_paths[names] = generated(names, globals(), has_setting=call.setting is not None)
+        arguments, has_setting = (*attributes, *scalars), call.setting is not None
+        hot = call.hot_paths[names] = generated(tuple(tensors), arguments, globals(), has_setting=has_setting)
     hot(call, tensors, attributes, scalars)
 
 
@@ -153,6 +156,13 @@ def through_torch(
     """Call the custom op on tensors of other types, such as the fake tensors of tracing."""
     refuse_gradient(gradient)
     traced(call, tensors, attributes, scalars)
+
+
+def explain(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], scalars: Scalars) -> None:
+    """Raise UsageError if tensors are not dense, or if attributes or scalars are of another type, such as a list."""
+    check_strided(call.op, tensors)
+    call.check(tensors, **attributes)
+    checked_scalars(call.kernel, scalars)
 
 
 def place_on_host(tensor: Tensor) -> int:
@@ -208,12 +218,12 @@ def prepare(
     """
     if not _installed:
         raise UsageError(f"{call.op} is launched by tuner.ops, which is not imported; call tuner.ops.{call.op}")
-    if key in prepared:
+    if (found := prepared.get(key)) is not None:  # read once, since a refresh in another thread may drop it
         at = [tensor.data_ptr() for tensor in tensors.values()]
-        distances = [(at[written] - at[other], before, after) for written, other, before, after in prepared[key][1]]
+        distances = [(at[written] - at[other], before, after) for written, other, before, after in found[1]]
         key = (key, *(apart if before < apart < after else None for apart, before, after in distances))
-        if key in prepared:
-            return prepared[key]
+        if (found := prepared.get(key)) is not None:
+            return found
     return _installed[0](call, key, tensors, gradient, attributes, scalars)
 
 

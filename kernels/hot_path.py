@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def source(names: tuple[str, ...], *, has_setting: bool) -> str:
+def source(names: tuple[str, ...], arguments: tuple[str, ...], *, has_setting: bool) -> str:
     """Return the source of `hot(call, tensors, attributes, scalars)`, which launches what is prepared for such tensors.
 
-    The key of a prepared launch has the function, the attributes and scalars, and of each tensor shape, strides, dtype,
-    place, alignment to 16 bytes, and whether it is a negative or conjugate view. Tensors of other types go through
-    torch, and those without a prepared launch through `prepare`.
+    The key of a prepared launch has the function, all names, the attributes and scalars, and of each tensor shape,
+    strides, dtype, place, alignment to 16 bytes, and whether it is a negative or conjugate view. Tensors of other types
+    go through torch, and those without a prepared launch through `prepare`.
 
     Args:
         names: names of the tensors, in their order.
+        arguments: names of the attributes and of the scalars, in the order of their values.
         has_setting: the problem depends on a setting of torch.
     """
     tensors = [f"t{place}" for place in range(len(names))]
@@ -26,7 +27,7 @@ def source(names: tuple[str, ...], *, has_setting: bool) -> str:
     same = [f"{one}_at == {other}_at" for place, one in enumerate(tensors) for other in tensors[:place]]
     described = [part for tensor in tensors for part in _described(tensor)]
     setting = ["call.setting(t0)"] if has_setting else []
-    key = ["call.function", repr(names), "gradient", "*attributes.values()", "*scalars.values()"]
+    key = ["call.function", repr((*names, *arguments)), "gradient", "*attributes.values()", "*scalars.values()"]
     return "\n".join(
         [
             "def hot(call, tensors, attributes, scalars):",
@@ -41,7 +42,7 @@ def source(names: tuple[str, ...], *, has_setting: bool) -> str:
             f"{', '.join(f'{tensor}.data_ptr()' for tensor in tensors)},",
             f"        found = prepared.get(key := ({', '.join([*key, *setting, *same, *described])}))",
             "    except NOT_STRIDED:",
-            "        check_strided(call.op, tensors)",
+            "        explain(call, tensors, attributes, scalars)",
             "        raise",
             "    if found is None or not apart(found[1], at):",
             "        found = prepare(call, key, tensors, gradient, attributes, scalars)",
@@ -57,8 +58,10 @@ def _described(tensor: str) -> list[str]:
     return [f"{tensor}.shape", f"{tensor}.stride()", f"{tensor}.dtype", place, f"{tensor}_at & 15", *views]
 
 
-def generated(names: tuple[str, ...], namespace: Mapping[str, Any], *, has_setting: bool) -> Any:
+def generated(
+    names: tuple[str, ...], arguments: tuple[str, ...], namespace: Mapping[str, Any], *, has_setting: bool
+) -> Any:
     """Return the function of `source`, with the names of a module as its globals."""
     found = dict(namespace)
-    exec(compile(source(names, has_setting=has_setting), f"<call of {', '.join(names)}>", "exec"), found)
+    exec(compile(source(names, arguments, has_setting=has_setting), f"<call of {', '.join(names)}>", "exec"), found)
     return found["hot"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from tuner.errors import UsageError
 from tuner.kernels.overlap import extent, shares_memory
 from tuner.kernels.spec import Kernel, Problem, dtype_name
-from tuner.kernels.values import listed
+from tuner.kernels.values import equal, listed
 
 Tensors = Mapping[str, Tensor]
 """Tensors by operand name, in the order of `OpCall.takes_tensors`."""
@@ -72,8 +73,10 @@ class OpCall:
     write_empty: Callable[..., object] = lambda tensors, **attributes: tensors["out"].zero_()
     """Writes the outputs if an input has no elements: zeros, which is the sum of nothing."""
 
-    hot_paths: dict[tuple[str, ...], Callable[..., None]] = field(default_factory=dict, compare=False, repr=False)
-    """Generated functions by the names of the tensors that they take."""
+    hot_paths: dict[tuple[str, ...], Callable[..., None]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """Generated functions by the names of the tensors, attributes and scalars that they take."""
 
     @property
     def op(self) -> str:
@@ -204,7 +207,7 @@ class OpCall:
     def _check_choice(self, name: str, value: object) -> None:
         attributes = {attribute.name: attribute.choices for attribute in self.kernel.signature.attributes}
         choices = attributes.get(name)
-        if choices is not None and value not in choices:
+        if choices is not None and not any(equal(choice, value) for choice in choices):
             raise UsageError(f"{self.op}'s {name} is one of {listed(choices)}, not {value!r}")
 
 
@@ -235,6 +238,17 @@ def check_strided(op: str, tensors: Mapping[str, object]) -> None:
             )
         if tensor.is_quantized:
             raise UsageError(f"{op} takes plain numbers, and {name} is quantized; convert it with .dequantize()")
+
+
+def checked_scalars(kernel: Kernel, given: Mapping[str, object]) -> dict[str, float]:
+    """Return the scalars of a launch as floats, those that are not given too. Raises UsageError for what is no number.
+
+    A tensor is refused: its value may change after the launch is prepared.
+    """
+    for name, value in given.items():
+        if not isinstance(value, Real):
+            raise UsageError(f"{kernel.op}'s {name} is a number, not {kind_of(value)}; convert it with float()")
+    return {name: float(value) for name, value in {**kernel.scalars, **given}.items()}  # type: ignore[arg-type]
 
 
 def kind_of(value: object) -> str:

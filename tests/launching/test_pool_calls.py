@@ -15,6 +15,7 @@ from torch.nn import functional
 from tuner import ops
 from tuner.errors import UsageError
 from tuner.kernels.avg_pool2d.call import CALL as AVG
+from tuner.kernels.calling import run
 from tuner.kernels.max_pool2d.call import CALL as MAX
 from tuner.launching.calls import PreparedLaunches
 
@@ -137,3 +138,13 @@ def test_torch_traces_a_call_with_shape_and_format() -> None:
         assert ops.avg_pool2d(mode.from_tensor(X), divisor_override=3).shape == (2, 3, 1, 1)
     compiled = torch.compile(lambda x: ops.avg_pool2d(x, (3, 2), 2, 1), backend="eager", fullgraph=True)
     assert close(compiled(X), functional.avg_pool2d(X, (3, 2), 2, 1))
+
+
+def test_the_order_of_attributes_does_not_matter() -> None:
+    x, out, other = torch.randn(1, 1, 5, 5), torch.empty(1, 1, 5, 5), torch.empty(1, 1, 5, 5)
+    wide = {"R": 1, "S": 3, "stride_h": 1, "stride_w": 1, "padding_h": 0, "padding_w": 1, "ceil": False}
+    tall = {"S": 1, "R": 3, "stride_w": 1, "stride_h": 1, "padding_w": 0, "padding_h": 1, "ceil": False}
+    run(MAX, {"x": x, "out": out}, wide)
+    run(MAX, {"x": x, "out": other}, tall)
+    assert torch.equal(out, functional.max_pool2d(x, (1, 3), 1, (0, 1)))
+    assert torch.equal(other, functional.max_pool2d(x, (3, 1), 1, (1, 0)))

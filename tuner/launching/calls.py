@@ -21,7 +21,7 @@ from tuner.client.best import Best
 from tuner.client.tables import TableCache
 from tuner.errors import KernelFault, UsageError
 from tuner.kernels import calling
-from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, kind_of, refuse_gradient, run
+from tuner.kernels.calling import OpCall, Prepared, PreparedLaunch, Tensors, checked_scalars, refuse_gradient, run
 from tuner.kernels.fields import overlaps
 from tuner.kernels.parts import exception_text
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
@@ -83,7 +83,7 @@ class PreparedLaunches:
         """
         refuse_gradient(gradient)
         call.check(tensors, **attributes)
-        numbers = checked_scalars(call, scalars)
+        numbers = checked_scalars(call.kernel, scalars)
         check_memory(call, tensors, self.runs_on)
         pairs = call.pairs(tensors)
         if all(tensors[name].numel() == 0 for name in tensors if name in call.written):
@@ -161,17 +161,6 @@ def call_of(module: str) -> OpCall:
     if not isinstance(call, OpCall):
         raise UsageError(f"a call.py ends in CALL = OpCall(...), and {module} does not")
     return call
-
-
-def checked_scalars(call: OpCall, scalars: Mapping[str, float]) -> dict[str, float]:
-    """Return the scalars of a call as floats. Raises UsageError for what is no number."""
-    found = {}
-    for name, value in {**call.kernel.scalars, **scalars}.items():
-        try:
-            found[name] = float(value)
-        except (TypeError, ValueError):
-            raise UsageError(f"{call.op}'s {name} is a number, not {kind_of(value)}; convert it") from None
-    return found
 
 
 def check_memory(call: OpCall, tensors: Tensors, runs_on: str = "cuda") -> None:
