@@ -89,7 +89,7 @@ def joined(first, second, other_first, other_second, KIND: tl.constexpr, INDEX: 
     elif KIND == "logsumexp":
         top = tl.maximum(first, other_first)
         shift = shift_of(top)
-        second = second * tl.exp(shift_of(first) - shift) + other_second * tl.exp(shift_of(other_first) - shift)
+        second = second * tl.exp(first - shift) + other_second * tl.exp(other_first - shift)
         first = top
     elif INDEX:
         takes = is_larger(other_first, first)
@@ -108,7 +108,7 @@ def all_joined(first, second, AXIS: tl.constexpr, KIND: tl.constexpr, INDEX: tl.
         second = first
     elif KIND == "logsumexp":
         top = tl.max(first, axis=AXIS)
-        second = tl.sum(second * tl.exp(shift_of(first) - tl.expand_dims(shift_of(top), AXIS)), axis=AXIS)
+        second = tl.sum(second * tl.exp(first - tl.expand_dims(shift_of(top), AXIS)), axis=AXIS)
         first = top
     elif INDEX:
         top = largest(first, AXIS)
