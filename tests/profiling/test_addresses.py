@@ -217,3 +217,25 @@ def test_predicates_are_also_numbers() -> None:
     body = "mov.pred %p1, -1;\nsetp.lt.s32 %p2, %r2, 4;\nand.pred %p3, %p1, %p2;\nnot.pred %p4, %p3;\n"
     (site,) = evaluated(f"{body}@%p4 st.global.b32 [%rd1], %r2;").sites
     assert site.lanes == 60
+
+
+def test_branches_on_data_are_evaluated_both_ways_and_loops_on_data_once() -> None:
+    body = """
+	ld.global.b32 %r3, [%rd1];
+	setp.eq.s32 %p1, %r3, 0;
+	@!%p1 bra $L__rest;
+	st.global.b32 [%rd1 + 4], %r3;
+	ret;
+$L__rest:
+	ld.global.b32 %r4, [%rd1 + 8];
+	@%p1 ret;
+$L__loop:
+	ld.global.b32 %r5, [%rd1 + 12];
+	setp.eq.s32 %p2, %r5, 0;
+	@%p2 bra $L__loop;
+"""
+    evaluation = evaluated(body)
+    assert [(site.kind, site.executions) for site in evaluation.sites] == [
+        ("load", 1), ("store", 1), ("load", 1), ("load", 1),
+    ]  # fmt: skip
+    assert (evaluation.complete, evaluation.unknown_branches, found(body).unknown_branches) == (True, 3, 3)

@@ -60,6 +60,8 @@ class Accesses:
     uses_tensor_cores: bool
     complete: bool
     """False if the program is longer than what was evaluated; sums are then of its first part."""
+    unknown_branches: int = 0
+    """Number of its branches that depend on data: a loop is counted once, of other branches both ways."""
 
     def of(self, space: str) -> tuple[Access, ...]:
         """Return the accesses to `global` or `shared` memory."""
@@ -91,6 +93,7 @@ def accesses(evaluation: Evaluation) -> Accesses:
         evaluation.bytes_in_flight,
         evaluation.uses_tensor_cores,
         evaluation.complete,
+        evaluation.unknown_branches,
     )
 
 

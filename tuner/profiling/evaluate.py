@@ -1,8 +1,7 @@
 """The instructions of one program evaluated on the host, for all its threads at once.
 
-Threads that take different branches go on
-apart, the lowest instruction first, and join where they meet. A branch on an unknown value leaves its loop, or runs the
-code that it would skip.
+Threads that take different branches go on apart, the lowest instruction first, and join at the same instruction. A
+branch on an unknown value leaves its loop, or goes both ways.
 """
 
 from __future__ import annotations
@@ -67,6 +66,8 @@ class Evaluation:
     bulk_bytes: int
     """Bytes that it reads through tensor descriptors."""
     uses_tensor_cores: bool
+    unknown_branches: int = 0
+    """Number of branches that depend on data: a loop is evaluated once, of other branches both ways."""
 
 
 class _Threads:
@@ -103,6 +104,8 @@ class Program:
         self._flight = InFlight(shared_bytes)
         self._bulk_bytes = 0
         self._dispatched: set[Instruction] = set()
+        self._waits: set[str] = set()  # predicates of barriers
+        self._unknown: set[int] = set()
         self._uses_tensor_cores = False
 
     def run(self) -> Evaluation:
@@ -123,7 +126,13 @@ class Program:
             if group.place < 0:
                 groups.remove(group)
         return Evaluation(
-            tuple(self._sites.values()), steps, not groups, self._flight.most, self._bulk_bytes, self._uses_tensor_cores
+            tuple(self._sites.values()),
+            steps,
+            not groups,
+            self._flight.most,
+            self._bulk_bytes,
+            self._uses_tensor_cores,
+            len(self._unknown),
         )
 
     def _step(self, group: _Threads) -> list[_Threads]:
@@ -137,6 +146,9 @@ class Program:
             return self._dispatch(group, instruction)
         active = self._active(group, instruction)
         if base in ("ret", "exit"):
+            if instruction.guard and self._registers.get(instruction.guard) is None:
+                self._unknown.add(place)
+                return []
             rest = group.mask & ~active
             group.mask, group.whole = rest, False
             if not rest.any():
@@ -162,7 +174,9 @@ class Program:
             return []
         guard = self._registers.get(instruction.guard)
         if guard is None:
-            return []  # it leaves a loop, and skips nothing
+            if instruction.guard not in self._waits:
+                self._unknown.add(place)
+            return [_Threads(target, group.mask.copy())] if target > place else []
         taken = np.broadcast_to(~guard if instruction.negated else guard, group.mask.shape) & group.mask
         if not taken.any():
             return []
@@ -220,6 +234,7 @@ class Program:
             if expected:
                 self._flight.expect(expected, self._barrier_at(instruction.operands[-2], active))
         elif "try_wait" in instruction.parts:
+            self._waits.add(instruction.operands[0])
             self._flight.wait_barrier(self._barrier_at(instruction.operands[1], active))
 
     def _barrier_at(self, operand: str, active: Lanes) -> int | None:

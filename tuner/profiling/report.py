@@ -77,6 +77,7 @@ def _launch(launch: LaunchFacts) -> dict[str, Any]:
         "fetched_bytes": launch.fetched_bytes,
         "uses_tensor_cores": None if accesses is None else accesses.uses_tensor_cores,
         "complete": None if accesses is None else accesses.complete,
+        "unknown_branches": None if accesses is None else accesses.unknown_branches,
         "accesses": [] if accesses is None else [asdict(each) | {"excess": each.excess} for each in accesses.lines],
     }
 
@@ -157,6 +158,8 @@ def _launch_lines(launch: LaunchFacts) -> Iterator[str]:
         return
     if not launch.accesses.complete:
         yield "    the first part of a program was evaluated: it is longer"
+    if unknown := launch.accesses.unknown_branches:
+        yield f"    branches that depend on data: {unknown} (loops are counted once, others both ways)"
     yield from _access_lines(launch.accesses.lines)
 
 
