@@ -282,6 +282,23 @@ def test_a_call_that_does_not_fit_is_refused(what: str, after: str, launches: La
     assert len(card.launched) == before
 
 
+def test_scalars_are_given_by_name() -> None:
+    prepared: list[Mapping[str, Any]] = []
+
+    def ready(client: Client, kernel: Kernel, problem: Problem, operands: Mapping[str, Any]) -> Ready:
+        prepared.append({name: value for name, value in operands.items() if not isinstance(value, Tensor)})
+        return Ready(lambda at: None)
+
+    launches, x = Launches(Client(), ready_of=ready, runs_on="cpu"), torch.ones(3, 8)
+    given = {"x": x, "out": torch.empty(3, 8), "weight": False}
+    for eps in ({"eps": 1e-3}, {}, {"eps": 1e-3}, {"eps": 1}):
+        launches.launch("rms_norm", **given, **eps)
+    assert prepared == [{"eps": 1e-3}, {"eps": 1e-6}, {"eps": 1.0}]
+    for wrong in ("1e-3", torch.tensor(1e-3)):
+        with pytest.raises(UsageError, match=r"rms_norm's eps is a number, not .*; convert it with float\(\)"):
+            launches.launch("rms_norm", **given, eps=wrong)
+
+
 def test_an_unknown_kernel_is_named(launches: Launches) -> None:
     with pytest.raises(UnknownName, match="no kernel is called 'gem'"):
         launches.launch("gem", x=X)

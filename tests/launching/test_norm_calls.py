@@ -103,7 +103,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: ops.layer_norm(X, stats=True, rstd=torch.empty(6)), r"writes to an rstd of shape \(6, 4\) here"),
     (lambda: ops.layer_norm(X, stats=True, rstd=torch.empty(6, 4).half()), "layer_norm's rstd is fp32"),
-    (lambda: ops.rms_norm(X, eps=torch.tensor(1e-6)), r"eps is a number, not torch.Tensor; convert it with float\(\)"),  # type: ignore[call-overload]
+    (lambda: ops.rms_norm(X, eps=torch.tensor(1e-6)), r"eps is a number, not torch.Tensor; convert it with float\(\)"),
     (lambda: ops.rms_norm(X, eps=[1e-6]), "eps is a number, not list"),  # type: ignore[call-overload]
     (lambda: ops.layer_norm(X.double()), "layer_norm takes bf16, fp16, fp32, and x is torch.float64"),
 ]

@@ -25,6 +25,7 @@ from tuner.kernels.calling import (
     PLAIN,
     PreparedLaunch,
     Tensors,
+    checked_scalars,
     is_recording,
     is_tracing,
     kind_of,
@@ -42,7 +43,7 @@ from tuner.measure.compile import compile_launches
 from tuner.measure.tensors import blank
 
 _STATED = {bool, int, float, str, torch.dtype}
-"""Types of dims, dtypes and attributes that a launch is kept for."""
+"""Types of dims, dtypes, attributes and scalars that a launch is kept for."""
 Named = str | os.PathLike[str] | Kernel
 """A kernel: the name of an op, the path of a file, or the kernel itself."""
 
@@ -57,7 +58,8 @@ class Ready:
     """Launches, given the tensors."""
 
 
-ReadyOf = Callable[[Client, Kernel, Problem, Tensors], Ready]
+ReadyOf = Callable[[Client, Kernel, Problem, Mapping[str, Any]], Ready]
+"""Makes the launch of a problem from the tensors and the scalars."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class _Form:
     kernel: Kernel
     tensors: tuple[str, ...]
     others: tuple[str, ...]
-    """Dims, dtype and attributes that are stated."""
+    """Dims, dtype, attributes and scalars that are stated."""
     names: dict[str, Any]
     """Global names of the generated functions."""
     kept: dict[object, tuple[Any, ...]] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class Launches:
 
     client: Client
     settings: LaunchSettings = LaunchSettings()
-    ready_of: ReadyOf = lambda client, kernel, problem, tensors: tuned(client, kernel, problem, tensors)
+    ready_of: ReadyOf = lambda client, kernel, problem, operands: tuned(client, kernel, problem, operands)
     runs_on: str = "cuda"
     calls: dict[object, Callable[[Mapping[str, Any]], None]] = field(default_factory=dict)
     """The generated function of each kernel, by its name, its file or the id of the kernel itself."""
@@ -123,11 +125,11 @@ class Launches:
 
         Args:
             kernel: name of an op, path of a kernel file, or the `Kernel` itself.
-            given: tensors by the names of the operands; dims, `dtype` and attributes by theirs.
+            given: tensors by the names of the operands; dims, `dtype`, attributes and scalars such as `eps` by theirs.
 
         Raises:
             UsageError: tensors do not fit the kernel or each other, are not on a GPU, share memory that is written, or
-                a gradient is needed.
+                a gradient is needed; or a scalar is no number.
             UnknownName, NoDevice, KernelFault: the kernel cannot be found, or its code cannot be used here.
         """
         if is_tracing() and _can_leave_graph():
@@ -174,9 +176,12 @@ class Launches:
 
     def _first(self, reference: object, kernel: Kernel, given: Mapping[str, Any]) -> None:
         """Launch on tensors of a new kind, and keep what was prepared."""
-        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
-        others = {name: value for name, value in given.items() if name not in tensors and value is not None}
+        stated = {name: value for name, value in given.items() if value is not None}
+        scalars = {name: stated.pop(name) for name in kernel.scalars if name in stated}
+        tensors = {name: value for name, value in stated.items() if isinstance(value, torch.Tensor)}
+        others = {name: value for name, value in stated.items() if name not in tensors}
         check_given(kernel, tensors, others)
+        numbers = checked_scalars(kernel, scalars)
         problem = problem_of(kernel, tensors, others)
         operands = kernel.operands(problem)
         check_places(kernel.op, operands, tensors, self.runs_on)
@@ -186,13 +191,13 @@ class Launches:
         form = self._form(reference, kernel, given, tensors, written)
         tensors = {name: tensors[name] for name in form.tensors}  # in the order of its addresses
         usual = all(type(tensor) in PLAIN for tensor in tensors.values())
-        usual = usual and all(type(value) in _STATED for value in others.values())
+        usual = usual and all(type(value) in _STATED for value in (*others.values(), *scalars.values()))
         key = form.names["key_of"](given) if usual else None
         found = form.kept.get(key)
         if found is None and key in form.replaced and one.is_cuda and torch.cuda.is_current_stream_capturing():
             found = form.replaced[key]
         if found is None:
-            ready = self.ready_of(self.client, kernel, problem, tensors)
+            ready = self.ready_of(self.client, kernel, problem, {**tensors, **numbers})
             found = ready.by_address, ready.by_tensor, *map(extent, tensors.values())
             if key is not None:
                 make_room(form.kept, self.settings.most_prepared)
@@ -268,7 +273,7 @@ def _can_leave_graph() -> bool:
 _can_leave_graph._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch calls it and does not trace it
 
 
-def tuned(client: Client, kernel: Kernel, problem: Problem, tensors: Tensors) -> Ready:
+def tuned(client: Client, kernel: Kernel, problem: Problem, operands: Mapping[str, Any]) -> Ready:
     """Prepare the tuned config on the card of the tensors, or the default if there is none or it does not run there.
 
     Raises:
@@ -276,6 +281,8 @@ def tuned(client: Client, kernel: Kernel, problem: Problem, tensors: Tensors) ->
         Triton's own errors: the default cannot be compiled, or the card refuses it.
     """
     torch.cuda.init()  # raises torch's error in a child of a process that uses the card
+    tensors = {name: x for name, x in operands.items() if isinstance(x, torch.Tensor)}
+    numbers = {name: x for name, x in operands.items() if name not in tensors}
     with torch.cuda.device(next(tensor.device for tensor in tensors.values() if tensor.is_cuda)):
         index = torch.cuda.current_device()
         limits = device.describe(index).limits
@@ -284,7 +291,7 @@ def tuned(client: Client, kernel: Kernel, problem: Problem, tensors: Tensors) ->
 
         def ready(config: Config) -> Ready:
             try:
-                return Ready(prepare_launch(kernel, problem, config, tensors, limits))
+                return Ready(prepare_launch(kernel, problem, config, operands, limits))
             except CannotPrepare:
                 work = kernel.workspace(problem, config, limits)
                 for code in compile_launches(
@@ -294,7 +301,7 @@ def tuned(client: Client, kernel: Kernel, problem: Problem, tensors: Tensors) ->
 
             def by_tensor(given: Tensors) -> None:
                 with torch.cuda.device(index):
-                    for launch in kernel.launch(problem, config, {**given, **blank(work, "cuda")}):
+                    for launch in kernel.launch(problem, config, {**numbers, **given, **blank(work, "cuda")}):
                         launch()
 
             return Ready(None, by_tensor)
