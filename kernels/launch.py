@@ -28,7 +28,7 @@ class Operand:
     `strides` counts elements; None is contiguous. `fill(tensor, generator)` fills a tensor that does not take random
     numbers, such as indices; without it floats are normal and integers uniform. `offset` is the number of bytes from
     the last multiple of 16 to its address. `place` is the memory that it lies in. An operand on the host is only read;
-    a workspace there is the launch's own until the work of the launch has ended.
+    a workspace there is the launch's own until the work of the launch has ended, and no CUDA graph captures it.
     """
 
     shape: tuple[int, ...]
@@ -84,6 +84,11 @@ class Operand:
     def bytes(self) -> int:
         """Bytes of its elements."""
         return prod(self.shape) * itemsize(self.dtype)
+
+
+def any_on_host(operands: Mapping[str, Operand]) -> bool:
+    """Return whether one of these operands is in the memory of the host."""
+    return any(operand.place != "device" for operand in operands.values())
 
 
 def distinct(tensor: Any) -> Any:

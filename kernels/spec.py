@@ -19,7 +19,7 @@ from tuner.kernels.fields import (
     check_name,
     check_tuple,
 )
-from tuner.kernels.launch import HostCall, Launch, Operand, Step
+from tuner.kernels.launch import HostCall, Launch, Operand, Step, any_on_host
 from tuner.kernels.parameters import Attribute, Dim, Knob
 from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, check_scalars, plain
 from tuner.kernels.problem import Config, Problem
@@ -212,7 +212,7 @@ class Kernel:
 
     def is_on_host(self, problem: Problem) -> bool:
         """Return whether an operand is in the host's memory. All of its contenders are then timed by the host."""
-        return any(operand.place != "device" for operand in self.operands(problem).values())
+        return any_on_host(self.operands(problem))
 
     def bytes(self, problem: Problem) -> int:
         """Return the fewest bytes that the problem moves: each input read once, each output written once."""

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from tuner.errors import UsageError
 from tuner.kernels.calling import Pointers
-from tuner.kernels.spec import Config, HostCall, Kernel, Launch, Limits, Problem, Step
+from tuner.kernels.launch import any_on_host
+from tuner.kernels.spec import Config, HostCall, Kernel, Launch, Limits, Operand, Problem, Step
 from tuner.launching.workspaces import Run
 from tuner.measure.compile import stood_in
 
 _log = logging.getLogger("tuner")
 
 
-def is_captured(steps: Sequence[Step]) -> bool:
-    """Return whether a CUDA graph repeats all work of these launches and calls."""
-    return all(step.captures for step in steps if isinstance(step, HostCall))
+def is_captured(steps: Sequence[Step], work: Mapping[str, Operand]) -> bool:
+    """Return whether a CUDA graph repeats all work of these launches and calls, and holds all of their workspace."""
+    return all(step.captures for step in steps if isinstance(step, HostCall)) and not any_on_host(work)
+
+
+def not_captured(problem: Problem) -> UsageError:
+    """Return the error of a capture of a problem whose work no graph repeats."""
+    return UsageError(
+        f"a CUDA graph repeats the work of the card alone, and {problem.text} is work of the host too; "
+        "call it outside of the graph"
+    )
 
 
 def substitute(kernel: Kernel, problem: Problem, config: Config, limits: Limits) -> Config | None:
@@ -32,7 +41,7 @@ def substitute(kernel: Kernel, problem: Problem, config: Config, limits: Limits)
             other = kernel.signature.config({**config, knob.name: choice})
             if kernel.valid(problem, other, limits):
                 steps = stood_in(kernel, problem, other, limits)
-                if is_captured(steps):
+                if is_captured(steps, kernel.workspace(problem, other, limits)):
                     found.append((any(isinstance(step, Launch) for step in steps), other))
     return min(found, key=lambda each: each[0], default=(False, None))[1]
 
@@ -50,10 +59,7 @@ def or_captured(run: Run, captured: Run | None, problem: Problem, config: Config
             run(stream, pointers)
             return
         if captured is None or other is None:
-            raise UsageError(
-                f"a CUDA graph repeats the work of the card alone, and {problem.text} is work of the host too; "
-                "call it outside of the graph"
-            )
+            raise not_captured(problem)
         if not noted:
             noted.append(True)
             _log.warning(

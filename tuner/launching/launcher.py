@@ -73,7 +73,7 @@ def _prepared(
     with checked_cache():
         runs = [_step(step, tensors) for step in steps]
     run = runs[0] if len(runs) == 1 else _in_order(runs)
-    return with_workspace(work, run) if work else run, is_captured(steps)
+    return with_workspace(work, run) if work else run, is_captured(steps, work)
 
 
 def _on_device(index: int, run: Run) -> PreparedLaunch:

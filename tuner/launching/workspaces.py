@@ -9,6 +9,7 @@ from threading import Lock
 import torch
 
 from tuner.kernels.calling import Pointers
+from tuner.kernels.launch import any_on_host
 from tuner.kernels.spec import Operand
 from tuner.launching.arguments import make_room
 from tuner.measure.tensors import blank
@@ -26,9 +27,9 @@ def with_workspace(operands: Mapping[str, Operand], run: Run) -> Run:
     """Give each stream a workspace of its own, and each captured launch one that belongs to the graph.
 
     A graph may be replayed on any stream, beside other work. Its workspace is memory of the graph's pool, which the
-    graph zeroes before the launch.
+    graph zeroes before the launch. A workspace on the host is in no such pool, and is not captured (`is_captured`).
     """
-    is_on_host = any(operand.place != "device" for operand in operands.values())
+    is_on_host = any_on_host(operands)
     kept: dict[int, Callable[[Pointers], object]] = {}
     one_at_a_time = Lock()  # no other thread may launch between our first launch and our second
 
@@ -71,8 +72,10 @@ def _in_turn(operands: Mapping[str, Operand], run: Run, stream: int) -> Callable
             turn = turns.pop(0)
             turns.append(turn)
             turn.wait()
-            run(stream, pointers + turn.addresses)
-            turn.end.record()
+            try:
+                run(stream, pointers + turn.addresses)
+            finally:  # a later step may raise, and what an earlier one has queued is under way
+                turn.end.record()
 
     return launch
 
@@ -84,9 +87,9 @@ class _Turn:
     """
 
     def __init__(self, operands: Mapping[str, Operand]) -> None:
+        self.end = torch.cuda.Event()  # before what may raise, since `__del__` waits for it
         self._tensors = blank(operands, "cuda")
         self.addresses = _addresses(self._tensors)
-        self.end = torch.cuda.Event()
 
     def wait(self) -> None:
         """Block until the card has done its last use."""
