@@ -81,7 +81,7 @@ Scalars = Mapping[str, float]
 PLAIN = {Tensor, torch.nn.Parameter}
 """Tensor types whose elements are in memory. Other types, such as the fake tensors of tracing, go through torch."""
 NOT_STRIDED = AttributeError, TypeError, RuntimeError
-"""Errors of reading shape, strides and address of what is no dense tensor; `check_strided` then says what it is."""
+"""Errors of reading shape, strides or address if a value is no dense tensor; `check_strided` then says what it is."""
 NONE: Mapping[str, Any] = MappingProxyType({})
 is_tracing = torch.compiler.is_dynamo_compiling
 is_recording = torch.is_grad_enabled
@@ -99,7 +99,7 @@ def given(**tensors: Tensor | None) -> Tensors:
 
 
 def empty_like(op: str, x: Tensor, name: str = "x") -> Tensor:
-    """Return a tensor of the shape and dtype of `x`, dense in its order of dims. Raises UsageError if `x` is none."""
+    """Return a tensor of the shape and dtype of `x`, in its order of dims. Raises UsageError unless `x` is dense."""
     try:
         return torch.empty_like(x)
     except NOT_STRIDED:
@@ -123,7 +123,7 @@ def empty(
         beside: other tensors that the shape depends on.
 
     Raises:
-        UsageError: one of them is no dense tensor.
+        UsageError: one of them is not a dense tensor.
     """
     try:
         return torch.empty(shape(), dtype=dtype or x.dtype, device=x.device)
@@ -197,7 +197,7 @@ _installed: list[Prepare] = []
 
 
 def install(prepare: Prepare) -> None:
-    """Let `prepare` prepare launches; it replaces the one before."""
+    """Set the function that prepares launches."""
     _installed[:] = [prepare]
 
 

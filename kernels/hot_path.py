@@ -1,6 +1,6 @@
-"""The hot path of an op's call, generated for the tensors that it is given: straight lines take half of a loop's time.
+"""The hot path of an op's call, generated as source code for the names of its tensors.
 
-Each function call costs the host 0.1 us or more of some 10 us a launch.
+Code without loops and function calls takes half the time: a call costs 0.1 us or more, and a launch about 10 us.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 
 def source(names: tuple[str, ...], arguments: tuple[str, ...], *, has_setting: bool) -> str:
-    """Return the source of `hot(call, tensors, attributes, scalars)`, which launches what is prepared for such tensors.
+    """Return the source of `hot(call, tensors, attributes, scalars)`, which finds the prepared launch and runs it.
 
-    The key of a prepared launch has the function, all names, the attributes and scalars, and of each tensor shape,
-    strides, dtype, place, alignment to 16 bytes, and whether it is a negative or conjugate view. Tensors of other types
-    go through torch, and those without a prepared launch through `prepare`.
+    The key of a prepared launch has the function, all names, the attributes and scalars, and each tensor's shape,
+    strides, dtype, place, alignment to 16 bytes, and whether it is a negative or conjugate view. Tensor subclasses go
+    through torch. A call without a prepared launch goes through `prepare`.
 
     Args:
         names: names of the tensors, in their order.

@@ -1,4 +1,4 @@
-"""How an op is called on tensors: the tensors it takes, the checks on them, and the problem that they are."""
+"""The call of an op on tensors: the tensors that it takes, the checks on them, and their problem."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OpCall:
     function: Callable[..., Any]
     """The public function; `tuner.ops` has it under the op's name."""
     takes_tensors: str
-    """Names of the tensors in their order, such as `x weight? out!`: `?` may be missing, `!` is written."""
+    """Names of the tensors in their order, such as `x weight? out!`: `?` marks an optional one, `!` a written one."""
     shapes: Callable[..., Mapping[str, tuple[int, ...]]]
     """Shape that each tensor but the first must have. Raises UsageError if the inputs do not fit each other."""
     values: Callable[..., Mapping[str, object]]
@@ -58,14 +58,14 @@ class OpCall:
     in_place: tuple[tuple[str, str], ...] = ()
     """Pairs of a written tensor and an input that may be the same memory, element for element."""
     accepts: Callable[[str, Tensor], bool] = lambda name, tensor: bool(tensor.is_contiguous())
-    """Test of an operand's strides. If the kernel does not take them, a copy stands in for it."""
+    """Returns whether the kernel takes an operand's strides. If not, it gets a copy."""
     viewed: Callable[..., Tensors | None] | None = None
-    """Views of the same memory with the shapes of the kernel's operands, or None if the strides allow none. Without it
-    the kernel takes the tensors as they are if it accepts the strides of each."""
+    """Returns views with the shapes of the kernel's operands, or None if the strides allow none. If this is None, the
+    kernel takes the tensors as they are if `accepts` is true for each."""
     laid_out: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor.contiguous()
     """A copy of an operand with strides that `accepts` accepts."""
     passed_as: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype
-    """Dtype under which the kernel is given elements of a dtype; they are viewed, not converted."""
+    """Returns the dtype as which the kernel gets elements of a dtype; they are viewed, not converted."""
     takes: str = ""
     """Dtypes that the op takes, for its error message; empty: the kernel's dtypes."""
     setting: Callable[[Tensor], object] | None = None
@@ -94,7 +94,7 @@ class OpCall:
         return frozenset(taken.name for taken in self.taken if taken.is_written)
 
     def check(self, tensors: Tensors, **attributes: Any) -> None:
-        """Check shapes, dtypes, devices and attributes; tensors without memory are checked too.
+        """Check shapes, dtypes, devices and attributes, of fake and meta tensors too.
 
         Raises:
             UsageError: they do not fit each other or the op.
@@ -125,12 +125,12 @@ class OpCall:
             )
 
     def problem(self, tensors: Tensors, **attributes: Any) -> Problem:
-        """Return the problem that checked tensors are an instance of. None of them may be empty."""
+        """Return the problem of checked tensors, none of which may be empty."""
         operands = self.operands(tensors, **attributes)
         return self.problem_of(self._known(tensors) if operands is None else operands, **attributes)
 
     def problem_of(self, operands: Tensors, **attributes: Any) -> Problem:
-        """Return the problem that the kernel's operands are an instance of."""
+        """Return the problem of the kernel's operands."""
         stated, known = {**self.takes_attributes, **attributes}, self.kernel.signature.parameters
         own = {name: value for name, value in stated.items() if name in known}
         return self.kernel.signature.problem({**own, **self.values(operands, **stated)})

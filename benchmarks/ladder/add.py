@@ -1,7 +1,7 @@
 """Add, from one element a thread to several accesses of 16 bytes in flight.
 
 The sum of 2^27 elements of bf16 reads 512 MB and writes 256 MB, and does nothing else. Each step is a config of the
-kernel that ships: the number of elements of a thread decides how wide its accesses are, and how many are under way.
+kernel that ships: the number of elements of a thread decides the width of its accesses, and their number in flight.
 """
 
 from __future__ import annotations

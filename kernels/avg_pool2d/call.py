@@ -30,9 +30,10 @@ def avg_pool2d(
     strides.
 
     Args:
-        kernel_size: a number, or a pair for rows and columns, as stride and padding; None is the whole image.
-        count_include_pad: divide by the elements of a window in the padded image, not in the image.
-        divisor_override: divide by this number.
+        kernel_size, stride, padding: a number, or a pair for rows and columns. Without a kernel_size, a window
+            is the whole image.
+        count_include_pad: count the padding in the number of elements that a sum is divided by.
+        divisor_override: divide by this number instead.
 
     Raises:
         UsageError: as `gemm`, and as torch for windows that do not fit.

@@ -26,14 +26,17 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def copy_column(x: Tensor, column: int = 0, *, out: Tensor | None = None) -> Tensor:
-    """Return column `column` of x (M, N), which is out (M,) on a GPU, of elements of 1, 2, 4 or 8 bytes.
+    """Copy a column of x (M, N), of elements of 1, 2, 4 or 8 bytes, to out (M,) on a GPU, and return out.
 
-    x may be in the memory of the host, pinned or not. Then out is on the current device if it is not given. x is read
-    at some time between the call and the end of its work on the stream: before the call, wait for what still writes to
-    x, and after it, synchronize before you write to x, as with `copy_(x, non_blocking=True)`.
+    x may be in the host's memory, pinned or not; without `out`, the copy is then on the current device. Such a copy is
+    asynchronous, as `copy_(x, non_blocking=True)` is: finish all writes to x before the call, and synchronize before
+    you write to x again.
+
+    Args:
+        column: index of the column; a negative one counts from the last.
 
     Raises:
-        UsageError: as `gemm`; there is no such column.
+        UsageError: as `gemm`, and if there is no such column.
     """
     view = _column(x, column)
     if out is None:

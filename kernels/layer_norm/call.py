@@ -53,8 +53,8 @@ def layer_norm(
 ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
     """Return (x - mean) / sqrt(var + eps) * weight + bias over the last dim of x (..., N), with sums in fp32.
 
-    With `stats` it returns out, mean and rstd = 1 / sqrt(var + eps); the latter two are fp32 of x's shape without its
-    last dim. A vector is one row. A copy is made of rows that have gaps inside, or several distances between them.
+    With `stats`, return out, mean and rstd = 1 / sqrt(var + eps); mean and rstd are fp32, of x's shape without its last
+    dim. A vector is one row. A copy is made if rows have gaps inside, or several strides between them.
 
     Args:
         x, weight, bias: of one dtype: bf16, fp16 or fp32. Weight and bias are (N,).

@@ -52,19 +52,18 @@ def reduce(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Return the sum, mean, max, min or logsumexp of x over `dim`, in the dtype of x, with sums in fp32.
 
-    With an index, returns values and indices (int64), as `torch.max(x, dim)` does: of equal values the first, and NaN
-    is larger than all values for max, and smaller for min. An index over several dims counts their elements in order.
-    A copy is made of an x whose dims do not flatten to rows and columns without gaps inside of a row.
+    With `index`, return values and indices (int64), as `torch.max(x, dim)` does: of equal values the index of the
+    first, and NaN is both max and min. An index over several dims is that of the flattened dims. A copy is made
+    unless the dims of x flatten to a matrix whose rows have no gaps.
 
     Args:
         x: of any shape; bf16, fp16 or fp32.
-        dim: the last dim or the last ones, the first or the first ones, or None for all. Negative dims count from the
-            end.
-        index: also return where the max or min is.
+        dim: one or several dims, the first or the last ones of x, or None for all. Negative dims count from the end.
+        index: also return the index of the max or min.
         out, indices: of the shape of x without `dim`.
 
     Raises:
-        UsageError: as `gemm`; for dims in the middle, an index of another kind, and max or min of no elements.
+        UsageError: as `gemm`, and for other dims, an index of another kind, or max and min of no elements.
     """
     if index and kind not in ("max", "min"):
         raise UsageError(f"reduce has an index for max and min, not for {kind!r}; leave out index=True")

@@ -41,9 +41,8 @@ def rms_norm(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Return x / sqrt(mean(x^2) + eps) * weight over the last dim of x (..., N), with sums in fp32.
 
-    With a residual of x's shape, x + residual is rounded to the dtype and normalised. It is returned too, as the second
-    of two tensors. A vector is one row. A copy is made of rows that have gaps inside, or several distances between
-    them.
+    With a residual of x's shape, x + residual is rounded to the dtype and normalised, and returned as a second tensor.
+    A vector is one row. A copy is made if rows have gaps inside, or several strides between them.
 
     Args:
         x, weight, residual: of one dtype: bf16, fp16 or fp32. The weight is (N,).

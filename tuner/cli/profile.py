@@ -112,8 +112,8 @@ command = OpCommands(
         click.Option(
             ["--config"],
             metavar="TEXT|JSON",
-            help="Config such as 'BLOCK_M=64 num_warps=4'; knobs left out keep the usual value.  [default: the stored "
-            "answer, else the kernel's default]",
+            help="A config, or the knobs to change, such as 'BLOCK_M=64 num_warps=4'.  [default: the stored answer, "
+            "else the kernel's default]",
         ),
         click.Option(
             ["--trace"],

@@ -22,8 +22,8 @@ def suite_options(verb: str) -> list[click.Parameter]:
         click.Option(
             ["--suite"],
             metavar="NAME|FILE",
-            help=f"{verb} the problems of a suite; --list prints those that ship. {FORM} is COUNT problems of each "
-            "op, or of OP, drawn by the seed as models have them.",
+            help=f"{verb} the problems of a suite; --list prints those that ship. {FORM} draws COUNT problems of "
+            "each op, or of OP, with sizes as in models.",
         ),
         click.Option(["--list", "list_"], is_flag=True, help="Print the suites that ship."),
         click.Option(["--dtype"], metavar="DTYPE", help="Dtype of all problems, in place of the suite's."),
@@ -50,7 +50,7 @@ def selected_suite(
     if list_:
         for name in names():
             click.echo(f"{name:14}  {size(name):3} problems")
-        click.echo(f"{FORM}   COUNT problems of each op, drawn by the seed")
+        click.echo(f"{FORM}   COUNT problems of each op, drawn from SEED")
         return None
     if suite is None:
         raise UsageError(f"name an OP, or a suite with --suite: {', '.join(names())}, or a file.json")

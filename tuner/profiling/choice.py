@@ -14,15 +14,15 @@ from tuner.search.refusals import refusal
 def choose_config(
     kernel: Kernel, problem: Problem, limits: Limits, stored: Config | None, given: str | None
 ) -> tuple[Config, str]:
-    """Return the config to profile, and where it is from: `given`, `answer` or `default`.
+    """Return the config to profile, and its source: `given`, `answer` or `default`.
 
     Args:
         stored: the answer's config, if there is one.
-        given: canonical text or JSON. If it leaves out only knobs that have a default, as a canonical text does, they
-            have it; else what it leaves out is as in the answer, or in the kernel's default.
+        given: canonical text or JSON. If all knobs that it leaves out have defaults of their own, as in a canonical
+            text, these are taken; else those of the answer, or of the kernel's default config.
 
     Raises:
-        UsageError: the text names no such knob or choice, or the config is not feasible.
+        UsageError: the text names an unknown knob or choice, or the config is not feasible.
     """
     usual = stored or kernel.default_config(problem, limits)
     if given is None:

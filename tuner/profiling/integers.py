@@ -17,7 +17,7 @@ _SIGNED = {16: np.int16, 32: np.int32, 64: np.int64, 8: np.int8}
 
 
 def bits_of(kind: str) -> int:
-    """Return the bits of a type: 32 for `s32`; 1 for `pred`; 0 for a float or what else has no integer arithmetic."""
+    """Return the number of bits of a type: 32 for `s32`, 1 for `pred`, 0 for floats and other types."""
     if kind == "pred":
         return 1
     return int(kind[1:]) if kind[:1] in "bsu" and kind[1:].isdigit() and int(kind[1:]) in _SIGNED else 0
@@ -61,7 +61,7 @@ def _remainder(a: Lanes, b: Lanes) -> Lanes | None:
 
 
 def shifted_left(a: Lanes, count: Lanes, bits: int) -> Lanes:
-    """Return a left shift; by as many bits as there are, or more, it is 0."""
+    """Return a left shift; 0 if the count is `bits` or more."""
     return np.where(count < bits, a << np.minimum(count, bits - 1), 0)
 
 

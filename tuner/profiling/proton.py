@@ -17,7 +17,7 @@ _SAMPLES = "num_samples"
 
 
 def profiled(run: Callable[[], object], data: str, mode: str | None = None) -> str | Failed:
-    """Return the document that Proton writes about a run, or why it could not.
+    """Return the document that Proton writes about a run, or `Failed` with the reason.
 
     Args:
         run: launches the work and waits for its end.
@@ -41,7 +41,7 @@ def profiled(run: Callable[[], object], data: str, mode: str | None = None) -> s
 
 
 def times(document: str, names: Sequence[str]) -> Times | Failed:
-    """Return the mean time of the kernels of these names from a tree of Proton's."""
+    """Return the mean time of the named kernels from a tree that Proton wrote."""
     total: dict[str, float] = defaultdict(float)
     count: dict[str, float] = defaultdict(float)
     for name, metrics in _nodes(json.loads(document), names):

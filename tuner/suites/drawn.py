@@ -1,4 +1,4 @@
-"""Random suites, `random:COUNT:SEED`: COUNT problems of each op, drawn by its kernel as models have them.
+"""Random suites, `random:COUNT:SEED`: COUNT problems of each op, drawn by its kernel, with sizes as in models.
 
 An op's problems depend on its name and the seed alone: neither on the other ops nor on COUNT, so the first 10 of
 `random:20:7` are those of `random:10:7`.
@@ -17,7 +17,7 @@ from tuner.suites.suite import Entry, Suite
 
 FORM = "random:COUNT:SEED"
 _MAX_REPEATS = 1000
-"""Draws in a row without a new problem after which an op is taken to have no more."""
+"""Number of draws in a row without a new problem after which an op counts as exhausted."""
 
 
 def is_random(name: str) -> bool:
@@ -29,12 +29,12 @@ def draw_suite(name: str, kernels: Iterable[tuple[str, Kernel]], dtype: str | No
     """Return the random suite called `name`.
 
     Args:
-        kernels: References and kernels. One that draws no such problems is left out, and named in the suite's note.
+        kernels: References and kernels. A kernel without `draw` or the dtype is left out and named in the suite's note.
         dtype: Replaces the dtype of all problems.
 
     Raises:
         UsageError: The name has another form, no kernel draws such problems, or one draws too few different ones.
-        KernelFault: A kernel draws what is no problem of its op.
+        KernelFault: A kernel's `draw` returns an invalid problem.
     """
     form = re.fullmatch(r"random:([1-9][0-9]{0,3}):([0-9]{1,18})", name)
     if form is None:
@@ -69,7 +69,7 @@ def _drawn(kernel: Kernel, count: int, seed: int, dtype: str | None) -> Iterable
 
 
 def _next(kernel: Kernel, random: Random, dtype: str | None) -> Problem:
-    """Return the next problem, perhaps with another dtype and the attributes that apply to it."""
+    """Return the next problem, with this dtype unless it is None; attributes that the dtype excludes are dropped."""
     assert kernel.draw is not None
     try:
         problem = kernel.signature.problem(kernel.draw(random))
