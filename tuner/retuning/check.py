@@ -60,7 +60,7 @@ class Subject:
     """Stored rounds of the answer's run."""
     vendor_name: str = VENDOR_NAME
     is_own_vendor: bool = True
-    """Whether that is the kernel's own vendor."""
+    """True if that is the kernel's own vendor."""
 
     @staticmethod
     def of(known: Known, target: Target) -> Subject:

@@ -62,7 +62,7 @@ class Target:
     vendor_name: str = VENDOR_NAME
     """Name under which the vendor's speed is reported, unless its rounds state another."""
     is_own_vendor: bool = True
-    """Whether that is the name of the kernel's own vendor."""
+    """True if that is the name of the kernel's own vendor."""
     vendors: tuple[str, ...] = ()
     """Names of the vendors that `bench_measurer` times."""
     bench_measurer: Callable[[], Measurer] | None = None
