@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from helpers import alive, until
 from profiled import task
 
 from tuner.profiling import ncu, proton, trace
 from tuner.profiling.messages import Failed, Stalls, Times
-from tuner.profiling.ncu import Counters, counters
+from tuner.profiling.ncu import Counters, NsightRun
 
 TREE = [
     {
@@ -61,11 +63,19 @@ def nsight(folder: Path, prints: str, code: int = 0) -> str:
     """Return a program in the place of `ncu` that checks how it is called, and prints this."""
     file = folder / "ncu"
     file.write_text(
-        f"#!{sys.executable}\nimport sys\nassert sys.argv[-3:-1] == ['-m', 'tuner.profiling.once'], sys.argv\n"
+        f"#!{sys.executable}\nimport sys\nassert sys.argv[-4:-2] == ['-m', 'tuner.profiling.once'], sys.argv\n"
+        f"import pathlib, time\nwhile not pathlib.Path(sys.argv[-2]).exists():\n    time.sleep(0.01)\n"
         f"print({prints!r})\nsys.exit({code})\n"
     )
     file.chmod(0o755)
     return str(file)
+
+
+def counted(tool: str | None) -> tuple[Counters, ...] | Failed:
+    """Return the counters of a config by this program."""
+    with closing(NsightRun({"CUDA_VISIBLE_DEVICES": "0"}, tool)) as run:
+        run.begin(task("without pad"))
+        return run.counters()
 
 
 def test_times_are_means_of_the_kernels_that_are_asked_for() -> None:
@@ -92,7 +102,7 @@ def test_a_machine_on_which_proton_cannot_run_is_told_so() -> None:
 
 
 def test_counters_are_read_of_the_rows_of_nsight_compute(tmp_path: Path) -> None:
-    found = counters(task("without pad"), "0", nsight(tmp_path, CSV))
+    found = counted(nsight(tmp_path, CSV))
     assert found == (Counters("transpose_kernel", {"time_ns": 331456.0, "shared_conflicts": 65011712.0}),)
 
 
@@ -108,23 +118,36 @@ def test_counters_are_read_of_the_rows_of_nsight_compute(tmp_path: Path) -> None
     ],
 )
 def test_without_permission_nsight_compute_gives_the_reason(tmp_path: Path, prints: str, why: str) -> None:
-    found = counters(task("without pad"), "0", nsight(tmp_path, prints, 1))
+    found = counted(nsight(tmp_path, prints, 1))
     assert isinstance(found, Failed)
     assert why in found.why
 
 
 def test_without_nsight_compute_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert counters(task("without pad"), "0") == Failed("Nsight Compute (ncu) is not installed")
-    gone = counters(task("without pad"), "0", str(tmp_path / "ncu"))
+    assert counted(None) == Failed("Nsight Compute (ncu) is not installed")
+    gone = counted(str(tmp_path / "ncu"))
     assert isinstance(gone, Failed)
     assert gone.why.startswith("Nsight Compute could not run: ")
 
 
+def test_a_run_that_takes_too_long_is_ended_with_what_it_profiles(tmp_path: Path) -> None:
+    file = tmp_path / "ncu"
+    file.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {tmp_path}/profiled\nwait\n")
+    file.chmod(0o755)
+    with closing(NsightRun({}, str(file))) as run:
+        run.begin(task("without pad"))
+        until(lambda: (tmp_path / "profiled").exists() and (tmp_path / "profiled").read_text() != "")
+        assert run.counters(0.0) == Failed("Nsight Compute took longer than 0 s")
+        profiled = int((tmp_path / "profiled").read_text())
+    until(lambda: not alive(profiled))
+
+
 def test_a_trace_has_complete_events() -> None:
     text = trace.of_spans([("transpose_kernel", 1.5, 65.0), ("transpose_kernel", 300.0, 64.0)])
-    assert trace.has_kernels(text)
+    assert trace.has_kernels(text, ["transpose_kernel"])
+    assert not trace.has_kernels(text, ["other"])
     first, _ = json.loads(text)["traceEvents"]
     assert (first["name"], first["ph"], first["ts"], first["dur"]) == ("transpose_kernel", "X", 1.5, 65.0)
     for other in ("", "[]", '{"traceEvents": []}', '{"traceEvents": [{"ph": "M"}]}'):
-        assert not trace.has_kernels(other)
+        assert not trace.has_kernels(other, ["transpose_kernel"])

@@ -24,6 +24,15 @@ BUS_ID_VARIABLE = "TUNER_CARD"
 """Environment variable with the bus address of a GPU worker's card."""
 
 
+def helper_environment() -> dict[str, str]:
+    """Return the environment of a helper process.
+
+    An interpreted kernel cannot be tuned, so that TRITON_INTERPRET is left out. So is TUNER_RUN: a helper launches its
+    kernels as they are, under `tuner run` too.
+    """
+    return {name: value for name, value in os.environ.items() if name not in ("TRITON_INTERPRET", "TUNER_RUN")}
+
+
 class Child:
     """A running helper process, with a pipe for messages.
 
@@ -36,16 +45,13 @@ class Child:
     def __init__(self, module: str, environment: dict[str, str] | None = None, python: str | None = None) -> None:
         self.pipe, theirs = Pipe()
         self._log = TemporaryFile()
-        # An interpreted kernel cannot be tuned, so a caller's TRITON_INTERPRET does not apply here.
-        left_out = ("TRITON_INTERPRET", "TUNER_RUN")  # kernels here are launched as they are, under `tuner run` too
-        inherited = {name: value for name, value in os.environ.items() if name not in left_out}
         self._process = subprocess.Popen(
             [python or sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
-            env=inherited | (environment or {}),
+            env=helper_environment() | (environment or {}),
             start_new_session=True,  # a Ctrl-C at the terminal is the caller's to handle
         )
         theirs.close()

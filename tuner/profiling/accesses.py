@@ -89,7 +89,7 @@ def accesses(evaluation: Evaluation) -> Accesses:
         tuple(_summed(*key, sites) for key, sites in by_line.items()),
         loaded,
         (distinct + stored) * scale,
-        distinct + evaluation.bulk_bytes if is_kept else loaded,
+        min(distinct + evaluation.bulk_bytes, loaded) if is_kept else loaded,
         evaluation.bytes_in_flight,
         evaluation.uses_tensor_cores,
         evaluation.complete,

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tuner.errors import MeasureError
 from tuner.kernels.launch import Launch
 from tuner.profiling.arguments import parameter_values
 from tuner.profiling.ptx import parse
@@ -38,8 +39,13 @@ def compiled_launch(launch: Launch, compiled: Any, *, loaded: bool) -> CompiledL
 
     Args:
         loaded: whether the code was loaded to a card, which then knows its registers; else a tool of CUDA reads them.
+
+    Raises:
+        MeasureError: it was compiled for a card without PTX.
     """
-    ptx = compiled.asm["ptx"]
+    ptx = getattr(compiled, "asm", {}).get("ptx")
+    if ptx is None:
+        raise MeasureError("a profile reads PTX, which Triton compiles for NVIDIA cards, and this kernel has none")
     code = parse(ptx)
     registers, spilled = (compiled.n_regs, 4 * compiled.n_spills) if loaded else _resources(compiled.asm["cubin"])
     return CompiledLaunch(

@@ -1,4 +1,4 @@
-"""The knobs of a kernel that move a bottleneck, found by the kind that their names and helps state."""
+"""The knobs of a kernel that move a bottleneck, found by patterns of their names and help texts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ KINDS: Mapping[str, str] = {
     "stages": r"^num_stages|^STAGES",
     "group": r"^GROUP",
     "split": r"^SPLIT|programs share|over several programs",
-    "variant": r"^VARIANT",
+    "variant": r"^VARIANT|^WAY",
 }
-"""Kinds of knobs, each with a pattern of a name, or of a help text."""
+"""Kinds of knobs, each with a pattern that its names or help texts match."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Lever:
 
 
 def levers(knobs: Sequence[Knob], config: Mapping[str, Value], moves: Sequence[Move]) -> list[Lever]:
-    """Return the knobs that move a bottleneck, in the order of the moves; none that is at the end of its choices."""
+    """Return the knobs that move a bottleneck and have another choice in that direction, in the order of the moves."""
     found: dict[str, Lever] = {}
     for move in moves:
         for knob in _of_kind(knobs, move.kind):
@@ -65,7 +65,7 @@ def _of_kind(knobs: Sequence[Knob], kind: str) -> Iterator[Knob]:
 
 
 def _can_move(knob: Knob, value: Value, direction: Direction) -> bool:
-    """Return whether a knob has a choice in a direction. Names have none."""
+    """Return whether a knob has another choice in a direction; text values have no direction."""
     if direction == "change" or isinstance(value, str):
         return any(choice != value for choice in knob.choices)
     if direction == "raise":

@@ -27,10 +27,12 @@ class ProfileTask:
 
 @dataclass(frozen=True)
 class Ran:
-    """The compiled launches of the config, and its samples in us if it was launched."""
+    """The compiled launches of a config, and its samples in us if it was launched."""
 
     launches: tuple[CompiledLaunch, ...]
     samples: tuple[float, ...] = ()
+    calls: int = 0
+    """Number of its steps that are calls on the host in place of a launch."""
 
 
 @dataclass(frozen=True)

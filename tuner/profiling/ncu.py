@@ -7,13 +7,16 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tuner.measure.processes import helper_environment
 from tuner.profiling.messages import Failed, ProfileTask
 
 METRICS = {
@@ -27,49 +30,86 @@ METRICS = {
     "store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
     "occupancy_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
-"""Counters by our name, each with Nsight Compute's."""
+"""Nsight Compute's name of each counter."""
 LIMIT_S = 180.0
 """Time limit of the process, in seconds."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counters of one launch, by our names."""
+    """Counters of one launch, by the names of `METRICS`."""
 
     kernel: str
     values: Mapping[str, float]
 
 
-def counters(task: ProfileTask, visible: str, tool: str | None = None) -> tuple[Counters, ...] | Failed:
-    """Return the counters of each launch of a config, or why there are none.
+class NsightRun:
+    """A process under Nsight Compute. It starts at once, imports torch, and launches nothing until it has its config.
 
     Args:
-        visible: value of CUDA_VISIBLE_DEVICES for the process.
+        environment: variables added to those of a helper process.
         tool: path of `ncu`; None is the one in PATH.
     """
-    tool = tool or shutil.which("ncu")
-    if tool is None:
-        return Failed("Nsight Compute (ncu) is not installed")
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "task"
-        file.write_bytes(pickle.dumps(task))
+
+    def __init__(self, environment: dict[str, str], tool: str | None = None) -> None:
+        self._folder = TemporaryDirectory()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._why = "Nsight Compute (ncu) is not installed"
+        tool = tool or shutil.which("ncu")
+        if tool is None:
+            return
         command = [
             tool, "--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off",
-            "--metrics", ",".join(METRICS.values()), sys.executable, "-P", "-m", "tuner.profiling.once", str(file),
+            "--clock-control", "none", "--metrics", ",".join(METRICS.values()),
+            sys.executable, "-P", "-m", "tuner.profiling.once", str(self._file("task")), str(os.getpid()),
         ]  # fmt: skip
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible}
         try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-        except (OSError, subprocess.SubprocessError) as error:
-            return Failed(f"Nsight Compute could not run: {str(error)[:200]}")
-    shown = f"{done.stdout}\n{done.stderr}"
-    if "ERR_NVGPUCTRPERM" in shown:
-        return Failed("the driver permits no counters to this user (ERR_NVGPUCTRPERM)")
-    found = parsed(done.stdout.splitlines())
-    if not found:
-        errors = re.findall(r"==ERROR== (.*)", shown)
-        return Failed(f"Nsight Compute gave no counters: {(errors or ['it printed none'])[0][:200]}")
-    return found
+            with self._file("stdout").open("wb") as printed, self._file("stderr").open("wb") as errors:
+                self._process = subprocess.Popen(
+                    command,
+                    env=helper_environment() | environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=printed,
+                    stderr=errors,
+                    start_new_session=True,  # its group has the process that it profiles
+                )
+        except OSError as error:
+            self._why = f"Nsight Compute could not run: {str(error)[:200]}"
+
+    def begin(self, task: ProfileTask) -> None:
+        """Launch a config."""
+        whole = self._file("whole")
+        whole.write_bytes(pickle.dumps(task))
+        whole.rename(self._file("task"))
+
+    def counters(self, limit_s: float = LIMIT_S) -> tuple[Counters, ...] | Failed:
+        """Return the counters of each launch of the config, or why there are none."""
+        if self._process is None:
+            return Failed(self._why)
+        try:
+            self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return Failed(f"Nsight Compute took longer than {limit_s:g} s")
+        printed = self._file("stdout").read_text(errors="replace")
+        shown = f"{printed}\n{self._file('stderr').read_text(errors='replace')}"
+        if "ERR_NVGPUCTRPERM" in shown:
+            return Failed("the driver permits no counters to this user (ERR_NVGPUCTRPERM)")
+        found = parsed(printed.splitlines())
+        if not found:
+            errors = re.findall(r"==ERROR== (.*)", shown)
+            return Failed(f"Nsight Compute gave no counters: {(errors or ['it printed none'])[0][:200]}")
+        return found
+
+    def close(self) -> None:
+        """End the process and what it profiles."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._folder.cleanup()
+
+    def _file(self, name: str) -> Path:
+        return Path(self._folder.name) / name
 
 
 def parsed(lines: Sequence[str]) -> tuple[Counters, ...]:

@@ -1,26 +1,40 @@
-"""One launch of a config between the start and the stop of a profiler: `python -m tuner.profiling.once FILE`.
+"""One launch of a config between the start and the stop of a profiler: `python -m tuner.profiling.once FILE PARENT`.
 
-FILE holds a pickled `ProfileTask`. Nsight Compute runs this process, and measures what lies between the marks.
+FILE will hold a pickled `ProfileTask`, and PARENT is the process that writes it. Nsight Compute runs this process, and
+measures what lies between the marks. It imports what it needs while others use the card, and launches once FILE exists.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
+from contextlib import suppress
 from pathlib import Path
+from time import sleep
 
+from tuner.measure.processes import die_with
 from tuner.profiling.messages import ProfileTask
+
+_POLL_S = 0.05
+"""Polling interval of the file, in seconds."""
 
 
 def main() -> None:
     """Compile and launch outside the marks, then launch inside them."""
+    die_with(os.getppid())
     import torch
 
     from tuner.measure.allocator import provide_memory
     from tuner.measure.loaded_problem import LoadedProblem
     from tuner.measure.messages import Task
 
-    task = pickle.loads(Path(sys.argv[1]).read_bytes())
+    file, parent = Path(sys.argv[1]), int(sys.argv[2])
+    while not file.exists():
+        if not _runs(parent):
+            return
+        sleep(_POLL_S)
+    task = pickle.loads(file.read_bytes())
     assert isinstance(task, ProfileTask)
     provide_memory()
     loaded = LoadedProblem(Task(task.kernel, task.problem, task.limits, task.policy), "cuda:0", None)
@@ -33,6 +47,16 @@ def main() -> None:
             step()
         torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStop()
+
+
+def _runs(process: int) -> bool:
+    """Return whether a process exists."""
+    with suppress(PermissionError):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True
 
 
 if __name__ == "__main__":

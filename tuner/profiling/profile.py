@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +14,10 @@ from tuner.kernels.spec import Config, Kernel, Problem
 from tuner.measure import device
 from tuner.measure.processes import BUS_ID_VARIABLE, Child
 from tuner.measure.worker_pool import visible_device
-from tuner.profiling import ncu
 from tuner.profiling.analysis import analyse
 from tuner.profiling.choice import choose_config
 from tuner.profiling.messages import Failed, ProfileTask, Ran, RunProton, Stalls, Times, Trace
-from tuner.profiling.ncu import Counters
+from tuner.profiling.ncu import Counters, NsightRun
 from tuner.profiling.rules import Diagnosis, diagnose
 from tuner.profiling.subject import Subject
 from tuner.records import POLICIES, Device, RooflineLimits, median
@@ -94,27 +94,29 @@ def profile_here(
         note: receives a sentence if the GPU is waited for or surveyed.
 
     Raises:
-        UsageError: the given config is none, or not feasible.
+        UsageError: the given text is not a config, or not feasible.
         NoDevice: other processes compute on the card, and it is not `shared`.
         MeasureError: the config fails.
     """
     card, kernel = device.describe(index), catalog.resolve(entry.reference)
     config, chosen = choose_config(kernel, entry.problem, card.limits, stored, given)
-    held = HeldGpu(index, entry.problem.text, shared, note=note)
-    try:
+    visible = {"CUDA_VISIBLE_DEVICES": visible_device(index), BUS_ID_VARIABLE: device.bus_id(index)}
+    with closing(HeldGpu(index, entry.problem.text, shared, note=note)) as held:
         held.hold()
         roofline = held.roofline_limits(store)
         subject = _subject(kernel, entry.problem, config, roofline)
         short = subject.floor_us < TARGET_SETTINGS.graph_below_us
         timed_by = POLICIES[("graph" if short else "cold") if policy == AUTO else policy]
         task = ProfileTask(entry.reference, entry.problem, config, card.limits, timed_by)
-        ran, found = _run(task, index, settings, traces)
-        counted = ncu.counters(task, visible_device(index))
-    finally:
-        held.close()
-    timed = replace(subject, latency_us=median(ran.samples), empty_us=roofline.launch_us.get(timed_by.text, 0.0))
-    subject = _analysed(timed, ran, card, found.get("times"))
-    missing = [each.why for each in (*found.values(), counted) if isinstance(each, Failed)]
+        with closing(NsightRun(visible)) as nsight:
+            ran, found = _run(task, visible, settings, traces)
+            nsight.begin(task)
+            timed = replace(
+                subject, latency_us=median(ran.samples), empty_us=roofline.launch_us.get(timed_by.text, 0.0)
+            )
+            subject = _analysed(timed, ran, card, found.get("times"))
+            counted = nsight.counters() if ran.launches else ()
+    missing = _calls(ran) + [each.why for each in (*found.values(), counted) if isinstance(each, Failed)]
     return Profile(
         subject,
         card,
@@ -130,21 +132,23 @@ def profile_here(
     )
 
 
-def _run(task: ProfileTask, index: int, settings: ProfileSettings, traces: bool) -> tuple[Ran, dict[str, Any]]:
+def _run(
+    task: ProfileTask, environment: dict[str, str], settings: ProfileSettings, traces: bool
+) -> tuple[Ran, dict[str, Any]]:
     """Run a config in a process of its own: return its samples, and the answers of the runs under Proton, by kind.
 
-    A run that samples program counters is the last, since it may end the process where it is not permitted.
+    Without a launch there is nothing for Proton but a trace. A run that samples program counters is the last, since it
+    may end the process if it is not permitted.
     """
-    environment = {"CUDA_VISIBLE_DEVICES": visible_device(index), BUS_ID_VARIABLE: device.bus_id(index)}
     child = Child(WORKER, environment)
     try:
         ran = ask(child, task, settings.run_s)
         if isinstance(ran, Failed):
             raise MeasureError(f"the config {task.config.text} could not be run: {ran.why}")
-        found = {"times": ask(child, RunProton("times"), settings.proton_s)}
+        found = {"times": ask(child, RunProton("times"), settings.proton_s)} if ran.launches else {}
         if traces:
             found["trace"] = ask(child, RunProton("trace"), settings.proton_s)
-        if not isinstance(found["times"], Failed):
+        if isinstance(found.get("times"), Times):
             found["stalls"] = ask(child, RunProton("stalls"), settings.proton_s)
         return ran, found
     finally:
@@ -179,7 +183,7 @@ def profile_elsewhere(
     if isinstance(ran, Failed):
         raise MeasureError(f"the config {config.text} could not be compiled: {ran.why}")
     subject = _analysed(subject, ran, card, None)
-    missing = ["nothing was run: times, Proton and counters need the card"]
+    missing = ["nothing was run: times, Proton and counters need the card", *_calls(ran)]
     missing += ["the card's roofline limits are not measured; those of a card like it are assumed"] * (not measured)
     return Profile(
         subject, card, config, chosen, diagnose(subject), is_assumed=measured is None, missing=tuple(missing)
@@ -193,7 +197,21 @@ def assumed_limits(card: Device, settings: ProfileSettings = SETTINGS) -> Roofli
 
 
 def _subject(kernel: Kernel, problem: Problem, config: Config, roofline: RooflineLimits) -> Subject:
-    return Subject(problem, kernel.signature.knobs, config, kernel.bytes(problem), kernel.flops(problem), roofline, ())
+    return Subject(
+        problem,
+        kernel.signature.knobs,
+        config,
+        kernel.bytes(problem),
+        kernel.flops(problem),
+        roofline,
+        (),
+        is_on_host=kernel.is_on_host(problem),
+    )
+
+
+def _calls(ran: Ran) -> list[str]:
+    """Return what is missing of steps that are calls on the host."""
+    return [f"calls on the host, such as copies by the driver, are not analysed: {ran.calls}"] if ran.calls else []
 
 
 def _analysed(subject: Subject, ran: Ran, card: Device, times: Any) -> Subject:

@@ -139,7 +139,8 @@ def _roofline(profile: Profile) -> Iterator[str]:
 def _launch_lines(launch: LaunchFacts) -> Iterator[str]:
     grid = " x ".join(map(str, launch.grid))
     time = "" if launch.time_us is None else f", {us_text(launch.time_us)}"
-    yield f"  {launch.name}: {count_text(launch.programs, 'program')} ({grid}) of {launch.warps} warps{time}"
+    programs, warps = count_text(launch.programs, "program"), count_text(launch.warps, "warp")
+    yield f"  {launch.name}: {programs} ({grid}) of {warps}{time}"
     spills = "unknown" if launch.spilled_bytes is None else f"{launch.spilled_bytes:,} B a thread"
     registers = "unknown" if launch.registers is None else str(launch.registers)
     shared = bytes_text(launch.shared_bytes)
@@ -166,14 +167,16 @@ def _launch_lines(launch: LaunchFacts) -> Iterator[str]:
 def _access_lines(accesses: tuple[Access, ...]) -> Iterator[str]:
     """Yield a table of accesses by source line, the most expensive first."""
     shown = sorted((each for each in accesses if each.requests), key=lambda each: -each.cost)
+    places = [f"{each.space} {each.kind} at {each.line or 'unknown line'}" for each in shown[:_MOST_LINES]]
+    wide = max([34, *map(len, places)])
     if shown:
-        yield f"    {'memory access, by source line':34} {'B/lane':>6} {'requests':>9} {'a request':>18} {'best':>6}"
-    for each in shown[:_MOST_LINES]:
+        title = "memory access, by source line"
+        yield f"    {title:{wide}} {'B/lane':>6} {'requests':>9} {'a request':>18} {'best':>6}"
+    for each, where in zip(shown, places, strict=False):
         unit = "sectors" if each.space == "global" else "cycles"
-        where = f"{each.space} {each.kind} at {each.line or 'unknown line'}"
         cost, best = each.cost / each.requests, each.fewest / each.requests
         mark = "  <" if each.excess >= 1.5 else ""
-        yield f"    {where:34} {each.width:6.3g} {each.requests:9,.0f} {cost:10.3g} {unit:7} {best:6.3g}{mark}"
+        yield f"    {where:{wide}} {each.width:6.3g} {each.requests:9,.0f} {cost:10.3g} {unit:7} {best:6.3g}{mark}"
     if len(shown) > _MOST_LINES:
         yield f"    and {count_text(len(shown) - _MOST_LINES, 'line')} with fewer"
     unknown = sum(each.unknown for each in accesses)

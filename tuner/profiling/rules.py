@@ -1,7 +1,7 @@
 """The rules that name a bottleneck.
 
-Each rule estimates the time that one resource takes alone. What exceeds the roofline is the rule's cost. The rule with
-the largest cost names the bottleneck, unless the config is near the roofline or not longer than the launch itself.
+Each rule estimates the time that one resource takes alone. Its cost is this time less the roofline's. The rule with the
+largest cost names the bottleneck, unless the config is near the roofline or launch-bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RuleSettings:
     excess: float = 1.5
     """Sectors or cycles over the fewest, above which accesses are named. Source: an unaligned row has 1.25."""
     reread: float = 2.0
-    """Bytes loaded over the problem's, above which they are named. Source: chosen."""
+    """Ratio of loaded bytes to those of the problem, above which rereads are named. Source: chosen."""
     memory_latency_ns: float = 700.0
     """Latency of device memory under load. Source: microbenchmarks of Hopper, 600 to 800."""
     l2_latency_ns: float = 300.0
@@ -80,7 +80,7 @@ class Diagnosis:
     """The bottleneck of a config."""
 
     bottleneck: str
-    """Name of a rule, `launch`, `memory` or `compute`."""
+    """Name of a rule, `launch`, `host`, `memory` or `compute`."""
     text: str
     """One line: the bottleneck, its reason, and what moves it."""
     findings: tuple[Finding, ...]
@@ -94,13 +94,17 @@ def diagnose(subject: Subject, settings: RuleSettings = RULE_SETTINGS) -> Diagno
     if latency is not None and latency < settings.launch_bound_ratio * empty:
         text = f"launch: {latency:,.2f} us, and an empty kernel takes {empty:,.2f} us; no knob moves it: fuse it with "
         return Diagnosis("launch", f"{text}its neighbours", findings)
+    if subject.is_on_host:
+        moved = _advice([*levers(subject.knobs, subject.config, (Move("variant"),))], "keep the operand on the card")
+        text = f"host: an operand is in the host's memory, and its link is slower than the card's memory; {moved}"
+        return Diagnosis("host", text, findings)
     if subject.share is not None and subject.share >= settings.good_share:
         return Diagnosis(subject.bound, f"{_limit(subject)}: at its limit, no knob moves it", findings)
     if findings and findings[0].share >= settings.least_cost:
         first = findings[0]
         return Diagnosis(first.rule, f"{first.rule}: {first.text}; {first.advice}", findings)
     if subject.share is None:
-        return Diagnosis(subject.bound, f"{subject.bound}: the compiled code has no other limit in sight", findings)
+        return Diagnosis(subject.bound, f"{subject.bound}: no rule finds another limit in the compiled code", findings)
     text = f"{_limit(subject)}, and no rule explains the rest; tuner search compares the other configs"
     return Diagnosis(subject.bound, text, findings)
 
@@ -175,7 +179,7 @@ def _waves(subject: Subject, launch: LaunchFacts, settings: RuleSettings) -> tup
         return None
     cost = subject.base_us * ((1 - used) if subject.latency_us else (1 / used - 1))
     if programs < sms:
-        return cost, f"{programs} programs keep {launch.busy_sms} of {sms} SMs busy"
+        return cost, f"{programs} program{'s keep' if programs > 1 else ' keeps'} {launch.busy_sms} of {sms} SMs busy"
     if launch.evenness < programs / sms / most:
         return cost, f"the longest program has {1 / launch.evenness:.2f} times the work of the mean"
     return cost, f"{programs:,} programs on {sms} SMs are up to {most} each, and {programs / sms:.2f} in the mean"
@@ -198,7 +202,8 @@ def _too_small(subject: Subject, launch: LaunchFacts, settings: RuleSettings) ->
     if not _is_all_in_flight(launch, settings):
         return None
     fixed = subject.empty_us + settings.memory_latency_ns / 1e3
-    text = f"all loads are in flight at once; the launch and one answer of memory take {fixed:,.2f} us"
+    launched = "the launch and one access to memory take" if subject.empty_us else "one access to memory takes"
+    text = f"all loads are in flight at once; {launched} {fixed:,.2f} us"
     return fixed - subject.floor_us, text
 
 

@@ -18,7 +18,7 @@ class Subject:
     knobs: Sequence[Knob]
     config: Mapping[str, Value]
     bytes: int
-    """Fewest bytes that the problem moves."""
+    """Smallest number of bytes that the problem must move."""
     flops: int
     roofline: RooflineLimits
     """Limits of the card, measured or assumed."""
@@ -27,6 +27,8 @@ class Subject:
     """By the timing policy; None if nothing was timed."""
     empty_us: float = 0.0
     """Latency of an empty kernel by that policy; 0 if it is unknown."""
+    is_on_host: bool = False
+    """True if an operand is in the memory of the host."""
 
     @property
     def memory_us(self) -> float:

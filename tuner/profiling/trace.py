@@ -6,16 +6,16 @@ Source: "Trace Event Format", the complete events, whose phase is X and whose ti
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
-def has_kernels(text: str) -> bool:
-    """Return whether a trace is such a document and has a complete event."""
+def has_kernels(text: str, names: Sequence[str]) -> bool:
+    """Return whether a trace is such a document and has a complete event of one of these names."""
     try:
         events = json.loads(text)["traceEvents"]
     except (ValueError, KeyError, TypeError):
         return False
-    return isinstance(events, list) and any(event.get("ph") == "X" for event in events)
+    return isinstance(events, list) and any(event.get("ph") == "X" and event.get("name") in names for event in events)
 
 
 def of_spans(spans: Iterable[tuple[str, float, float]]) -> str:

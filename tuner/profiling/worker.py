@@ -1,6 +1,6 @@
 """The process that compiles and runs the profiled config: `python -m tuner.profiling.worker`.
 
-It may die of what it runs, or of a profiler that is not permitted; the parent then reports what it lacks.
+A config or a profiler may end this process; the parent then reports what is missing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def compile_only(task: ProfileTask) -> Ran:
     with checked_cache():
         steps = stood_in(kernel, task.problem, task.config, task.limits)
         launches = [step for step in steps if isinstance(step, Launch)]
-        return Ran(tuple(compiled_launch(launch, launch.warmup(), loaded=False) for launch in launches))
+        compiled = tuple(compiled_launch(launch, launch.warmup(), loaded=False) for launch in launches)
+        return Ran(compiled, calls=len(steps) - len(launches))
 
 
 class Session:
@@ -63,13 +64,14 @@ class Session:
         )
         self._names = [launch.name for launch in described]
         self._loaded.copy_sets()
-        return Ran(described, tuple(self._loaded.timer(self._config)(SAMPLES)))
+        samples = tuple(self._loaded.timer(self._config)(SAMPLES))
+        return Ran(described, samples, len(self._steps) - len(described))
 
     def proton(self, request: RunProton) -> Times | Trace | Stalls | Failed:
         """Run the config under Proton."""
         if request.kind == "trace":
             text = proton.profiled(self._run, "trace")
-            if isinstance(text, str) and trace.has_kernels(text):
+            if isinstance(text, str) and trace.has_kernels(text, self._names):
                 return Trace(text, "proton")
             return Trace(trace.of_spans(self._spans()), "events")
         document = proton.profiled(self._run, "tree", "pcsampling" if request.kind == "stalls" else None)
