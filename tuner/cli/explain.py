@@ -26,6 +26,7 @@ from tuner.report.explanation import Candidates, CardRange, Contender, Explanati
 from tuner.report.occupancy import Occupancy
 from tuner.report.text import bytes_text, config_text, count_text, minute_text, seconds_text
 from tuner.report.vendor import role_text, vendor_speedup
+from tuner.tuning.roofline import limits_for
 
 _BAR = 24
 """Length of the bar of 100 %, in characters."""
@@ -51,7 +52,7 @@ def _explain(
         raise NothingFound(
             f"the answer is imported from {found.stored.imported_from} and nothing was compared here; {found.command}"
         )
-    report, measurements, roofline_limits = _report(store, found.stored)
+    report, measurements, roofline_limits = _report(store, reference, found.stored)
     if plot is not None:
         _write_page(plot, report, measurements, roofline_limits)
     if as_json:
@@ -63,11 +64,13 @@ def _explain(
     return 0
 
 
-def _report(store: Store, stored: StoredAnswer) -> tuple[Explanation, list[Measurement], RooflineLimits | None]:
+def _report(
+    store: Store, reference: str, stored: StoredAnswer
+) -> tuple[Explanation, list[Measurement], RooflineLimits | None]:
     run = store.run(stored.measured_in)
     assert run is not None  # an answer's run is a foreign key
     measurements = store.known_to(run)
-    roofline_limits = store.roofline_limits(stored.provenance.device)
+    roofline_limits = limits_for(reference, stored.answer.problem, store.roofline_limits(stored.provenance.device))
     importance, missing = _importance(measurements)
     report = explain(stored, run, store.comparison(run.id), measurements, roofline_limits, importance, missing)
     return report, measurements, roofline_limits
@@ -174,7 +177,7 @@ def _importances(report: Explanation) -> Iterator[str]:
 def _roofline(roofline: Roofline | None) -> Iterator[str]:
     yield _head("Roofline")
     if roofline is None:
-        yield "  the card's roofline limits are not measured, so there is no share of them"
+        yield "  no share: the card's limits are not measured, or an operand is on the host"
         return
     yield (
         f"  {100 * roofline.share:.1f} % of the limit: the problem takes at least {roofline.floor_us:,.2f} us here, "

@@ -223,7 +223,7 @@ def _landscape_words(report: Explanation) -> str:
 
 def _limits_words(report: Explanation, roofline_limits: RooflineLimits | None) -> str:
     if roofline_limits is None or report.roofline is None:
-        return "The roofline limits of the card are not measured."
+        return "The roofline limits of the card are not measured, or an operand is on the host."
     roofline = report.roofline
     return f"The answer reaches {100 * roofline.share:.1f} % of what the card's {roofline.bound} allows."
 

@@ -42,7 +42,7 @@ def explain(
         run: the search that found it.
         comparison: the search's interleaved comparison; None if no rounds are stored.
         measurements: all measurements of the search, those of earlier runs included.
-        roofline_limits: limits of the answer's card; None if they were not measured.
+        roofline_limits: limits of the answer's card; None if they are not known, or do not hold for the problem.
         importance: shares of the knobs, from `tuner.report.importance`.
         importance_missing: why there is no `importance`.
     """

@@ -126,7 +126,7 @@ class Explanation:
     """The rule that chose the answer, in words."""
     candidates: Candidates
     roofline: Roofline | None
-    """None if the card's roofline limits or the answer's latency are unknown."""
+    """None if the answer's latency or the card's roofline limits for the problem are unknown."""
     card: CardRange | None
     """None if the card's state was not recorded."""
     importance: Mapping[str, float] = field(default_factory=dict)

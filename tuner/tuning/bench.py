@@ -79,7 +79,7 @@ class Subject:
 
     @property
     def roof(self) -> Roof | None:
-        """The roofline of the problem; None if the limits of the card are not measured."""
+        """The roofline of the problem; None if its limits are not known."""
         if self.roofline_limits is None:
             return None
         return Roof(

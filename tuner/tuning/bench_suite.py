@@ -18,6 +18,7 @@ from tuner.tuning.bench_row import Row
 from tuner.tuning.effort import EFFORTS, Effort
 from tuner.tuning.events import Events, StopToken
 from tuner.tuning.lanes import Lane, spread
+from tuner.tuning.roofline import limits_for
 from tuner.tuning.run import run_search, stored_answer
 from tuner.tuning.target import Target
 from tuner.tuning.tuned import nothing_ran
@@ -77,6 +78,7 @@ class BenchSuite:
     def _subject(self, entry: Entry, target: Target) -> Subject:
         found = stored_answer(self.store, target, entry)
         exact = found.stored is not None and not found.differences
+        known = target.roofline_limits or self.store.roofline_limits(target.provenance.device)
         return Subject(
             entry.problem,
             target.provenance,
@@ -87,7 +89,7 @@ class BenchSuite:
             vendors=target.vendors,
             flops=target.flops,
             bytes=target.bytes,
-            roofline_limits=target.roofline_limits or self.store.roofline_limits(target.provenance.device),
+            roofline_limits=limits_for(entry.reference, entry.problem, known),
         )
 
     def _search(self, lane: Lane, entry: Entry, seconds: float) -> None:

@@ -24,6 +24,7 @@ from tuner.search.space import FeasibleSpace, ListedSpace, Space, feasible_among
 from tuner.suites.suite import Entry
 from tuner.tuning.events import Events
 from tuner.tuning.gpu import AUTO, HeldGpu, MeasureOptions
+from tuner.tuning.roofline import limits_for
 from tuner.tuning.stand_in import none_recorded, note_what_stands_in
 from tuner.version import __version__
 
@@ -57,6 +58,7 @@ class Target:
     measurer: Callable[[], Measurer]
     """Start the measurer; called once there is something to measure."""
     roofline_limits: RooflineLimits | None = None
+    """Limits of the card that hold for the problem; None if they are not measured, or an operand is on the host."""
     refused: str = ""
     """The default with the constraint that refuses it; empty if it is feasible."""
     vendor_name: str = VENDOR_NAME
@@ -180,9 +182,7 @@ def gpu_target(
             undo.callback(held.close)
         card = device.describe(held.index)
         kernel, space, default, refused, limits = _prepared(entry, store, held, card, events, among)
-        flops, bytes = kernel.flops(problem), kernel.bytes(problem)
-        short = limits.roofline_us(problem, flops, bytes) < SETTINGS.graph_below_us and not kernel.is_on_host(problem)
-        policy = POLICIES[("graph" if short else "cold") if options.policy == AUTO else options.policy]
+        policy = timing_policy(kernel, problem, limits, options.policy)
         undo.pop_all()
 
     names, of_bench = (chosen_vendors(kernel, options.vendors or usual) for usual in (LIBRARIES, ALL))
@@ -222,13 +222,21 @@ def gpu_target(
             card, environment, kernel.source, policy.text, None, __version__, definition=kernel.definition
         ),
         policy=policy,
-        flops=flops,
-        bytes=bytes,
+        flops=kernel.flops(problem),
+        bytes=kernel.bytes(problem),
         measurer=measurer,
-        roofline_limits=limits,
+        roofline_limits=limits_for(entry.reference, problem, limits),
         basis=REFERENCE if kernel.definition else AGREEMENT,
         close=(lambda: None) if held is gpu else held.close,
     )
+
+
+def timing_policy(kernel: Kernel, problem: Problem, limits: RooflineLimits, chosen: str = AUTO) -> Policy:
+    """Return the timing policy of a name, or the usual one of a problem: short ones on a card are timed in a graph."""
+    if chosen != AUTO:
+        return POLICIES[chosen]
+    floor_us = limits.roofline_us(problem, kernel.flops(problem), kernel.bytes(problem))
+    return POLICIES["graph" if floor_us < SETTINGS.graph_below_us and not kernel.is_on_host(problem) else "cold"]
 
 
 def _gpu_of(entry: Entry, index: int, options: MeasureOptions, events: Events, stop_beaten: bool) -> HeldGpu:
