@@ -130,7 +130,7 @@ class Kernel:
     """Numbers that launches take beside the tensors, such as `eps`, with the values at which configs are measured. They
     are no part of a problem. `launch`, `reference` and `vendor` find them among the tensors, under their names."""
     draw: Callable[[Random], Mapping[str, object]] | None = None
-    """Draws the values of a problem as models have it, for `--suite random:COUNT:SEED`; None without random suites."""
+    """Draws the values of a problem, with sizes as in models, for random suites; None excludes the op from them."""
     replaces: bool = False
     """True if a file's kernel stands for the shipped op of its name; without it such a file is refused."""
 

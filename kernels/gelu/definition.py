@@ -3,8 +3,8 @@
 An element is read and one is written, 4 bytes of bf16, so a card that moves 4 TB/s computes 10^12 of them in a second.
 Each multiprocessor then has 29 instructions for an element, of which 3.6 may be exponentials or reciprocals. The erf of
 a math library takes most of them, and the kernel waits for arithmetic. For 16-bit results, Phi is computed as the
-product of exp(-x^2 / 2) and a polynomial that is right to 10^-4 of each value, also if it is small: half of the
-instructions. fp32 has twice the time for an element, and takes the library's erf.
+product of exp(-x^2 / 2) and a polynomial, with a relative error of 10^-4, in half of the instructions. fp32 has twice
+the time for an element, and takes the library's erf.
 
 With tanh there is nothing to approximate: 0.5 x (1 + tanh(u)) = x sigmoid(2 u).
 """

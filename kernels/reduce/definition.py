@@ -3,12 +3,12 @@
 Each element is read once, and next to nothing is written, so the limit is the speed at which a card reads. A naive
 version has one thread for each result: along rows, neighbouring threads then read elements that lie a row apart, of
 which each access fetches 32 bytes to use one element; and a matrix with few results keeps few threads busy, with few
-bytes on their way from memory. An H200 needs 40 KB on their way to each multiprocessor at any time.
+bytes in flight. An H200 needs 40 KB in flight for each multiprocessor at any time.
 
-So a program reads a tile at once, 16 bytes with each access. Each thread first reduces what is its own, without a word
-to others. Then the threads of a program join their states, and, if there are fewer results than programs that fill the
-card, SPLIT programs share a result: each leaves its state in memory, and the last one that arrives joins them in a
-fixed order, so that bits repeat.
+So a program reads a tile at once, 16 bytes with each access. Each thread first reduces its own elements. Then the
+threads of a program combine their results. If there are too few results to fill the card, SPLIT programs share one:
+each writes its part to memory, and the last one to finish combines them in a fixed order, so that results are
+reproducible bit for bit.
 """
 
 from __future__ import annotations

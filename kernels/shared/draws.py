@@ -1,4 +1,4 @@
-"""Random sizes and dtypes as models have them, for the function `draw` of a kernel. Plain Python."""
+"""Random sizes and dtypes as in models, for the function `draw` of a kernel. Plain Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DTYPES: Mapping[str, int] = {"bf16": 7, "fp16": 2, "fp32": 1}
 
 
 def log_uniform(random: Random, low: int, high: int, multiple: int = 1) -> int:
-    """Return a multiple from `low` to `high` (inclusive); each doubling of the size is as likely as another."""
+    """Return a log-uniform multiple from `low` to `high` (inclusive)."""
     least, most = -(-low // multiple), high // multiple
     size = round(least * ((most + 1) / least) ** random.random() - 0.5)
     return multiple * min(max(size, least), most)
@@ -35,5 +35,5 @@ def dtype(random: Random) -> str:
 
 
 def at_most(size: int, bytes_each: int, most_bytes: int = 2**30) -> int:
-    """Return a size, or the largest one of which the tensors, with `bytes_each` for each of it, fit `most_bytes`."""
+    """Return the size, or the largest one that fits `most_bytes` if one unit of it takes `bytes_each`."""
     return max(1, min(size, most_bytes // bytes_each))

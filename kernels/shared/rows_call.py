@@ -22,10 +22,9 @@ def row_shapes(op: str, tensors: Tensors) -> dict[str, tuple[int, ...]]:
 
 
 def row_views(tensors: Tensors) -> Tensors | None:
-    """Return views (M, N) of the matrices and (M,) of statistics; None if rows have gaps inside.
+    """Return views (M, N) of the matrices and (M,) of statistics; None if rows have gaps or several strides.
 
-    So it is too if the distance between rows is not the same everywhere. Rows may be in any order in memory that is the
-    same in all tensors.
+    Rows may be in any order in memory that is the same in all tensors.
     """
     matrices = {name: x for name, x in tensors.items() if name not in OF_COLUMNS + OF_ROWS}
     of_rows = {name: tensors[name] for name in OF_ROWS if name in tensors}

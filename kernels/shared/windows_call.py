@@ -77,7 +77,7 @@ _known_window = lru_cache(maxsize=4096, typed=True)(window)
 
 
 def called(op: str, x: Tensor, *sizes: Any, **others: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Return `window` of a call, from memory if there was such a call. The attributes are not to be changed.
+    """Return the cached result of `window`. Do not change its attributes.
 
     Raises:
         UsageError: as `window`, and x is no tensor.
@@ -99,7 +99,7 @@ def check_image(op: str, image: tuple[int, ...]) -> None:
 
 
 def image_size(op: str, x: Tensor) -> tuple[int, int]:
-    """Return the rows and columns of images x. Raises UsageError if they are none."""
+    """Return the rows and columns of images x. Raises UsageError if x is not images."""
     if not isinstance(x, Tensor):
         check_strided(op, {"x": x})
     check_image(op, x.shape)
