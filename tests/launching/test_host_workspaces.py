@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gc
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from helpers import H200, toy
 
 from tuner import catalog
+from tuner.errors import UsageError
 from tuner.kernels.calling import Pointers
-from tuner.kernels.spec import Operand
+from tuner.kernels.spec import HostCall, Operand
+from tuner.launching.by_tensor import launched_by_tensor
 from tuner.launching.captures import is_captured
 from tuner.launching.workspaces import with_workspace
 
@@ -87,3 +92,27 @@ def test_no_graph_captures_a_workspace_on_the_host() -> None:
     )
     assert is_captured(steps, {})
     assert not is_captured(steps, WORK)
+
+
+def test_a_launch_on_tensors_ends_before_its_buffer_is_freed(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = SimpleNamespace(cuda_stream=7, synchronize=lambda: noted.append("wait"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
+
+    def packed(stream: int, buffer: int) -> None:
+        noted.append("run")
+
+    double = catalog.resolve(toy("double"))
+    kernel = replace(
+        double,
+        launch=lambda problem, config, tensors: (HostCall(packed, (tensors["buffer"],)),),
+        workspace=lambda problem, config, limits: WORK,
+    )
+    problem = kernel.signature.problem({"N": 100})
+    launch = launched_by_tensor(kernel, problem, kernel.default_config(problem, H200.limits), H200.limits, {})
+    launch({"x": torch.ones(100), "out": torch.ones(100)})
+    assert noted == ["run", "wait"]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(UsageError, match="a CUDA graph repeats the work of the card alone"):
+        launch({"x": torch.ones(100), "out": torch.ones(100)})

@@ -33,14 +33,13 @@ from tuner.kernels.calling import (
 from tuner.kernels.overlap import extent
 from tuner.kernels.spec import Config, Kernel, Problem
 from tuner.launching.arguments import CannotPrepare, make_room
+from tuner.launching.by_tensor import launched_by_tensor
 from tuner.launching.calls import CallSettings, compile_launched, launch_or_default
 from tuner.launching.inferred import check_strides, problem_of
 from tuner.launching.launch_checks import check_given, check_places, check_written
 from tuner.launching.launch_source import source
 from tuner.launching.launcher import prepare_launch
 from tuner.measure import device
-from tuner.measure.compile import compile_launches
-from tuner.measure.tensors import blank
 
 _STATED = {bool, int, float, str, torch.dtype}
 """Types of dims, dtypes, attributes and scalars that a launch is kept for."""
@@ -293,18 +292,7 @@ def tuned(client: Client, kernel: Kernel, problem: Problem, operands: Mapping[st
             try:
                 return Ready(prepare_launch(kernel, problem, config, operands, limits))
             except CannotPrepare:
-                work = kernel.workspace(problem, config, limits)
-                for code in compile_launches(
-                    kernel, problem, config, limits
-                ):  # on stand-ins, as hooks write to tensors
-                    code.run  # noqa: B018  loads it; raises what makes the default run instead
-
-            def by_tensor(given: Tensors) -> None:
-                with torch.cuda.device(index):
-                    for launch in kernel.launch(problem, config, {**numbers, **given, **blank(work, "cuda")}):
-                        launch()
-
-            return Ready(None, by_tensor)
+                return Ready(None, launched_by_tensor(kernel, problem, config, limits, numbers))
 
         return launch_or_default(kernel, problem, limits, best, ready)
 

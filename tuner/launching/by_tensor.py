@@ -1,0 +1,45 @@
+"""Launches that need their tensors at each call, and not their addresses alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from tuner.kernels.calling import Tensors
+from tuner.kernels.launch import any_on_host
+from tuner.kernels.spec import Config, Kernel, Limits, Problem
+from tuner.launching.captures import is_captured, not_captured
+from tuner.measure.compile import compile_launches, stood_in
+from tuner.measure.tensors import blank
+
+
+def launched_by_tensor(
+    kernel: Kernel, problem: Problem, config: Config, limits: Limits, scalars: Mapping[str, float]
+) -> Callable[[Tensors], object]:
+    """Compile a config and load it onto the current device. Return the function that launches it on tensors.
+
+    A call returns once the card has done its work if a workspace is on the host, since no later call waits for it.
+
+    Raises:
+        UsageError: by the function, if a CUDA graph captures it and cannot repeat its work.
+        Triton's own errors: the config cannot be compiled, or the card refuses it.
+    """
+    index, work = torch.cuda.current_device(), kernel.workspace(problem, config, limits)
+    for code in compile_launches(kernel, problem, config, limits):  # on stand-ins, as hooks write to tensors
+        code.run  # noqa: B018  loads it; raises what makes the default run instead
+    captures = is_captured(stood_in(kernel, problem, config, limits), work)
+
+    def launch(given: Tensors) -> None:
+        with torch.cuda.device(index):
+            if not captures and torch.cuda.is_current_stream_capturing():
+                raise not_captured(problem)
+            made = blank(work, "cuda")
+            try:
+                for step in kernel.launch(problem, config, {**scalars, **given, **made}):
+                    step()
+            finally:
+                if any_on_host(work):
+                    torch.cuda.current_stream().synchronize()
+
+    return launch
