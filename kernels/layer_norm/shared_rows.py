@@ -6,7 +6,6 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.shared.rows_exchange import leave_row, take_part, wait_for_parts
-from tuner.kernels.spec import next_power_of_2  # noqa: F401  the source hash covers it: layer_norm_shared has the name
 
 
 @triton.jit

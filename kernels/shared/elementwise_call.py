@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
+from math import inf, prod
 
 from torch import Tensor
 
@@ -25,7 +25,7 @@ def as_rows(tensors: Tensors) -> Tensors | None:
 
     Tensors without gaps in the same order of dims are one row.
     """
-    runs = merged(*tensors.values())
+    runs = merged(*tensors.values(), longest=LONGEST_ROW)
     if not runs or any(stride != 1 for stride in runs[-1][1]):
         runs.append((1, (1,) * len(tensors)))
     if len(runs) > 2:
@@ -37,17 +37,20 @@ def as_rows(tensors: Tensors) -> Tensors | None:
     }
 
 
-def merged(*tensors: Tensor) -> list[Run]:
+def merged(*tensors: Tensor, longest: float = inf) -> list[Run]:
     """Return the dims of tensors of one shape, outermost first, with those merged that are one dim in each tensor.
 
     The order is that of the last tensor's strides, which is written, so that each of its elements has a place of its
-    own. Dims of size 1 are left out, and rows are no longer than a kernel can count.
+    own. Dims of size 1 are left out.
+
+    Args:
+        longest: largest size of the innermost dim that others are merged into.
     """
     strides = list(zip(*(tensor.stride() for tensor in tensors), strict=True))
     dims = [(size, steps) for size, steps in zip(tensors[-1].shape, strides, strict=True) if size != 1]
     runs: list[Run] = []
     for size, steps in sorted(dims, key=lambda run: run[1][-1]):
-        if runs and _follows(steps, runs[0]) and size * runs[0][0] <= LONGEST_ROW:
+        if runs and _follows(steps, runs[0]) and (len(runs) > 1 or size * runs[0][0] <= longest):
             runs[0] = (size * runs[0][0], runs[0][1])
         else:
             runs.insert(0, (size, steps))

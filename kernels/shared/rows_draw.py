@@ -17,8 +17,6 @@ LONGEST = 262_144
 """Longest row of a free size."""
 MOST_ROWS = 524_288
 """Largest number of rows: the heads of all tokens of a batch."""
-MOST_BYTES = 2**30
-"""Bytes of all matrices of a problem, at most."""
 LEAST_BYTES = 2**12
 """Bytes of all matrices of a problem, at least."""
 
@@ -34,7 +32,7 @@ def drawn_rows(random: Random, matrices: int) -> dict[str, object]:
     else:
         N = random.choice(WIDTHS) if kind < 0.8 else draws.log_uniform(random, 8, LONGEST, 8)
     a_row = N * itemsize(dtype) * matrices
-    most = draws.at_most(MOST_ROWS, a_row, MOST_BYTES)
+    most = draws.at_most(MOST_ROWS, a_row)
     M = draws.log_uniform(random, min(most, cdiv(LEAST_BYTES, a_row)), most)
     if random.random() < 0.5 and M * a_row >= 2 * LEAST_BYTES:  # batches and sequences have round lengths
         M = 1 << (M.bit_length() - 1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.kernels.spec import Knob, Limits, Problem, SizeLimit, Value, cdiv, itemsize, next_power_of_2
+from tuner.kernels.spec import MAX_SIZE, Knob, Limits, Problem, SizeLimit, Value, cdiv, itemsize, next_power_of_2
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ PARTS: tuple[Mapping[str, tuple[Value, ...]], ...] = (
 """Knobs of each variant: only loops have stages, and only whole rows are short enough for several."""
 
 SIZE_LIMITS = (
-    SizeLimit("M", 2**31 - 2**11),  # a group of 128 rows, and the next of 16 steps
+    SizeLimit("M", 2**31 - 2**11),  # a group of 128 rows
     SizeLimit("N", 2**31 - 2**18),  # blocks of 16,384 columns, four of them in flight
 )
 
@@ -152,6 +152,8 @@ def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits, N: in
         and cdiv(tile, threads) <= most_values(config["num_warps"], limits)
         # Programs that take rows several times leave no multiprocessor idle.
         and (steps == 1 or rows * steps * limits.sm_count <= M)
+        # Their loop counts groups of rows in 32 bits, up to one step, the number of programs, past the last.
+        and (steps == 1 or cdiv(M, rows) + cdiv(M, rows * steps) + ODD_GROUP <= MAX_SIZE)
         # Weights that are read once for several rows are read first.
         and (not config["LATE"] or (config["VARIANT"] == "whole" and steps == 1 and vectors(problem) > 0))
         # Only a loop can be pipelined. Rows in flight wait in shared memory.

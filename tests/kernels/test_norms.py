@@ -90,6 +90,15 @@ def test_chunks_are_only_for_rows_that_they_fit_better() -> None:
     assert [size for size in (256, 512, 1024, 2048, 4096) if valid(4096, size)] == [4096]
 
 
+def test_loops_over_rows_count_in_32_bits() -> None:
+    """With M = 1.5 * 2^30, two steps and one row each, the counter would end at 1.5 * M > 2^31."""
+    for M, feasible_steps in ((2**30, [1, 2, 16]), (3 * 2**29, [1, 16])):
+        problem = RMS.signature.problem({"M": M, "N": 1, "dtype": "bf16"})
+        config = WHOLE | {"BLOCK_N": 1, "num_warps": 1}
+        found = [steps for steps in (1, 2, 16) if RMS.valid(problem, config | {"STEPS": steps}, H200.limits)]
+        assert found == feasible_steps
+
+
 @pytest.mark.parametrize("card", [H200, B200, RTX_4090], ids=lambda card: card.id)
 def test_programs_that_wait_for_each_other_run_at_once(card: Any) -> None:
     """On 16 streams, each program but one of a row's may wait; the registers of all of them are on the card."""

@@ -70,6 +70,32 @@ def test_gaps_in_more_than_one_dim_and_another_order_of_dims_are_copied(launches
     assert torch.allclose(out, gelu(drawn(5, 3), approximate="tanh"), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("op", "inputs", "size", "expected"),
+    [
+        ("silu", ("x",), (2**20, 4096), "N=4096 M=1048576"),
+        ("silu_mul", ("gate", "up"), (2**20, 4096), "M=1048576 N=4096"),
+        ("silu_mul", ("gate",), (2**14, 2**16, 2), "M=1073741824 N=1 packed=True"),
+        ("silu", ("x",), (2, 2**30, 2), None),
+        ("silu_mul", ("gate",), (2**16, 2**16, 2), None),
+        ("rms_norm", ("x",), (2**16, 2**16, 1), None),
+        ("layer_norm", ("x",), (2**16, 2**15, 3), None),
+    ],
+)
+def test_tensors_without_gaps_are_never_copied(
+    op: str, inputs: tuple[str, ...], size: tuple[int, ...], expected: str | None
+) -> None:
+    """A copy of such a tensor would be copied again. It is refused instead if it has too many rows."""
+    given = {name: torch.empty(size, device="meta") for name in inputs}
+    width = size[-1] // 2 if inputs == ("gate",) else size[-1]
+    tensors = {**given, "out": torch.empty((*size[:-1], width), device="meta")}
+    if expected is not None:
+        assert text(op, **tensors) == expected
+        return
+    with pytest.raises(UsageError, match=f"{op}: M is "):
+        text(op, **tensors)
+
+
 def test_a_row_that_is_repeated_is_not_copied(launches: PreparedLaunches) -> None:
     x, row = drawn(4, 6), drawn(6)
     assert text("add", x=x, y=row.expand(4, 6), out=torch.empty(4, 6)) == "N=6 M=4"
