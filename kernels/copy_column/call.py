@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from tuner.kernels.calling import (
     short_name,
 )
 from tuner.kernels.copy_column.definition import KERNEL
+from tuner.kernels.copy_column.space import MOST_PITCH
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer dtypes by their width in bytes."""
@@ -80,6 +82,14 @@ def values(tensors: Tensors) -> Mapping[str, object]:
     return {"M": M, "N": x.stride(0) if M > 1 else 1, "dtype": x.dtype, "memory": memory}
 
 
+def accepts(name: str, tensor: Tensor) -> bool:
+    """Return whether a column has the strides that each way takes. `valid` tells the ways for those of x."""
+    if tensor.shape[0] == 1:
+        return True
+    most = MOST_PITCH if name == "out" else inf
+    return 0 < tensor.stride(0) * tensor.itemsize <= most
+
+
 def passed_as(dtype: torch.dtype) -> torch.dtype:
     """Return the integer of the same width for a dtype that the kernel does not know: elements only move."""
     return dtype if short_name(dtype) in KERNEL.signature.dtypes else _INTEGERS.get(dtype.itemsize, dtype)
@@ -92,7 +102,7 @@ CALL = OpCall(
     shapes=shapes,
     values=values,
     on_host=frozenset({"x"}),
-    accepts=lambda name, tensor: tensor.stride(0) > 0 or tensor.shape[0] == 1,
+    accepts=accepts,
     passed_as=passed_as,
     takes="elements of 1, 2, 4 or 8 bytes",
 )

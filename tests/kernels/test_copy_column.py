@@ -79,6 +79,14 @@ def test_the_driver_and_the_host_are_called(memory: str, knobs: dict[str, Any], 
     assert step.args[2:6] == (300, 4, 17, 1)
 
 
+@pytest.mark.parametrize("knobs", [DRIVER, PACKED])
+def test_a_single_element_is_a_plain_copy_at_any_stride(knobs: dict[str, Any]) -> None:
+    x, out = (torch.empty(1).as_strided((1,), (stride,)) for stride in (2**33, 2**34))
+    values = {"x": x, "out": out, "buffer": torch.empty(1)}
+    (step,) = KERNEL.launch(of(M=1, N=1, memory="pinned"), KERNEL.signature.config(knobs), values)
+    assert step.args[2:6] == (1, 4, 1, 1)
+
+
 def test_the_kernel_reads_what_the_card_can_map() -> None:
     (step,) = stood_in(KERNEL, of(memory="pinned"), config(), H200.limits)
     assert isinstance(step, Launch)

@@ -50,3 +50,10 @@ def test_torch_traces_a_column_of_each_memory(device: str) -> None:
     with FakeTensorMode():
         x, out = torch.empty(5, 3, device=device), torch.empty(5, device="cuda")
         assert ops.copy_column(x, 1, out=out) is out
+
+
+@pytest.mark.parametrize(("name", "is_taken"), [("x", True), ("out", False)])
+def test_out_is_copied_if_its_rows_are_too_far_apart_for_the_driver(name: str, is_taken: bool) -> None:
+    column = torch.empty_strided((2,), (2**29,), dtype=torch.float32, device="meta")
+    assert CALL.accepts(name, column) == is_taken
+    assert CALL.accepts(name, column[:1])
