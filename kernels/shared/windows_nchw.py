@@ -76,14 +76,15 @@ def windows_nchw(
     q = first_q + tl.arange(0, GROUPS)[None, :, None] * TILE_Q
 
     h = p * STRIDE_H - PADDING_H
-    row = x + plane * H * W + h.to(tl.int64) * W
+    pitch = tl.cast(W, tl.int64)
+    row = x + (plane * H + h) * pitch
     if UNROLLED:
         ROWS: tl.constexpr = (TILE_P - 1) * STRIDE_H + (R - 1) * DILATION_H + 1
         rows = ()
         for r in tl.static_range(ROWS):
             there = in_planes & (h + r >= 0) & (h + r < H)
             rows = rows + row_of_windows(
-                row + r * W, there, q * STRIDE_W, W, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX
+                row + r * pitch, there, q * STRIDE_W, W, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX
             )
         values = combined_down(rows, R, STRIDE_H, DILATION_H, TILE_P, TILE_Q, MAX)
     else:
@@ -91,7 +92,7 @@ def windows_nchw(
         for r in range(0, R * DILATION_H, DILATION_H):
             there = in_planes & (h + r >= 0) & (h + r < H)
             more = row_of_windows(
-                row + r * W, there, q * STRIDE_W, W, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX
+                row + r * pitch, there, q * STRIDE_W, W, S, STRIDE_W, PADDING_W, DILATION_W, TILE_Q, VECTOR, MAX
             )
             both = ()
             for i in tl.static_range(TILE_Q):
@@ -111,4 +112,4 @@ def windows_nchw(
                 else:
                     value = value / divisor
             mask = in_planes & (p + i < P) & (column < Q)
-            tl.store(place + i * Q + column, value.to(out.dtype.element_ty), mask=mask)
+            tl.store(place + tl.cast(i, tl.int64) * Q + column, value.to(out.dtype.element_ty), mask=mask)

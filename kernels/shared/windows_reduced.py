@@ -66,8 +66,8 @@ def reduced_nchw(
 
     Windows of whole rows of an image are contiguous: one row of all their elements. A short one is read at once, in
     UNROLLED blocks of few threads: the fewer share a row, the fewer steps combine what they have read. If rows begin
-    within 16 bytes, a program reads groups of GROUP elements, 16 bytes, and ignores those of other rows. A group with
-    an element of a tensor lies in the tensor's memory page, so it can be read.
+    within 16 bytes, a program reads groups of GROUP elements, 16 bytes, and ignores those of other rows. The elements
+    after the last whole group of x are read one by one, since what follows may be no memory.
 
     Args:
         per_plane: outputs of a plane.
@@ -82,20 +82,25 @@ def reduced_nchw(
     n = first * BLOCK_N + tl.arange(0, BLOCK_N)
     there = n < outputs
     plane = n // per_plane
-    p = (n - plane * per_plane).to(tl.int32) // Q
-    q = (n - plane * per_plane).to(tl.int32) - p * Q
+    row = (n - plane * per_plane) // Q
+    p, q = row.to(tl.int32), (n - plane * per_plane - row * Q).to(tl.int32)
     start = plane.to(tl.int64) * plane_units + p.to(tl.int64) * p_units + q.to(tl.int64) * q_units - before_units
     start *= VECTOR
     shift = (start % GROUP).to(tl.int32)[:, None]
     end = shift + S
-    window = x + (start // GROUP * GROUP)[:, None]
+    group = (start // GROUP * GROUP)[:, None]
+    window = x + group
+    whole = end
+    if GROUP > 1:  # to the last whole group of x
+        size = tl.cast(outputs // per_plane, tl.int64) * plane_units
+        whole = tl.minimum(end.to(tl.int64), size // GROUP * GROUP - group).to(end.dtype)
     k = tl.arange(0, BLOCK_K)[None, :]
 
     values = tl.full((BLOCK_N, BLOCK_K), empty(MAX), tl.float32)
     if UNROLLED > 0:
         for step in tl.static_range(UNROLLED):
             s = step * BLOCK_K + k
-            mask = there[:, None] & (s // GROUP * GROUP < end)
+            mask = there[:, None] & (s // GROUP * GROUP < whole)
             more = own(tl.load(window + s, mask=mask, other=empty(MAX)), s, shift, end, GROUP, MAX)
             values = combined(values, more, MAX)
     else:
@@ -106,15 +111,20 @@ def reduced_nchw(
             r = step // blocks
             block = (step - r * blocks).to(tl.int64) if WIDE else step - r * blocks
             s = block * BLOCK_K + k
-            mask = there[:, None] & (s // GROUP * GROUP < end)
+            mask = there[:, None] & (s // GROUP * GROUP < whole)
             if not INSIDE:
                 h = (p * STRIDE_H - PADDING_H + r * DILATION_H)[:, None]
                 w = (q * STRIDE_W - PADDING_W)[:, None] + s * DILATION_W
                 mask = mask & (h >= 0) & (h < H) & (w >= 0) & (w < W)
-            row = window + r.to(tl.int64) * r_units * VECTOR
-            more = own(tl.load(row + s * DILATION_W, mask=mask, other=empty(MAX)), s, shift, end, GROUP, MAX)
+            line = window + r.to(tl.int64) * r_units * VECTOR
+            more = own(tl.load(line + s * DILATION_W, mask=mask, other=empty(MAX)), s, shift, end, GROUP, MAX)
             values = combined(values, more, MAX)
     value = reduced(values, 1, MAX)
+    if GROUP > 1:
+        if (part == SPLIT - 1) & ((first + 1) * BLOCK_N > outputs - per_plane):  # windows of the last plane
+            s = whole + tl.arange(0, GROUP)[None, :]
+            rest = tl.load(window + s, mask=there[:, None] & (s >= shift) & (s < end), other=empty(MAX)).to(tl.float32)
+            value = combined(value, reduced(rest, 1, MAX), MAX)
 
     if SPLIT > 1:
         value, there = joined_parts(found, arrived, value, n, there, outputs, tile, part, SPLIT, MAX)

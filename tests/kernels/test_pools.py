@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import random
 from textwrap import dedent
 from typing import Any
@@ -20,11 +21,14 @@ from tuner.kernels.shared.windows_launch import unrolled
 from tuner.kernels.shared.windows_space import known
 from tuner.kernels.spec import Kernel, Problem
 from tuner.measure import tensors
+from tuner.measure.bounds import within
 from tuner.search.space import feasible
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 MAX, AVG = catalog.load("max_pool2d"), catalog.load("avg_pool2d")
 INF, NAN = float("inf"), float("nan")
+MAP_NORESERVE = 0x4000
+"""Flag of Linux: only memory that is written takes room."""
 
 
 def window(R: int, stride: int = 1, padding: int = 0, S: int | None = None) -> dict[str, Any]:
@@ -43,9 +47,10 @@ def pooled(kernel: Kernel, x: Tensor, given: Problem, divisor: float = 0.0, **kn
     out = torch.full(kernel.operands(given)["out"].shape, NAN, dtype=x.dtype)
     work = tensors.workspace(kernel.workspace(given, config, H200.limits), "cpu")
     scalars = {"divisor_override": divisor} if kernel.scalars else {}
-    for _ in range(2):  # a second launch finds the workspace as the first has left it
-        for launch in kernel.launch(given, config, {"x": x, "out": out, **work, **scalars}):
-            launch()
+    with within([x, out, *work.values()]):
+        for _ in range(2):  # a second launch finds the workspace as the first has left it
+            for launch in kernel.launch(given, config, {"x": x, "out": out, **work, **scalars}):
+                launch()
     return out
 
 
@@ -128,6 +133,29 @@ def test_groups_of_16_bytes_are_read_if_the_tensor_begins_with_one(offset: int, 
     launch()
     assert launch.kwargs["GROUP"] == group
     assert torch.allclose(out, x.float().mean((2, 3), keepdim=True).half(), atol=1e-3)
+
+
+@pytest.mark.parametrize(("high", "wide", "split"), [(41, 1, 1), (9, 3, 1), (901, 3, 2)])
+def test_nothing_is_read_after_the_last_elements_which_are_no_group(high: int, wide: int, split: int) -> None:
+    """Windows share rows, so the last elements belong to several of them."""
+    x = drawn(1, 3, high, wide).half()
+    x[0, 2, -1, -1] = 9
+    given = problem(MAX, x, **window(high - 2, S=wide))
+    expected = functional.max_pool2d(x, (high - 2, wide), 1)
+    assert torch.equal(pooled(MAX, x, given, VARIANT="reduced", SPLIT=split, num_stages=1), expected)
+
+
+def test_rows_of_a_tile_lie_past_32_bits() -> None:
+    memory = mmap.mmap(-1, 18 * 2**29, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    written = mmap.mmap(-1, 16 * 2**29, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    x = torch.frombuffer(memory, dtype=torch.half).view(1, 1, 9, 2**29)
+    out = torch.frombuffer(written, dtype=torch.half).view(1, 1, 8, 2**29)
+    x[..., :8] = drawn(9, 8)
+    config = {"TILE_P": 8, "TILE_Q": 8, "BLOCK_Q": 8, "BLOCK_N": 1, "num_warps": 1, "num_stages": 1}
+    (launch,) = MAX.launch(problem(MAX, x, **window(2, S=1)), {"VARIANT": "tiles", **config}, {"x": x, "out": out})
+    with within([x, out]):
+        launch.fn[(1,)](*launch.args, **launch.kwargs)
+    assert torch.equal(out[..., :8], functional.max_pool2d(x[..., :8], (2, 1), 1))
 
 
 def test_a_short_window_is_read_at_once_and_a_long_one_in_a_loop() -> None:
