@@ -20,10 +20,10 @@ from tuner.profiling.messages import Failed, ProfileTask, Ran, RunProton, Stalls
 from tuner.profiling.ncu import Counters, NsightRun
 from tuner.profiling.rules import Diagnosis, diagnose
 from tuner.profiling.subject import Subject
-from tuner.records import POLICIES, Device, RooflineLimits, median
+from tuner.records import Device, RooflineLimits, median
 from tuner.suites.suite import Entry
 from tuner.tuning.gpu import AUTO, HeldGpu
-from tuner.tuning.target import SETTINGS as TARGET_SETTINGS
+from tuner.tuning.target import timing_policy
 
 WORKER = "tuner.profiling.worker"
 """Module that the process runs."""
@@ -105,15 +105,13 @@ def profile_here(
         held.hold()
         roofline = held.roofline_limits(store)
         subject = _subject(kernel, entry.problem, config, roofline)
-        short = subject.floor_us < TARGET_SETTINGS.graph_below_us
-        timed_by = POLICIES[("graph" if short else "cold") if policy == AUTO else policy]
+        timed_by = timing_policy(kernel, entry.problem, roofline, policy)
         task = ProfileTask(entry.reference, entry.problem, config, card.limits, timed_by)
         with closing(NsightRun(visible)) as nsight:
             ran, found = _run(task, visible, settings, traces)
             nsight.begin(task)
-            timed = replace(
-                subject, latency_us=median(ran.samples), empty_us=roofline.launch_us.get(timed_by.text, 0.0)
-            )
+            empty_us = 0.0 if subject.is_on_host else roofline.launch_us.get(timed_by.text, 0.0)
+            timed = replace(subject, latency_us=median(ran.samples), empty_us=empty_us)
             subject = _analysed(timed, ran, card, found.get("times"))
             counted = nsight.counters() if ran.launches else ()
     missing = _calls(ran) + [each.why for each in (*found.values(), counted) if isinstance(each, Failed)]
@@ -184,7 +182,8 @@ def profile_elsewhere(
         raise MeasureError(f"the config {config.text} could not be compiled: {ran.why}")
     subject = _analysed(subject, ran, card, None)
     missing = ["nothing was run: times, Proton and counters need the card", *_calls(ran)]
-    missing += ["the card's roofline limits are not measured; those of a card like it are assumed"] * (not measured)
+    if measured is None and not subject.is_on_host:
+        missing.append("the card's roofline limits are not measured; those of a card like it are assumed")
     return Profile(
         subject, card, config, chosen, diagnose(subject), is_assumed=measured is None, missing=tuple(missing)
     )

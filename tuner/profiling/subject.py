@@ -53,8 +53,8 @@ class Subject:
 
     @property
     def share(self) -> float | None:
-        """Roofline time over latency; None if nothing was timed."""
-        return self.floor_us / self.latency_us if self.latency_us else None
+        """Roofline time over latency; None if nothing was timed, or an operand is in the memory of the host."""
+        return self.floor_us / self.latency_us if self.latency_us and not self.is_on_host else None
 
     @property
     def bound(self) -> str:
