@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import isfinite
+from collections.abc import Callable, Collection, Mapping
+from sys import float_info
 from traceback import extract_tb
 from types import FunctionType, MappingProxyType
 from typing import Any
@@ -129,15 +129,25 @@ def check_number(field: str) -> Callable[[Any], None]:
     return check
 
 
-def check_scalars(op: str, scalars: Any) -> None:
-    """Raise KernelFault unless a kernel's scalars are finite numbers by their names."""
+def checked_values(op: str, scalars: Any, taken: Collection[str]) -> dict[str, float]:
+    """Return the values of a kernel's scalars as floats.
+
+    Args:
+        taken: names of dims and attributes.
+
+    Raises:
+        KernelFault: they are no finite numbers by names of their own.
+    """
     if not isinstance(scalars, Mapping):
         raise KernelFault(f"{op}: scalars is a dict, not {shown(scalars)}; write {{'eps': 1e-6}}")
     for name, value in scalars.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise KernelFault(f"{op}: the name of a scalar is an identifier, not {shown(name)}; rename it")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        if name in taken:
+            raise KernelFault(f"{op}: a scalar is no dim and no attribute, and {name} is one; rename the scalar")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= float_info.max:
             raise KernelFault(f"{op}: the scalar {name} is a finite number, not {shown(value)}; correct it")
+    return {name: float(value) for name, value in scalars.items()}
 
 
 def check_stated(result: Any) -> None:

@@ -21,7 +21,7 @@ from tuner.kernels.fields import (
 )
 from tuner.kernels.launch import HostCall, Launch, Operand, Step, any_on_host
 from tuner.kernels.parameters import Attribute, Dim, Knob
-from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, check_scalars, plain
+from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, checked_values, plain
 from tuner.kernels.problem import Config, Problem
 from tuner.kernels.rules import RulesField
 from tuner.kernels.signature import Signature
@@ -144,7 +144,7 @@ class Kernel:
         self._check_parts()
         self.valid.check(self.op)
         check_vendors(self.op, self.vendor_name, self.vendors)
-        check_scalars(self.op, self.scalars)
+        object.__setattr__(self, "scalars", checked_values(self.op, self.scalars, self.signature.parameters))
         for name, check in _PARTS.items():
             if name in ("vendor", "draw") and getattr(self, name) is None:
                 continue

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tuner.errors import UsageError
+from tuner import catalog
+from tuner.errors import KernelFault, UsageError
 from tuner.kernels.spec import (
     Attribute,
     Dim,
@@ -185,3 +188,24 @@ def test_a_yes_may_come_from_python_json_or_a_url(given: object) -> None:
     assert signature.problem({"M": 64, "bias": given}).text == "op M=64 dtype=bf16 bias=True"
     with pytest.raises(UsageError, match="bias is one of False, True, not 'yes'"):
         signature.problem({"M": 64, "bias": "yes"})
+
+
+@pytest.mark.parametrize(
+    ("scalars", "message"),
+    [
+        ([1.0], r"softmax: scalars is a dict, not \[1.0\]; write"),
+        ({"a b": 1.0}, "softmax: the name of a scalar is an identifier, not 'a b'; rename it"),
+        ({"M": 1.0}, "softmax: a scalar is no dim and no attribute, and M is one; rename the scalar"),
+        ({"eps": float("nan")}, "softmax: the scalar eps is a finite number, not nan; correct it"),
+        ({"eps": 10**400}, "softmax: the scalar eps is a finite number, not 1000"),
+        ({"eps": True}, "softmax: the scalar eps is a finite number, not True; correct it"),
+    ],
+)
+def test_scalars_are_finite_numbers_by_names_of_their_own(scalars: Any, message: str) -> None:
+    with pytest.raises(KernelFault, match=message):
+        replace(catalog.load("softmax"), scalars=scalars)
+
+
+def test_scalars_are_floats_as_in_calls() -> None:
+    (alpha,) = replace(catalog.load("softmax"), scalars={"alpha": 2}).scalars.values()
+    assert type(alpha) is float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from torch.nn.functional import layer_norm, rms_norm
 
 from tuner import ops
 from tuner.errors import UsageError
+from tuner.kernels.calling import run
+from tuner.kernels.rms_norm.call import CALL
 from tuner.kernels.shared.rows_call import row_views
 from tuner.launching.calls import PreparedLaunches
 
@@ -113,6 +116,14 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 def test_what_does_not_fit_is_refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         call()
+
+
+def test_copies_that_the_kernel_does_not_take_are_refused(launches: PreparedLaunches) -> None:
+    call = replace(CALL, viewed=lambda tensors: None)
+    with pytest.raises(
+        UsageError, match=r"takes no tensors of these shapes: x \(6, 4, 10\), out \(6, 4, 10\); reshape"
+    ):
+        run(call, {"x": X, "out": torch.empty_like(X)}, scalars={"eps": 1e-6})
 
 
 def test_tensors_without_memory_give_results_of_their_shape() -> None:

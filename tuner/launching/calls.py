@@ -216,7 +216,11 @@ def _can_negate(dtype: torch.dtype) -> bool:
 
 
 def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], scalars: Mapping[str, float]) -> None:
-    """Call the op with copies in place of tensors that the kernel does not take."""
+    """Call the op with copies in place of tensors that the kernel does not take.
+
+    Raises:
+        UsageError: the kernel does not take the copies either.
+    """
     plain = {name: tensor.resolve_neg().resolve_conj() for name, tensor in tensors.items() if name not in call.written}
     given = {name: x if call.accepts(name, x) else call.laid_out(name, x) for name, x in plain.items()}
     written = {name: tensors[name] for name in tensors if name in call.written}
@@ -224,7 +228,11 @@ def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], sc
     fresh = {
         name: x if taken[name] else torch.empty(x.shape, dtype=x.dtype, device=x.device) for name, x in written.items()
     }
-    run(call, {name: {**given, **fresh}[name] for name in tensors}, attributes, scalars)
+    copies = {name: {**given, **fresh}[name] for name in tensors}
+    if call.operands(copies, **attributes) is None:  # a copy of a copy would be as it is
+        shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
+        raise UsageError(f"{call.op} takes no tensors of these shapes: {shapes}; reshape them, or call torch instead")
+    run(call, copies, attributes, scalars)
     for name, tensor in written.items():
         if not taken[name]:
             tensor.copy_(fresh[name])
