@@ -64,13 +64,35 @@ def test_with_permission_times_stalls_and_counters_stand_beside() -> None:
         "by Proton    331.00 us  (transpose_kernel 331.00 us)",
         "warps wait for  short_scoreboard 70 %, barrier 30 %",
         "sampled at      tiles.py:41 100 %",
-        "global loads: 8,000,000 sectors, 4 a request",
-        "shared memory: 65,000,000 cycles of bank conflicts",
-        "device memory: 536.0 MB moved",
-        "occupancy: 61 % of warps",
+        "global loads: 8,000,000 sectors (analysis 8,388,608), 4 a request",
+        "shared memory: 65,000,000 cycles of bank conflicts (analysis 65,011,712)",
+        "device memory: 536.0 MB moved; the problem has 536.9 MB",
+        "occupancy: 61 % of warps, of 62.5 % at most",
     ):
         assert part in text, part
     assert "missing" not in text
+    assert "trust the counters" not in text
+
+
+def test_counters_that_differ_from_the_analysis_are_named() -> None:
+    counted = Counters("transpose_kernel", {"store_sectors": 67e6, "store_requests": 2e6, "shared_conflicts": 7e6})
+    hook = Counters("fill", {"store_sectors": 5.0, "store_requests": 1.0})
+    found = replace(profile("without pad", 330.0), counters=(hook, counted))
+    text = "\n".join(lines(found))
+    for part in (
+        "the card counts 67,000,000 sectors of global stores, and the analysis expects 8,388,608; trust the counters",
+        "the card counts 7,000,000 cycles of bank conflicts, and the analysis expects 65,011,712; trust the counters",
+        "  counters of fill:\n    global stores: 5 sectors, 5 a request\n",
+    ):
+        assert part in text, part
+    assert [each["differing"] for each in document(found)["counters"]] == [[], ["store_sectors", "shared_conflicts"]]
+
+
+def test_with_asynchronous_copies_only_stores_are_expected() -> None:
+    (launch,) = subject("gemm").launches
+    assert launch.expected.keys() == {"store_sectors", "store_requests"}
+    assert launch.accesses is not None
+    assert {access.kind for access in launch.accesses.of("global")} == {"copy", "store"}
 
 
 def test_the_document_has_every_field_in_each_case() -> None:

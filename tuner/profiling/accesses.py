@@ -13,6 +13,8 @@ from tuner.profiling.sectors import footprint, passes, requests, sectors
 
 L1_BYTES = 32 * 1024
 """Bytes of L1 that a program may count on, beside others on its SM."""
+READS = ("load", "copy")
+"""Kinds of accesses that read."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Access:
     line: str
     """Place in the source, such as `tiles.py:35`; empty if unknown."""
     kind: str
-    """`load`, `store` or `atomic`."""
+    """`load`, `copy` (asynchronous, from global to shared memory), `store` or `atomic`."""
     space: str
     """`global` or `shared`."""
     width: float
@@ -63,6 +65,11 @@ class Accesses:
     unknown_branches: int = 0
     """Number of its branches that depend on data: a loop is counted once, of other branches both ways."""
 
+    @property
+    def is_known(self) -> bool:
+        """True if all of the program was evaluated, and nothing depends on data."""
+        return self.complete and not self.unknown_branches and not any(access.unknown for access in self.lines)
+
     def of(self, space: str) -> tuple[Access, ...]:
         """Return the accesses to `global` or `shared` memory."""
         return tuple(access for access in self.lines if access.space == space)
@@ -80,10 +87,10 @@ def accesses(evaluation: Evaluation) -> Accesses:
         by_line[site.instruction.line, site.kind, site.space].append(site)
     in_memory = [site for site in evaluation.sites if site.space == "global"]
     scale = _scale(in_memory)
-    loads = [site for site in in_memory if site.kind == "load"]
+    loads = [site for site in in_memory if site.kind in READS]
     loaded = sum(site.lanes * site.width for site in loads) + evaluation.bulk_bytes
     distinct = footprint(loads)
-    stored = footprint([site for site in in_memory if site.kind != "load"])
+    stored = footprint([site for site in in_memory if site.kind not in READS])
     is_kept = not any(site.unknown for site in loads) and scale == 1.0 and distinct <= L1_BYTES
     return Accesses(
         tuple(_summed(*key, sites) for key, sites in by_line.items()),

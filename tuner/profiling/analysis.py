@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from statistics import mean
 
@@ -49,6 +49,8 @@ class LaunchFacts:
     evenness: float = 1.0
     """Loaded bytes of the programs in the mean, over the most of one; 1 if some begin when others end, as then the
     card evens them out, or if it is unknown."""
+    expected: Mapping[str, float] = field(default_factory=dict)
+    """Counters that the launch should have, by their names, and `shared_cycles`; empty if they are unknown."""
     time_us: float | None = None
     """Time by Proton; None if it was not measured."""
 
@@ -104,9 +106,29 @@ def analyse(launch: CompiledLaunch, limits: Limits, settings: AnalysisSettings =
             "accesses": each[0],
             "fetched_bytes": mean(one.fetched_bytes for one in each) * programs,
             "touched_bytes": mean(one.touched_bytes for one in each) * programs,
+            "expected": _expected(each, programs),
             "evenness": _evenness(each) if programs <= at_once else 1.0,
         }
     )
+
+
+def _expected(each: Sequence[Accesses], programs: int) -> dict[str, float]:
+    """Return the counters that a launch should have; with asynchronous copies, which are counted apart, only stores."""
+    if not all(one.is_known for one in each):
+        return {}
+    sampled = each[1:] or each
+    lines, scale = [access for one in sampled for access in one.lines], programs / len(sampled)
+    copies = any(access.kind == "copy" for access in lines)
+    found = {}
+    for kind in ("store",) if copies else ("load", "store"):
+        same = [access for access in lines if (access.space, access.kind) == ("global", kind)]
+        found[f"{kind}_sectors"] = scale * sum(access.cost for access in same)
+        found[f"{kind}_requests"] = scale * sum(access.requests for access in same)
+    if not copies:
+        shared = [access for access in lines if access.space == "shared"]
+        found["shared_cycles"] = scale * sum(access.cost for access in shared)
+        found["shared_conflicts"] = scale * sum(access.cost - access.fewest for access in shared)
+    return found
 
 
 def _evenness(each: Sequence[Accesses]) -> float:

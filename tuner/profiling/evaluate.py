@@ -38,7 +38,7 @@ class Site:
 
     instruction: Instruction
     kind: str
-    """`load`, `store` or `atomic`."""
+    """`load`, `copy` (asynchronous, from global to shared memory), `store` or `atomic`."""
     space: str
     """`global` or `shared`."""
     width: int
@@ -255,7 +255,7 @@ class Program:
             read = self._registers.value(operands[3], "u32") if len(operands) > 3 else None
             width = int(operands[2], 0)
             reading = active if read is None else active & (read > 0)
-            self._access(place, instruction, operands[1], "global", width, reading, load=True)
+            self._access(place, instruction, operands[1], "global", width, reading, load=True, kind="copy")
             self._access(-1 - place, instruction, operands[0], "shared", width, active, load=False)
             self._flight.copy(int(reading.sum()) * width)
 

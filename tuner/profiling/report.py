@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner.profiling.accesses import Access
+from tuner.profiling.agreement import COMPARED, Comparison, compared
 from tuner.profiling.analysis import LaunchFacts
-from tuner.profiling.ncu import Counters
 from tuner.profiling.profile import Profile
 from tuner.records import RooflineLimits
 from tuner.report.text import bytes_text, config_text, count_text, problem_text, us_text
@@ -34,18 +34,10 @@ def document(profile: Profile) -> dict[str, Any]:
         "proton_us": dict(profile.proton.kernels) if profile.proton else None,
         "gb_per_s": _rate(subject.bytes, subject.latency_us, 1e3),
         "tflops": _rate(subject.flops, subject.latency_us, 1e6),
-        "roofline": {
-            "floor_us": subject.floor_us,
-            "bound": subject.bound,
-            "share": subject.share,
-            "copy_gb_per_s": subject.roofline.copy_gb_per_s,
-            "tflops": subject.roofline.tflops.get(RooflineLimits.arithmetic(subject.problem)),
-            "empty_us": subject.empty_us or None,
-            "assumed": profile.is_assumed,
-        },
+        "roofline": None if subject.is_on_host else _roofline_json(profile),
         "launches": [_launch(launch) for launch in subject.launches],
         "stalls": asdict(profile.stalls) if profile.stalls else None,
-        "counters": [asdict(each) for each in profile.counters] or None,
+        "counters": [*map(_counters, compared(profile.counters, subject.launches))] or None,
         "bottleneck": {
             "name": profile.diagnosis.bottleneck,
             "text": profile.diagnosis.text,
@@ -53,6 +45,19 @@ def document(profile: Profile) -> dict[str, Any]:
         },
         "trace": profile.trace.source if profile.trace else None,
         "missing": list(profile.missing),
+    }
+
+
+def _roofline_json(profile: Profile) -> dict[str, Any]:
+    subject = profile.subject
+    return {
+        "floor_us": subject.floor_us,
+        "bound": subject.bound,
+        "share": subject.share,
+        "copy_gb_per_s": subject.roofline.copy_gb_per_s,
+        "tflops": subject.roofline.tflops.get(RooflineLimits.arithmetic(subject.problem)),
+        "empty_us": subject.empty_us or None,
+        "assumed": profile.is_assumed,
     }
 
 
@@ -82,6 +87,11 @@ def _launch(launch: LaunchFacts) -> dict[str, Any]:
     }
 
 
+def _counters(found: Comparison) -> dict[str, Any]:
+    expected = {} if found.launch is None else dict(found.launch.expected)
+    return {**asdict(found.counters), "expected": expected, "differing": list(found.differing)}
+
+
 def lines(profile: Profile) -> Iterator[str]:
     """Yield the lines of `tuner profile`."""
     subject = profile.subject
@@ -98,8 +108,8 @@ def lines(profile: Profile) -> Iterator[str]:
         yield f"  warps wait for  {_shares(profile.stalls.reasons)}"
         if set(profile.stalls.lines) != {launch.name for launch in subject.launches[:1]}:
             yield f"  sampled at      {_shares(profile.stalls.lines)}"
-    for each in profile.counters:
-        yield from _counter_lines(each)
+    for each in compared(profile.counters, subject.launches):
+        yield from _counter_lines(each, subject.bytes)
     yield ""
     for reason in profile.missing:
         yield f"  missing: {reason}"
@@ -126,6 +136,10 @@ def _roofline(profile: Profile) -> Iterator[str]:
     subject, is_assumed = profile.subject, " (assumed)" if profile.is_assumed else ""
     limit = subject.roofline.copy_gb_per_s
     reached = _rate(subject.bytes, subject.latency_us, 1e3)
+    if subject.is_on_host:  # its link is not among the roofline limits
+        if reached is not None:
+            yield f"  bandwidth    {reached:,.0f} GB/s"
+        return
     share = "" if reached is None else f"{reached:,.0f} GB/s, {100 * reached / limit:.1f} % of "
     yield f"  bandwidth    {share}{limit:,.0f} GB/s of a copy{is_assumed}"
     rate = subject.roofline.tflops.get(RooflineLimits.arithmetic(subject.problem))
@@ -184,18 +198,32 @@ def _access_lines(accesses: tuple[Access, ...]) -> Iterator[str]:
         yield f"    {unknown:,.0f} requests have addresses that depend on data, and are left out"
 
 
-def _counter_lines(counted: Counters) -> Iterator[str]:
-    values = counted.values
+def _counter_lines(found: Comparison, problem_bytes: int) -> Iterator[str]:
+    """Yield the counters of a kernel, each beside what the analysis expects."""
+    values, launch = found.counters.values, found.launch
+    expected = {} if launch is None else launch.expected
     yield ""
-    yield f"  counters of {counted.kernel}:"
+    yield f"  counters of {found.counters.kernel}:"
     for name in ("load", "store"):
         sectors, requests = values.get(f"{name}_sectors"), values.get(f"{name}_requests")
         if sectors is not None and requests:
-            yield f"    global {name}s: {sectors:,.0f} sectors, {sectors / requests:.3g} a request"
+            beside = _beside(expected.get(f"{name}_sectors"))
+            yield f"    global {name}s: {sectors:,.0f} sectors{beside}, {sectors / requests:.3g} a request"
     if (conflicts := values.get("shared_conflicts")) is not None:
-        yield f"    shared memory: {conflicts:,.0f} cycles of bank conflicts"
+        beside = _beside(expected.get("shared_conflicts"))
+        yield f"    shared memory: {conflicts:,.0f} cycles of bank conflicts{beside}"
     moved = [values[name] for name in ("memory_read_bytes", "memory_written_bytes") if name in values]
     if moved:
-        yield f"    device memory: {sum(moved) / 1e6:,.1f} MB moved"
+        yield f"    device memory: {sum(moved) / 1e6:,.1f} MB moved; the problem has {problem_bytes / 1e6:,.1f} MB"
     if (share := values.get("occupancy_percent")) is not None:
-        yield f"    occupancy: {share:.3g} % of warps"
+        most = (
+            "" if launch is None or launch.occupancy is None else f", of {100 * launch.occupancy.share:.3g} % at most"
+        )
+        yield f"    occupancy: {share:.3g} % of warps{most}"
+    for name in found.differing:
+        counted = f"{values[name]:,.0f} {COMPARED[name]}"
+        yield f"    the card counts {counted}, and the analysis expects {expected[name]:,.0f}; trust the counters"
+
+
+def _beside(number: float | None) -> str:
+    return "" if number is None else f" (analysis {number:,.0f})"
