@@ -233,6 +233,9 @@ def _by_copies(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], sc
         shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
         raise UsageError(f"{call.op} takes no tensors of these shapes: {shapes}; reshape them, or call torch instead")
     run(call, copies, attributes, scalars)
+    on = next(iter(written.values())).device
+    if any(x is not tensors[name] and x.device != on for name, x in given.items()):
+        torch.cuda.current_stream(on).synchronize()  # a copy on the host is freed, and a card may read it late
     for name, tensor in written.items():
         if not taken[name]:
             tensor.copy_(fresh[name])
