@@ -38,7 +38,12 @@ def test_a_config_is_compiled_for_a_card_and_its_bottleneck_named(tuner: Invoked
     [
         ((), NoDevice, "profiling runs a config on a GPU, and there is no .*; --device ID analyses the code"),
         (("--device", "tpu"), UnknownName, "no recorded card is called 'tpu'; known are "),
-        ((*ON, "--trace", "a.json"), UsageError, "--trace records a run, and --device runs nothing; leave one"),
+        ((*ON, "--trace", "a.json"), UsageError, "--trace is of a run, and --device runs nothing; leave one"),
+        (
+            (*ON, "--policy", "cold"),
+            UsageError,
+            "--policy is of a run, and --device runs nothing; leave one of them out",
+        ),
         ((*ON, "--config", "PAD=3"), UsageError, "PAD is one of 0, 1, 2, 4, 8, 16, not '3'; choose one"),
     ],
 )

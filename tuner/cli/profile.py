@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+from contextlib import closing, suppress
 from pathlib import Path
 
 import click
@@ -17,12 +18,13 @@ from tuner.cli.ops import db_option, gpu_option, json_option, open_if_there, pol
 from tuner.cli.text import print_json
 from tuner.db.database import Database
 from tuner.db.sqlite import IN_MEMORY
-from tuner.db.store import Store
+from tuner.db.store import Store, default_database
 from tuner.errors import NoDevice, NothingFound, UnknownName, UsageError, reason
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.measure import device
 from tuner.suites.suite import Entry
 from tuner.tuning.captured import captured_reference
+from tuner.tuning.gpu import AUTO
 from tuner.tuning.other_gpus import gpu_here
 
 
@@ -45,34 +47,34 @@ def _profile(
         from tuner.profiling.report import document, lines
     except ModuleNotFoundError as error:
         raise UsageError(f"a profile needs {error.name}; pip install 'triton-tuner[search]'") from error
-    index = device.choose(gpu) if device_id is None else None
-    if index is None and device_id is None:
-        raise NoDevice(
-            f"profiling runs a config on a GPU, and there is no {gpu_here()}; "
-            f"--device ID analyses the code that is compiled for a card: {', '.join(sorted(recorded.devices()))}"
-        )
-    store = open_if_there(db) or Store.open(IN_MEMORY)
     if device_id is not None:
+        if ran := [name for name, given in _only_of_runs(gpu, policy, shared, trace).items() if given]:
+            raise UsageError(f"{ran[0]} is of a run, and --device runs nothing; leave one of them out")
         card = recorded.devices().get(device_id)
         if card is None:
             known = ", ".join(sorted(recorded.devices()))
             raise UnknownName(f"no recorded card is called {device_id[:80]!r}; known are {known}")
-        if trace is not None:
-            raise UsageError("--trace records a run, and --device runs nothing; leave one of them out")
-        reference = captured_reference(reference, problem, store, device_id)
-        entry = Entry(reference, signature, problem)
-        stored = _stored(store, reference, problem, None, device_id)
-        found = profile_elsewhere(entry, store, card, stored=stored, given=config)
+        with closing(open_if_there(db) or Store.open(IN_MEMORY)) as store:
+            reference = captured_reference(reference, problem, store, device_id)
+            stored = _stored(store, reference, problem, None, device_id)
+            entry = Entry(reference, signature, problem)
+            found = profile_elsewhere(entry, store, card, stored=stored, given=config)
     else:
-        assert index is not None
-        reference = captured_reference(reference, problem, store, device.describe(index).id)
-        stored = _stored(store, reference, problem, index, None)
-        with TerminalProgress() as progress:
+        index = device.choose(gpu)
+        if index is None:
+            raise NoDevice(
+                f"profiling runs a config on a GPU, and there is no {gpu_here()}; "
+                f"--device ID analyses the code that is compiled for a card: {', '.join(sorted(recorded.devices()))}"
+            )
+        if trace is not None:
+            _check_folder(trace)
+        with closing(Store.open(db or default_database())) as store, TerminalProgress() as progress:
+            reference = captured_reference(reference, problem, store, device.describe(index).id)
             found = profile_here(
                 Entry(reference, signature, problem),
                 store,
                 index,
-                stored=stored,
+                stored=_stored(store, reference, problem, index, None),
                 given=config,
                 policy=policy,
                 shared=shared,
@@ -97,6 +99,17 @@ def _stored(store: Store, reference: str, problem: Problem, here: int | None, de
         found = find(store, reference, problem, here=here, device_id=device_id)
         return None if found.stored is None else found.stored.answer.config
     return None
+
+
+def _only_of_runs(gpu: str, policy: str, shared: bool, trace: Path | None) -> dict[str, bool]:
+    """Return whether each option that only a run has is given."""
+    return {"--trace": trace is not None, "--gpu": gpu != AUTO, "--policy": policy != AUTO, "--shared": shared}
+
+
+def _check_folder(file: Path) -> None:
+    """Raise UsageError, before anything is measured, if a file cannot be made for want of its folder."""
+    if not os.access(file.parent, os.W_OK):
+        raise UsageError(f"the trace cannot be written to {file}: {file.parent} is no folder to write to; name another")
 
 
 def _write(file: Path, text: str) -> None:
