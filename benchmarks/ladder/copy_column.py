@@ -1,8 +1,8 @@
 """copy_column on the device, from whole rows to one sector an element.
 
 A column of 2^20 rows of 128 fp32 elements is 4 MB, and its matrix 512 MB. Memory is read in sectors of 32 bytes, so the
-column costs 32 MB of reads at best: 8 times its bytes. The steps differ in what they read besides, and in the number of
-sectors that are under way at a time.
+column costs 32 MB of reads at best: 8 times its bytes. The steps differ in what else they read, and in the number of
+sectors in flight.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LADDER = Ladder(
         Step("whole rows", "reads the matrix, keeps a column", by_rows),
         Step("one element", "a program for each row: one sector of it, by one thread of 32", partial(by_blocks, 1)),
         Step("one warp", "32 rows a program, one sector a thread", partial(by_blocks, 32)),
-        configured("blocks", "1,024 rows a program: 8 sectors a thread are under way", KERNEL, BLOCKS),
+        configured("blocks", "1,024 rows a program: 8 sectors a thread in flight", KERNEL, BLOCKS),
     ),
     unit="GB/s",
 )

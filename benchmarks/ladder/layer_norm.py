@@ -33,7 +33,9 @@ LADDER = Ladder(
     problems=(KERNEL.signature.problem({"M": 65536, "N": 768}),),
     steps=(
         Step("operations", "torch operations, the sums in fp32", operations),
-        configured("one row", "a program of 4 warps for each row, in 1024 lanes", KERNEL, KNOBS | {"num_warps": 4}),
+        configured(
+            "one row", "a program of 4 warps for each row, in a block of 1024", KERNEL, KNOBS | {"num_warps": 4}
+        ),
         configured(
             "one warp",
             "three chunks of 256 columns: 24 elements a thread",
@@ -48,7 +50,7 @@ LADDER = Ladder(
         ),
         configured(
             "weights stay",
-            "eight times four rows; the next are on the way",
+            "eight times four rows; the next are copied meanwhile",
             KERNEL,
             KNOBS | {"BLOCK_N": 256, "ROWS": 4, "STEPS": 8, "num_warps": 4, "num_stages": 2},
         ),

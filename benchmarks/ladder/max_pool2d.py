@@ -87,7 +87,7 @@ LADDER = Ladder(
         Step("a row a program", "plane and row by program, the window unrolled", rows),
         configured(
             "16 bytes",
-            "four outputs a thread, from vectors that it takes apart",
+            "four outputs a thread, from reads of 16 bytes, separated in registers",
             KERNEL,
             {**TILES, "TILE_P": 1, "TILE_Q": 4, "BLOCK_N": 8, "num_warps": 4},
         ),
@@ -99,7 +99,7 @@ LADDER = Ladder(
         ),
         configured(
             "small programs",
-            "two warps a program: programs end, and others begin, at different times",
+            "two warps a program: programs start and end more evenly",
             KERNEL,
             {**TILES, "TILE_P": 2, "TILE_Q": 4, "BLOCK_N": 4, "num_warps": 2},
         ),

@@ -1,7 +1,7 @@
 """Sums of rows, from a thread for each row to tiles of rows.
 
-262,144 rows of 128 bf16 elements are 64 MB, read once; the sums are half a megabyte. Nothing but the number of bytes
-that are under way at any time decides how fast they are read. The steps read the same elements, in other portions.
+262,144 rows of 128 bf16 elements are 64 MB, read once; the sums are half a megabyte. The number of bytes in
+flight decides how fast they are read. The steps read the same elements in portions of different sizes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ LADDER = Ladder(
         Step("a row a warp", "four elements for each thread, no exchange between warps", tiled(1, 1)),
         Step(
             "tiles",
-            "64 rows a program: 16 bytes with each access, four accesses at once",
+            "64 rows a program: four accesses of 16 bytes at once for each thread",
             tiled(64, 8),
         ),
     ),

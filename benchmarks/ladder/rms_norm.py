@@ -1,4 +1,4 @@
-"""RMS norm with a residual, from torch operations to rows that fill a program's lanes.
+"""RMS norm with a residual, from torch operations to rows that stay in registers.
 
 8192 rows of 5120 in bf16 are 84 MB. x and the residual are read, the sum and the result are written: 336 MB.
 """
@@ -45,14 +45,14 @@ LADDER = Ladder(
             KNOBS | {"VARIANT": "looped", "BLOCK_N": 2048, "num_warps": 8},
         ),
         configured(
-            "one block", "the row in registers, in 8192 lanes", KERNEL, KNOBS | {"BLOCK_N": 8192, "num_warps": 8}
+            "one block", "the row in registers, in a block of 8192", KERNEL, KNOBS | {"BLOCK_N": 8192, "num_warps": 8}
         ),
         configured(
-            "chunks", "five chunks of 1024 columns, no idle lane", KERNEL, KNOBS | {"BLOCK_N": 1024, "num_warps": 4}
+            "chunks", "five chunks of 1024 columns, none idle", KERNEL, KNOBS | {"BLOCK_N": 1024, "num_warps": 4}
         ),
         configured(
             "late weights",
-            "weights are read after the sums, by more programs at once",
+            "weights are read after the sum: more programs fit",
             KERNEL,
             KNOBS | {"BLOCK_N": 1024, "num_warps": 4, "LATE": True},
         ),
