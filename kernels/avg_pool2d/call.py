@@ -44,8 +44,11 @@ def avg_pool2d(
                 "avg_pool2d takes stride and padding with a kernel_size, not with None; give it, or neither"
             )
         kernel_size = image_size("avg_pool2d", x)
-    if divisor_override is not None and (type(divisor_override) is not int or divisor_override == 0):
-        raise UsageError(f"avg_pool2d takes a whole number but 0 as divisor_override, not {divisor_override!r}")
+    if divisor_override is not None and not is_divisor(divisor_override):
+        raise UsageError(
+            "avg_pool2d takes a whole number of 64 bits but 0 as divisor_override, "
+            f"not {divisor_override!r:.40}; replace it, or leave it out"
+        )
     attributes, shape = called(
         "avg_pool2d", x, kernel_size, stride, padding, ceil_mode, count_include_pad=count_include_pad
     )
@@ -53,6 +56,11 @@ def avg_pool2d(
         out = empty_out("avg_pool2d", x, shape)
     run(CALL, given(x=x, out=out), attributes, {"divisor_override": float(divisor_override or 0)})
     return out
+
+
+def is_divisor(number: object) -> bool:
+    """Return whether torch divides by a number: a whole one of 64 bits, and not 0."""
+    return type(number) is int and number != 0 and -(2**63) <= number < 2**63
 
 
 def values(tensors: Tensors, **attributes: Any) -> dict[str, object]:

@@ -13,9 +13,12 @@ from torch import Tensor
 from tuner.errors import UsageError
 from tuner.kernels.calling import NOT_STRIDED, OpCall, Tensors, check_strided, empty, given, in_torch, run, shape
 from tuner.kernels.reduce.definition import KERNEL, MAX_ROW
+from tuner.kernels.spec import cdiv
 
 OF_NOTHING = {"sum": 0.0, "mean": nan, "logsumexp": -inf}
 """Results of no elements; max and min have none."""
+MOST_TRIED = 4096
+"""Number of rows that are tried as divisors of more elements than a row may have."""
 
 
 @overload
@@ -158,17 +161,17 @@ def flattened(x: Tensor, M: int, N: int) -> Tensor | None:
 
 
 def of_everything(x: Tensor, in_order: bool) -> Tensor | None:
-    """Return a view of x as one row if it is dense, else as rows with gaps between them, or None.
+    """Return a view of x as one row if it is dense, as several if one is too long or there are gaps, or None.
 
     Args:
         in_order: elements keep their order; without it the dims may have any.
     """
     if not in_order:
         x = x.permute(sorted(range(x.ndim), key=x.stride, reverse=True))
-    if x.is_contiguous() and x.numel() <= MAX_ROW:
-        return x.view(1, -1)
-    if x.ndim < 2:
-        return None if x.numel() <= MAX_ROW else flattened(x, 1, x.numel())
+    if x.is_contiguous():
+        fewest = max(1, cdiv(x.numel(), MAX_ROW))
+        rows = next((rows for rows in range(fewest, fewest + MOST_TRIED) if x.numel() % rows == 0), 1)
+        return x.view(rows, -1)
     for lead in range(1, x.ndim):
         if (matrix := flattened(x, prod(x.shape[:lead]), prod(x.shape[lead:]))) is not None:
             return matrix

@@ -11,7 +11,6 @@ from tuner.kernels.reduce.states import (
     finished,
     first_larger,
     first_place,
-    is_last,
     joined,
     larger,
     leave,
@@ -19,6 +18,7 @@ from tuner.kernels.reduce.states import (
     neutral,
     state_of,
 )
+from tuner.kernels.shared.arrivals import is_last
 
 
 @triton.jit

@@ -154,14 +154,3 @@ def left(firsts, seconds, place, mask, KIND: tl.constexpr, INDEX: tl.constexpr):
         second = tl.load(seconds + place, mask=mask, other=0.0, cache_modifier=".cg").to(tl.int64, bitcast=True)
         second = tl.where(mask, second, 2**62)
     return first, second
-
-
-@triton.jit
-def is_last(arrived, SPLIT: tl.constexpr):
-    """Return whether this is the last of SPLIT programs that have written their states; it resets the counter."""
-    tl.debug_barrier()  # all are written before one thread counts the program
-    last = tl.atomic_add(arrived, 1, sem="acq_rel") == SPLIT - 1
-    if last:
-        tl.store(arrived, 0)
-        tl.debug_barrier()
-    return last

@@ -10,13 +10,13 @@ from tuner.kernels.reduce.states import (
     empty,
     finished,
     first_place,
-    is_last,
     joined,
     leave,
     left,
     neutral,
     state_of,
 )
+from tuner.kernels.shared.arrivals import is_last
 
 
 @triton.jit

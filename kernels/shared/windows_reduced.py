@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuner.kernels.shared.arrivals import is_last
 from tuner.kernels.shared.windows_values import combined, counted, empty, reduced
 
 
@@ -33,23 +34,17 @@ def own(values, s, shift, end, GROUP: tl.constexpr, MAX: tl.constexpr):
 def joined_parts(found, arrived, value, place, there, outputs, tile, part, SPLIT: tl.constexpr, MAX: tl.constexpr):
     """Return the value of whole windows and whether to write it: the last program of a tile has it.
 
-    Parts are combined in the same order each time, so that results repeat. The last program leaves its counter at 0.
+    Parts are combined in the same order each time, so that results repeat.
 
     Args:
         found: values of parts (SPLIT, outputs).
         arrived: number of programs of each tile that have written theirs.
     """
     tl.store(found + part.to(tl.int64) * outputs + place, value, mask=there)
-    tl.debug_barrier()  # all are written before one thread counts the program
-    is_last = tl.atomic_add(arrived + tile, 1, sem="acq_rel") == SPLIT - 1
-    tl.debug_barrier()
-    there = there & is_last
+    there = there & is_last(arrived + tile, SPLIT)
     parts = tl.arange(0, SPLIT).to(tl.int64)[:, None] * outputs + place[None, :]
     values = tl.load(found + parts, mask=there[None, :], other=empty(MAX), cache_modifier=".cg")
-    value = reduced(values, 0, MAX)
-    if is_last:
-        tl.store(arrived + tile, 0)
-    return value, there
+    return reduced(values, 0, MAX), there
 
 
 @triton.jit

@@ -152,7 +152,8 @@ def test_rows_of_a_tile_lie_past_32_bits() -> None:
     out = torch.frombuffer(written, dtype=torch.half).view(1, 1, 8, 2**29)
     x[..., :8] = drawn(9, 8)
     config = {"TILE_P": 8, "TILE_Q": 8, "BLOCK_Q": 8, "BLOCK_N": 1, "num_warps": 1, "num_stages": 1}
-    (launch,) = MAX.launch(problem(MAX, x, **window(2, S=1)), {"VARIANT": "tiles", **config}, {"x": x, "out": out})
+    full = MAX.signature.config({"VARIANT": "tiles", "BLOCK_K": 1, "SPLIT": 1, **config})
+    (launch,) = MAX.launch(problem(MAX, x, **window(2, S=1)), full, {"x": x, "out": out})
     with within([x, out]):
         launch.fn[(1,)](*launch.args, **launch.kwargs)
     assert torch.equal(out[..., :8], functional.max_pool2d(x[..., :8], (2, 1), 1))

@@ -126,8 +126,9 @@ def test_images_have_three_or_four_dims_and_elements() -> None:
         ops.max_pool2d(X.int(), 2)
     with pytest.raises(UsageError, match=r"an out of shape \(2, 3, 4, 3\) here, not \(2, 3, 4, 4\)"):
         ops.max_pool2d(X, 2, out=torch.empty(2, 3, 4, 4))
-    with pytest.raises(UsageError, match="divisor_override, not 0"):
-        ops.avg_pool2d(X, 2, divisor_override=0)
+    for number in (0, 2.0, True, 2**63, 10**400):
+        with pytest.raises(UsageError, match="takes a whole number of 64 bits but 0 as divisor_override, not"):
+            ops.avg_pool2d(X, 2, divisor_override=number)  # type: ignore[arg-type]
     assert ops.max_pool2d(X[:0], 2).shape == (0, 3, 4, 3)
 
 

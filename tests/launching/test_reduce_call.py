@@ -87,6 +87,10 @@ def test_the_same_memory_is_the_same_problem() -> None:
 
     assert problem(X, None) == problem(X.transpose(0, 2), None) == "reduce M=1 N=240 dtype=fp32 axis=all kind=max"
     assert problem(X.view(24, 10)[:, :7], None) == "reduce M=24 N=7 dtype=fp32 axis=all kind=max"
+    long = torch.empty(2**32, device="meta")  # more elements than a row may have
+    assert (
+        problem(long, None) == problem(long.view(-1, 2), None) == "reduce M=4 N=1073741824 dtype=fp32 axis=all kind=max"
+    )
     assert problem(X, -1) == "reduce M=24 N=10 dtype=fp32 kind=max"
     assert problem(X, 0) == "reduce M=6 N=40 dtype=fp32 axis=rows kind=max"
 
