@@ -50,6 +50,14 @@ def test_a_kernel_file_draws_problems_too(tuner: Invoked) -> None:
     assert len({N for _, N, _ in problems(tuner, "search", "mine.py", "--suite", "random:5:1")}) == 5
 
 
+def test_a_plan_repeats_the_reason_of_a_kernel_file_as_it_is(tuner: Invoked) -> None:
+    source = Path(toy("double")).read_text().rstrip().removesuffix(")")
+    (tuner.folder / "mine.py").write_text(f'{source}    valid=lambda problem, config, limits: "x[/N] is odd",\n)\n')
+    planned = tuner("search", "mine.py", "--N", "64", *ON_H200)
+    assert planned.return_value == 1
+    assert "x[/N] is odd" in planned.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

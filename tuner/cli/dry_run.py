@@ -79,7 +79,7 @@ def print_plan(plan: Plan, verb: str) -> None:
     for_all = f"feasible for all {len(plan.problems)}: {_size_text(plan.common)}; " if plan.joint else ""
     console.write(f"{for_all}about {plan.seconds:,.0f} s on {plan.card.name}: {plan.basis}")
     for line in plan.lacking:
-        console.write(f"[red]{line}[/]")
+        console.write(f"[red]{escape(line)}[/]")
 
 
 def _cells(plan: ProblemPlan) -> tuple[str, ...]:
