@@ -16,6 +16,7 @@ from tuner.kernels.calling import (
     check_matrices,
     check_strided,
     in_torch,
+    is_on_host,
     run,
     shape,
     short_name,
@@ -62,7 +63,7 @@ def _column(x: Tensor, column: int) -> Tensor:
 
 def _target(x: Tensor) -> torch.device | str:
     """Return the device on which the copy is allocated."""
-    if x.device.type != "cpu":
+    if not is_on_host(x):
         return x.device
     if not torch.cuda.is_available():
         raise UsageError("copy_column copies to a GPU, and torch finds none here; call torch instead")
@@ -78,7 +79,7 @@ def values(tensors: Tensors) -> Mapping[str, object]:
     """Return the sizes, the dtype and the memory of a column. The row of a single element may have any length."""
     x = tensors["x"]
     (M,) = x.shape
-    memory = "device" if x.device.type != "cpu" else "pinned" if x.is_pinned() else "pageable"
+    memory = "device" if not is_on_host(x) else "pinned" if x.is_pinned() else "pageable"
     return {"M": M, "N": x.stride(0) if M > 1 else 1, "dtype": x.dtype, "memory": memory}
 
 

@@ -82,6 +82,17 @@ def test_every_way_copies_every_bit(memory: str, way: str, dtype: torch.dtype) -
         assert not out[:, 1:].any()
 
 
+@pytest.mark.parametrize(("memory", "way"), WAYS)
+def test_a_single_element_of_long_rows_is_copied(memory: str, way: str) -> None:
+    """Its strides are larger than the driver takes."""
+    x, out = matrix(1, 1, memory)[:, 0].as_strided((1,), (2**33,)), torch.zeros(1, device="cuda")
+    problem = KERNEL.signature.problem({"M": 1, "N": 1, "memory": memory})
+    given = {"x": x, "out": out.as_strided((1,), (2**33,))}
+    prepare_launch(KERNEL, problem, config(way), given, limits())((x.data_ptr(), out.data_ptr()))
+    torch.cuda.synchronize()
+    assert torch.equal(bits(out), bits(x))
+
+
 def test_the_host_packs_no_buffer_that_a_copy_still_reads() -> None:
     """The stream is busy, so all copies wait; the third call waits for the first."""
     inputs = [matrix(10_001, 5, "pinned") for _ in range(6)]
