@@ -16,12 +16,12 @@ from tuner.kernels.spec import Dim, Knob, Launch, Operand, Problem, SizeLimit, c
 ACCESS_BYTES = 16
 """Bytes of the widest access of a thread."""
 LONGEST_ROW = 2**31 - 2**18
-"""Number of elements of the longest row: the largest chunk of a program behind it is counted in 32 bits."""
+"""Largest number of elements of a row: indices up to a program's largest chunk past its end fit 32 bits."""
 DTYPES = ("bf16", "fp16", "fp32")
 NARROWEST = 256
-"""Columns that a tile of several rows has at least, if a row does. Source: chosen."""
+"""Fewest columns of a tile, unless rows are shorter. Source: chosen."""
 MOST_PAST = 1 / 8
-"""Columns past a row's end, over those of the row, up to which its tiles are as wide as possible. Source: chosen."""
+"""Largest padding that whole tiles add to a row, as a fraction of the row. Source: chosen."""
 
 DIMS = (
     Dim("N", help="elements of a row; a tensor without gaps is one row"),
@@ -47,7 +47,10 @@ def row_operands(problem: Problem, inputs: tuple[str, ...]) -> Mapping[str, Oper
 
 
 def columns_of(N: int, block: int) -> int:
-    """Return the columns of a tile of rows with gaps: as many as a row has or a block, fewer if many were past it."""
+    """Return the number of columns of a tile of rows with gaps, a power of two.
+
+    It is the largest one up to a block that pads rows by at most `MOST_PAST`, or else the one that pads them least.
+    """
     widest = min(block, next_power_of_2(N))
     choices = [widest]
     while choices[-1] > NARROWEST:

@@ -12,8 +12,9 @@ HIDDEN = (768, 1024, 1536, 2048, 2304, 2560, 3072, 3584, 4096, 5120, 6144, 7168,
 MLP = (2048, 3072, 4096, 4864, 5632, 6912, 8192, 8960, 9216, 9728, 11008, 12288, 13824, 14336, 18432, 22016, 28672)
 """Widths of MLPs of published models."""
 MOST_TOKENS = 2**19
+"""Largest number of tokens of a batch."""
 FEWEST = 2**12
-"""Fewest elements of a tensor."""
+"""Smallest number of elements of a tensor."""
 
 
 def tokens_and_width(random: Random, widths: tuple[int, ...], bytes_each: int) -> tuple[int, int]:

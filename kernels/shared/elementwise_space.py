@@ -19,7 +19,7 @@ class SpaceSettings:
     """Limits of the search space."""
 
     small_block: int = 256
-    """Elements of a block that is feasible however few elements there are."""
+    """Number of elements of a block that is feasible for any problem. Source: chosen."""
     most_bytes: int = 64
     """Most bytes of each input that a thread reads at once. Source: 128 are never among the best on an H200."""
 
@@ -29,15 +29,15 @@ class DefaultSettings:
     """Settings of the default. Source: all configs of some problems on an H200."""
 
     loop_bytes: int = 2**19
-    """Bytes that each multiprocessor reads from which programs loop over blocks, the next ones in flight."""
+    """Number of bytes that each multiprocessor reads, from which programs loop over blocks."""
     loop_bytes_per_thread: int = 64
-    """Bytes of all inputs that a thread of such a program reads, 16 of each input in a block."""
+    """Number of bytes of all inputs that a thread of such a program reads: 16 of each input in each block."""
     bytes_per_thread: int = 32
     """Bytes of each input that a thread reads at once in a program without a loop."""
     warps: int = 4
     """Warps of a program."""
     waves: int = 2
-    """Programs for each multiprocessor below which blocks are made smaller."""
+    """Number of programs for each multiprocessor below which blocks are made smaller."""
 
 
 SPACE = SpaceSettings()
@@ -57,7 +57,7 @@ def fits(problem: Problem, config: Mapping[str, Any], limits: Limits, inputs: in
     threads = config["num_warps"] * limits.warp_size
     held = block * width // threads
     return (
-        # More than all elements is idle.
+        # A program is no larger than the tensor.
         block * steps <= max(SPACE.small_block, elements)
         # A thread has at least one access of 16 bytes, and at most what its registers hold.
         and ACCESS_BYTES <= held <= SPACE.most_bytes

@@ -12,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def inside(row, n, M, N, ROWS: tl.constexpr, EVEN: tl.constexpr):
-    """Return which elements of rows and columns exist. What is constant here leaves no mask in the code."""
+    """Return the mask (ROWS, columns) of elements inside the matrix. The compiler drops a mask that is always true."""
     there = tl.full((ROWS, n.shape[0]), True, tl.int1)
     if ROWS > 1:
         there = there & (row < M)[:, None]

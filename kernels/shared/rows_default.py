@@ -24,15 +24,15 @@ class DefaultSettings:
     """Bytes of a row that a thread holds; twice as many of rows that do not begin at multiples of 16 bytes, or if a
     program had more threads than `most_threads`."""
     most_threads: int = 512
-    """Largest number of threads of two programs that run on a multiprocessor at once, with all that they hold."""
+    """Largest number of threads of a program of which a multiprocessor runs two at once, with `thread_bytes` each."""
     access_bytes: int = 8
     """Fewest bytes that a thread reads at once."""
-    odd_columns: int = 2048
-    """Fewest columns of an odd row that is read 16 bytes at once."""
+    shortest_odd: int = 2048
+    """Fewest columns of an odd row that is read 16 bytes at once by default."""
     odd_values: int = 48
     """Most values of such a row that a thread holds."""
     odd_steps: tuple[int, ...] = (4, 2, 1)
-    """Number of such rows of a program if weight and bias are read for them, best first."""
+    """Number of such rows of a program if there are a weight and a bias, best first."""
     looped: tuple[tuple[int, int, int], ...] = (
         (8192, 32, 1),
         (4096, 32, 1),
@@ -40,15 +40,15 @@ class DefaultSettings:
         (2048, 16, 2),
         (2048, 8, 1),
     )
-    """Columns of a block of a row that is looped over, warps and stages, best first."""
+    """Columns of a block, warps and stages of a loop over a row, best first."""
     looped_beside_two: tuple[int, int, int] = (8192, 16, 1)
-    """As `looped`, if weight and bias are read beside the row."""
+    """As `looped`, if there are a weight and a bias; tried first."""
     shared_columns: int = 32768
     """Number of columns from which few rows are shared by programs."""
     shortest_part: int = 2048
     """Fewest columns of a program that shares a row."""
     shared_waves: int = 2
-    """Number of such programs for each multiprocessor, unless parts would be shorter."""
+    """Number of such programs for each multiprocessor, unless their parts would be shorter than that."""
     shared_warps: tuple[int, ...] = (4, 2, 8, 16)
     """Warps of such a program, best first."""
 
@@ -62,16 +62,14 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     candidates: list[Mapping[str, Value]] = []
     if SETTINGS.shared_columns <= N and limits.sm_count > M:
         candidates += _shared(problem, limits)
-    if SETTINGS.odd_columns <= N and can_be_odd(problem):
+    if SETTINGS.shortest_odd <= N and can_be_odd(problem):
         candidates += _odd(problem, limits)
     candidates += _whole(problem, limits) if rows_space.SETTINGS.most_columns >= N else _looped(problem)
-    for config in candidates:
-        if valid(problem, config, limits):
-            break
-    return config
+    return next((config for config in candidates if valid(problem, config, limits)), candidates[-1])
 
 
 def _config(variant: str, block_n: int, warps: int, **others: Value) -> Mapping[str, Value]:
+    """Return a config; knobs that are not given take their smallest value."""
     given: dict[str, Value] = {"VARIANT": variant, "BLOCK_N": block_n, "num_warps": warps}
     return {"ROWS": 1, "STEPS": 1, "LATE": False, "num_stages": 1, **given, **others}
 
@@ -133,6 +131,7 @@ def _shared(problem: Problem, limits: Limits) -> Iterable[Mapping[str, Value]]:
 
 
 def _looped(problem: Problem) -> Iterable[Mapping[str, Value]]:
+    """Yield configs that loop over each row."""
     first = (SETTINGS.looped_beside_two,) if vectors(problem) > 1 else ()
     for block_n, warps, stages in (*first, *SETTINGS.looped):
         yield _config("looped", block_n, warps, num_stages=stages)

@@ -22,7 +22,7 @@ class SpaceSettings:
     most_values: int = 64
     """Largest number of values of a row that a thread holds."""
     shortest_odd: int = 256
-    """Fewest columns of an odd row that is read 16 bytes at once."""
+    """Fewest columns of an odd row that may be read 16 bytes at once."""
     largest_tile: int = 16384
     """Largest number of elements of several rows that a program holds."""
     shortest_looped: int = 16384
@@ -165,6 +165,7 @@ def _can_hold(problem: Problem, config: Mapping[str, Any], limits: Limits, N: in
 
 
 def _can_loop(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether a program can loop over a row."""
     block_n, stages = config["BLOCK_N"], config["num_stages"]
     threads = config["num_warps"] * limits.warp_size
     width = itemsize(problem.dtype)
@@ -183,6 +184,7 @@ def _can_loop(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
 
 
 def _can_share(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether programs can share a row."""
     M, N, block_n = problem["M"], problem["N"], config["BLOCK_N"]
     threads = config["num_warps"] * limits.warp_size
     return (
