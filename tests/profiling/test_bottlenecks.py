@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from profiled import subject
 
+from tuner import catalog
 from tuner.profiling.accesses import Access
 from tuner.profiling.rules import Diagnosis, diagnose
 from tuner.profiling.subject import Subject
@@ -114,3 +117,18 @@ def test_a_problem_of_which_all_is_in_flight_at_once_is_too_small() -> None:
     assert diagnosis.bottleneck == "too small"
     assert diagnosis.text.endswith("no knob of this kernel moves it: fuse it with its neighbours")
     assert "latency" not in [finding.rule for finding in diagnosis.findings]
+
+
+def test_an_empty_grid_has_no_bottleneck_of_its_own() -> None:
+    found = subject("transpose")
+    empty = replace(found, launches=tuple(replace(launch, grid=(0,)) for launch in found.launches))
+    assert diagnose(empty).findings == ()
+
+
+def test_an_operand_on_the_host_is_the_bottleneck() -> None:
+    kernel = catalog.resolve("copy_column")
+    found = subject("transpose", 100.0)
+    knobs, config = kernel.signature.knobs, {"WAY": "kernel"}
+    diagnosis = diagnose(replace(found, knobs=knobs, config=config, is_on_host=True))
+    assert diagnosis.bottleneck == "host"
+    assert "change WAY (kernel; " in diagnosis.text

@@ -41,7 +41,7 @@ def test_a_config_that_ends_the_process_is_a_failure_with_its_end(tmp_path: Path
     try:
         request = ProfileTask(str(file), problem, gemm.default_config(problem, H200.limits), H200.limits)
         died = ask(child, request, 60.0)
-        assert died == Failed("the config ended its process: exit code 7\nthe last words")
+        assert died == Failed("the config ended its process: exit code 7: the last words")
         later = ask(child, RunProton("times"), 60.0)
         assert later == Failed("the profiled process has ended")
     finally:

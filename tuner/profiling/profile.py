@@ -209,7 +209,9 @@ def _subject(kernel: Kernel, problem: Problem, config: Config, roofline: Rooflin
 
 
 def _calls(ran: Ran) -> list[str]:
-    """Return what is missing of steps that are calls on the host."""
+    """Return what is missing of a config that does not only launch kernels."""
+    if not ran.launches and not ran.calls:
+        return ["the config launches no kernel"]
     return [f"calls on the host, such as copies by the driver, are not analysed: {ran.calls}"] if ran.calls else []
 
 
@@ -230,9 +232,16 @@ def ask(child: Child, request: ProfileTask | RunProton, limit_s: float) -> Any:
         if not child.pipe.poll(limit_s):
             child.end()
             return Failed(f"{what} took longer than {limit_s:g} s")
-        return child.receive()
+        answer = child.receive()
     except EOFError:
-        return Failed(f"{what} ended its process: {child.exit_text()[:300]}")
+        return Failed(f"{what} ended its process: {_in_a_line(child.exit_text())}")
+    return Failed(_in_a_line(answer.why)) if isinstance(answer, Failed) else answer
+
+
+def _in_a_line(text: str, longest: int = 400) -> str:
+    """Return the first and the last line of a text, which name an error and its cause."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
+    return lines[0][:longest] if len(lines) == 1 else f"{lines[0].removesuffix(':')[:longest]}: {lines[-1][:longest]}"
 
 
 def _only(found: Any, kind: type[Any]) -> Any:

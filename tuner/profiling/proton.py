@@ -37,7 +37,7 @@ def profiled(run: Callable[[], object], data: str, mode: str | None = None) -> s
                 proton.finalize(session)
             return (Path(folder) / f"proton.{_SUFFIX[data]}").read_text()
         except (RuntimeError, ValueError, OSError) as error:
-            return Failed(f"Proton could not run: {str(error).splitlines()[0][:200]}")
+            return Failed(f"Proton could not run: {(str(error).splitlines() or [type(error).__name__])[0][:200]}")
 
 
 def times(document: str, names: Sequence[str]) -> Times | Failed:

@@ -117,7 +117,7 @@ def _limit(subject: Subject) -> str:
 
 def _findings(subject: Subject, settings: RuleSettings) -> list[Finding]:
     found = []
-    for launch in subject.launches:
+    for launch in (launch for launch in subject.launches if launch.programs):
         for rule in RULES:
             estimate = rule.estimate(subject, launch, settings)
             if estimate is None or estimate[0] <= 0:
@@ -175,7 +175,7 @@ def _waves(subject: Subject, launch: LaunchFacts, settings: RuleSettings) -> tup
     programs, sms = launch.programs, launch.sm_count
     most = ceil(programs / sms)
     used = programs / sms / most * launch.evenness
-    if not programs or used >= 1:
+    if used >= 1:
         return None
     cost = subject.base_us * ((1 - used) if subject.latency_us else (1 / used - 1))
     if programs < sms:
