@@ -53,3 +53,31 @@ def test_a_trace_opens_in_perfetto(tuner: Invoked) -> None:
     kernels = [event for event in events if event.get("ph") == "X" and "transpose" in event["name"]]
     assert len(kernels) >= 10
     assert all(event["dur"] > 0 for event in kernels)
+
+
+@pytest.mark.parametrize(
+    ("op", "values"),
+    [
+        ("transpose", "--M 8192"),
+        ("transpose", '--M 8192 --config {"PAD":0,"VEC":1}'),
+        (toy("row_wise"), "--M 8192"),
+        ("softmax", "--M 8192 --N 8192 --dtype bf16"),
+        ("rms_norm", "--M 4096 --N 4096"),
+    ],
+)
+def test_counters_and_stalls_are_of_the_configs_kernels_and_agree_with_the_analysis(
+    tuner: Invoked, op: str, values: str
+) -> None:
+    document = tuner.json("profile", op, *values.split())
+    if document["counters"] is None or document["stalls"] is None:
+        pytest.skip("; ".join(document["missing"]))
+    names = [launch["kernel"] for launch in document["launches"]]
+    assert [each["kernel"] for each in document["counters"]] == names
+    assert [each["differing"] for each in document["counters"]] == [[]] * len(names), document["counters"]
+    assert not any("FillFunctor" in place for place in document["stalls"]["lines"])
+
+
+def test_a_copy_by_the_host_is_named(tuner: Invoked) -> None:
+    document = tuner.json("profile", "copy_column", "--M", "4096", "--memory", "pageable")
+    assert document["bottleneck"]["name"] in ("host", "launch")
+    assert "calls on the host, such as copies by the driver, are not analysed: 1" in document["missing"]
