@@ -55,7 +55,8 @@ def _described(tensor: str) -> list[str]:
     """Return the parts of the key that describe a tensor."""
     place = f"d if (d := {tensor}.get_device()) >= 0 else place_on_host({tensor})"
     views = [f"{tensor}.is_neg()", f"{tensor}.is_conj()"]
-    return [f"{tensor}.shape", f"{tensor}.stride()", f"{tensor}.dtype", place, f"{tensor}_at & 15", *views]
+    alignment = f"{tensor}_at & 15 if {tensor}_at else -1"  # -1: it has no memory
+    return [f"{tensor}.shape", f"{tensor}.stride()", f"{tensor}.dtype", place, alignment, *views]
 
 
 def generated(

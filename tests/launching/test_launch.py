@@ -299,6 +299,14 @@ def test_scalars_are_given_by_name() -> None:
             launches.launch("rms_norm", **given, eps=wrong)
 
 
+def test_a_tensor_without_memory_is_refused_after_one_with_memory(launches: Launches, card: Card) -> None:
+    freed = X.clone()
+    launches.launch(DOUBLE, x=freed, out=OUT)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(UsageError, match="reads and writes memory, and x has none"):
+        launches.launch(DOUBLE, x=freed, out=OUT)
+
+
 def test_an_unknown_kernel_is_named(launches: Launches) -> None:
     with pytest.raises(UnknownName, match="no kernel is called 'gem'"):
         launches.launch("gem", x=X)

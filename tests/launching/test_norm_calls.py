@@ -126,6 +126,16 @@ def test_copies_that_the_kernel_does_not_take_are_refused(launches: PreparedLaun
         run(call, {"x": X, "out": torch.empty_like(X)}, scalars={"eps": 1e-6})
 
 
+def test_a_tensor_without_memory_is_refused_after_one_with_memory(launches: PreparedLaunches) -> None:
+    freed = WEIGHT.clone()
+    ops.rms_norm(X, freed)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(UsageError, match="reads and writes memory, and weight has none"):
+        ops.rms_norm(X, freed)
+    with pytest.raises(UsageError, match="x is on cpu but weight is on meta"):
+        ops.rms_norm(X, WEIGHT.to("meta"))
+
+
 def test_tensors_without_memory_give_results_of_their_shape() -> None:
     with FakeTensorMode():
         x, weight = (torch.empty(size, dtype=torch.bfloat16, device="cuda:1") for size in ((2, 3, 8), (8,)))

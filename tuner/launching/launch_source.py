@@ -70,4 +70,5 @@ def _described(place: int) -> list[str]:
     """Return the parts of the key that describe a tensor."""
     tensor = f"a{place}"
     memory = f"d if (d := {tensor}.get_device()) >= 0 else {tensor}.is_pinned() - 2"  # of the host: pinned or pageable
-    return [f"{tensor}.{part}" for part in ("shape", "stride()", "dtype")] + [memory, f"p{place} & 15"]
+    alignment = f"p{place} & 15 if p{place} else -1"  # -1: it has no memory
+    return [f"{tensor}.{part}" for part in ("shape", "stride()", "dtype")] + [memory, alignment]
