@@ -58,6 +58,11 @@ def columns_of(N: int, block: int) -> int:
     return min(choices, key=lambda columns: max(cdiv(N, columns) * columns, int((1 + MOST_PAST) * N)))
 
 
+def rows_of(problem: Problem, block: int) -> int:
+    """Return the number of rows of a tile of a block."""
+    return min(next_power_of_2(problem["M"]), block // columns_of(problem["N"], block))
+
+
 def tiled(
     fn: Any,
     problem: Problem,
@@ -78,7 +83,7 @@ def tiled(
     if all(stride == N for stride in strides) and M * N <= LONGEST_ROW:
         M, N, strides = 1, M * N, [0] * len(tensors)
     columns = config["BLOCK"] if M == 1 else columns_of(N, config["BLOCK"])
-    rows = min(next_power_of_2(M), config["BLOCK"] // columns)
+    rows = 1 if M == 1 else rows_of(problem, config["BLOCK"])
     steps = min(config["STEPS"], next_power_of_2(cdiv(N, columns)))
     widest = ACCESS_BYTES // itemsize(problem.dtype)
     kwargs = {

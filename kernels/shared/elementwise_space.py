@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
-from tuner.kernels.shared.elementwise import ACCESS_BYTES, MOST_PAST, columns_of
+from tuner.kernels.shared.elementwise import ACCESS_BYTES, MOST_PAST, columns_of, rows_of
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 COPY_BYTES = 4
@@ -64,6 +64,8 @@ def fits(problem: Problem, config: Mapping[str, Any], limits: Limits, inputs: in
         and threads <= limits.threads_per_block
         # Only a loop can be pipelined, and not more blocks than it has.
         and stages <= steps
+        # Triton 3.6 compiles a pipelined loop over several rows wrongly if the program has one warp.
+        and (stages == 1 or config["num_warps"] > 1 or rows_of(problem, block) == 1)
         # Its copies to shared memory take no hint, and at least 4 bytes at once.
         and (stages == 1 or (not config["EVICT_FIRST"] and access_bytes(problem, has_gaps) >= COPY_BYTES))
         # All blocks in flight but the one in registers wait in shared memory.

@@ -246,6 +246,17 @@ class TestSpace:
         for worse in ({"num_warps": 8}, {"num_warps": 1, "BLOCK": 4096}, {"STEPS": 2}, {"EVICT_FIRST": True}):
             assert not kernel.valid(problem, good | worse, H200.limits)
 
+    def test_one_warp_loops_over_one_row_at_a_time(self) -> None:
+        """Triton 3.6 compiles some loops of one warp over several rows wrongly."""
+        kernel = catalog.load("silu")
+        looped = {"BLOCK": 512, "STEPS": 4, "EVICT_FIRST": False, "num_warps": 1, "num_stages": 4}
+        for N, rows, warps in ((1152, 2, [2, 4]), (1024, 1, [1, 2, 4])):
+            values = {"M": 64, "N": N, "dtype": "fp32"}
+            assert compiled_in(launched("silu", values, **looped), "ROWS") == (rows,)
+            problem = kernel.signature.problem(values)
+            found = [count for count in (1, 2, 4) if kernel.valid(problem, looped | {"num_warps": count}, H200.limits)]
+            assert found == warps
+
     @pytest.mark.parametrize("op", OPS)
     def test_the_default_spreads_few_elements_over_the_card(self, op: str) -> None:
         kernel = catalog.load(op)
