@@ -132,3 +132,13 @@ def test_an_operand_on_the_host_is_the_bottleneck() -> None:
     diagnosis = diagnose(replace(found, knobs=knobs, config=config, is_on_host=True))
     assert diagnosis.bottleneck == "host"
     assert "change WAY (kernel; " in diagnosis.text
+
+
+def test_narrow_loads_cost_their_requests_even_if_they_are_coalesced() -> None:
+    found = subject("row-wise", 640.0)
+    (launch,) = found.launches
+    assert launch.accesses is not None
+    narrow = Access("kernel.py:1", "load", "global", 1.0, 4096.0, 7000.0, 4096.0, 4800.0)
+    narrowed = replace(launch, accesses=replace(launch.accesses, lines=(narrow,)), touched_bytes=0.0)
+    costs = {each.rule: each.cost_us for each in diagnose(replace(found, launches=(narrowed,))).findings}
+    assert costs["uncoalesced"] == pytest.approx((4800 - 4096) * 8192 / (132 * 1700), rel=0.01)

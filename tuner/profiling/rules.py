@@ -13,6 +13,7 @@ from math import ceil
 from tuner.profiling.accesses import Access
 from tuner.profiling.analysis import LaunchFacts
 from tuner.profiling.knobs import Lever, Move, levers
+from tuner.profiling.sectors import LINE, SECTOR
 from tuner.profiling.subject import Subject
 
 
@@ -147,12 +148,15 @@ def _place(access: Access) -> str:
 def _uncoalesced(subject: Subject, launch: LaunchFacts, settings: RuleSettings) -> tuple[float, str] | None:
     if launch.accesses is None or launch.accesses.excess("global") < settings.excess:
         return None
-    worst = _worst(launch.accesses.of("global"))
-    passes = sum(access.passes for access in launch.accesses.of("global")) * launch.programs
+    accesses = launch.accesses.of("global")
+    worst = _worst(accesses)
+    passes = sum(access.passes for access in accesses) * launch.programs
+    fewest = sum(max(access.requests, access.fewest * SECTOR / LINE) for access in accesses) * launch.programs
     in_memory = launch.touched_bytes / subject.roofline.copy_gb_per_s / 1e3
-    in_l1 = passes / _per_us(launch, 1, settings)
+    rate = _per_us(launch, 1, settings)
+    cost = max(in_memory, passes / rate) - max(subject.floor_us, fewest / rate)
     text = f"{_place(worst)} touches {worst.cost / worst.requests:.1f} sectors of 32 bytes a request, and "
-    return max(in_memory, in_l1) - subject.floor_us, f"{text}{worst.fewest / worst.requests:.1f} would do"
+    return cost, f"{text}{worst.fewest / worst.requests:.1f} would do"
 
 
 def _bank_conflicts(subject: Subject, launch: LaunchFacts, settings: RuleSettings) -> tuple[float, str] | None:
