@@ -85,6 +85,8 @@ NOT_STRIDED = AttributeError, TypeError, RuntimeError
 NONE: Mapping[str, Any] = MappingProxyType({})
 is_tracing = torch.compiler.is_dynamo_compiling
 is_recording = torch.is_grad_enabled
+watchers = torch._C._len_torch_dispatch_stack
+"""Number of modes that watch torch's ops, such as one that traces a graph or counts operations."""
 
 prepared: dict[object, Prepared] = {}
 """Prepared launches by key, or by key and distances if a written tensor is close to another. `tuner.launching` adds and

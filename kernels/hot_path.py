@@ -14,7 +14,8 @@ def source(names: tuple[str, ...], arguments: tuple[str, ...], *, has_setting: b
 
     The key of a prepared launch has the function, all names, the attributes and scalars, and each tensor's shape,
     strides, dtype, place, alignment to 16 bytes, and whether it is a negative or conjugate view. Tensor subclasses go
-    through torch. A call without a prepared launch goes through `prepare`.
+    through torch, and so do all tensors in a mode that watches torch's ops. A call without a prepared launch goes
+    through `prepare`.
 
     Args:
         names: names of the tensors, in their order.
@@ -34,7 +35,7 @@ def source(names: tuple[str, ...], arguments: tuple[str, ...], *, has_setting: b
             f"    {', '.join(tensors)}, = tensors.values()",
             "    try:",
             f"        gradient = ({recorded}) and is_recording()",
-            f"        if not ({plain}):",
+            f"        if watchers() or not ({plain}):",
             "            return through_torch(call, tensors, attributes, scalars, gradient)",
             "        if forward_ad._current_level >= 0:",
             "            refuse_tangents(call.op, tensors)",

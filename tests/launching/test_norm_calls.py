@@ -10,6 +10,7 @@ import torch
 from cpu_launches import on_cpu
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import layer_norm, rms_norm
 
 from tuner import ops
@@ -134,6 +135,12 @@ def test_a_tensor_without_memory_is_refused_after_one_with_memory(launches: Prep
         ops.rms_norm(X, freed)
     with pytest.raises(UsageError, match="x is on cpu but weight is on meta"):
         ops.rms_norm(X, WEIGHT.to("meta"))
+
+
+def test_a_mode_that_watches_ops_sees_the_call(launches: PreparedLaunches) -> None:
+    traced = make_fx(lambda x: ops.layer_norm(x, stats=True)[1])(X)
+    assert [node.target for node in traced.graph.nodes].count(torch.ops.tuner.layer_norm.default) == 1
+    assert close(traced(X.flip(0)), X.flip(0).mean(-1))
 
 
 def test_tensors_without_memory_give_results_of_their_shape() -> None:
