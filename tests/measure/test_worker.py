@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf, nan
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from helpers import H200, toy
 
 from tuner import catalog
 from tuner.errors import KernelFault, MeasureError
-from tuner.kernels.spec import Config
+from tuner.kernels.spec import Config, HostCall
 from tuner.measure.clock import Run, Timer
 from tuner.measure.gpu import GpuMeasurer
 from tuner.measure.interleaved import RoundsSettings
@@ -59,6 +60,12 @@ class TestMeasure:
         assert measured.tolerance == 2 * 2.0**-23
         assert (measured.registers, measured.spills, measured.shared_bytes) == (32, 0, 1024)
         assert reports == [Stage("launch"), Stage("check"), Stage("time")]
+
+    def test_a_call_on_the_host_has_no_registers(self, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
+        called: list[int] = []
+        assert worker._first_launch((HostCall(called.append, ()),)) == {}
+        assert called == [0]
 
     def test_a_much_slower_config_gets_three_samples(self, worker: Worker) -> None:
         assert len(worker.measure(Measure(config(), best_us=1e-6, seed=1)).samples) == 3

@@ -168,16 +168,18 @@ class Worker:
         self._compiled_here = self._compiled_here or not cache_hit
 
     def _first_launch(self, launches: tuple[Step, ...]) -> dict[str, Any]:
-        """Launch once. Return what the compiler reports of the code."""
+        """Launch once. Return what the compiler reports of the code; nothing of calls on the host, which have none."""
         self._compiled_here = False
         results: list[tuple[Step, Any]] = [(step, step()) for step in launches]
         compiled = [code for step, code in results if isinstance(step, Launch)]
         self.loaded.clock.wait()
+        if not compiled:
+            return {}
         return {
             "compiled_by": "worker" if self._compiled_here else "pool",
-            "registers": max((code.n_regs for code in compiled), default=0),
-            "spills": max((code.n_spills for code in compiled), default=0),
-            "shared_bytes": max((code.metadata.shared for code in compiled), default=0),
+            "registers": max(code.n_regs for code in compiled),
+            "spills": max(code.n_spills for code in compiled),
+            "shared_bytes": max(code.metadata.shared for code in compiled),
         }
 
     def _failure(self, config: Config, stage: str, error: Exception, facts: dict[str, Any]) -> Measurement:
