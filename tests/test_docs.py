@@ -22,7 +22,8 @@ from tuner.records import VENDOR, median
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 STUDIES = sorted((ROOT / "docs" / "studies").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS, *STUDIES]
+LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS, *LESSONS, *STUDIES]
 LONGER = ("glossary.md", "lesson.md")
 """Pages that may be longer than others: a table of all terms, and a lesson to read from start to end."""
 PAGE_WORDS, DOCS_WORDS = 800, 13_000

@@ -13,7 +13,7 @@ from tuner.kernels.layer_norm import KERNEL
 from tuner.kernels.spec import Problem, Value
 
 
-def eight_operations(x: Any, weight: Any, bias: Any, out: Any) -> None:
+def torch_operations(x: Any, weight: Any, bias: Any, out: Any) -> None:
     """Compute by torch operations, each of which reads and writes device memory; sums are in fp32."""
     deviation = x.float() - x.float().mean(dim=1, keepdim=True)
     variance = deviation.square().mean(dim=1, keepdim=True)
@@ -22,8 +22,8 @@ def eight_operations(x: Any, weight: Any, bias: Any, out: Any) -> None:
 
 
 def operations(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
-    """Return `eight_operations` on the operands."""
-    return (partial(eight_operations, *(tensors[name] for name in ("x", "weight", "bias", "out"))),)
+    """Return `torch_operations` on the operands."""
+    return (partial(torch_operations, *(tensors[name] for name in ("x", "weight", "bias", "out"))),)
 
 
 KNOBS: dict[str, Value] = {"VARIANT": "whole", "BLOCK_N": 1024, "ROWS": 1, "STEPS": 1, "num_stages": 1}

@@ -13,7 +13,7 @@ from tuner.kernels.rms_norm import KERNEL
 from tuner.kernels.spec import Problem, Value
 
 
-def six_operations(x: Any, weight: Any, residual: Any, out: Any, residual_out: Any) -> None:
+def torch_operations(x: Any, weight: Any, residual: Any, out: Any, residual_out: Any) -> None:
     """Compute by torch operations, each of which reads and writes device memory; sums are in fp32."""
     import torch
 
@@ -26,9 +26,9 @@ def six_operations(x: Any, weight: Any, residual: Any, out: Any, residual_out: A
 
 
 def operations(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
-    """Return `six_operations` on the operands."""
+    """Return `torch_operations` on the operands."""
     names = ("x", "weight", "residual", "out", "residual_out")
-    return (partial(six_operations, *(tensors.get(name) for name in names)),)
+    return (partial(torch_operations, *(tensors.get(name) for name in names)),)
 
 
 KNOBS: dict[str, Value] = {"VARIANT": "whole", "ROWS": 1, "STEPS": 1, "num_stages": 1}
