@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -141,6 +142,13 @@ def test_a_run_that_takes_too_long_is_ended_with_what_it_profiles(tmp_path: Path
         assert run.counters(0.0) == Failed("Nsight Compute took longer than 0 s")
         profiled = int((tmp_path / "profiled").read_text())
     until(lambda: not alive(profiled))
+
+
+def test_the_process_that_waits_for_its_config_ends_with_the_profile(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    once = [sys.executable, "-P", "-m", "tuner.profiling.once", str(tmp_path / "task"), str(ended.pid)]
+    assert subprocess.run(once, timeout=60).returncode == 1
 
 
 def test_a_trace_has_complete_events() -> None:

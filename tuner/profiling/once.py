@@ -11,28 +11,28 @@ import pickle
 import sys
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from time import sleep
 
-from tuner.measure.processes import die_with
 from tuner.profiling.messages import ProfileTask
 
 _POLL_S = 0.05
 """Polling interval of the file, in seconds."""
+_WATCH_S = 0.5
+"""Polling interval of the process that started Nsight Compute, in seconds."""
 
 
 def main() -> None:
     """Compile and launch outside the marks, then launch inside them."""
-    die_with(os.getppid())
+    file, parent = Path(sys.argv[1]), int(sys.argv[2])
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
     import torch
 
     from tuner.measure.allocator import provide_memory
     from tuner.measure.loaded_problem import LoadedProblem
     from tuner.measure.messages import Task
 
-    file, parent = Path(sys.argv[1]), int(sys.argv[2])
     while not file.exists():
-        if not _runs(parent):
-            return
         sleep(_POLL_S)
     task = pickle.loads(file.read_bytes())
     assert isinstance(task, ProfileTask)
@@ -49,14 +49,19 @@ def main() -> None:
     torch.cuda.cudart().cudaProfilerStop()
 
 
+def _end_with(process: int) -> None:
+    """End this process once another has ended, which is not its parent: Nsight Compute is."""
+    while _runs(process):
+        sleep(_WATCH_S)
+    os._exit(1)
+
+
 def _runs(process: int) -> bool:
     """Return whether a process exists."""
-    with suppress(PermissionError):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-    return True
+    with suppress(ProcessLookupError):
+        os.kill(process, 0)
+        return True
+    return False
 
 
 if __name__ == "__main__":
