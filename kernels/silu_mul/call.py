@@ -16,7 +16,8 @@ def silu_mul(gate: Tensor, up: Tensor | None = None, *, out: Tensor | None = Non
     """Return silu(gate) * up, of any shape; `out` may be gate or up.
 
     Without up, gate (..., 2 N) holds both, gate in the first half of its last dim and up in the second, and out is
-    (..., N). A copy is made of tensors whose elements are in another order in memory, or have gaps in several dims.
+    (..., N); it may be the first half. A copy is made of tensors whose elements are in another order in memory, or have
+    gaps in several dims.
 
     Raises:
         UsageError: as `gemm`.

@@ -132,6 +132,10 @@ def test_shifted_rows_are_right_wherever_they_begin() -> None:
             gate, up = both[:, :N].double(), both[:, N : 2 * N].double()
             assert torch.allclose(out.double(), torch.nn.functional.silu(gate) * up, rtol=2e-3, atol=1e-6), (N, gap)
             assert (beside[9 * N :] == 7.0).all()
+            in_place = {"gate": both[:, : 2 * N], "out": both[:, :N]}
+            (launch,) = shifted(problem, {"BLOCK": 64, "num_warps": 1}, in_place)
+            launch()
+            assert torch.equal(both[:, :N], out), (N, gap)
 
 
 COMPILES = """

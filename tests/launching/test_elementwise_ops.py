@@ -115,8 +115,13 @@ def test_an_input_may_be_out(launches: PreparedLaunches) -> None:
     assert ops.add(x, y, out=y) is y
     assert torch.equal(y, expected)
     expected = silu(x[:, :4]) * x[:, 4:]
+    both = x.clone()
     ops.silu_mul(x[:, :4], x[:, 4:], out=x[:, :4])
     assert torch.allclose(x[:, :4], expected, atol=1e-6)
+    ops.silu_mul(both, out=both[:, :4])
+    assert torch.allclose(both[:, :4], expected, atol=1e-6)
+    with pytest.raises(UsageError, match="shares memory"):
+        ops.silu_mul(both, out=both[:, 4:])
 
 
 def test_an_input_that_overlaps_out_is_refused(launches: PreparedLaunches) -> None:
