@@ -51,6 +51,8 @@ def test_the_vendor_of_an_answer_is_timed_again_and_a_bench_times_each(machine: 
     ("words", "error"),
     [
         (("search", *ONE, "--vendors", "liger"), "vendors of on_torch are torch, torch.compile, returning, wrong, "),
+        (("search", *ONE, "--vendors", "liger", "--dry-run"), "not 'liger'; correct it"),
+        (("bench", *ONE, "--vendors", "liger", "--dry-run"), "not 'liger'; correct it"),
         (("bench", *ONE, "--vendors", ""), "ending, and groups of them all, libraries, eager, not ''; correct it"),
         (("bench", *ONE, "--vendors", "all", "--replay", "auto"), "leave out --vendors or --replay"),
         (("search", "--captured", "--vendors", "all"), "takes no --vendors"),

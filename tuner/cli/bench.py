@@ -52,11 +52,11 @@ def _bench(
 ) -> int:
     if suite.note:
         say(suite.note)
+    check_vendors(suite, vendors, replay)
     if dry_run:
         how: dict[str, Any] = {"gpu": gpu, "device_id": device_id, "as_json": as_json}
         return give_plan(suite, searching(search), db=db, verb="measure", compared=search is not None, **how)
     refuse_device(device_id, "a bench")
-    check_vendors(suite, vendors, replay)
     draw = None if plot is None else _plot_writer(plot)
     store, file = Store.open(db or default_database()), BenchFile(out)
     options = MeasureOptions(gpu, replay, policy, shared, vendors)

@@ -66,10 +66,10 @@ def _search(
         say(suite.note)
     if joint is not None:
         check_joint(suite, joint)
+    check_vendors(suite, vendors, replay)
     if dry_run:
         return give_plan(suite, effort, db=db, gpu=gpu, device_id=device_id, as_json=as_json, joint=bool(joint))
     refuse_device(device_id, "a search")
-    check_vendors(suite, vendors, replay)
     options = MeasureOptions(gpu, replay, policy, shared, vendors)
     if replay not in (None, AUTO) and len(suite.entries) > 1:
         raise UsageError(f"--replay names the space of one problem, and {suite.name} has {len(suite.entries)}")
