@@ -109,7 +109,8 @@ def profile_here(
         task = ProfileTask(entry.reference, entry.problem, config, card.limits, timed_by)
         with closing(NsightRun(visible)) as nsight:
             ran, found = _run(task, visible, settings, traces)
-            nsight.begin(task)
+            if ran.launches:
+                nsight.begin(task)
             empty_us = 0.0 if subject.is_on_host else roofline.launch_us.get(timed_by.text, 0.0)
             timed = replace(subject, latency_us=median(ran.samples), empty_us=empty_us)
             subject = _analysed(timed, ran, card, found.get("times"))
