@@ -266,7 +266,7 @@ def run_in_torch(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] =
     plain = {name: tensor.as_subclass(Tensor) for name, tensor in tensors.items()}
     check_strided(call.op, plain)
     fresh: dict[str, Tensor] = {}
-    while (pair := call.overlapped({**plain, **fresh})) is not None:
+    while (pair := call.overlapped({**plain, **fresh})) is not None and not call.written.issuperset(pair):
         fresh[pair[0]] = torch.empty_like(plain[pair[0]])
     run(call, {**plain, **fresh}, attributes, scalars)
     for name, tensor in fresh.items():

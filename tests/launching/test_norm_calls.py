@@ -81,6 +81,10 @@ def test_statistics_are_those_of_rows(launches: PreparedLaunches) -> None:
     assert close(mean, expected[1][..., 0])
     assert close(rstd, expected[2][..., 0])
     given = torch.empty(6, 4)
+    with pytest.raises(UsageError, match="layer_norm writes each output to memory of its own, and mean shares"):
+        ops.layer_norm(X, stats=True, mean=given, rstd=given)
+    with pytest.raises(UsageError, match="layer_norm writes each output to memory of its own, and mean shares"):
+        torch.ops.tuner.layer_norm(X, None, None, torch.empty_like(X), given, given, 1e-5)
     assert ops.layer_norm(X, stats=True, mean=given)[1] is given
     assert close(given, mean)
     assert close(ops.layer_norm(X[0, 0], stats=True)[1], X[0, 0].mean())

@@ -185,11 +185,9 @@ def check_memory(call: OpCall, tensors: Tensors, runs_on: str = "cuda") -> None:
                 f"torch negates no {tensor.dtype}, and {name} is a negative view of such elements; convert it first"
             )
     if (pair := call.overlapped(tensors)) is not None:
-        written, read = pair
-        raise UsageError(
-            f"{op} cannot write over what it reads, and {written} shares memory with {read}; "
-            f"omit {written}, and it is allocated"
-        )
+        written, other = pair
+        rule = "writes each output to memory of its own" if other in call.written else "cannot write over what it reads"
+        raise UsageError(f"{op} {rule}, and {written} shares memory with {other}; omit {written}, and it is allocated")
 
 
 def check_device(op: str, device: torch.device, runs_on: str = "cuda") -> None:
