@@ -97,9 +97,9 @@ def lines(profile: Profile) -> Iterator[str]:
     subject = profile.subject
     yield f"{problem_text(subject.problem)}  on {profile.device.name}"
     yield f"  {config_text(profile.config)}  ({_CHOSEN[profile.chosen]})"
-    yield ""
-    yield from _times(profile)
-    yield from _roofline(profile)
+    if measured := [*_times(profile), *_roofline(profile)]:
+        yield ""
+        yield from measured
     for launch in subject.launches:
         yield ""
         yield from _launch_lines(launch)
