@@ -101,6 +101,14 @@ def test_a_row_of_an_older_version_has_the_vendor_that_it_names(tmp_path: Path) 
     assert BenchFile(file).row(SUBJECT) is None  # it has not all vendors that are asked for now
 
 
+@pytest.mark.parametrize(("field", "value"), [("vendors", []), ("default", {"latency_us": 1.0}), ("interval_us", 3)])
+def test_a_row_of_another_form_ends_in_one_line(field: str, value: object, tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps({"format": 2, "rows": [{**benched().as_json(), field: value}]}))
+    with pytest.raises(UsageError, match=r"rows\.json is not what tuner bench --out wrote: .*; name another file"):
+        BenchFile(file).row(SUBJECT)
+
+
 def test_the_table_has_a_column_for_each_vendor_and_one_for_the_best() -> None:
     rows = [benched(), replace(benched(Vendors({"torch": 240.0})), left_out={})]
     assert line(rows[0]).endswith(" x torch.compile, 2.500 x default")

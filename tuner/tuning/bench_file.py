@@ -32,10 +32,17 @@ class BenchFile:
             self._documents = _read(file)
 
     def row(self, subject: Subject) -> Row | None:
-        """Return the row of a subject if measuring the subject again would be the same measurement; else None."""
+        """Return the row of a subject if measuring the subject again would be the same measurement; else None.
+
+        Raises:
+            UsageError: a row of the problem lacks a field, or has one of another type.
+        """
         for document in self._documents:
             if (document["op"], document["problem"]) == (subject.problem.op, subject.problem.values):
-                row = Row.from_json(subject.problem, document)
+                try:
+                    row = Row.from_json(subject.problem, document)
+                except MALFORMED as error:
+                    raise _malformed(self._file, error) from error
                 if still_stands(row, subject):
                     return row
         return None
@@ -68,7 +75,11 @@ def _read(file: Path) -> tuple[Mapping[str, Any], ...]:
             _identity(row)
         return rows
     except (OSError, *MALFORMED) as error:
-        raise UsageError(f"{file} is not what tuner bench --out wrote: {reason(error)}") from error
+        raise _malformed(file, error) from error
+
+
+def _malformed(file: Path | None, error: Exception) -> UsageError:
+    return UsageError(f"{file} is not what tuner bench --out wrote: {reason(error)}; name another file")
 
 
 def _of_format_1(row: Mapping[str, Any]) -> Mapping[str, Any]:
