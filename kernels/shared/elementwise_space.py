@@ -68,7 +68,8 @@ def fits(problem: Problem, config: Mapping[str, Any], limits: Limits, inputs: in
         and (stages == 1 or config["num_warps"] > 1 or rows_of(problem, block) == 1)
         # Its copies to shared memory take no hint, and at least 4 bytes at once.
         and (stages == 1 or (not config["EVICT_FIRST"] and access_bytes(problem, has_gaps) >= COPY_BYTES))
-        # All blocks in flight but the one in registers wait in shared memory.
+        # All blocks in flight but the one in registers wait in shared memory. The loops with and without masks have
+        # buffers of their own.
         and (stages == 1 or inputs * block * width * (stages - 1) <= limits.shared_bytes // 2)
     )
 

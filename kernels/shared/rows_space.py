@@ -11,7 +11,7 @@ from tuner.kernels.spec import MAX_SIZE, Knob, Limits, Problem, SizeLimit, Value
 
 @dataclass(frozen=True)
 class SpaceSettings:
-    """Limits of the search space."""
+    """Limits of the search space. Source: chosen, so that a problem has some hundred configs at most."""
 
     most_columns: int = 32768
     """Number of columns of the longest row that one program holds in registers."""

@@ -9,8 +9,8 @@ from tuner.kernels.shared.elementwise import ACCESS_BYTES
 from tuner.kernels.shared.elementwise_space import access_bytes, fits
 from tuner.kernels.spec import Limits, Problem, itemsize
 
-NARROWEST = 256
-"""Width from which rows may be shifted: the ends of a row are computed one by one."""
+SHORTEST_SHIFTED = 256
+"""Fewest columns of a row that may be shifted: its ends are computed one by one. Source: chosen."""
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -26,7 +26,7 @@ def can_shift(problem: Problem, config: Mapping[str, Any]) -> bool:
         problem["packed"]
         and itemsize(problem.dtype) == 2
         and access_bytes(problem, has_gaps=True) < ACCESS_BYTES
-        and problem["N"] >= max(NARROWEST, config["BLOCK"] // 2)
+        and problem["N"] >= max(SHORTEST_SHIFTED, config["BLOCK"] // 2)
         # It has one block, and its reads take no hint.
         and config["STEPS"] == 1
         and not config["EVICT_FIRST"]
