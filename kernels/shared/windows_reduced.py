@@ -31,6 +31,14 @@ def own(values, s, shift, end, GROUP: tl.constexpr, MAX: tl.constexpr):
 
 
 @triton.jit
+def rest_of(window, there, whole, shift, end, GROUP: tl.constexpr, MAX: tl.constexpr):
+    """Return the value of the fewer than GROUP elements of each window from `whole` on."""
+    s = whole + tl.arange(0, GROUP)[None, :]
+    values = tl.load(window + s, mask=there[:, None] & (s >= shift) & (s < end), other=empty(MAX))
+    return reduced(values.to(tl.float32), 1, MAX)
+
+
+@triton.jit
 def joined_parts(found, arrived, value, place, there, outputs, tile, part, SPLIT: tl.constexpr, MAX: tl.constexpr):
     """Return the value of whole windows and whether to write it: the last program of a tile has it.
 
@@ -117,9 +125,7 @@ def reduced_nchw(
     value = reduced(values, 1, MAX)
     if GROUP > 1:
         if (part == SPLIT - 1) & ((first + 1) * BLOCK_N > outputs - per_plane):  # windows of the last plane
-            s = whole + tl.arange(0, GROUP)[None, :]
-            rest = tl.load(window + s, mask=there[:, None] & (s >= shift) & (s < end), other=empty(MAX)).to(tl.float32)
-            value = combined(value, reduced(rest, 1, MAX), MAX)
+            value = combined(value, rest_of(window, there, whole, shift, end, GROUP, MAX), MAX)
 
     if SPLIT > 1:
         value, there = joined_parts(found, arrived, value, n, there, outputs, tile, part, SPLIT, MAX)

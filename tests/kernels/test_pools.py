@@ -197,8 +197,9 @@ COMPILED = """
 
     set_target(H200.limits)
     kernel = catalog.load("max_pool2d")
-    for layout in ("nchw", "nhwc"):
-        values = {"B": 32, "C": 64, "H": 112, "R": 3, "stride_h": 2, "padding_h": 1, "padding_w": 1, "layout": layout}
+    halved = {"B": 32, "C": 64, "H": 112, "R": 3, "stride_h": 2, "padding_h": 1, "padding_w": 1}
+    whole = {"B": 2, "C": 5, "H": 301, "W": 203, "R": 301, "S": 203}
+    for layout, values in (("nchw", halved), ("nhwc", {**halved, "layout": "nhwc"}), ("nchw", whole)):
         problem = kernel.signature.problem(values)
         config = kernel.default_config(problem, H200.limits)
         (code,) = compile_launches(kernel, problem, config, H200.limits)
@@ -208,6 +209,7 @@ COMPILED = """
 
 
 def test_a_thread_reads_16_bytes_at_a_time_and_exchanges_nothing() -> None:
-    nchw, nhwc = [line for line in printed(dedent(COMPILED)).splitlines() if line.startswith("n")]
+    nchw, nhwc, whole = [line for line in printed(dedent(COMPILED)).splitlines() if line.startswith("n")]
     assert nchw == "nchw 0 ('ld.global.v4.b32', 10) ('st.global.v2.b32', 2)"  # 5 rows for 2 rows of outputs, not 6
     assert nhwc == "nhwc 0 ('ld.global.v4.b32', 15) ('st.global.v4.b32', 2)"
+    assert "('ld.global.v4.b32', 2)" in whole  # from rows that begin anywhere
