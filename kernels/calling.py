@@ -10,7 +10,7 @@ An op's `call.py` ends in `CALL = OpCall(...)` and `in_torch(CALL)`; `tuner.ops`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from tuner.errors import UsageError
+from tuner.kernels.held import hold
 from tuner.kernels.hot_path import generated
 from tuner.kernels.op_call import (
     OpCall,
@@ -53,6 +54,7 @@ __all__ = [
     "empty",
     "empty_like",
     "given",
+    "hold_pinned",
     "in_torch",
     "install",
     "is_on_host",
@@ -150,6 +152,16 @@ def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, sc
         arguments, has_setting = (*attributes, *scalars), call.setting is not None
         hot = call.hot_paths[names] = generated(tuple(tensors), arguments, globals(), has_setting=has_setting)
     hot(call, tensors, attributes, scalars)
+    if call.on_host:
+        hold_pinned(tensors, call.on_host, next(tensors[name] for name in tensors if name in call.written).device)
+
+
+def hold_pinned(tensors: Tensors, names: Collection[str], device: torch.device) -> None:
+    """Keep those of the named tensors that are pinned until the work now on the current stream has ended."""
+    for name in names:
+        tensor = tensors.get(name)
+        if tensor is not None and type(tensor) in PLAIN and tensor.is_cpu and place_on_host(tensor) == -1:
+            hold(tensor, device)
 
 
 def through_torch(

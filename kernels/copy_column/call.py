@@ -88,7 +88,7 @@ def accepts(name: str, tensor: Tensor) -> bool:
     if tensor.shape[0] == 1:
         return True
     most = MOST_PITCH if name == "out" else inf
-    return 0 < tensor.stride(0) * tensor.itemsize <= most
+    return bool(0 < tensor.stride(0) * tensor.itemsize <= most)
 
 
 def passed_as(dtype: torch.dtype) -> torch.dtype:

@@ -116,6 +116,29 @@ def test_a_dropped_launch_keeps_its_buffer_until_the_copy_is_done() -> None:
     assert torch.equal(bits(out), bits(x[:, 1]))
 
 
+@pytest.mark.parametrize("through_launch", [False, True])
+def test_a_dropped_pinned_matrix_is_kept_until_it_is_read(through_launch: bool) -> None:
+    def copied(x: Tensor) -> Tensor:
+        out = torch.zeros(x.shape[0], device="cuda")
+        if through_launch:
+            tuner.launch("copy_column", x=x[:, 1], out=out, memory="pinned")
+        else:
+            ops.copy_column(x, 1, out=out)
+        return out
+
+    copied(matrix(10_001, 5, "pinned"))  # prepares the launch
+    x = matrix(10_001, 5, "pinned")
+    expected = bits(x[:, 1]).clone()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(_SLEEP)
+    out = copied(x)
+    del x
+    for _ in range(3):
+        torch.empty(10_001, 5, pin_memory=True).zero_()  # may be the same memory
+    torch.cuda.synchronize()
+    assert torch.equal(bits(out), expected)
+
+
 @pytest.mark.parametrize(("memory", "way"), WAYS)
 def test_streams_and_threads_work_side_by_side(memory: str, way: str) -> None:
     """A thread begins without a context of the driver."""

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 
-from tuner.kernels.calling import Tensors
+from tuner.kernels.calling import PreparedLaunch, Tensors, hold_pinned
 from tuner.kernels.launch import any_on_host
 from tuner.kernels.spec import Config, Kernel, Limits, Problem
 from tuner.launching.captures import is_captured, not_captured
 from tuner.measure.compile import compile_launches, stood_in
 from tuner.measure.tensors import blank
 
+ByTensor = Callable[[Tensors], object]
+
+
+def on_addresses(launch: PreparedLaunch) -> ByTensor:
+    """Return a function that launches on tensors, in their order."""
+    return lambda given: launch(tuple(tensor.data_ptr() for tensor in given.values()))
+
+
+def holding(launch: ByTensor, on_host: Collection[str], index: int) -> ByTensor:
+    """Return a launch that keeps the named tensors, if they are pinned, until card `index` has read them."""
+    device = torch.device("cuda", index)
+
+    def held(given: Tensors) -> None:
+        launch(given)
+        hold_pinned(given, on_host, device)
+
+    return held if on_host else launch
+
 
 def launched_by_tensor(
     kernel: Kernel, problem: Problem, config: Config, limits: Limits, scalars: Mapping[str, float]
-) -> Callable[[Tensors], object]:
+) -> ByTensor:
     """Compile a config and load it onto the current device. Return the function that launches it on tensors.
 
     A call returns once the card has done its work if a workspace is on the host, since no later call waits for it.

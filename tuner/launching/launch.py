@@ -33,7 +33,7 @@ from tuner.kernels.calling import (
 from tuner.kernels.overlap import extent
 from tuner.kernels.spec import Config, Kernel, Problem
 from tuner.launching.arguments import CannotPrepare, make_room
-from tuner.launching.by_tensor import launched_by_tensor
+from tuner.launching.by_tensor import holding, launched_by_tensor, on_addresses
 from tuner.launching.calls import CallSettings, compile_launched, launch_or_default
 from tuner.launching.inferred import check_strides, problem_of
 from tuner.launching.launch_checks import check_given, check_places, check_written
@@ -287,12 +287,15 @@ def tuned(client: Client, kernel: Kernel, problem: Problem, operands: Mapping[st
         limits = device.describe(index).limits
         check_strides(kernel, problem, tensors, limits)
         best = client.best_config(kernel, device=index, **problem.values)
+        on_host = [name for name, operand in kernel.operands(problem).items() if operand.place != "device"]
 
         def ready(config: Config) -> Ready:
             try:
-                return Ready(prepare_launch(kernel, problem, config, operands, limits))
+                launch = prepare_launch(kernel, problem, config, operands, limits)
+                return Ready(None, holding(on_addresses(launch), on_host, index)) if on_host else Ready(launch)
             except CannotPrepare:
-                return Ready(None, launched_by_tensor(kernel, problem, config, limits, numbers))
+                by_tensor = launched_by_tensor(kernel, problem, config, limits, numbers)
+                return Ready(None, holding(by_tensor, on_host, index))
 
         return launch_or_default(kernel, problem, limits, best, ready)
 
