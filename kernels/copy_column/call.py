@@ -33,7 +33,7 @@ def copy_column(x: Tensor, column: int = 0, *, out: Tensor | None = None) -> Ten
 
     x may be in the host's memory, pinned or not; without `out`, the copy is then on the current device. Such a copy is
     asynchronous, as `copy_(x, non_blocking=True)` is: finish all writes to x before the call, and synchronize before
-    you write to x again.
+    you write to x again. You may drop x at once; only a CUDA graph needs it as long as it is replayed.
 
     Args:
         column: index of the column; a negative one counts from the last.
