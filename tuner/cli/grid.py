@@ -82,7 +82,10 @@ def print_table(table: Table, console: Console, spare: Sequence[str] = (), title
 
 def _print_tall(table: Table, console: Console) -> None:
     """Print the title of each row, which is in the first column, above its other cells."""
-    columns = [[Text.from_markup(str(cell), emoji=False) for cell in (column.header, *column.cells)] for column in table.columns]
+    columns = [
+        [Text.from_markup(str(cell), emoji=False) for cell in (column.header, *column.cells)]
+        for column in table.columns
+    ]
     widths = [max(cell.cell_len for cell in cells) for cells in columns]
     for column, cells, width in zip(table.columns, columns, widths, strict=True):
         for cell in cells:
