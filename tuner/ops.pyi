@@ -11,8 +11,8 @@ from tuner.kernels.gelu.call import gelu as gelu
 from tuner.kernels.gemm.call import gemm as gemm
 from tuner.kernels.layer_norm.call import layer_norm as layer_norm
 from tuner.kernels.max_pool2d.call import max_pool2d as max_pool2d
-from tuner.kernels.rms_norm.call import rms_norm as rms_norm
 from tuner.kernels.reduce.call import reduce as reduce
+from tuner.kernels.rms_norm.call import rms_norm as rms_norm
 from tuner.kernels.scaled_gemm.call import scaled_gemm as scaled_gemm
 from tuner.kernels.silu.call import silu as silu
 from tuner.kernels.silu_mul.call import silu_mul as silu_mul

@@ -81,7 +81,7 @@ def test_a_kernel_that_draws_too_few_or_no_problems_is_named() -> None:
 
 @pytest.mark.parametrize("op", DRAWN)
 def test_drawn_problems_are_like_those_of_models(op: str) -> None:
-    """Sizes of a few KB to 1 GiB over several magnitudes, some of them odd; all choices occur, and several of a range."""
+    """Sizes of a few KB to 1 GiB over several magnitudes, some odd; all choices occur, and several of a range."""
     kernel = catalog.load(op)
     assert kernel.draw is not None
     random = Random(op)
