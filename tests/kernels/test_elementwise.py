@@ -253,7 +253,7 @@ class TestSpace:
     def test_one_warp_loops_over_one_row_at_a_time(self) -> None:
         """Triton 3.6 compiles some loops of one warp over several rows wrongly."""
         kernel = catalog.load("silu")
-        looped = {"BLOCK": 512, "STEPS": 4, "EVICT_FIRST": False, "num_warps": 1, "num_stages": 4}
+        looped: dict[str, Any] = {"BLOCK": 512, "STEPS": 4, "EVICT_FIRST": False, "num_warps": 1, "num_stages": 4}
         for N, rows, warps in ((1152, 2, [2, 4]), (1024, 1, [1, 2, 4])):
             values = {"M": 64, "N": N, "dtype": "fp32"}
             assert compiled_in(launched("silu", values, **looped), "ROWS") == (rows,)
