@@ -22,6 +22,8 @@ CALLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 9, 41, 77), {"kernel_size": (7, 35), "stride": (3, 9), "padding": (3, 17)}),
     ((7, 333, 7, 7), {"kernel_size": 7}),
     ((2, 3, 301, 203), {"kernel_size": (301, 203)}),
+    ((1, 3, 43, 1), {"kernel_size": (41, 1), "stride": 1}),
+    ((1, 1, 2003, 3), {"kernel_size": (2001, 3), "stride": 1}),
 ]
 
 
@@ -68,6 +70,15 @@ def test_nan_infinities_and_tensors_that_begin_anywhere_are_as_in_torch() -> Non
         for call in calls:
             expected = functional.max_pool2d(x, **call)
             assert torch.equal(ops.max_pool2d(x, **call).nan_to_num(nan=7), expected.nan_to_num(nan=7))
+
+
+def test_the_last_elements_belong_to_each_window_that_has_them() -> None:
+    """They are no whole group of 16 bytes, and the windows share rows."""
+    for size in ((1, 3, 43, 1), (1, 1, 2003, 3)):
+        x = drawn(size)
+        x[..., -1, -1] = 9
+        window = (size[2] - 1, size[3])
+        assert torch.equal(ops.max_pool2d(x, window, 1), functional.max_pool2d(x, window, 1))
 
 
 @INDUCTOR_WARNS

@@ -48,6 +48,14 @@ def test_results_are_those_of_torch(name: str, kind: str) -> None:
         assert ((out.double() - expected).abs() <= 0.01 * size).all(), dim
 
 
+def test_logsumexp_of_very_negative_values_is_a_number() -> None:
+    x = drawn(1001, 517, dtype=torch.float32) - 1000  # exp(1000) is inf
+    x[3] = -INF
+    for dim in (0, -1, None):
+        expected = x.double().logsumexp((0, 1) if dim is None else dim).float()
+        assert torch.allclose(ops.reduce(x, "logsumexp", dim=dim), expected)
+
+
 @pytest.mark.parametrize("name", VIEWS)
 def test_indices_are_those_of_the_first(name: str) -> None:
     x = VIEWS[name]().clone().round()  # many are equal
