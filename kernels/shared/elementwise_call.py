@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, prod
+from math import prod
 
 from torch import Tensor
 
 from tuner.kernels.calling import Tensors, shape
 from tuner.kernels.shared.elementwise import LONGEST_ROW
+from tuner.kernels.spec import cdiv
 
+MOST_TRIED = 4096
+"""Number of divisors that are tried for a row with more elements than a kernel counts."""
 Run = tuple[int, tuple[int, ...]]
 """A size, and the stride of each tensor along it."""
 
@@ -23,9 +26,11 @@ def same_shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
 def as_rows(tensors: Tensors) -> Tensors | None:
     """Return views (N,), or (M, N) if rows have gaps; None unless there is one distance between rows in each tensor.
 
-    Tensors without gaps in the same order of dims are one row.
+    Tensors without gaps in the same order of dims are one row, or several equal ones if it is too long.
     """
-    runs = merged(*tensors.values(), longest=LONGEST_ROW)
+    runs = merged(*tensors.values())
+    if len(runs) == 1 and runs[0][0] > LONGEST_ROW:
+        runs = _divided(*runs[0])
     if not runs or any(stride != 1 for stride in runs[-1][1]):
         runs.append((1, (1,) * len(tensors)))
     if len(runs) > 2:
@@ -37,20 +42,24 @@ def as_rows(tensors: Tensors) -> Tensors | None:
     }
 
 
-def merged(*tensors: Tensor, longest: float = inf) -> list[Run]:
+def _divided(size: int, strides: tuple[int, ...]) -> list[Run]:
+    """Return a dim as rows of at most `LONGEST_ROW` elements, or as it is if it has no such divisor."""
+    fewest = cdiv(size, LONGEST_ROW)
+    rows = next((rows for rows in range(fewest, fewest + MOST_TRIED) if size % rows == 0), 1)
+    return [(rows, tuple(size // rows * stride for stride in strides)), (size // rows, strides)]
+
+
+def merged(*tensors: Tensor) -> list[Run]:
     """Return the dims of tensors of one shape, outermost first, with those merged that are one dim in each tensor.
 
     The order is that of the last tensor's strides, which is written, so that each of its elements has a place of its
     own. Dims of size 1 are left out.
-
-    Args:
-        longest: largest size of the innermost dim that others are merged into.
     """
     strides = list(zip(*(tensor.stride() for tensor in tensors), strict=True))
     dims = [(size, steps) for size, steps in zip(tensors[-1].shape, strides, strict=True) if size != 1]
     runs: list[Run] = []
     for size, steps in sorted(dims, key=lambda run: run[1][-1]):
-        if runs and _follows(steps, runs[0]) and (len(runs) > 1 or size * runs[0][0] <= longest):
+        if runs and _follows(steps, runs[0]):
             runs[0] = (size * runs[0][0], runs[0][1])
         else:
             runs.insert(0, (size, steps))

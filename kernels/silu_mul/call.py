@@ -47,12 +47,10 @@ def viewed(tensors: Tensors) -> Tensors | None:
     """Return matrices in the same memory, or None if there is more than one distance between rows in a tensor."""
     gate, out = tensors["gate"], tensors["out"]
     if "up" in tensors:
+        if out.ndim > 1 and all(tensor.is_contiguous() for tensor in tensors.values()):
+            return {name: tensor.view(-1, out.shape[-1]) for name, tensor in tensors.items()}
         rows = as_rows(tensors)
-        if rows is None or rows["out"].ndim == 2:
-            return rows
-        in_order = all(tensor.is_contiguous() for tensor in tensors.values())
-        width = out.shape[-1] if out.ndim and in_order else rows["out"].shape[0]
-        return {name: row.view(-1, width) for name, row in rows.items()}
+        return rows and {name: row.view(-1, row.shape[-1]) for name, row in rows.items()}
     runs = merged(gate[..., 0], out[..., 0])
     if len(runs) > 1 or gate.stride(-1) != 1 or (out.shape[-1] > 1 and out.stride(-1) != 1):
         return None

@@ -73,10 +73,12 @@ def test_gaps_in_more_than_one_dim_and_another_order_of_dims_are_copied(launches
 @pytest.mark.parametrize(
     ("op", "inputs", "size", "expected"),
     [
-        ("silu", ("x",), (2**20, 4096), "N=4096 M=1048576"),
+        ("silu", ("x",), (2**20, 4096), "N=1073741824 M=4"),
         ("silu_mul", ("gate", "up"), (2**20, 4096), "M=1048576 N=4096"),
         ("silu_mul", ("gate",), (2**14, 2**16, 2), "M=1073741824 N=1 packed=True"),
-        ("silu", ("x",), (2, 2**30, 2), None),
+        ("silu", ("x",), (3 * 2**31,), "N=1610612736 M=4"),
+        ("silu", ("x",), (2, 2**30, 2), "N=1073741824 M=4"),
+        ("silu_mul", ("gate", "up"), (2**32,), "M=4 N=1073741824"),
         ("silu_mul", ("gate",), (2**16, 2**16, 2), None),
         ("rms_norm", ("x",), (2**16, 2**16, 1), None),
         ("layer_norm", ("x",), (2**16, 2**15, 3), None),
@@ -85,7 +87,7 @@ def test_gaps_in_more_than_one_dim_and_another_order_of_dims_are_copied(launches
 def test_tensors_without_gaps_are_never_copied(
     op: str, inputs: tuple[str, ...], size: tuple[int, ...], expected: str | None
 ) -> None:
-    """A copy of such a tensor would be copied again. It is refused instead if it has too many rows."""
+    """A copy of such a tensor would be copied again. It has several rows if one is too long."""
     given = {name: torch.empty(size, device="meta") for name in inputs}
     width = size[-1] // 2 if inputs == ("gate",) else size[-1]
     tensors = {**given, "out": torch.empty((*size[:-1], width), device="meta")}
