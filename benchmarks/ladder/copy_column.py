@@ -23,7 +23,7 @@ def whole_rows(x, out, M, N, stride_x, BLOCK: tl.constexpr):
     """Read a row, and write its first element."""
     m = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, BLOCK)
-    row = tl.load(x + m * stride_x + n, mask=(n < N) & ((m < M - 1) | (n == 0)), other=0)
+    row = tl.load(x + m * stride_x + n, mask=tl.where(m < M - 1, n < N, n == 0), other=0)
     tl.store(out + m + n, row, mask=n == 0)
 
 

@@ -45,7 +45,7 @@ def pool_by_rows(
     for r in tl.static_range(R):
         for s in tl.static_range(S):
             h, w = p * stride_h - padding_h + r, q * stride_w - padding_w + s
-            mask = (h >= 0) & (h < H) & (w >= 0) & (w < W)
+            mask = tl.where((h >= 0) & (h < H), (w >= 0) & (w < W), False)
             values = tl.load(x + (plane * H + h) * W + w, mask=mask, other=-float("inf")).to(tl.float32)
             top = tl.maximum(top, values, propagate_nan=tl.PropagateNan.ALL)
     tl.store(out + (plane * P + p) * Q + q, top.to(out.dtype.element_ty), mask=q < Q)

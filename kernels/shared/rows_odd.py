@@ -55,4 +55,5 @@ def ends(shift, N, VEC: tl.constexpr):
     last = (shift + N) // VEC * VEC
     n = tl.where(e < VEC, e, last + e - VEC)
     # A first group that is whole is no end, nor is one that is the last group too.
-    return n, (n >= shift) & (n < shift + N) & ((e >= VEC) | ((shift > 0) & (last > 0)))
+    own = (n >= shift) & (n < shift + N)
+    return n, tl.where((shift > 0) & (last > 0), own, own & (e >= VEC))

@@ -25,7 +25,8 @@ def row_of_pixels(
     columns = ()
     for i in tl.static_range(LAST + 1):
         column = first + i
-        mask = there & (column >= 0) & (column < W) & (channel < C)
+        # Triton 3.9's interpreter takes no mask that is `scalar & tensor`.
+        mask = tl.where(there, (column >= 0) & (column < W) & (channel < C), False)
         pixel = row + column.to(tl.int64) * C + channel
         columns = columns + (tl.load(pixel, mask=mask, other=empty(MAX)).to(tl.float32),)  # type: ignore[assignment]
     return combined_along(columns, 0, S, STRIDE_W, DILATION_W, TILE_Q, MAX)
@@ -93,6 +94,6 @@ def windows_nhwc(
                     value = value / (high * wide).to(tl.float32)
                 else:
                     value = value / divisor
-            mask = (p + i < P) & (column < Q) & (channel < C)
+            mask = tl.where(p + i < P, (column < Q) & (channel < C), False)
             place = out + ((image.to(tl.int64) * P + p + i) * Q + column) * C + channel
             tl.store(place, value.to(out.dtype.element_ty), mask=mask)

@@ -49,7 +49,7 @@ def joined_parts(found, arrived, value, place, there, outputs, tile, part, SPLIT
         arrived: number of programs of each tile that have written theirs.
     """
     tl.store(found + part.to(tl.int64) * outputs + place, value, mask=there)
-    there = there & is_last(arrived + tile, SPLIT)
+    there = tl.where(is_last(arrived + tile, SPLIT), there, False)
     parts = tl.arange(0, SPLIT).to(tl.int64)[:, None] * outputs + place[None, :]
     values = tl.load(found + parts, mask=there[None, :], other=empty(MAX), cache_modifier=".cg")
     return reduced(values, 0, MAX), there
