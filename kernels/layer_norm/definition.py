@@ -21,7 +21,7 @@ from tuner.kernels.layer_norm.reference import liger, reference, vendor
 from tuner.kernels.layer_norm.shared_rows import layer_norm_shared
 from tuner.kernels.layer_norm.whole import layer_norm_whole
 from tuner.kernels.shared.rows_default import default
-from tuner.kernels.shared.rows_launch import compiled, odd, row_stride, shared, shared_workspace, whole
+from tuner.kernels.shared.rows_launch import launched, shared_workspace
 from tuner.kernels.shared.rows_space import KNOBS, PARTS, SIZE_LIMITS, valid
 from tuner.kernels.spec import (
     Attribute,
@@ -55,25 +55,15 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    M, N = problem.sizes
-    if M == 0 or N == 0:
-        return ()
-    matrices = (tensors["x"], tensors["out"])
+    matrices = [tensors["x"], tensors["out"]]
     pointers = tuple(tensors.get(name) for name in ("x", "weight", "bias", "out", "mean", "rstd"))
-    numbers = (M, N, *map(row_stride, matrices), tensors["eps"])
-    known = compiled(problem, config, matrices)
-    if config["VARIANT"] == "odd" and (placed := odd(problem, config, matrices)):
-        grid, more = placed
-        del known["ALIGN"]
-        return (Launch(layer_norm_odd, grid, (*pointers, *numbers), known | more),)
-    if config["VARIANT"] in ("whole", "odd"):
-        grid, more = whole(problem, config)
-        return (Launch(layer_norm_whole, grid, (*pointers, *numbers), known | more),)
-    if config["VARIANT"] == "looped":
-        return (Launch(layer_norm_looped, (M,), (*pointers, *numbers), known | {"STAGES": config["num_stages"]}),)
-    grid, more = shared(problem, config)
-    work = (tensors["started"], tensors["arrived"], tensors["found"])
-    return (Launch(layer_norm_shared, grid, (*pointers, *work, *numbers), known | more),)
+    variants = {
+        "whole": layer_norm_whole,
+        "odd": layer_norm_odd,
+        "looped": layer_norm_looped,
+        "shared": layer_norm_shared,
+    }
+    return launched(problem, config, tensors, pointers, matrices, variants)
 
 
 def flops(problem: Problem) -> int:

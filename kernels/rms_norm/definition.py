@@ -21,7 +21,7 @@ from tuner.kernels.rms_norm.reference import flashinfer, liger, reference, vendo
 from tuner.kernels.rms_norm.shared_rows import rms_norm_shared
 from tuner.kernels.rms_norm.whole import rms_norm_whole
 from tuner.kernels.shared.rows_default import default
-from tuner.kernels.shared.rows_launch import compiled, odd, row_stride, shared, shared_workspace, whole
+from tuner.kernels.shared.rows_launch import launched, shared_workspace
 from tuner.kernels.shared.rows_space import KNOBS, PARTS, SIZE_LIMITS, valid
 from tuner.kernels.spec import (
     Attribute,
@@ -56,26 +56,15 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    M, N = problem.sizes
-    if M == 0 or N == 0:
-        return ()
-    matrices = (tensors["x"], tensors.get("residual"), tensors["out"], tensors.get("residual_out"))
-    x, residual, out, residual_out = matrices
-    pointers = (x, tensors.get("weight"), residual, out, residual_out)
-    numbers = (M, N, *map(row_stride, matrices), tensors["eps"])
-    known = compiled(problem, config, matrices)
-    if config["VARIANT"] == "odd" and (placed := odd(problem, config, matrices)):
-        grid, more = placed
-        del known["ALIGN"]
-        return (Launch(rms_norm_odd, grid, (*pointers, *numbers), known | more),)
-    if config["VARIANT"] in ("whole", "odd"):
-        grid, more = whole(problem, config)
-        return (Launch(rms_norm_whole, grid, (*pointers, *numbers), known | more),)
-    if config["VARIANT"] == "looped":
-        return (Launch(rms_norm_looped, (M,), (*pointers, *numbers), known | {"STAGES": config["num_stages"]}),)
-    grid, more = shared(problem, config)
-    work = (tensors["started"], tensors["arrived"], tensors["found"])
-    return (Launch(rms_norm_shared, grid, (*pointers, *work, *numbers), known | more),)
+    matrices = [tensors.get(name) for name in ("x", "residual", "out", "residual_out")]
+    pointers = tuple(tensors.get(name) for name in ("x", "weight", "residual", "out", "residual_out"))
+    variants = {
+        "whole": rms_norm_whole,
+        "odd": rms_norm_odd,
+        "looped": rms_norm_looped,
+        "shared": rms_norm_shared,
+    }
+    return launched(problem, config, tensors, pointers, matrices, variants)
 
 
 def flops(problem: Problem) -> int:

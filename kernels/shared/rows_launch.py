@@ -7,7 +7,7 @@ from math import gcd
 from typing import Any
 
 from tuner.kernels.shared.rows_space import ODD_GROUP, SHARED_REGISTERS, odd_columns
-from tuner.kernels.spec import Config, Operand, Problem, cdiv, itemsize
+from tuner.kernels.spec import Config, Launch, Operand, Problem, cdiv, itemsize
 
 
 def alignment(problem: Problem, matrices: Iterable[Any]) -> int:
@@ -20,6 +20,45 @@ def alignment(problem: Problem, matrices: Iterable[Any]) -> int:
 def row_stride(matrix: Any) -> int:
     """Return the elements between rows; 0 for None."""
     return 0 if matrix is None else int(matrix.stride(0))
+
+
+def launched(
+    problem: Problem,
+    config: Config,
+    tensors: Mapping[str, Any],
+    pointers: tuple[Any, ...],
+    matrices: Sequence[Any],
+    variants: Mapping[str, Any],
+) -> tuple[Launch, ...]:
+    """Return the launch of a config's variant: `fn(*pointers, M, N, *strides of rows, eps, **compiled)`.
+
+    Shared rows also take the workspace, after the pointers. Odd rows that begin at different places in 16 bytes are
+    launched as whole ones.
+
+    Args:
+        matrices: matrices (M, N) among the tensors, or None, in the order of their strides.
+        variants: the kernel of each variant.
+    """
+    M, N = problem["M"], problem["N"]
+    if M == 0 or N == 0:
+        return ()
+    variant, known = config["VARIANT"], compiled(problem, config, matrices)
+    numbers = (M, N, *map(row_stride, matrices), tensors["eps"])
+    if variant == "odd":
+        placed = odd(problem, config, matrices)
+        if placed is None:
+            variant, (grid, more) = "whole", whole(problem, config)
+        else:
+            grid, more = placed
+            del known["ALIGN"]
+    elif variant == "whole":
+        grid, more = whole(problem, config)
+    elif variant == "looped":
+        grid, more = (M,), {"STAGES": config["num_stages"]}
+    else:
+        grid, more = shared(problem, config)
+        pointers = (*pointers, tensors["started"], tensors["arrived"], tensors["found"])
+    return (Launch(variants[variant], grid, (*pointers, *numbers), known | more),)
 
 
 def compiled(problem: Problem, config: Config, matrices: Iterable[Any]) -> dict[str, Any]:
