@@ -143,8 +143,8 @@ def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, sc
         UsageError: the tensors do not fit the op, are not on a GPU, or a gradient is asked for.
     """
     if is_tracing():
-        refuse_gradient(is_recording() and any(tensor.requires_grad for tensor in tensors.values()))
-        traced(call, tensors, attributes, scalars)
+        gradient = is_recording() and any(tensor.requires_grad for tensor in tensors.values())
+        through_torch(call, tensors, attributes, scalars, gradient)
         return
     names = *tensors, *attributes, *scalars
     hot = call.hot_paths.get(names)
@@ -158,9 +158,8 @@ def run(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any] = NONE, sc
 
 def hold_pinned(tensors: Tensors, names: Collection[str], device: torch.device) -> None:
     """Keep those of the named tensors that are pinned until the work now on the current stream has ended."""
-    for name in names:
-        tensor = tensors.get(name)
-        if tensor is not None and type(tensor) in PLAIN and tensor.is_cpu and place_on_host(tensor) == -1:
+    for name, tensor in tensors.items():
+        if name in names and type(tensor) in PLAIN and tensor.is_cpu and not tensor.is_neg() and tensor.is_pinned():
             hold(tensor, device)
 
 
@@ -177,12 +176,6 @@ def explain(call: OpCall, tensors: Tensors, attributes: Mapping[str, Any], scala
     check_strided(call.op, tensors)
     call.check(tensors, **attributes)
     checked_scalars(call.kernel, scalars)
-
-
-def place_on_host(tensor: Tensor) -> int:
-    """Return -1 for pinned memory of the host, and -2 for other memory."""
-    # torch finds out whether a negative view is pinned by computing its elements.
-    return -2 if tensor.is_neg() else tensor.is_pinned() - 2
 
 
 def apart(pairs: Pairs, at: Pointers) -> bool:

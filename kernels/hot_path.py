@@ -26,7 +26,7 @@ def source(names: tuple[str, ...], arguments: tuple[str, ...], *, has_setting: b
     recorded = " or ".join(f"{tensor}.requires_grad" for tensor in tensors)
     plain = " and ".join(f"type({tensor}) in PLAIN" for tensor in tensors)
     same = [f"{one}_at == {other}_at" for place, one in enumerate(tensors) for other in tensors[:place]]
-    described = [part for tensor in tensors for part in _described(tensor)]
+    described = [part for tensor in tensors for part in (*layout(tensor, f"{tensor}_at"), *_views(tensor))]
     setting = ["call.setting(t0)"] if has_setting else []
     key = ["call.function", repr((*names, *arguments)), "gradient", "*attributes.values()", "*scalars.values()"]
     return "\n".join(
@@ -52,12 +52,23 @@ def source(names: tuple[str, ...], arguments: tuple[str, ...], *, has_setting: b
     )
 
 
-def _described(tensor: str) -> list[str]:
-    """Return the parts of the key that describe a tensor."""
-    place = f"d if (d := {tensor}.get_device()) >= 0 else place_on_host({tensor})"
-    views = [f"{tensor}.is_neg()", f"{tensor}.is_conj()"]
-    alignment = f"{tensor}_at & 15 if {tensor}_at else -1"  # -1: it has no memory
-    return [f"{tensor}.shape", f"{tensor}.stride()", f"{tensor}.dtype", place, alignment, *views]
+def layout(tensor: str, address: str) -> list[str]:
+    """Return the parts of a key that describe a tensor: shape, strides, dtype, place, and alignment to 16 bytes.
+
+    Args:
+        tensor, address: names of the tensor and of its address.
+    """
+    # The place on the host is -1 for pinned memory and -2 for other memory. torch finds out whether a negative view is
+    # pinned by computing its elements, so it is not asked.
+    on_host = f"-2 if {tensor}.is_neg() else {tensor}.is_pinned() - 2"
+    place = f"d if (d := {tensor}.get_device()) >= 0 else {on_host}"
+    alignment = f"{address} & 15 if {address} else -1"  # -1: it has no memory
+    return [f"{tensor}.shape", f"{tensor}.stride()", f"{tensor}.dtype", place, alignment]
+
+
+def _views(tensor: str) -> list[str]:
+    """Return the parts of a key that say whether the memory of a tensor holds other numbers."""
+    return [f"{tensor}.is_neg()", f"{tensor}.is_conj()"]
 
 
 def generated(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tuner.kernels.hot_path import layout
+
 
 def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collection[str]) -> str:
     """Return the source of `key_of(given)` and of `call(given)`; `given` has tensors and attributes by name.
@@ -19,7 +21,7 @@ def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collectio
     places = range(len(tensors))
     unpacked = [f"a{place} = given[{name!r}]" for place, name in enumerate((*tensors, *others))]
     addresses = [f"p{place} = a{place}.data_ptr()" for place in places]
-    parts = [part for place in places for part in _described(place)]
+    parts = [part for place in places for part in layout(f"a{place}", f"p{place}")]
     for place in range(len(tensors), len(tensors) + len(others)):
         parts += [f"type(a{place})", f"a{place}"]
     key = f"({', '.join(parts)},)"
@@ -64,11 +66,3 @@ def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collectio
         "    otherwise(given)",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _described(place: int) -> list[str]:
-    """Return the parts of the key that describe a tensor."""
-    tensor = f"a{place}"
-    memory = f"d if (d := {tensor}.get_device()) >= 0 else {tensor}.is_pinned() - 2"  # of the host: pinned or pageable
-    alignment = f"p{place} & 15 if p{place} else -1"  # -1: it has no memory
-    return [f"{tensor}.{part}" for part in ("shape", "stride()", "dtype")] + [memory, alignment]
