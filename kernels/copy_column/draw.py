@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
+from tuner.kernels.shared.draws import log_uniform
+
 _ROWS = (2**10, 2**24)
 _ROW_LENGTHS = (1, 2**13)
 _MOST_ELEMENTS = 2**26
@@ -16,7 +18,7 @@ def draw(dice: Random) -> Mapping[str, object]:
     """Draw the values of a problem. Of three, one has sizes that 8 does not divide, and one is on the host."""
 
     def size(least: int, most: int) -> int:
-        found = int(least * (most / least) ** dice.random())
+        found = log_uniform(dice, least, most)
         if is_odd:
             return found
         return found // 64 * 64 if found >= 64 else 1 << found.bit_length() - 1
