@@ -1,4 +1,4 @@
-"""What the tests of all ops need to know about one op: `kernels/problems/OP.json`, beside its kernel's own tests.
+"""Test problems and planted bugs of an op, from `kernels/problems/OP.json`, for the tests that run over all ops.
 
 - `odd`: small problems that no tile divides. Attributes and dtypes that a problem does not state are drawn by seed.
 - `large`: problems of which the default must be feasible; the first, a usual one, is also compiled.

@@ -75,7 +75,7 @@ def _within_rows(problem: Problem, limits: Limits) -> dict[str, int]:
     most, depth = SETTINGS.depth * SETTINGS.warps, SETTINGS.depth
     if problem["axis"] == "all":
         accesses = max(depth, min(most, spread))
-    elif row > SETTINGS.depth_of_rows * each:  # so many warps for each row that all rows fill the card
+    elif row > SETTINGS.depth_of_rows * each:  # as many warps for each row as fill the card together
         warps = next_power_of_2(cdiv(SETTINGS.warps_each * limits.sm_count, M))
         least = 1 if problem["kind"] == "logsumexp" else 2  # which exchanges maxima and sums between warps
         accesses = min(row // each, depth * max(least, min(SETTINGS.warps, warps)))

@@ -161,7 +161,7 @@ def test_a_suite_searches_what_is_untuned_and_measures_it_as_well(tuner: Tuner, 
 
 
 def test_a_random_suite_is_measured_untuned_and_tuned(tuner: Tuner) -> None:
-    """Of two ops, with the problems that a dry run lists; a row that fails fails the test."""
+    """The suites of two ops have the problems that a dry run lists, and no row fails."""
     ops = ("softmax", "transpose")
     for op in ops:
         words = ("bench", op, "--suite", "random:3:5", "--vendors", "eager")

@@ -203,7 +203,7 @@ INTERPRETED = [
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")  # silu of large negatives: x / inf
 @pytest.mark.parametrize(("reference", "problem"), INTERPRETED)
 def test_configs_are_right_under_the_interpreter(reference: str, problem: Problem) -> None:
-    """Of a card without Hopper's instructions."""
+    """The limits are those of a card without Hopper's instructions."""
     kernel = catalog.resolve(reference)
     for config in some(kernel, problem, 2):
         error, allowed = wrongness(kernel, problem, config, "cpu")
@@ -224,7 +224,7 @@ def test_each_op_states_its_problems_and_bugs(op: str) -> None:
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 @pytest.mark.parametrize(("op", "bug"), PLANTED)
 def test_the_check_finds_a_planted_bug(op: str, bug: Planted, tmp_path: Path) -> None:
-    """Where the kernel is right; ops that are not interpreted are tested on a card."""
+    """The kernel without the bug passes. Ops that the interpreter does not run are tested on a card."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem(bug.problem)
     configs = [config for config in some(kernel, problem, 9) if bug.config.items() <= config.items()][:2]
