@@ -9,7 +9,7 @@ from tuner.kernels.shared.windows_values import (
     combined,
     combined_along,
     combined_down,
-    counted,
+    divided,
     empty,
     put_together,
     taken_apart,
@@ -105,11 +105,9 @@ def windows_nchw(
             value = put_together(values, i * TILE_Q + part * VECTOR_OUT, 1, VECTOR_OUT)
             column = q + part * VECTOR_OUT + tl.arange(0, VECTOR_OUT)[None, None, :]
             if not MAX:
-                if COUNTED:
-                    high = counted((p + i) * STRIDE_H - PADDING_H, H, R, PADDING_H, COUNT_PADDING)
-                    wide = counted(column * STRIDE_W - PADDING_W, W, S, PADDING_W, COUNT_PADDING)
-                    value = value / (high * wide).to(tl.float32)
-                else:
-                    value = value / divisor
+                value = divided(
+                    value, p + i, column, H, W, R, S, divisor,
+                    STRIDE_H, STRIDE_W, PADDING_H, PADDING_W, COUNTED, COUNT_PADDING,
+                )  # fmt: skip
             mask = in_planes & (p + i < P) & (column < Q)
             tl.store(place + tl.cast(i, tl.int64) * Q + column, value.to(out.dtype.element_ty), mask=mask)

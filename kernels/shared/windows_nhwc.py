@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuner.kernels.shared.windows_values import combined, combined_along, combined_down, counted, empty
+from tuner.kernels.shared.windows_values import combined, combined_along, combined_down, divided, empty
 
 
 @triton.jit
@@ -88,12 +88,10 @@ def windows_nhwc(
             value = values[i * TILE_Q + j]
             column = q + j
             if not MAX:
-                if COUNTED:
-                    high = counted((p + i) * STRIDE_H - PADDING_H, H, R, PADDING_H, COUNT_PADDING)
-                    wide = counted(column * STRIDE_W - PADDING_W, W, S, PADDING_W, COUNT_PADDING)
-                    value = value / (high * wide).to(tl.float32)
-                else:
-                    value = value / divisor
+                value = divided(
+                    value, p + i, column, H, W, R, S, divisor,
+                    STRIDE_H, STRIDE_W, PADDING_H, PADDING_W, COUNTED, COUNT_PADDING,
+                )  # fmt: skip
             mask = tl.where(p + i < P, (column < Q) & (channel < C), False)
             place = out + ((image.to(tl.int64) * P + p + i) * Q + column) * C + channel
             tl.store(place, value.to(out.dtype.element_ty), mask=mask)

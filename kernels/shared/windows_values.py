@@ -110,3 +110,17 @@ def counted(first, size, WINDOW: tl.constexpr, PADDING: tl.constexpr, COUNT_PADD
         first = tl.maximum(first, 0)
         size -= PADDING
     return tl.minimum(end, size + PADDING) - first
+
+
+@triton.jit
+def divided(
+    value, p, q, H, W, R, S, divisor,
+    STRIDE_H: tl.constexpr, STRIDE_W: tl.constexpr, PADDING_H: tl.constexpr, PADDING_W: tl.constexpr,
+    COUNTED: tl.constexpr, COUNT_PADDING: tl.constexpr,
+):  # fmt: skip
+    """Return sums divided by a number, or by the elements that are counted of each window."""
+    if COUNTED:
+        high = counted(p * STRIDE_H - PADDING_H, H, R, PADDING_H, COUNT_PADDING)
+        wide = counted(q * STRIDE_W - PADDING_W, W, S, PADDING_W, COUNT_PADDING)
+        divisor = high.to(tl.float32) * wide.to(tl.float32)
+    return value / divisor
