@@ -19,13 +19,10 @@ from tuner.kernels.calling import (
     is_on_host,
     run,
     shape,
-    short_name,
 )
 from tuner.kernels.copy_column.definition import KERNEL
 from tuner.kernels.copy_column.space import MOST_PITCH
-
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integer dtypes by their width in bytes."""
+from tuner.kernels.shared.moved import moved_as
 
 
 def copy_column(x: Tensor, column: int = 0, *, out: Tensor | None = None) -> Tensor:
@@ -91,11 +88,6 @@ def accepts(name: str, tensor: Tensor) -> bool:
     return bool(0 < tensor.stride(0) * tensor.itemsize <= most)
 
 
-def passed_as(dtype: torch.dtype) -> torch.dtype:
-    """Return the integer of the same width for a dtype that the kernel does not know: elements only move."""
-    return dtype if short_name(dtype) in KERNEL.signature.dtypes else _INTEGERS.get(dtype.itemsize, dtype)
-
-
 CALL = OpCall(
     kernel=KERNEL,
     function=copy_column,
@@ -104,7 +96,7 @@ CALL = OpCall(
     values=values,
     on_host=frozenset({"x"}),
     accepts=accepts,
-    passed_as=passed_as,
+    passed_as=moved_as(KERNEL),
     takes="elements of 1, 2, 4 or 8 bytes",
 )
 in_torch(CALL)

@@ -8,8 +8,6 @@ from typing import Any
 
 from tuner.kernels.copy_column.driver import copy_column_by_driver
 
-_INTEGERS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
-
 
 def copy_column_packed(
     stream: int, x: int, out: int, rows: int, width: int, stride_x: int, stride_out: int, buffer: int
@@ -34,7 +32,9 @@ def _elements(address: int, rows: int, width: int, stride: int) -> Any:
     """Return a tensor of the elements at an address of the host. It owns no memory."""
     import torch
 
+    from tuner.kernels.shared.moved import INTEGERS
+
     reach = ((rows - 1) * stride + 1) * width
     with torch.inference_mode(False):  # it is kept, and a tensor of that mode cannot be written outside of it
-        whole = torch.frombuffer((ctypes.c_byte * reach).from_address(address), dtype=getattr(torch, _INTEGERS[width]))
+        whole = torch.frombuffer((ctypes.c_byte * reach).from_address(address), dtype=INTEGERS[width])
         return whole.as_strided((rows,), (stride,))

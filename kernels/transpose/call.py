@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from tuner.kernels.calling import (
@@ -14,12 +13,9 @@ from tuner.kernels.calling import (
     rows_without_gaps,
     run,
     shape,
-    short_name,
 )
+from tuner.kernels.shared.moved import moved_as
 from tuner.kernels.transpose.definition import KERNEL
-
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integer dtypes by their width in bytes."""
 
 
 def transpose(x: Tensor, out: Tensor | None = None) -> Tensor:
@@ -40,11 +36,6 @@ def shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
     return {"out": shape(tensors["x"])[::-1]}
 
 
-def passed_as(dtype: torch.dtype) -> torch.dtype:
-    """Return the integer of the same width for a dtype that the kernel does not know: elements only move."""
-    return dtype if short_name(dtype) in KERNEL.signature.dtypes else _INTEGERS.get(dtype.itemsize, dtype)
-
-
 CALL = OpCall(
     kernel=KERNEL,
     function=transpose,
@@ -52,7 +43,7 @@ CALL = OpCall(
     shapes=shapes,
     values=lambda tensors: {"M": tensors["x"].shape[0], "N": tensors["x"].shape[1], "dtype": tensors["x"].dtype},
     accepts=lambda name, tensor: rows_without_gaps(tensor),
-    passed_as=passed_as,
+    passed_as=moved_as(KERNEL),
     takes="elements of 1, 2, 4 or 8 bytes",
 )
 in_torch(CALL)
