@@ -23,7 +23,7 @@ from tuner.api.lists import lists
 from tuner.api.lookups import BestConfigRoute, Lookups, TableRoute, best_configs
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
-from tuner.api.pages import pages
+from tuner.api.pages.routes import pages
 from tuner.api.past import past
 from tuner.api.reply import refusal
 from tuner.api.schemas import ErrorDocument, HealthDocument, ReadyDocument
@@ -93,7 +93,7 @@ def create_app(
         Route("/best-config", BestConfigRoute(lookups), methods=["GET"]),
         Route("/best-configs", many, methods=["POST"]),
         Route("/table", TableRoute(lookups), methods=["GET"]),
-        *pages(lambda: app.openapi()),
+        *pages(store, lookups, threads),
     ]
     _describe(app, watcher)
     paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes, *of_the_past.routes))

@@ -133,7 +133,8 @@ def test_the_wheel_is_the_same_from_the_sdist(tmp_path: Path) -> None:
     files = (
         file for file in (source / "tuner").glob("**/*") if file.suffix in (".py", ".pyi", ".typed", ".json", ".gz")
     )
-    assert {f"tuner/api/static/{file.name}" for file in (ROOT / "api" / "static").iterdir()} <= set(direct)
+    shown = (file for folder in ("templates", "assets") for file in (ROOT / "api" / "pages" / folder).rglob("*.*"))
+    assert {f"tuner/{file.relative_to(ROOT)}" for file in shown} <= set(direct)
     assert {str(file.relative_to(source)) for file in files} <= set(direct)
     linked = {
         str(file.relative_to(source)) for room in ("kernels", "db", "api") for file in (source / room).rglob("*.py")

@@ -1,0 +1,155 @@
+"""Values that all pages read from and return."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, TypeVar, cast
+
+from tuner.api.pages.links import Links
+from tuner.api.view import View
+from tuner.db.store import Store
+from tuner.errors import UsageError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PageSettings:
+    """Limits of the pages."""
+
+    kept: int = 32
+    """Number of results that are kept for the next request of a page."""
+    rows: int = 100
+    """Rows of a table, at most; the next ones are on the next page."""
+
+
+SETTINGS = PageSettings()
+
+
+@dataclass(frozen=True)
+class Content:
+    """The content of a page: a template and the values that it shows."""
+
+    template: str
+    """File in `templates/`."""
+    title: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+    """HTTP status."""
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """The person at the browser."""
+
+    form_token: str | None = None
+    """Token of the forms of a page, against requests from other sites; None if this person may not write."""
+    may_sign_in: bool = False
+    """True if the service has a token, with which a person can sign in to write."""
+
+    @property
+    def may_write(self) -> bool:
+        """True if pages show the buttons that change the store."""
+        return self.form_token is not None
+
+
+class Kept:
+    """Results of the newest state of the store that are slow to make, the least recently used of them dropped first."""
+
+    def __init__(self, limit: int = SETTINGS.kept) -> None:
+        self._limit, self._lock = limit, Lock()
+        self._results: OrderedDict[tuple[object, ...], object] = OrderedDict()
+
+    def get(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """Return the result that is kept for a key, or make it."""
+        with self._lock:
+            if key in self._results:
+                self._results.move_to_end(key)
+                return cast(T, self._results[key])
+        made = make()
+        with self._lock:
+            self._results[key] = made
+            while len(self._results) > self._limit:
+                self._results.popitem(last=False)
+        return made
+
+
+@dataclass(frozen=True)
+class Site:
+    """Sources of a page: the store, and the answers in memory as of one moment."""
+
+    store: Store
+    view: View
+    kept: Kept
+
+    def of_view(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """Return a result that depends on the view alone; it is made once for each view, as long as it is kept."""
+        tip = self.view.tip
+        return self.kept.get((tip.snapshot, tip.kernel, tip.transfer, *key), make)
+
+
+@dataclass(frozen=True)
+class Query:
+    """The query of a page, by name. Each page names what it takes."""
+
+    given: Mapping[str, str]
+
+    def only(self, *names: str) -> Query:
+        """Return the query itself.
+
+        Raises:
+            UsageError: it has another name than these.
+        """
+        for name in self.given:
+            if name not in names:
+                raise UsageError(f"this page takes {', '.join(names) or 'no query'}, not {name[:40]!r}")
+        return self
+
+    def text(self, name: str) -> str | None:
+        """Return the value of a name; None if it is missing or empty, as in a form that was not filled in."""
+        return self.given.get(name) or None
+
+    def needed(self, name: str) -> str:
+        """Return the value of a name.
+
+        Raises:
+            UsageError: it is missing.
+        """
+        value = self.text(name)
+        if value is None:
+            raise UsageError(f"{name} is missing")
+        return value
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """Return the value of a name, the first choice if it is missing.
+
+        Raises:
+            UsageError: it is none of the choices.
+        """
+        value = self.text(name) or choices[0]
+        if value not in choices:
+            raise UsageError(f"{name} is one of {', '.join(choices)}, not {value[:40]!r}")
+        return value
+
+    def whole(self, name: str, default: int = 0) -> int:
+        """Return the whole number of a name.
+
+        Raises:
+            UsageError: it is not written in the digits 0 to 9, or has more than ten.
+        """
+        value = self.text(name)
+        if value is None:
+            return default
+        if not (value.isascii() and value.isdigit() and len(value) <= 10):
+            raise UsageError(f"{name} is a whole number, in the digits 0 to 9, not {value[:40]!r}")
+        return int(value)
+
+
+Reader = Callable[[Site, Query, Links], Content]
+"""A page: returns its content. It runs in a thread, so it may read the database.
+
+Raises TunerError if the page cannot be shown; the error is then shown in its place, with its HTTP status.
+"""
