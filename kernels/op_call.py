@@ -49,6 +49,8 @@ class OpCall:
     """Shape that each tensor but the first must have. Raises UsageError if the inputs do not fit each other."""
     values: Callable[..., Mapping[str, object]]
     """Dims, dtype and attributes of the problem, from the operands. Attributes of the call need not be repeated."""
+    further: tuple[Callable[..., Any], ...] = ()
+    """Further functions of the op, which `tuner.ops` has under their own names."""
     takes_attributes: Mapping[str, Any] = field(default_factory=dict)
     """Attributes that the function takes: strings, bools or ints, with their defaults."""
     own_dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

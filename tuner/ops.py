@@ -22,9 +22,14 @@ from tuner.client import default_client
 from tuner.launching import calls
 
 calls.install()
+_FURTHER: set[str] = set()
+"""Further functions of our ops by name."""
 for _op in catalog.shipped():
     if _module := catalog.call_module(_op):
-        globals()[_op] = calls.call_of(_module).function
+        _call = calls.call_of(_module)
+        globals()[_op] = _call.function
+        globals().update({_each.__name__: _each for _each in _call.further})
+        _FURTHER.update(_each.__name__ for _each in _call.further)
 
 
 if catalog.names() != catalog.shipped():  # a module's attributes are read faster if it has no __getattr__
@@ -39,7 +44,7 @@ if catalog.names() != catalog.shipped():  # a module's attributes are read faste
 
 
 def __dir__() -> list[str]:
-    return sorted({*catalog.names(), "refresh"})
+    return sorted({*catalog.names(), *_FURTHER, "refresh"})
 
 
 def refresh() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from tuner.kernels.add.call import add as add
+from tuner.kernels.attention.call import attention as attention
 from tuner.kernels.avg_pool2d.call import avg_pool2d as avg_pool2d
 from tuner.kernels.copy_column.call import copy_column as copy_column
 from tuner.kernels.gelu.call import gelu as gelu
@@ -18,6 +19,8 @@ from tuner.kernels.silu.call import silu as silu
 from tuner.kernels.silu_mul.call import silu_mul as silu_mul
 from tuner.kernels.softmax.call import softmax as softmax
 from tuner.kernels.transpose.call import transpose as transpose
+
+scaled_dot_product_attention: Callable[..., Tensor]
 
 def refresh() -> None: ...
 def __getattr__(name: str) -> Callable[..., Tensor]: ...

@@ -1,0 +1,99 @@
+"""Default config of attention: a rule over sizes and the limits of the card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.kernels.attention.sequences import group, key_lengths, pairs
+from tuner.kernels.attention.space import SPLITS, head_width, program_count, shared_bytes, valid
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
+
+
+@dataclass(frozen=True)
+class DefaultSettings:
+    """Settings of the rule; chosen, and not yet measured."""
+
+    few_rows: int = 64
+    """Rows of a group of heads up to which they are packed into one tile."""
+    many_rows: tuple[tuple[int, int, int], ...] = ((128, 128, 8), (128, 64, 8), (128, 32, 8), (64, 64, 4), (64, 32, 4))
+    """Tiles of many rows, best first: BLOCK_M, BLOCK_N and warps."""
+    many_stages: tuple[int, ...] = (2, 1)
+    """Stages of many rows, best first."""
+    few_tiles: tuple[tuple[int, int], ...] = ((64, 4), (32, 4), (32, 2), (16, 2), (16, 1))
+    """Tiles of few rows, best first: keys and warps."""
+    few_stages: tuple[int, ...] = (5, 4, 3, 2, 1)
+    """Stages of few rows, best first, of which two programs fit a multiprocessor."""
+    registers_beside: int = 100
+    """Registers of a thread beside those of sums and scores."""
+    start: float = 2.0
+    """Time that a program takes beside its blocks of keys, in blocks."""
+    joining: float = 6.0
+    """Time of adding the shares in a second launch, in blocks."""
+
+
+SETTINGS = DefaultSettings()
+
+
+def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return large tiles for many rows, and for few rows tiles of packed heads whose keys are split over the card."""
+    rows = problem["M"] * group(problem)
+    if rows <= SETTINGS.few_rows:
+        return _of_few_rows(problem, limits)
+    for block_m, block_n, warps in SETTINGS.many_rows:
+        for stages in SETTINGS.many_stages:
+            config = _config(block_m, block_n, warps, stages)
+            if problem["M"] <= block_m // 2 and group(problem) > 1:
+                config["PACK"] = True
+            if valid(problem, config, limits):
+                return _split(problem, config, limits)
+    return _of_few_rows(problem, limits)
+
+
+def _of_few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
+    """Return a config whose tile has the rows of all heads that share keys, with many blocks of keys in flight."""
+    is_grouped = group(problem) > 1
+    block_m = min(64, max(16, next_power_of_2(problem["M"] * group(problem))))
+    found: dict[str, Value] = {}
+    for keys, warps in SETTINGS.few_tiles:
+        for stages in SETTINGS.few_stages:
+            config = _config(block_m, min(keys, max(16, next_power_of_2(problem["N"]))), warps, stages)
+            config["PACK"] = is_grouped
+            if valid(problem, config, limits):
+                if 2 * shared_bytes(problem, config, limits) <= limits.shared_bytes:
+                    return _split(problem, config, limits)
+                found = config
+    return _split(problem, found, limits)
+
+
+def _split(problem: Problem, config: dict[str, Value], limits: Limits) -> Mapping[str, Value]:
+    """Return the config with as many shares of the keys as take least time, by waves of programs over the card.
+
+    A wave takes as long as one program: its blocks of keys, and what it takes to start and to end.
+    """
+    programs, slots = program_count(problem, config), limits.sm_count * resident(problem, config, limits)
+    seen = cdiv(pairs(problem, problem["M"], max(key_lengths(problem))), problem["M"])
+    blocks = max(1, cdiv(seen, int(str(config["BLOCK_N"]))))
+
+    def time(splits: int) -> float:
+        each = cdiv(blocks, splits) + SETTINGS.start
+        return cdiv(programs * splits, slots) * each + (SETTINGS.joining if splits > 1 else 0.0)
+
+    choices = [splits for splits in SPLITS if valid(problem, {**config, "SPLITS": splits}, limits)]
+    return {**config, "SPLITS": min(choices, key=time)}
+
+
+def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
+    """Return how many programs a multiprocessor runs at once, by shared memory and by registers."""
+    threads = config["num_warps"] * limits.warp_size
+    sums = config["BLOCK_M"] * (head_width(problem) + config["BLOCK_N"]) // threads
+    registers = min(limits.registers_per_thread, sums + SETTINGS.registers_beside) * threads
+    by_shared = limits.shared_bytes // shared_bytes(problem, config, limits)
+    return max(1, min(by_shared, limits.registers_per_sm // registers))
+
+
+def _config(block_m: int, block_n: int, warps: int, stages: int) -> dict[str, Any]:
+    """Return a config of the variant that runs on every card."""
+    tile = {"BLOCK_M": block_m, "BLOCK_N": block_n, "PACK": False, "SPLITS": 1}
+    return {**tile, "VARIANT": "tiles", "LAZY": False, "num_warps": warps, "num_stages": stages}

@@ -1,0 +1,60 @@
+"""Implementations of attention by torch: its `scaled_dot_product_attention`, and two of its back ends by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.kernels.attention.reference import computed, mask, scale_of, sequences
+from tuner.kernels.spec import Problem
+
+
+def vendor(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Run torch: its function for each sequence, or for all if dense; plain operations with a cap or an lse."""
+    import torch
+
+    if problem["capped"] or problem["lse"]:
+        return computed(problem, tensors, slice(None), torch.float32)
+    if is_dense(problem):
+        return {"out": attend(problem, tensors, tensors["q"], tensors["k"], tensors["v"])}
+    for each in sequences(problem, tensors, slice(None)):
+        q, k, v = (x[None] for x in each[2:])
+        each.heads(tensors["out"]).copy_(attend(problem, tensors, q, k, v)[0])
+    return {"out": tensors["out"]}
+
+
+def is_dense(problem: Problem) -> bool:
+    """Return whether the sequences are of one length and in no pages."""
+    return not (problem["packed"] or problem["page"] or problem["lengths"])
+
+
+def attend(problem: Problem, tensors: Mapping[str, Any], q: Any, k: Any, v: Any) -> Any:
+    """Return what torch computes of dense sequences. Its causal mask is for as many rows as keys; others are stated."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    rows, keys = q.shape[2], k.shape[2]
+    is_causal = bool(problem["causal"]) and rows == keys and problem["window"] == "0"
+    unseen = None if is_causal else mask(problem, range(rows), rows, keys, q.device)
+    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+    scale = scale_of(problem, tensors)
+    return scaled_dot_product_attention(q, k, v, attn_mask=unseen, is_causal=is_causal, scale=scale, **grouped)
+
+
+def cudnn(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Run torch's cuDNN back end. Raises RuntimeError for a problem that it does not take."""
+    return of_backend(problem, tensors, "CUDNN_ATTENTION")
+
+
+def flash(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Run torch's FlashAttention back end. Raises RuntimeError for a problem that it does not take."""
+    return of_backend(problem, tensors, "FLASH_ATTENTION")
+
+
+def of_backend(problem: Problem, tensors: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Run one back end of torch's function."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    if not is_dense(problem) or problem["capped"] or problem["lse"]:
+        raise RuntimeError(f"{name} is called for dense sequences without a cap or an lse")
+    with sdpa_kernel(getattr(SDPBackend, name)):
+        return vendor(problem, tensors)

@@ -1,0 +1,140 @@
+"""Attention: rows without keys, huge scores, infinities and NaN, memory past the keys, shares of keys, the default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from helpers import A100, H200
+from torch import Tensor
+
+from tuner import catalog
+from tuner.errors import UsageError
+from tuner.kernels.attention.reference import mask
+from tuner.kernels.attention.sequences import pairs
+from tuner.kernels.spec import Config, Problem
+from tuner.measure import tensors
+from tuner.measure.bounds import within
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning"),
+]
+KERNEL = catalog.load("attention")
+INF, NAN = float("inf"), float("nan")
+SMALL = {"BLOCK_M": 16, "BLOCK_N": 16, "num_warps": 1, "num_stages": 2}
+
+
+def problem(**values: Any) -> Problem:
+    return KERNEL.signature.problem({"B": 1, "H": 1, "D": 16, "dtype": "fp16", **values})
+
+
+def drawn(given: Problem) -> dict[str, Tensor]:
+    operands = KERNEL.operands(given)
+    values = tensors.allocate(operands, "cpu")
+    tensors.draw(operands, values, seed=3)
+    tensors.poison(operands, values)
+    return values
+
+
+def run(given: Problem, values: dict[str, Tensor], **knobs: Any) -> dict[str, Tensor]:
+    """Return the outputs of the default with other knobs."""
+    config: Config = KERNEL.signature.config({**KERNEL.default_config(given, A100.limits), **SMALL, **knobs})
+    assert KERNEL.valid(given, config, A100.limits)
+    work = tensors.workspace(KERNEL.workspace(given, config, A100.limits), "cpu")
+    with within([*values.values(), *work.values()]):
+        for launch in KERNEL.launch(given, config, {**values, **work}):
+            launch()
+    return {name: values[name].clone() for name in ("out", "lse") if name in values}
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    return bool(torch.allclose(found.double(), expected.double(), atol=2e-3, equal_nan=True))
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_rows_that_see_no_key_are_zeros(splits: int) -> None:
+    given = problem(M=40, N=33, causal=True, lse=True)
+    found = run(given, drawn(given), SPLITS=splits)
+    assert not found["out"][0, 0, :7].any()
+    assert torch.equal(found["lse"][0, 0, :7], torch.full((7,), -INF))
+    assert bool(found["lse"][0, 0, 7:].isfinite().all())
+
+
+def test_special_scores_are_as_torchs() -> None:
+    """A row: huge scores, +inf, -inf for some keys, -inf for all, NaN, and 0."""
+    given = problem(M=6, N=20, lse=True)
+    values = drawn(given)
+    q, k = values["q"][0, 0], values["k"][0, 0]
+    q.zero_()
+    k[:, 0], k[:, 1], k[3, 1] = torch.linspace(-1, 1, 20), 1.0, -1.0
+    q[0, 0], q[1, 1], q[2, 0], q[4, 2] = 60000.0, INF, -INF, NAN
+    q[3, 1], k[3, 1] = -INF, 1.0
+    found = run(given, values)
+    expected = KERNEL.reference(given, {**KERNEL.scalars, **values}, slice(None))
+    assert close(found["out"], expected["out"])
+    assert close(found["lse"], expected["lse"])
+    assert bool(found["out"][0, 0, [1, 4]].isnan().all())
+    assert not found["out"][0, 0, 3].any()
+    assert close(found["out"][0, 0, 0], values["v"][0, 0, 19])
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_memory_past_the_keys_reaches_no_row(splits: int) -> None:
+    given = problem(H=2, G=1, M=3, N=70, page=32, causal=True)
+    values = drawn(given)
+    expected = run(given, values, SPLITS=splits)["out"]
+    last = int(values["table"][0, 2])
+    values["k"][last, 6:], values["v"][last, 6:] = NAN, INF
+    assert torch.equal(run(given, values, SPLITS=splits)["out"], expected)
+
+
+def test_shares_of_the_keys_and_packed_heads_are_one_result() -> None:
+    given = problem(B=2, H=3, G=1, M=2, N=65, lengths=True, causal=True, lse=True)
+    values = drawn(given)
+    whole = run(given, values, SPLITS=1, PACK=False)
+    for splits, pack in ((1, True), (2, False), (3, True)):
+        found = run(given, values, SPLITS=splits, PACK=pack)
+        assert close(found["out"], whole["out"])
+        assert close(found["lse"], whole["lse"])
+        assert torch.equal(run(given, values, SPLITS=splits, PACK=pack)["out"], found["out"])
+
+
+def test_pairs_are_counted_as_the_mask_has_them() -> None:
+    for rows, keys in ((1, 1), (7, 5), (5, 7), (1, 30), (30, 1)):
+        for values in ({}, {"causal": True}, {"window": 3}, {"causal": True, "window": 3}, {"window": 40}):
+            given = problem(M=rows, N=keys, **values)
+            seen = mask(given, range(rows), rows, keys, "cpu")
+            assert pairs(given, rows, keys) == (rows * keys if seen is None else int(seen.sum())), given.text
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"M": 1, "D": 12}, "head size is a multiple of 8 up to 256, not 12"),
+        ({"M": 1, "D": 320}, "head size is a multiple of 8 up to 256, not 320"),
+        ({"M": 1, "H": 3, "G": 2}, "shares heads of k evenly, not 2 among 3"),
+        ({"M": 1, "window": "x"}, "window is a whole number from 0 to 999999999, not 'x'"),
+        ({"M": 1, "page": 16, "lengths": True}, "lengths=True is for dense keys"),
+        ({"M": 2**20, "H": 2**12}, "B H M is at most"),
+    ],
+)
+def test_problems_that_there_are_not(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        KERNEL.operands(problem(**values))
+
+
+def config(**values: Any) -> Config:
+    given = KERNEL.signature.problem({"H": 32, "G": 8, **values})
+    return KERNEL.default_config(given, H200.limits)
+
+
+def test_the_default_packs_heads_and_fills_the_card_with_shares() -> None:
+    decode = config(B=1, M=1, N=131072, page=16)
+    assert decode["PACK"]
+    assert decode["SPLITS"] * 8 >= 132
+    assert config(B=64, M=1, N=131072, page=16)["SPLITS"] <= 2
+    assert config(B=1, M=256, N=131072, page=64, causal=True)["SPLITS"] > 1
+    assert config(B=2, M=4096)["SPLITS"] == 1
+    assert config(B=1, M=1, N=256)["SPLITS"] == 1
