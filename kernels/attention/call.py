@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -17,15 +17,31 @@ LONGEST_STEP = 2**22
 """Stride from one key to the next, in elements, up to which a block of keys is a 32-bit offset."""
 
 
+class Options(TypedDict, total=False):
+    """Arguments of `attention` that do not decide what it returns."""
+
+    causal: bool
+    scale: float | None
+    cap: float
+    window: int
+    lse_out: Tensor | None
+    cu_q: Tensor | None
+    cu_k: Tensor | None
+    longest_q: int
+    longest_k: int
+    table: Tensor | None
+    lengths: Tensor | None
+
+
 @overload
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None, *, lse: Literal[True], **options: Any
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None, *, lse: Literal[True], **options: Unpack[Options]
 ) -> tuple[Tensor, Tensor]: ...
 
 
 @overload
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None, *, lse: Literal[False] = ..., **options: Any
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor | None = None, *, lse: Literal[False] = ..., **options: Unpack[Options]
 ) -> Tensor: ...
 
 
@@ -75,7 +91,9 @@ def attention(
     """
     if out is None:
         out = empty_like("attention", q, "q")
-    if lse and lse_out is None:
+    if not lse:
+        lse_out = None
+    elif lse_out is None:
         lse_out = empty("attention", q, lambda: q.shape[:-1], torch.float32, "q")
     if (scale is not None and scale <= 0) or cap < 0:
         raise UsageError(f"attention's scale is above 0 and its cap is not below, not {scale} and {cap}; call torch")

@@ -21,6 +21,8 @@ class DefaultSettings:
     """Tiles of many rows, best first: BLOCK_M, BLOCK_N and warps."""
     many_stages: tuple[int, ...] = (2, 1)
     """Stages of many rows, best first."""
+    roles: tuple[tuple[int, int], ...] = ((128, 3), (128, 2), (64, 2))
+    """Keys and stages of many rows if warps have roles, best first."""
     few_tiles: tuple[tuple[int, int], ...] = ((64, 4), (32, 4), (32, 2), (16, 2), (16, 1))
     """Tiles of few rows, best first: keys and warps."""
     few_stages: tuple[int, ...] = (5, 4, 3, 2, 1)
@@ -37,10 +39,18 @@ SETTINGS = DefaultSettings()
 
 
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
-    """Return large tiles for many rows, and for few rows tiles of packed heads whose keys are split over the card."""
+    """Return large tiles for many rows, and for few rows tiles of packed heads whose keys are split over the card.
+
+    On Hopper, warps have roles if half of the multiprocessors get a tile without a split.
+    """
     rows = problem["M"] * group(problem)
     if rows <= SETTINGS.few_rows:
         return _of_few_rows(problem, limits)
+    for block_n, stages in SETTINGS.roles:
+        config = {**_config(128, block_n, 4, stages), "VARIANT": "specialized", "TURNS": True}
+        if problem["M"] >= 128 and 2 * program_count(problem, config) > limits.sm_count:
+            if valid(problem, config, limits):
+                return config
     for block_m, block_n, warps in SETTINGS.many_rows:
         for stages in SETTINGS.many_stages:
             config = _config(block_m, block_n, warps, stages)
@@ -96,4 +106,4 @@ def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int
 def _config(block_m: int, block_n: int, warps: int, stages: int) -> dict[str, Any]:
     """Return a config of the variant that runs on every card."""
     tile = {"BLOCK_M": block_m, "BLOCK_N": block_n, "PACK": False, "SPLITS": 1}
-    return {**tile, "VARIANT": "tiles", "LAZY": False, "num_warps": warps, "num_stages": stages}
+    return {**tile, "VARIANT": "tiles", "LAZY": False, "TURNS": False, "num_warps": warps, "num_stages": stages}

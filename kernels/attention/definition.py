@@ -29,9 +29,11 @@ from tuner.kernels.attention.space import (
     packed_heads,
     pair_count,
     program_count,
+    shares_staging,
     tile_count,
     valid,
 )
+from tuner.kernels.attention.specialized import attention_specialized, describable, described
 from tuner.kernels.attention.tiles import attention_tiles
 from tuner.kernels.attention.vendors import cudnn, flash, vendor
 from tuner.kernels.spec import (
@@ -59,19 +61,31 @@ COMBINED_ROWS = 4
 
 
 def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
-    """Return what each share of the keys leaves, of all rows that packed sequences can have."""
+    """Return what each share of the keys leaves, of all rows that packed sequences can have.
+
+    The length of `programs` is the number of persistent programs, one for each multiprocessor.
+    """
     B, H, _, M, _, D = problem.sizes
     splits = config["SPLITS"]
+    if config["VARIANT"] == "specialized":
+        return {"programs": Operand((limits.sm_count,), "int32")}
     if splits == 1:
         return {}
     return {"partial": Operand((splits, B * H * M, D), "fp32"), "partial_lse": Operand((splits, B * H * M), "fp32")}
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """Return the launch of the tiles, and the one that adds the shares of split keys."""
+    """Return the launch of the tiles, and the one that adds the shares of split keys.
+
+    `tiles` runs on tensors that descriptors cannot describe, with the same rows.
+    """
     B, H, _, M, _, D = problem.sizes
     if not (B and H and M and D):
         return ()
+    if config["VARIANT"] == "specialized":
+        if all(describable(tensors[name]) for name in ("q", "k", "v", "out")):
+            return (specialized(problem, config, tensors),)
+        return (tiles(problem, {**config, "BLOCK_N": 64, "num_warps": 8, "num_stages": 2}, tensors),)
     if config["SPLITS"] == 1:
         return (tiles(problem, config, tensors),)
     return tiles(problem, config, tensors), combined(problem, config, tensors)
@@ -79,8 +93,7 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
 
 def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
     H, M, N, D = (problem[name] for name in ("H", "M", "N", "D"))
-    scale, cap = scale_of(problem, tensors), float(tensors["cap"])
-    score, most = (scale / cap, cap * log2(e)) if problem["capped"] else (scale * log2(e), 0.0)
+    score, most = factors(problem, tensors)
     heads = packed_heads(problem, config)
     pairs = pair_count(problem, config)
     names = ("q", "k", "v", "out", "lse", "partial", "partial_lse", "cu_q", "cu_k", "table", "lengths")
@@ -104,6 +117,26 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
         | {"CAUSAL": problem["causal"], "WINDOW": window(problem) > 0, "CAPPED": problem["capped"]}
         | {"STAGES": config["num_stages"]},
     )
+
+
+def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
+    count, pairs = tile_count(problem, config), pair_count(problem, config)
+    score, most = factors(problem, tensors)
+    sizes = (problem["H"], group(problem), problem["M"], problem["N"], window(problem))
+    return Launch(
+        attention_specialized,
+        grid=(min(tensors["programs"].shape[0], count * pairs),),
+        args=(*described(problem, config, tensors), count, pairs, together(problem, 1), *sizes, score, most),
+        kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "LAZY", "TURNS", "num_warps", "num_stages")}
+        | {"CAUSAL": problem["causal"], "WINDOW": window(problem) > 0, "CAPPED": problem["capped"]}
+        | {"D": problem["D"], "STAGES": config["num_stages"], "SHARED_STAGING": shares_staging(problem)},
+    )
+
+
+def factors(problem: Problem, tensors: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the factor of a product of q and k, and the cap: scores are in powers of 2."""
+    scale, cap = scale_of(problem, tensors), float(tensors["cap"])
+    return (scale / cap, cap * log2(e)) if problem["capped"] else (scale * log2(e), 0.0)
 
 
 def combined(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
@@ -182,6 +215,7 @@ KERNEL = Kernel(
                 "tiles",
             ),
             Knob("LAZY", (False, True), "sums are rescaled only if a largest score has grown", False),
+            Knob("TURNS", (False, True), "the groups of warps take turns to issue products", False),
             Knob("num_warps", (1, 2, 4, 8), "warps that share a tile"),
             Knob("num_stages", (1, 2, 3, 4, 5), "blocks of keys in flight between device and shared memory"),
         ),

@@ -84,7 +84,7 @@ def mask(problem: Problem, rows: range, of: int, keys: int, device: Any) -> Any:
 def attended(problem: Problem, scale: float, cap: float, q: Any, k: Any, v: Any, rows: range) -> tuple[Any, Any]:
     """Return some rows of a head, and the logarithms of their sums, of q (all, D), k and v (keys, D), in their dtype.
 
-    A row that sees no key, or whose scores are all -inf, is 0.
+    A row that sees no key, or whose scores are all -inf, is 0; one with a score of inf is NaN.
     """
     import torch
 
@@ -95,7 +95,8 @@ def attended(problem: Problem, scale: float, cap: float, q: Any, k: Any, v: Any,
         scores = scores.masked_fill(~seen, -torch.inf)
     nothing = (scores == -torch.inf).all(1)
     weights = scores.softmax(1).masked_fill(nothing[:, None], 0)
-    return weights @ v, scores.logsumexp(1)
+    logs = scores.logsumexp(1)
+    return weights @ v, logs.masked_fill(logs == torch.inf, torch.nan)
 
 
 def computed(problem: Problem, tensors: Mapping[str, Any], rows: slice, dtype: Any) -> Mapping[str, Any]:

@@ -42,6 +42,11 @@ def paged(problem: Problem) -> bool:
     return bool(problem["page"])
 
 
+def is_dense(problem: Problem) -> bool:
+    """Return whether the sequences are of one length and in no pages."""
+    return not (problem["packed"] or problem["page"] or problem["lengths"])
+
+
 def shares(problem: Problem) -> list[float]:
     """Return the length of each sequence relative to the longest, by which a problem is measured: 1 to 1/2."""
     return [1.0 - b * 0.6180339887498949 % 1.0 / 2 for b in range(problem["B"])]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.kernels.attention.sequences import group, paged
+from tuner.kernels.attention.sequences import group, is_dense, paged
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 
@@ -30,7 +30,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Numbers of shares of the keys."""
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
-    "tiles": {"LAZY": (False,)},
+    "tiles": {"LAZY": (False,), "TURNS": (False,)},
     "specialized": {
         "BLOCK_M": (128,),  # two groups of 64 rows
         "BLOCK_N": (64, 128),
@@ -129,13 +129,21 @@ def tiles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     )
 
 
+def shares_staging(problem: Problem) -> bool:
+    """Return whether the rows of out take the place of those of q in shared memory, which has no room for both."""
+    return head_width(problem) > 128
+
+
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether the kernel whose warps have roles can run a config: on Hopper, on dense or packed sequences."""
+    """Return whether the kernel whose warps have roles can run a config: on Hopper, on dense sequences of one length.
+
+    The copy engine knows no bounds of packed sequences. D is a power of 2, so that no column is wasted.
+    """
     wide = head_width(problem)
-    row_bytes = config["BLOCK_M"] * wide * itemsize(problem.dtype)
+    row_bytes = config["BLOCK_M"] * wide * itemsize(problem.dtype) * (1 if shares_staging(problem) else 2)
     return (
         limits.capability[0] == 9
-        and not paged(problem)
+        and is_dense(problem)
         and wide == problem["D"] >= 64
         and (wide < 256 or config["BLOCK_N"] == 64)
         and config["num_stages"] * stage_bytes(problem, config) + row_bytes + 1024 <= limits.shared_bytes

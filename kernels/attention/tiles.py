@@ -25,6 +25,24 @@ def place_of(program, tiles, pairs, together, SPLITS: tl.constexpr):
 
 
 @triton.jit
+def seen(
+    first_position, last_position, keys, window, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr
+):
+    """Return the blocks of keys that some row of a tile sees, first and end, and those that each row sees whole."""
+    begin, end, all_from, all_to = 0, keys, 0, keys
+    if CAUSAL:
+        end = max(0, min(keys, last_position + 1))
+        all_to = max(0, min(keys, first_position + 1))
+    if WINDOW:
+        begin = max(0, first_position - window + 1)
+        all_from = max(0, last_position - window + 1)
+        if not CAUSAL:
+            end = max(0, min(keys, last_position + window))
+            all_to = max(0, min(keys, first_position + window))
+    return begin // BLOCK_N, tl.cdiv(end, BLOCK_N), tl.cdiv(all_from, BLOCK_N), all_to // BLOCK_N
+
+
+@triton.jit
 def bounded_tanh(x):
     """Return tanh, by exponentials that do not overflow."""
     below = tl.exp2(tl.abs(x) * MINUS_2_LOG2_E)
@@ -153,28 +171,17 @@ def attention_tiles(
         k += b * stride_kb
         v += b * stride_vb
 
-    # Keys that some row of the tile sees are from `begin` to `end`; each row sees those from `all_from` to `all_to`.
     position = m + keys - rows
     first_position = tile * BLOCK_M // PACK + keys - rows
     last_position = min((tile * BLOCK_M + BLOCK_M - 1) // PACK, rows - 1) + keys - rows
-    begin, end, all_from, all_to = 0, keys, 0, keys
-    if CAUSAL:
-        end = max(0, min(keys, last_position + 1))
-        all_to = max(0, min(keys, first_position + 1))
-    if WINDOW:
-        begin = max(0, first_position - window + 1)
-        all_from = max(0, last_position - window + 1)
-        if not CAUSAL:
-            end = max(0, min(keys, last_position + window))
-            all_to = max(0, min(keys, first_position + window))
-    first, last = begin // BLOCK_N, tl.cdiv(end, BLOCK_N)
+    first, last, whole_from, whole_to = seen(first_position, last_position, keys, window, BLOCK_N, CAUSAL, WINDOW)
     if SPLITS > 1:
         share = tl.cdiv(max(0, last - first), SPLITS)
         first += split * share
         last = min(last, first + share)
     last = max(first, last)
-    whole_from = min(max(tl.cdiv(all_from, BLOCK_N), first), last)
-    whole_to = min(max(all_to // BLOCK_N, whole_from), last)
+    whole_from = min(max(whole_from, first), last)
+    whole_to = min(max(whole_to, whole_from), last)
 
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     top = tl.full((BLOCK_M,), -float("inf"), tl.float32)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.kernels.attention.reference import computed, mask, scale_of, sequences
+from tuner.kernels.attention.sequences import is_dense
 from tuner.kernels.spec import Problem
 
 
@@ -21,11 +22,6 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
         q, k, v = (x[None] for x in each[2:])
         each.heads(tensors["out"]).copy_(attend(problem, tensors, q, k, v)[0])
     return {"out": tensors["out"]}
-
-
-def is_dense(problem: Problem) -> bool:
-    """Return whether the sequences are of one length and in no pages."""
-    return not (problem["packed"] or problem["page"] or problem["lengths"])
 
 
 def attend(problem: Problem, tensors: Mapping[str, Any], q: Any, k: Any, v: Any) -> Any:

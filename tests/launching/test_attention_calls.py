@@ -165,7 +165,7 @@ def test_what_torchs_function_takes_and_attention_does_not() -> None:
 
     def reason(*tensors: Tensor, mask: Any = None, dropout: float = 0.0, causal: bool = False, gqa: bool = True) -> Any:
         q, k, v = (OnGpu(x) for x in tensors)
-        return unserved(q, k, v, mask, dropout, causal, None, gqa)  # type: ignore[arg-type]
+        return unserved(q, k, v, mask, dropout, causal, None, gqa)
 
     assert reason(*meta) is None
     assert "enable_gqa" in reason(*meta, gqa=False)
