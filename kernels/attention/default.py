@@ -95,7 +95,7 @@ def _split(problem: Problem, config: dict[str, Value], limits: Limits) -> Mappin
 
 
 def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
-    """Return how many programs a multiprocessor runs at once, by shared memory and by registers."""
+    """Return the number of programs that a multiprocessor runs at once, by shared memory and by registers."""
     threads = config["num_warps"] * limits.warp_size
     sums = config["BLOCK_M"] * (head_width(problem) + config["BLOCK_N"]) // threads
     registers = min(limits.registers_per_thread, sums + SETTINGS.registers_beside) * threads

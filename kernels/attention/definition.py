@@ -162,7 +162,7 @@ def combined(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, 
 
 
 def together(problem: Problem, heads: int) -> int:
-    """Return how many pairs of a sequence and packed heads run together: as many as L2 holds the keys of."""
+    """Return the number of pairs of a sequence and packed heads that run together: L2 holds the keys of them."""
     sharing = group(problem) // heads
     key_bytes = 2 * int(problem["N"]) * int(problem["D"]) * itemsize(problem.dtype)
     return max(1, L2_BYTES // key_bytes) * sharing

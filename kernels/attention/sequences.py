@@ -17,7 +17,7 @@ MOST_ROWS = 2**31 - 2**16
 
 
 PAGES = (16, 32, 64, 128, 256)
-"""Numbers of keys in a page."""
+"""Page sizes, in keys."""
 
 
 def group(problem: Problem) -> int:
@@ -148,7 +148,7 @@ def fill_table(lengths: list[int], page: int, table: Any, generator: Any) -> obj
 
 
 def pairs(problem: Problem, rows: int, keys: int) -> int:
-    """Return how many pairs of a row and a key count in a sequence."""
+    """Return the number of pairs of a row and a key that it sees, in a sequence."""
     across = window(problem)
     ahead = 1 if problem["causal"] else across
     ends = clamped(rows, keys - rows + ahead, keys) if ahead else rows * keys

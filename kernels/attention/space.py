@@ -27,7 +27,7 @@ class SpaceSettings:
 SETTINGS = SpaceSettings()
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Numbers of shares of the keys."""
+"""Choices of the number of shares of the keys."""
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "tiles": {"LAZY": (False,), "TURNS": (False,)},
