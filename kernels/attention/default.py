@@ -19,6 +19,8 @@ class DefaultSettings:
     """Rows of a group of heads up to which they are packed into one tile."""
     many_rows: tuple[tuple[int, int, int], ...] = ((128, 128, 8), (128, 64, 8), (128, 32, 8), (64, 64, 4), (64, 32, 4))
     """Tiles of many rows, best first: BLOCK_M, BLOCK_N and warps."""
+    many_rows_before_hopper: tuple[tuple[int, int, int], ...] = ((128, 64, 8), (128, 32, 8), (64, 64, 4), (64, 32, 4))
+    """The same for instructions that read keys from registers, which leave less room for scores."""
     many_stages: tuple[int, ...] = (2, 1)
     """Stages of many rows, best first."""
     roles: tuple[tuple[int, int], ...] = ((128, 3), (128, 2), (64, 2))
@@ -51,7 +53,8 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         if problem["M"] >= 128 and 2 * program_count(problem, config) > limits.sm_count:
             if valid(problem, config, limits):
                 return config
-    for block_m, block_n, warps in SETTINGS.many_rows:
+    tiles = SETTINGS.many_rows if limits.capability >= (9, 0) else SETTINGS.many_rows_before_hopper
+    for block_m, block_n, warps in tiles:
         for stages in SETTINGS.many_stages:
             config = _config(block_m, block_n, warps, stages)
             if problem["M"] <= block_m // 2 and group(problem) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from tuner.kernels.shared.draws import log_uniform, size
+from tuner.kernels.shared.draws import at_most, log_uniform, size
 
 HEADS = ((8, 8), (12, 12), (16, 16), (20, 20), (28, 4), (32, 8), (32, 4), (40, 8), (40, 10), (64, 8), (48, 1))
 """Heads of q, and of k, of models."""
@@ -13,8 +13,8 @@ HEAD_SIZES: Mapping[int, int] = {64: 3, 80: 1, 96: 1, 128: 8, 192: 1, 256: 2}
 """Head sizes with their weights."""
 MOST_PAIRS = 2**37
 """Most pairs of rows and keys of all heads."""
-MOST_ELEMENTS = 2**29
-"""Most elements of k."""
+MOST_BYTES = 7 * 2**27
+"""Most bytes of q, k, v and out, 7/8 of 1 GiB."""
 
 
 def draw(random: Random) -> Mapping[str, object]:
@@ -31,13 +31,19 @@ def draw(random: Random) -> Mapping[str, object]:
     else:
         N = size(random, 1024, 131_072)
         M = min(N, 256 if kind == "chunk" else random.choice((1, 1, 1, 2, 4, 8, 16)))
-        values |= {"causal": M > 1, "page": random.choice((0, 16, 16, 64, 128, 256))}
+        values |= {"causal": M > 1, "page": random.choice((0, 0, 16, 16, 32, 64, 128, 256))}
         if not values["page"] and random.random() < 0.5:
             values["lengths"] = True
     if values.get("causal") and random.random() < 0.15:
         values["window"] = random.choice(("128", "1024", "4096"))
-    if random.random() < 0.1:
-        values["capped"] = True
+    values |= {name: True for name in ("capped", "lse") if random.random() < 0.1}
     B = log_uniform(random, 1, 128 if kind == "decode" else 16)
-    most = min(MOST_PAIRS // (H * M * N), MOST_ELEMENTS // (G * N * D))
-    return values | {"B": max(1, min(B, most)), "M": M, "N": N}
+    while (each := sequence_bytes(H, G, M, N, D)) > MOST_BYTES:
+        M, N = -(-M // 2), -(-N // 2)
+    B = min(at_most(B, each + 8 * H * M, MOST_BYTES), MOST_PAIRS // (H * M * N))
+    return values | {"B": max(1, B), "M": M, "N": N}
+
+
+def sequence_bytes(H: int, G: int, M: int, N: int, D: int) -> int:
+    """Return the bytes of q, k, v and out of a sequence; its last page may have 255 keys more."""
+    return 4 * D * (H * M + G * (N + 255))

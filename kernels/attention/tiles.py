@@ -55,13 +55,15 @@ def keys_at(base, block, keys, table, stride_page, stride_n, PAGE: tl.constexpr,
     """Return the addresses of a block of keys: at a stride, or in the pages that a table names."""
     first, within = block * BLOCK_N, tl.arange(0, BLOCK_N)
     if PAGE == 0:
-        return base + tl.full((), first, tl.int64) * stride_n + within * stride_n
-    if BLOCK_N <= PAGE:  # all of them in one page
+        at = base + tl.full((), first, tl.int64) * stride_n + within * stride_n
+    elif BLOCK_N <= PAGE:  # all of them in one page
         page = tl.load(table + first // PAGE).to(tl.int64)
-        return base + page * stride_page + (first % PAGE + within) * stride_n
-    n = first + within
-    page = tl.load(table + n // PAGE, mask=n < keys, other=0).to(tl.int64)
-    return base + page * stride_page + n % PAGE * stride_n
+        at = base + page * stride_page + (first % PAGE + within) * stride_n
+    else:
+        n = first + within
+        page = tl.load(table + n // PAGE, mask=n < keys, other=0).to(tl.int64)
+        at = base + page * stride_page + n % PAGE * stride_n
+    return at
 
 
 @triton.jit

@@ -20,6 +20,7 @@ from tuner.errors import UsageError
 from tuner.kernels.attention.call import CALL
 from tuner.kernels.attention.for_torch import unserved
 from tuner.launching.calls import PreparedLaunches
+from tuner.launching.inferred import problem_of
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +138,13 @@ def test_it_is_traced() -> None:
     assert lse.shape == (2, 4, 5)
     problem = CALL.problem({"q": Q, "k": K, "v": V, "out": Q}, causal=True, window=7)
     assert problem.text == "attention B=2 H=4 G=2 M=5 N=9 D=16 dtype=fp16 causal=True window=7"
+
+
+def test_a_launch_by_name_infers_the_dims() -> None:
+    tensors = {"q": Q, "k": K, "v": V, "out": torch.empty_like(Q)}
+    assert problem_of(CALL.kernel, tensors, {}).text == "attention B=2 H=4 G=2 M=5 N=9 D=16 dtype=fp16"
+    given = problem_of(CALL.kernel, tensors, {"D": 16, "causal": True})
+    assert given.text == "attention B=2 H=4 G=2 M=5 N=9 D=16 dtype=fp16 causal=True"
 
 
 def test_torch_is_called_for_what_is_not_served(caplog: pytest.LogCaptureFixture) -> None:

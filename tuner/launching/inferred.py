@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import count, islice
 from typing import Any
 
 from tuner.captured.kernel import CapturedKernel
@@ -120,8 +121,7 @@ def _tried(
         UsageError: the signature or the kernel refuses all of them.
     """
     refusal: UsageError | None = None
-    for scale in _SCALES:
-        sizes = {name: scale * prime for name, prime in zip(names, _PRIMES, strict=False)}
+    for sizes in _trials(names, {*given.values()}):
         try:
             return kernel.operands(kernel.signature.problem({**given, **sizes})), sizes
         except KernelFault:
@@ -132,6 +132,17 @@ def _tried(
     raise refusal or UsageError(
         f"{kernel.op}: dims cannot be read from shapes, since trial sizes are refused; give {stated}"
     )
+
+
+def _trials(names: list[str], stated: Collection[object]) -> Iterator[dict[str, int]]:
+    """Yield sizes that are told apart by their values: multiples of primes, then powers of 2.
+
+    Of the powers, earlier dims are multiples of later ones, as heads of q are of those of k.
+    """
+    for scale in _SCALES:
+        yield {name: scale * prime for name, prime in zip(names, _PRIMES, strict=False)}
+    powers = (2**power for power in count(6) if 2**power not in stated)
+    yield dict(zip(names, reversed([*islice(powers, len(names))]), strict=True))
 
 
 def _misfit(op: str, operands: Mapping[str, Operand], tensors: Tensors) -> UsageError | None:
