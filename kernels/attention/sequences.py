@@ -53,8 +53,8 @@ def shares(problem: Problem) -> list[float]:
 
 
 def row_lengths(problem: Problem) -> list[int]:
-    """Return the number of rows of each sequence of a packed problem, as it is measured."""
-    return [ceil(problem["M"] * share) for share in shares(problem)]
+    """Return the number of rows of each sequence, as a problem is measured."""
+    return [ceil(problem["M"] * share) if problem["packed"] else problem["M"] for share in shares(problem)]
 
 
 def key_lengths(problem: Problem) -> list[int]:
@@ -62,6 +62,12 @@ def key_lengths(problem: Problem) -> list[int]:
     if problem["packed"] or problem["lengths"] or paged(problem):
         return [ceil(problem["N"] * share) for share in shares(problem)]
     return [problem["N"]] * problem["B"]
+
+
+def has_empty_rows(problem: Problem) -> bool:
+    """Return whether some row may see no key: a sequence has more rows than keys, and not each row sees each key."""
+    lengths = zip(row_lengths(problem), key_lengths(problem), strict=True)
+    return (problem["causal"] or window(problem) > 0) and any(rows > keys for rows, keys in lengths)
 
 
 def operands(problem: Problem) -> Mapping[str, Operand]:
@@ -165,6 +171,5 @@ def clamped(count: int, first: int, most: int) -> int:
 
 def flops(problem: Problem) -> int:
     """Return four operations for each element of a head, of each pair of a row and a key that it sees."""
-    rows = row_lengths(problem) if problem["packed"] else [problem["M"]] * problem["B"]
-    lengths = zip(rows, key_lengths(problem), strict=True)
+    lengths = zip(row_lengths(problem), key_lengths(problem), strict=True)
     return 4 * problem["D"] * problem["H"] * sum(pairs(problem, *each) for each in lengths)

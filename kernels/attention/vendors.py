@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 from tuner.kernels.attention.reference import computed, mask, scale_of, sequences
-from tuner.kernels.attention.sequences import is_dense
+from tuner.kernels.attention.sequences import has_empty_rows, is_dense, key_lengths, row_lengths
 from tuner.kernels.spec import Problem
 
 
 def vendor(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run torch: its function for each sequence, or for all if dense; plain operations with a cap or an lse."""
+    """Run torch: its function for each sequence, or for all if dense, or plain operations.
+
+    It has no cap and no lse, and its back ends differ in rows that see no key.
+    """
     import torch
 
-    if problem["capped"] or problem["lse"]:
+    tensors = {**tensors, **lengths_on_host(problem)}
+    if problem["capped"] or problem["lse"] or has_empty_rows(problem):
         return computed(problem, tensors, slice(None), torch.float32)
     if is_dense(problem):
         return {"out": attend(problem, tensors, tensors["q"], tensors["k"], tensors["v"])}
@@ -22,6 +27,18 @@ def vendor(problem: Problem, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
         q, k, v = (x[None] for x in each[2:])
         each.heads(tensors["out"]).copy_(attend(problem, tensors, q, k, v)[0])
     return {"out": tensors["out"]}
+
+
+def lengths_on_host(problem: Problem) -> Mapping[str, Any]:
+    """Return the bounds and lengths by which the problem is measured, so that none is read from the card.
+
+    A graph can then capture the vendor.
+    """
+    import torch
+
+    rows, keys = row_lengths(problem), key_lengths(problem)
+    bounds = {"cu_q": [0, *accumulate(rows)], "cu_k": [0, *accumulate(keys)], "lengths": keys}
+    return {name: torch.tensor(values, device="cpu") for name, values in bounds.items()}
 
 
 def attend(problem: Problem, tensors: Mapping[str, Any], q: Any, k: Any, v: Any) -> Any:
@@ -50,7 +67,7 @@ def of_backend(problem: Problem, tensors: Mapping[str, Any], name: str) -> Mappi
     """Run one back end of torch's function."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    if not is_dense(problem) or problem["capped"] or problem["lse"]:
-        raise RuntimeError(f"{name} is called for dense sequences without a cap or an lse")
+    if not is_dense(problem) or problem["capped"] or problem["lse"] or has_empty_rows(problem):
+        raise RuntimeError(f"{name} is called for dense sequences whose rows see keys, without a cap or an lse")
     with sdpa_kernel(getattr(SDPBackend, name)):
         return vendor(problem, tensors)
