@@ -150,25 +150,24 @@ def over(
         scores = warpgroup_mma(
             q_tile, k_tiles.index(stage).reshape([BLOCK_N, D]).permute((1, 0)), nothing, use_acc=False, is_async=True
         )
+        rounded = gl.convert_layout(weights.to(q_tile.dtype), weights_layout(D))
         mbarrier.wait(v_full.index(before), (step + block - 1) // STAGES % 2)
-        acc = warpgroup_mma(weights, v_tiles.index(before).reshape([BLOCK_N, D]), acc, is_async=True)
+        acc = warpgroup_mma(rounded, v_tiles.index(before).reshape([BLOCK_N, D]), acc, is_async=True)
         if TURNS:
             mbarrier.arrive(turns.index(1 - GROUP))
         scores = warpgroup_mma_wait(1, deps=[scores])
         mbarrier.arrive(k_free.index(stage))
         n = (last - 1 - block) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, S))
-        new_weights, top, total, fading, has_grown = weighed(
+        weights, top, total, fading, has_grown = weighed(
             scores, top, total, position, n, N, window, score, cap, CAUSAL, WINDOW, CAPPED, MASKED, LAZY
         )
-        new_weights = new_weights.to(q_tile.dtype)
-        acc, weights = warpgroup_mma_wait(0, deps=[acc, weights])
+        acc, rounded = warpgroup_mma_wait(0, deps=[acc, rounded])
         mbarrier.arrive(v_free.index(before))
         if LAZY:
             if has_grown:
                 acc = faded(acc, fading, D)
         else:
             acc = faded(acc, fading, D)
-        weights = gl.convert_layout(new_weights, weights_layout(D))
     return acc, weights, top, total
 
 
@@ -211,7 +210,6 @@ def compute(
         weights, top, total, _, _ = weighed(
             scores, top, total, position, n, N, window, score, cap, CAUSAL, WINDOW, CAPPED, True, LAZY
         )
-        weights = gl.convert_layout(weights.to(q_tile.dtype), weights_layout(D))
         acc = gl.zeros((HALF, D), gl.float32, sums_layout(D))
         acc, weights, top, total = over(
             acc, weights, top, total, q_tile, k_tiles, v_tiles, k_free, k_full, v_free, v_full, turns, position,
@@ -234,12 +232,13 @@ def compute(
         step += last - first
         stage = (step - 1) % STAGES
         mbarrier.wait(v_full.index(stage), (step - 1) // STAGES % 2)
-        acc = warpgroup_mma(weights, v_tiles.index(stage).reshape([BLOCK_N, D]), acc, is_async=True)
+        rounded = gl.convert_layout(weights.to(q_tile.dtype), weights_layout(D))
+        acc = warpgroup_mma(rounded, v_tiles.index(stage).reshape([BLOCK_N, D]), acc, is_async=True)
         total = gl.where(total == 0.0, 1.0, total)
         if lse is not None:
             at = (b * heads + h).to(gl.int64) * M + row
             gl.store(lse + at, (top + gl.log2(total)) * LN_2, mask=row < M)
-        acc, weights = warpgroup_mma_wait(0, deps=[acc, weights])
+        acc, rounded = warpgroup_mma_wait(0, deps=[acc, rounded])
         mbarrier.arrive(v_free.index(stage))
         acc = faded(acc, 1.0 / total, D)
         tma.store_wait(0)
