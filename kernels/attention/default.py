@@ -25,6 +25,8 @@ class DefaultSettings:
     """Stages of many rows, best first."""
     roles: tuple[tuple[int, int], ...] = ((128, 3), (128, 2), (64, 2))
     """Keys and stages of many rows if warps have roles, best first."""
+    rows_of_roles: int = 128
+    """Rows from which warps have roles."""
     few_tiles: tuple[tuple[int, int], ...] = ((64, 4), (32, 4), (32, 2), (16, 2), (16, 1))
     """Tiles of few rows, best first: keys and warps."""
     few_stages: tuple[int, ...] = (5, 4, 3, 2, 1)
@@ -43,16 +45,15 @@ SETTINGS = DefaultSettings()
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return large tiles for many rows, and for few rows tiles of packed heads whose keys are split over the card.
 
-    On Hopper, warps have roles if half of the multiprocessors get a tile without a split.
+    On Hopper, warps have roles if there are enough rows for a tile.
     """
     rows = problem["M"] * group(problem)
     if rows <= SETTINGS.few_rows:
         return _of_few_rows(problem, limits)
-    for block_n, stages in SETTINGS.roles:
+    for block_n, stages in SETTINGS.roles if problem["M"] >= SETTINGS.rows_of_roles else ():
         config = {**_config(128, block_n, 4, stages), "VARIANT": "specialized", "TURNS": True}
-        if problem["M"] >= 128 and 2 * program_count(problem, config) > limits.sm_count:
-            if valid(problem, config, limits):
-                return config
+        if valid(problem, config, limits):
+            return _split(problem, config, limits)
     tiles = SETTINGS.many_rows if limits.capability >= (9, 0) else SETTINGS.many_rows_before_hopper
     for block_m, block_n, warps in tiles:
         for stages in SETTINGS.many_stages:
@@ -99,6 +100,8 @@ def _split(problem: Problem, config: dict[str, Value], limits: Limits) -> Mappin
 
 def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
     """Return the number of programs that a multiprocessor runs at once, by shared memory and by registers."""
+    if config["VARIANT"] == "specialized":
+        return 1
     threads = config["num_warps"] * limits.warp_size
     sums = config["BLOCK_M"] * (head_width(problem) + config["BLOCK_N"]) // threads
     registers = min(limits.registers_per_thread, sums + SETTINGS.registers_beside) * threads

@@ -21,7 +21,7 @@ from tuner.kernels.attention.combine import attention_combine
 from tuner.kernels.attention.default import default
 from tuner.kernels.attention.draw import draw
 from tuner.kernels.attention.reference import reference, scale_of
-from tuner.kernels.attention.sequences import PAGES, flops, group, operands, paged, window
+from tuner.kernels.attention.sequences import PAGES, flops, group, is_dense, operands, paged, window
 from tuner.kernels.attention.space import (
     SPLITS,
     VARIANTS,
@@ -67,11 +67,11 @@ def workspace(problem: Problem, config: Config, limits: Limits) -> Mapping[str, 
     """
     B, H, _, M, _, D = problem.sizes
     splits = config["SPLITS"]
-    if config["VARIANT"] == "specialized":
-        return {"programs": Operand((limits.sm_count,), "int32")}
+    found = {"programs": Operand((limits.sm_count,), "int32")} if config["VARIANT"] == "specialized" else {}
     if splits == 1:
-        return {}
-    return {"partial": Operand((splits, B * H * M, D), "fp32"), "partial_lse": Operand((splits, B * H * M), "fp32")}
+        return found
+    sums, logs = Operand((splits, B * H * M, D), "fp32"), Operand((splits, B * H * M), "fp32")
+    return {**found, "partial": sums, "partial_lse": logs}
 
 
 def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[Launch, ...]:
@@ -82,13 +82,12 @@ def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tupl
     B, H, _, M, _, D = problem.sizes
     if not (B and H and M and D):
         return ()
+    first = tiles(problem, config, tensors)
     if config["VARIANT"] == "specialized":
-        if all(describable(tensors[name]) for name in ("q", "k", "v", "out")):
-            return (specialized(problem, config, tensors),)
-        return (tiles(problem, {**config, "BLOCK_N": 64, "num_warps": 8, "num_stages": 2}, tensors),)
-    if config["SPLITS"] == 1:
-        return (tiles(problem, config, tensors),)
-    return tiles(problem, config, tensors), combined(problem, config, tensors)
+        plain = {**config, "BLOCK_N": 64, "num_warps": 8, "num_stages": 2}
+        with_roles = all(describable(tensors[name]) for name in ("q", "k", "v", "out"))
+        first = specialized(problem, config, tensors) if with_roles else tiles(problem, plain, tensors)
+    return (first,) if config["SPLITS"] == 1 else (first, combined(problem, config, tensors))
 
 
 def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
@@ -97,20 +96,19 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
     heads = packed_heads(problem, config)
     pairs = pair_count(problem, config)
     names = ("q", "k", "v", "out", "lse", "partial", "partial_lse", "cu_q", "cu_k", "table", "lengths")
-    table = tensors.get("table")
     return Launch(
         attention_tiles,
         grid=(program_count(problem, config) * config["SPLITS"],),
         args=(
             *(tensors.get(name) for name in names),
             *(H // heads, tile_count(problem, config), pairs, together(problem, heads), M, N, window(problem)),
-            *(score, most, 0 if config["SPLITS"] == 1 else tensors["partial_lse"].shape[1]),
+            *(score, most, all_rows(config, tensors)),
             *row_strides(problem, tensors["q"]),
             *key_strides(problem, tensors["k"]),
             *key_strides(problem, tensors["v"]),
             *row_strides(problem, tensors["out"]),
-            *((0, 1, H) if problem["packed"] else (H * M, M, 1)),
-            0 if table is None else table.stride(0),
+            *lse_strides(problem),
+            table_stride(tensors),
         ),
         kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "num_warps", "num_stages")}
         | {"D": D, "BLOCK_D": head_width(problem), "PACK": heads, "SHARING": group(problem), "PAGE": problem["page"]}
@@ -120,17 +118,42 @@ def tiles(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any
 
 
 def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> Launch:
-    count, pairs = tile_count(problem, config), pair_count(problem, config)
+    count, pairs, splits = tile_count(problem, config), pair_count(problem, config), config["SPLITS"]
     score, most = factors(problem, tensors)
+    names = ("lse", "partial", "partial_lse", "cu_q", "cu_k", "table", "lengths")
     sizes = (problem["H"], group(problem), problem["M"], problem["N"], window(problem))
     return Launch(
         attention_specialized,
-        grid=(min(tensors["programs"].shape[0], count * pairs),),
-        args=(*described(problem, config, tensors), count, pairs, together(problem, 1), *sizes, score, most),
-        kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "LAZY", "TURNS", "num_warps", "num_stages")}
+        grid=(min(tensors["programs"].shape[0], count * pairs * splits),),
+        args=(
+            *described(problem, config, tensors),
+            *(tensors.get(name) for name in names),
+            *(count, pairs, together(problem, 1), *sizes, score, most, all_rows(config, tensors)),
+            *row_strides(problem, tensors["out"])[1:],
+            *lse_strides(problem),
+            table_stride(tensors),
+        ),
+        kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "LAZY", "TURNS", "num_warps")}
         | {"CAUSAL": problem["causal"], "WINDOW": window(problem) > 0, "CAPPED": problem["capped"]}
-        | {"D": problem["D"], "STAGES": config["num_stages"], "SHARED_STAGING": shares_staging(problem)},
+        | {"D": problem["D"], "PAGE": problem["page"], "RAGGED": not is_dense(problem)}
+        | {"STAGES": config["num_stages"], "SHARED_STAGING": shares_staging(problem)},
     )
+
+
+def all_rows(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> int:
+    """Return the rows of all heads in the workspace of split keys; 0 without a split."""
+    return 0 if config["SPLITS"] == 1 else int(tensors["partial_lse"].shape[1])
+
+
+def lse_strides(problem: Problem) -> tuple[int, int, int]:
+    """Return the strides of lse, and of the workspace: between sequences, heads and rows."""
+    H, M = problem["H"], problem["M"]
+    return (0, 1, H) if problem["packed"] else (H * M, M, 1)
+
+
+def table_stride(tensors: Mapping[str, Any]) -> int:
+    """Return the stride of the table between sequences; 0 without one."""
+    return int(tensors["table"].stride(0)) if "table" in tensors else 0
 
 
 def factors(problem: Problem, tensors: Mapping[str, Any]) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.kernels.attention.sequences import group, is_dense, paged
+from tuner.kernels.attention.sequences import group, paged
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 
@@ -35,7 +35,6 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": (128,),  # two groups of 64 rows
         "BLOCK_N": (64, 128),
         "PACK": (False,),
-        "SPLITS": (1,),
         "num_warps": (4,),
         "num_stages": (2, 3, 4),
     },
@@ -135,15 +134,15 @@ def shares_staging(problem: Problem) -> bool:
 
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether the kernel whose warps have roles can run a config: on Hopper, on dense sequences of one length.
+    """Return whether the kernel whose warps have roles can run a config: on Hopper, with a block of keys in one page.
 
-    The copy engine knows no bounds of packed sequences. D is a power of 2, so that no column is wasted.
+    D is a power of 2, so that no column is wasted.
     """
     wide = head_width(problem)
     row_bytes = config["BLOCK_M"] * wide * itemsize(problem.dtype) * (1 if shares_staging(problem) else 2)
     return (
         limits.capability[0] == 9
-        and is_dense(problem)
+        and (not paged(problem) or config["BLOCK_N"] <= problem["page"])
         and wide == problem["D"] >= 64
         and (wide < 256 or config["BLOCK_N"] == 64)
         and config["num_stages"] * stage_bytes(problem, config) + row_bytes + 1024 <= limits.shared_bytes

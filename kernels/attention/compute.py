@@ -1,0 +1,246 @@
+"""Computing role of the variant `specialized`: a group of four warps with half of the rows of each tile."""
+
+from __future__ import annotations
+
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from tuner.kernels.attention.fetch import work_of
+from tuner.kernels.attention.tiles import LN_2, bounded_tanh
+from tuner.kernels.shared import tma
+
+
+@gluon.constexpr_function
+def sums_layout(columns):
+    """Return the layout in which wgmma leaves sums of `columns` columns in the four warps of a group."""
+    return gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16])
+
+
+@gluon.constexpr_function
+def weights_layout(columns):
+    """Return the layout of weights that multiply values of `columns` columns from registers."""
+    return gl.DotOperandLayout(operand_index=0, parent=sums_layout(columns), k_width=2)
+
+
+@gluon.constexpr_function
+def copied_layout(columns):
+    """Return the layout in which the four warps of a group copy rows of `columns` columns, 16 bytes at a time."""
+    return gl.BlockedLayout([1, 8], [256 // columns, columns // 8], [4, 1], [1, 0])
+
+
+@gluon.jit
+def weighed(
+    scores, top, total, position, n, N, window, score, cap,
+    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, MASKED: gl.constexpr, LAZY: gl.constexpr,
+):  # fmt: skip
+    """Return the weights of a block, the new shift and sum of each row, the factor of its earlier sums, and its need.
+
+    With LAZY shifts stay while no row's largest score has grown by more than 8: weights are then at most 2^8, and no
+    earlier sum is rescaled.
+    """
+    factor = score
+    if CAPPED:
+        scores, factor = cap * bounded_tanh(scores * score), 1.0
+    if MASKED:
+        is_seen = (n < N)[None, :]
+        if CAUSAL:
+            is_seen = is_seen & (n[None, :] <= position[:, None])
+        if WINDOW:
+            is_seen = is_seen & (n[None, :] > position[:, None] - window)
+            if not CAUSAL:
+                is_seen = is_seen & (n[None, :] < position[:, None] + window)
+        scores = gl.where(is_seen, scores, -float("inf"))
+    new_top = gl.maximum(top, gl.max(scores, 1) * factor)
+    has_grown = gl.to_tensor(True)
+    if LAZY:
+        has_grown = gl.max((new_top - top > 8.0).to(gl.int32), 0) > 0
+        new_top = gl.where(has_grown, new_top, top)
+    shift = gl.where(new_top == -float("inf"), 0.0, new_top)
+    weights = gl.exp2(scores * factor - shift[:, None])
+    fading = gl.exp2(top - shift)
+    return weights, new_top, total * fading + gl.sum(weights, 1), fading, has_grown
+
+
+@gluon.jit
+def faded(acc, fading, D: gl.constexpr):
+    """Return the sums of earlier blocks, rescaled."""
+    return acc * gl.convert_layout(fading, gl.SliceLayout(1, sums_layout(D)))[:, None]
+
+
+@gluon.jit
+def over(
+    acc, weights, top, total, q_tile, k_tiles, v_tiles, k_free, k_full, v_free, v_full, turns, position,
+    step, begin, end, last, N, window, score, cap,
+    GROUP: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    WINDOW: gl.constexpr, CAPPED: gl.constexpr, MASKED: gl.constexpr, LAZY: gl.constexpr, TURNS: gl.constexpr,
+):  # fmt: skip
+    """Add blocks `begin` to `end`, counted from the last one; the weights of the block before are in registers."""
+    HALF: gl.constexpr = q_tile.shape[0]
+    S: gl.constexpr = sums_layout(BLOCK_N)
+    for block in range(begin, end):
+        stage, before = (step + block) % STAGES, (step + block - 1) % STAGES
+        mbarrier.wait(k_full.index(stage), (step + block) // STAGES % 2)
+        if TURNS:
+            mbarrier.wait(turns.index(GROUP), (step + block) % 2 ^ (1 - GROUP))
+        nothing = gl.zeros((HALF, BLOCK_N), gl.float32, S)
+        scores = warpgroup_mma(
+            q_tile, k_tiles.index(stage).reshape([BLOCK_N, D]).permute((1, 0)), nothing, use_acc=False, is_async=True
+        )
+        rounded = gl.convert_layout(weights.to(q_tile.dtype), weights_layout(D))
+        mbarrier.wait(v_full.index(before), (step + block - 1) // STAGES % 2)
+        acc = warpgroup_mma(rounded, v_tiles.index(before).reshape([BLOCK_N, D]), acc, is_async=True)
+        if TURNS:
+            mbarrier.arrive(turns.index(1 - GROUP))
+        scores = warpgroup_mma_wait(1, deps=[scores])
+        mbarrier.arrive(k_free.index(stage))
+        n = (last - 1 - block) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, S))
+        weights, top, total, fading, has_grown = weighed(
+            scores, top, total, position, n, N, window, score, cap, CAUSAL, WINDOW, CAPPED, MASKED, LAZY
+        )
+        acc, rounded = warpgroup_mma_wait(0, deps=[acc, rounded])
+        mbarrier.arrive(v_free.index(before))
+        if LAZY:
+            if has_grown:
+                acc = faded(acc, fading, D)
+        else:
+            acc = faded(acc, fading, D)
+    return acc, weights, top, total
+
+
+@gluon.jit
+def cleared(values, first, keys, BLOCK_N: gl.constexpr, D: gl.constexpr):
+    """Overwrite values past the keys of a sequence with zeros, since a weight of 0 times a NaN is a NaN.
+
+    Both groups do it, each before it multiplies.
+    """
+    L: gl.constexpr = copied_layout(D)
+    n = first + gl.arange(0, BLOCK_N, gl.SliceLayout(1, L))
+    found = values.load(L)
+    values.store(gl.where((n < keys)[:, None], found, gl.zeros_like(found)))
+    fence_async_shared()
+    tl.debug_barrier()
+
+
+@gluon.jit
+def compute(
+    q_tiles, k_tiles, v_tiles, staging, out, lse, partial, partial_lse, q_free, q_full, k_free, k_full, v_free, v_full,
+    turns, sizes, cu_q, cu_k, lengths, strides, all_rows, score, cap,
+    GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
+    SPLITS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, RAGGED: gl.constexpr,
+    LAZY: gl.constexpr, TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
+):  # fmt: skip
+    """Compute the upper or the lower half of each tile.
+
+    Args:
+        out: a descriptor, or the address of packed sequences, in which rows past the end are the next sequence's.
+        strides: of packed out, from head to head and from row to row; and of lse, from sequence to sequence, too.
+    """
+    HALF: gl.constexpr = BLOCK_M // 2
+    S: gl.constexpr = sums_layout(BLOCK_N)
+    stride_oh, stride_om, stride_lb, stride_lh, stride_lm = strides
+    window = sizes[7]
+    q_tile, staged = q_tiles.index(GROUP).reshape([HALF, D]), staging.reshape([HALF, D])
+    step = 0
+    for nth in range(gl.cdiv(sizes[0] * sizes[1] * SPLITS - gl.program_id(0), gl.num_programs(0))):
+        program = gl.program_id(0) + nth * gl.num_programs(0)
+        split, b, h, _, m, first_row, rows, _, keys, first, last, whole_from, whole_to = work_of(
+            program, sizes, cu_q, cu_k, lengths, BLOCK_M, BLOCK_N, SPLITS, CAUSAL, WINDOW
+        )
+        m += GROUP * HALF
+        row = m + gl.arange(0, HALF, gl.SliceLayout(1, S))
+        top = gl.full((HALF,), -float("inf"), gl.float32, gl.SliceLayout(1, S))
+        total = gl.zeros((HALF,), gl.float32, gl.SliceLayout(1, S))
+        acc = gl.zeros((HALF, D), gl.float32, sums_layout(D))
+        mbarrier.wait(q_full.index(GROUP), nth % 2)
+        if last > first:
+            position = row + keys - rows
+            stage = step % STAGES
+            mbarrier.wait(k_full.index(stage), step // STAGES % 2)
+            if TURNS:
+                mbarrier.wait(turns.index(GROUP), step % 2 ^ (1 - GROUP))
+            nothing = gl.zeros((HALF, BLOCK_N), gl.float32, S)
+            columns = k_tiles.index(stage).reshape([BLOCK_N, D]).permute((1, 0))
+            scores = warpgroup_mma(q_tile, columns, nothing, use_acc=False, is_async=True)
+            if TURNS:
+                mbarrier.arrive(turns.index(1 - GROUP))
+            scores = warpgroup_mma_wait(0, deps=[scores])
+            mbarrier.arrive(k_free.index(stage))
+            n = (last - 1) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, S))
+            weighted = weighed(
+                scores, top, total, position, n, keys, window, score, cap, CAUSAL, WINDOW, CAPPED, True, LAZY
+            )
+            weights, top, total = weighted[0], weighted[1], weighted[2]
+            if RAGGED:
+                if last * BLOCK_N > keys:
+                    mbarrier.wait(v_full.index(stage), step // STAGES % 2)
+                    cleared(v_tiles.index(stage).reshape([BLOCK_N, D]), (last - 1) * BLOCK_N, keys, BLOCK_N, D)
+            acc, weights, top, total = over(
+                acc, weights, top, total, q_tile, k_tiles, v_tiles, k_free, k_full, v_free, v_full, turns, position,
+                step, 1, last - whole_to, last, keys, window, score, cap,
+                GROUP, BLOCK_N, D, STAGES, CAUSAL, WINDOW, CAPPED, True, LAZY, TURNS,
+            )  # fmt: skip
+            acc, weights, top, total = over(
+                acc, weights, top, total, q_tile, k_tiles, v_tiles, k_free, k_full, v_free, v_full, turns, position,
+                step, max(1, last - whole_to), last - whole_from, last, keys, window, score, cap,
+                GROUP, BLOCK_N, D, STAGES, CAUSAL, WINDOW, CAPPED, False, LAZY, TURNS,
+            )  # fmt: skip
+            if WINDOW:
+                acc, weights, top, total = over(
+                    acc, weights, top, total, q_tile, k_tiles, v_tiles, k_free, k_full, v_free, v_full, turns, position,
+                    step, max(1, last - whole_from), last - first, last, keys, window, score, cap,
+                    GROUP, BLOCK_N, D, STAGES, CAUSAL, WINDOW, CAPPED, True, LAZY, TURNS,
+                )  # fmt: skip
+            if not SHARED_STAGING:
+                mbarrier.arrive(q_free.index(GROUP))
+            step += last - first
+            stage = (step - 1) % STAGES
+            rounded = gl.convert_layout(weights.to(q_tile.dtype), weights_layout(D))
+            mbarrier.wait(v_full.index(stage), (step - 1) // STAGES % 2)
+            acc = warpgroup_mma(rounded, v_tiles.index(stage).reshape([BLOCK_N, D]), acc, is_async=True)
+            acc, rounded = warpgroup_mma_wait(0, deps=[acc, rounded])
+            mbarrier.arrive(v_free.index(stage))
+
+        total = gl.where(total == 0.0, 1.0, total)
+        acc = faded(acc, 1.0 / total, D)
+        logs = top + gl.log2(total)
+        at_lse = b.to(gl.int64) * stride_lb + h.to(gl.int64) * stride_lh + (first_row + row).to(gl.int64) * stride_lm
+        if SPLITS > 1:
+            at_lse += split.to(gl.int64) * all_rows
+            gl.store(partial_lse + at_lse, logs, mask=row < rows)
+            at = gl.convert_layout(at_lse, gl.SliceLayout(1, sums_layout(D)))[:, None] * D
+            d = gl.arange(0, D, gl.SliceLayout(0, sums_layout(D)))[None, :]
+            exists = gl.convert_layout((row < rows).to(gl.int32), gl.SliceLayout(1, sums_layout(D))) > 0
+            gl.store(partial + at + d, acc, mask=exists[:, None])
+        elif cu_q is not None:
+            L: gl.constexpr = copied_layout(D)
+            if lse is not None:
+                gl.store(lse + at_lse, logs * LN_2, mask=row < rows)
+            staged.store(acc.to(q_tile.dtype))
+            tl.debug_barrier()
+            own_row = m + gl.arange(0, HALF, gl.SliceLayout(1, L))
+            at_out = h.to(gl.int64) * stride_oh + (first_row + own_row).to(gl.int64) * stride_om
+            d = gl.arange(0, D, gl.SliceLayout(0, L))
+            gl.store(out + at_out[:, None] + d[None, :], staged.load(L), mask=(own_row < rows)[:, None])
+            fence_async_shared()  # before rows of q take the place
+            tl.debug_barrier()
+        else:
+            if lse is not None:
+                gl.store(lse + at_lse, logs * LN_2, mask=row < rows)
+            tma.store_wait(0)
+            staged.store(acc.to(q_tile.dtype))
+            fence_async_shared()
+            tma.async_copy_shared_to_global(out, [b, h, m, 0], staging)
+            if SHARED_STAGING:
+                tma.store_wait(0)
+        if SHARED_STAGING:
+            mbarrier.arrive(q_free.index(GROUP))
+        else:
+            mbarrier.arrive(q_free.index(GROUP), pred=last == first)
+    tma.store_wait(0)

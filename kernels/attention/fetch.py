@@ -1,0 +1,100 @@
+"""Loading role of the variant `specialized`, and the tiles that programs walk."""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from tuner.kernels.attention.tiles import place_of, seen
+from tuner.kernels.shared import tma
+
+
+@gluon.jit
+def work_of(
+    program, sizes, cu_q, cu_k, lengths,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, SPLITS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
+):  # fmt: skip
+    """Return the tile of a program among all, and its blocks of keys: none without rows or without keys.
+
+    Returns:
+        share of the keys, sequence, head, head of keys, first row of the tile, first row and rows of the sequence,
+        its first key and keys, first and end of the blocks, and of those that each row sees whole.
+    """
+    tiles, pairs, together, heads, sharing, M, N, window = sizes
+    split, pair, tile = place_of(program, tiles, pairs, together, SPLITS)
+    sequence, m = pair // heads, tile * BLOCK_M
+    first_row, rows, first_key, keys = 0, M, 0, N
+    if cu_q is not None:
+        first_row = gl.load(cu_q + sequence)
+        rows = gl.load(cu_q + sequence + 1) - first_row
+    if cu_k is not None:
+        first_key = gl.load(cu_k + sequence)
+        keys = gl.load(cu_k + sequence + 1) - first_key
+    if lengths is not None:
+        keys = gl.load(lengths + sequence)
+    first_position, last_position = m + keys - rows, min(m + BLOCK_M, rows) - 1 + keys - rows
+    first, last, whole_from, whole_to = seen(first_position, last_position, keys, window, BLOCK_N, CAUSAL, WINDOW)
+    if SPLITS > 1:
+        share = gl.cdiv(max(0, last - first), SPLITS)
+        first += split * share
+        last = min(last, first + share)
+    if cu_q is not None:
+        last = min(last, gl.where(m < rows, last, first))
+    last = max(first, last)
+    whole_from = min(max(whole_from, first), last)
+    whole_to = min(max(whole_to, whole_from), last)
+    head = pair % heads
+    return (
+        split, sequence, head, head // sharing, m, first_row, rows, first_key, keys, first, last, whole_from, whole_to,
+    )  # fmt: skip
+
+
+@gluon.jit
+def fetch_rows(q, q_tiles, q_free, q_full, sequence, head, row, nth, HALF: gl.constexpr, D: gl.constexpr):
+    """Load the rows of this program's nth tile, those of each group when it has left those before."""
+    for group in gl.static_range(2):
+        mbarrier.wait(q_free.index(group), nth % 2 ^ 1)
+        mbarrier.expect(q_full.index(group), HALF * D * (q.dtype.primitive_bitwidth // 8))
+        at = [sequence, head, row + group * HALF, 0]
+        tma.async_copy_global_to_shared(q, at, q_full.index(group), q_tiles.index(group))
+
+
+@gluon.jit
+def fetch(
+    q, k, v, q_tiles, k_tiles, v_tiles, q_free, q_full, k_free, k_full, v_free, v_full,
+    sizes, cu_q, cu_k, table, stride_t, lengths,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr, SPLITS: gl.constexpr,
+    PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
+):  # fmt: skip
+    """Load the rows of each tile, and keep STAGES blocks of keys and values in flight, the last keys first."""
+    ITEM: gl.constexpr = q.dtype.primitive_bitwidth // 8
+    step = 0
+    for nth in range(gl.cdiv(sizes[0] * sizes[1] * SPLITS - gl.program_id(0), gl.num_programs(0))):
+        program = gl.program_id(0) + nth * gl.num_programs(0)
+        _, b, h, g, m, first_row, _, first_key, _, first, last, _, _ = work_of(
+            program, sizes, cu_q, cu_k, lengths, BLOCK_M, BLOCK_N, SPLITS, CAUSAL, WINDOW
+        )
+        b_of_rows, b_of_keys = b, b
+        if cu_q is not None:
+            b_of_rows = b * 0
+        if cu_k is not None:
+            b_of_keys = b * 0
+        for block in range(last - first):
+            stage, parity = step % STAGES, step // STAGES % 2 ^ 1
+            n = (last - 1 - block) * BLOCK_N
+            if PAGE > 0:
+                b_of_keys = gl.load(table + b.to(gl.int64) * stride_t + n // PAGE)
+                n = n % PAGE
+            at = [b_of_keys, g, first_key + n, 0]
+            mbarrier.wait(k_free.index(stage), parity)
+            mbarrier.expect(k_full.index(stage), BLOCK_N * D * ITEM)
+            tma.async_copy_global_to_shared(k, at, k_full.index(stage), k_tiles.index(stage))
+            if block == 0:
+                fetch_rows(q, q_tiles, q_free, q_full, b_of_rows, h, first_row + m, nth, BLOCK_M // 2, D)
+            mbarrier.wait(v_free.index(stage), parity)
+            mbarrier.expect(v_full.index(stage), BLOCK_N * D * ITEM)
+            tma.async_copy_global_to_shared(v, at, v_full.index(stage), v_tiles.index(stage))
+            step += 1
+        if last == first:
+            fetch_rows(q, q_tiles, q_free, q_full, b_of_rows, h, first_row + m, nth, BLOCK_M // 2, D)
