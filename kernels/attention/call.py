@@ -100,7 +100,7 @@ def attention(
     run(
         CALL,
         given(q=q, k=k, v=v, out=out, lse=lse_out, cu_q=cu_q, cu_k=cu_k, table=table, lengths=lengths),
-        {"causal": causal, "window": window, "capped": cap > 0, "longest_q": longest_q, "longest_k": longest_k},
+        {"causal": causal, "window": window, "capped": bool(cap > 0), "longest_q": longest_q, "longest_k": longest_k},
         {"scale": scale or 0.0, "cap": cap or 1.0},
     )
     return out if lse_out is None else (out, lse_out)
