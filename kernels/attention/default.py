@@ -23,7 +23,7 @@ class DefaultSettings:
     """The same for instructions that read keys from registers, which leave less room for scores."""
     many_stages: tuple[int, ...] = (2, 1)
     """Stages of many rows, best first."""
-    roles: tuple[tuple[int, int], ...] = ((128, 3), (128, 2), (64, 2))
+    roles: tuple[tuple[int, int], ...] = ((128, 3), (128, 2), (64, 3), (64, 2))
     """Keys and stages of many rows if warps have roles, best first."""
     rows_of_roles: int = 128
     """Rows from which warps have roles."""
