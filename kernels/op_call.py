@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
@@ -20,11 +20,6 @@ Tensors = Mapping[str, Tensor]
 """Tensors by operand name, in the order of `OpCall.takes_tensors`."""
 Pointers = tuple[int, ...]
 """Addresses of the tensors, in the same order."""
-Pairs = tuple[tuple[int, int, int, int], ...]
-"""Pairs of tensors that must not overlap: the place of a written one, that of the other, and two extents in bytes.
-
-They share no memory unless `-extent(written) < written_at - other_at < extent(other)`.
-"""
 
 
 @dataclass(frozen=True)
@@ -68,15 +63,14 @@ class OpCall:
     """Returns the dtype as which the kernel gets elements of a dtype; they are viewed, not converted."""
     takes: str = ""
     """Dtypes that the op takes, for its error message; empty: the kernel's dtypes."""
-    setting: Callable[[Tensor], object] | None = None
-    """Reads the setting of torch that the problem depends on, given the first tensor; None if it depends on none."""
+    setting: Callable[[torch.dtype], object] | None = None
+    """Reads the setting of torch that the problem depends on, given the first tensor's dtype; None if it depends on
+    none."""
     write_empty: Callable[..., object] = lambda tensors, **attributes: tensors["out"].zero_()
     """Writes the outputs if an input has no elements: zeros, which is the sum of nothing."""
 
-    hot_paths: dict[tuple[str, ...], Callable[..., None]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
-    """Generated functions by the names of the tensors, attributes and scalars that they take."""
+    generated: list[Callable[..., None]] = field(default_factory=list, init=False, compare=False, repr=False)
+    """The function of the hot path, once it is generated."""
 
     @property
     def op(self) -> str:
@@ -92,6 +86,28 @@ class OpCall:
     def written(self) -> frozenset[str]:
         """Names of the tensors that the op writes."""
         return frozenset(taken.name for taken in self.taken if taken.is_written)
+
+    @property
+    def takes_complex(self) -> bool:
+        """True if the first tensor may have complex numbers, which the kernel gets as another dtype."""
+        known = self.kernel.signature.dtypes
+        return any(short_name(self.passed_as(dtype)) in known for dtype in (torch.complex32, torch.complex64))
+
+    def in_order(
+        self, tensors: Tensors, attributes: Mapping[str, Any], scalars: Mapping[str, float]
+    ) -> list[Tensor | Any]:
+        """Return the values of a call in the order of the declaration: tensors or None, attributes, scalars."""
+        values = [tensors.get(taken.name) for taken in self.taken]
+        values += [attributes.get(name, default) for name, default in self.takes_attributes.items()]
+        return values + [scalars.get(name, default) for name, default in self.kernel.scalars.items()]
+
+    def named(self, *values: Any) -> tuple[Tensors, dict[str, Any], dict[str, float]]:
+        """Return the tensors that are given, the attributes and the scalars of `in_order` by their names."""
+        found = iter(values)
+        every = {taken: next(found) for taken in self.taken}
+        tensors = {taken.name: x for taken, x in every.items() if x is not None or not taken.is_optional}
+        attributes = {name: next(found) for name in self.takes_attributes}
+        return tensors, attributes, {name: next(found) for name in self.kernel.scalars}
 
     def check(self, tensors: Tensors, **attributes: Any) -> None:
         """Check shapes, dtypes, devices and attributes, of fake and meta tensors too.
@@ -150,30 +166,39 @@ class OpCall:
 
     def overlapped(self, tensors: Tensors) -> tuple[str, str] | None:
         """Return a written tensor and another that it shares memory with and may not; None without such a pair."""
-        for name in self._written_first(tensors):
-            for other, tensor in tensors.items():
-                if self._is_pair(name, other, tensors) and shares_memory(tensor, tensors[name]):
-                    return name, other
+        for name, other in self.pairs(tensors):
+            if not self._is_in_place(name, other, tensors) and shares_memory(tensors[other], tensors[name]):
+                return name, other
         return None
 
-    def pairs(self, tensors: Tensors) -> Pairs:
-        """Return the pairs of tensors that must not overlap."""
-        places = list(tensors)
-        return tuple(
-            (places.index(name), places.index(other), -extent(tensors[name]), extent(tensors[other]))
-            for name in self._written_first(tensors)
-            for other in tensors
-            if self._is_pair(name, other, tensors)
-        )
+    def pairs(self, names: Collection[str]) -> list[tuple[str, str]]:
+        """Return the pairs of a written tensor and another of these, which must not overlap.
 
-    def _written_first(self, tensors: Tensors) -> list[str]:
-        return [name for name in tensors if name in self.written]
+        Two written ones are one pair. Those of `in_place` are among them.
+        """
+        return [
+            (name, other)
+            for name in names
+            for other in names
+            if name in self.written and other != name and (other not in self.written or name < other)
+        ]
 
-    def _is_pair(self, name: str, other: str, tensors: Tensors) -> bool:
-        """Return whether a written tensor must not overlap another; two written ones are one pair."""
-        if other == name or (other in self.written and other < name):
-            return False
-        return (name, other) not in self.in_place or not same_place(tensors[other], tensors[name])
+    def bounds(self, tensors: Tensors) -> tuple[int, ...]:
+        """Return two distances in bytes for each of `pairs`. If its tensors are as far apart as that, or further, they
+        share no memory.
+
+        They are `before` and `after` of `before < address of the written one - address of the other < after`, and 0 if
+        the tensors are the same memory and may be.
+        """
+        found: list[int] = []
+        for name, other in self.pairs(tensors):
+            may_be = self._is_in_place(name, other, tensors)
+            found += (0, 0) if may_be else (-extent(tensors[name]), extent(tensors[other]))
+        return tuple(found)
+
+    def _is_in_place(self, name: str, other: str, tensors: Tensors) -> bool:
+        """Return whether two tensors are the same memory and may be."""
+        return (name, other) in self.in_place and same_place(tensors[other], tensors[name])
 
     def _known(self, tensors: Tensors) -> Tensors:
         """Return the tensors under dtypes that the kernel knows."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tuner.errors import UsageError
 from tuner.kernels.avg_pool2d.definition import KERNEL
-from tuner.kernels.calling import OpCall, Tensors, given, in_torch, run
+from tuner.kernels.calling import OpCall, Tensors, in_torch
 from tuner.kernels.shared import windows_call
 from tuner.kernels.shared.windows_call import WINDOW, Size, called, empty_out, image_size, out_shape, viewed
 
@@ -54,7 +54,7 @@ def avg_pool2d(
     )
     if out is None:
         out = empty_out("avg_pool2d", x, shape)
-    run(CALL, given(x=x, out=out), attributes, {"divisor_override": float(divisor_override or 0)})
+    launch(x, out, *[attributes[name] for name in CALL.takes_attributes], float(divisor_override or 0))
     return out
 
 
@@ -79,4 +79,4 @@ CALL = OpCall(
     values=values,
     viewed=viewed,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tuner.kernels.calling import OpCall, given, in_torch, run
+from tuner.kernels.calling import OpCall, in_torch
 from tuner.kernels.max_pool2d.definition import KERNEL
 from tuner.kernels.shared.windows_call import WINDOW, Size, called, empty_out, out_shape, values, viewed
 
@@ -33,7 +33,7 @@ def max_pool2d(
     attributes, shape = called("max_pool2d", x, kernel_size, stride, padding, ceil_mode, dilation=dilation)
     if out is None:
         out = empty_out("max_pool2d", x, shape)
-    run(CALL, given(x=x, out=out), attributes)
+    launch(x, out, *[attributes[name] for name in CALL.takes_attributes])
     return out
 
 
@@ -46,4 +46,4 @@ CALL = OpCall(
     values=values,
     viewed=viewed,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

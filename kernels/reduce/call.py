@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from math import inf, nan, prod
 from typing import Any, Literal, overload
 
@@ -11,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import NOT_STRIDED, OpCall, Tensors, check_strided, empty, given, in_torch, run, shape
+from tuner.kernels.calling import NOT_STRIDED, OpCall, Tensors, check_strided, in_torch, shape
 from tuner.kernels.reduce.definition import KERNEL, MAX_ROW
 from tuner.kernels.spec import cdiv
 
@@ -79,12 +77,11 @@ def reduce(
     except NOT_STRIDED:
         check_strided("reduce", {"x": x})
         raise
-    made: Callable[[], tuple[int, ...]] = partial(result_shape, x, axis, lead)
     if out is None:
-        out = empty("reduce", x, made)
+        out = torch.empty(result_shape(x, axis, lead), dtype=x.dtype, device=x.device)
     if index and indices is None:
-        indices = empty("reduce", x, made, torch.int64)
-    run(CALL, given(x=x, out=out, indices=indices), {"kind": kind, "axis": axis, "lead": lead})
+        indices = torch.empty(result_shape(x, axis, lead), dtype=torch.int64, device=x.device)
+    launch(x, out, indices, kind, axis, lead)
     return out if indices is None else (out, indices)
 
 
@@ -199,4 +196,4 @@ CALL = OpCall(
     own_dtypes={"indices": ("int64",)},
     write_empty=write_empty,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tuner.kernels.hot_path import layout
+from tuner.kernels.hot_path import layout, on_host_or_device
 
 
 def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collection[str]) -> str:
@@ -21,7 +21,7 @@ def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collectio
     places = range(len(tensors))
     unpacked = [f"a{place} = given[{name!r}]" for place, name in enumerate((*tensors, *others))]
     addresses = [f"p{place} = a{place}.data_ptr()" for place in places]
-    parts = [part for place in places for part in layout(f"a{place}", f"p{place}")]
+    parts = [part for place in places for part in layout(f"a{place}", f"p{place}", on_host_or_device(f"a{place}"))]
     for place in range(len(tensors), len(tensors) + len(others)):
         parts += [f"type(a{place})", f"a{place}"]
     key = f"({', '.join(parts)},)"
