@@ -24,6 +24,7 @@ from tuner.db.history import HistoryStore
 from tuner.db.interrupts import kept_interrupts
 from tuner.db.location import database_at, default_database, is_named
 from tuner.db.opening import OpenDatabase, connect
+from tuner.db.overview import Overview
 from tuner.db.pins import Pins
 from tuner.db.queries import in_service
 from tuner.db.queue import Queue
@@ -128,6 +129,11 @@ class Store(RunStore, AnswerStore, HistoryStore):
     def retunes(self) -> Retunes:
         """The retunes and their findings."""
         return Retunes(self._read, self._write, self._database.now, self.unreadable)
+
+    @property
+    def overview(self) -> Overview:
+        """Counts and outlines of what the store has."""
+        return Overview(self._read, self.unreadable)
 
     @property
     def pins(self) -> Pins:
@@ -249,10 +255,12 @@ class Store(RunStore, AnswerStore, HistoryStore):
                 found += self.unreadable.read(table.__tablename__, rows, lambda row: column_values(row, table))
         return found[:limit]
 
-    def requests(self, limit: int, after: int = 0) -> list[dict[str, Any]]:
-        """Return the missed queries, most frequent first, after the one of that id."""
+    def requests(
+        self, limit: int, after: int = 0, *, op: str | None = None, device: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the missed queries, of one op and device if given, most frequent first, after the one of that id."""
         with self._read() as connection:
-            return requests.page(connection, limit, self.unreadable, after)
+            return requests.page(connection, limit, self.unreadable, after, op, device)
 
     def missed(self, problem: Problem) -> list[dict[str, Any]]:
         """Return the misses of one problem, by device."""
