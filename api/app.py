@@ -24,6 +24,7 @@ from tuner.api.lookups import BestConfigRoute, Lookups, TableRoute, best_configs
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
 from tuner.api.pages.routes import pages
+from tuner.api.pages.session import Sessions
 from tuner.api.past import past
 from tuner.api.reply import refusal
 from tuner.api.schemas import ErrorDocument, HealthDocument, ReadyDocument
@@ -93,7 +94,7 @@ def create_app(
         Route("/best-config", BestConfigRoute(lookups), methods=["GET"]),
         Route("/best-configs", many, methods=["POST"]),
         Route("/table", TableRoute(lookups), methods=["GET"]),
-        *pages(store, lookups, threads),
+        *pages(store, lookups, threads, Sessions(token)),
     ]
     _describe(app, watcher)
     paths = frozenset(str(getattr(route, "path", "")) for route in (*app.routes, *listed.routes, *of_the_past.routes))

@@ -40,7 +40,7 @@ from tuner.db.opening import OpenDatabase
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows, column_values
 from tuner.db.writes import insert_missing
-from tuner.errors import UsageError
+from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem
 
 _UNFINISHED = ("pending", "running")
@@ -112,6 +112,28 @@ class Queue:
                 number = _add_pending(connection, problem.op, problem.text, device, priority, self._now())
                 if number is not None:  # else another was first
                     return _job_of(connection.execute(select(job).where(job.id == number)).one()), True
+
+    def retry(self, id: int) -> tuple[Job, bool]:
+        """Add a job that failed once more, with all its tries; return the job, and whether it is new.
+
+        An unfinished job of its problem is returned instead.
+
+        Raises:
+            UnknownName: There is no such job.
+            UsageError: It has not failed.
+        """
+        job = schema.JobRow
+        with self._write() as connection:
+            failed = connection.execute(select(job).where(job.id == id)).one_or_none()
+            if failed is None:
+                raise UnknownName(f"there is no job {id}; tuner jobs lists them")
+            if failed.status != "failed":
+                raise UsageError(f"a job that failed is tried again, and job {id} is {failed.status}")
+            about = failed.op, failed.problem, failed.device
+            number = _add_pending(connection, *about, failed.priority, self._now())
+            same = (job.problem == failed.problem) & (job.device == failed.device) & job.status.in_(_UNFINISHED)
+            found = connection.execute(select(job).where(same if number is None else job.id == number)).one()
+            return _job_of(found), number is not None
 
     def jobs(self, limit: int) -> list[Job]:
         """Return unfinished jobs, then finished ones, up to `limit` of either.

@@ -42,13 +42,27 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Flash:
+    """The outcome of an action, which the next page shows once."""
+
+    text: str
+    kind: str = "good"
+    """`good` or `bad`."""
+
+
+@dataclass(frozen=True)
 class Visitor:
     """The person at the browser."""
 
-    form_token: str | None = None
-    """Token of the forms of a page, against requests from other sites; None if this person may not write."""
+    form_token: Callable[[str], str] | None = None
+    """Return the token of the form of an action, against requests from other sites; None if this person may not
+    write."""
     may_sign_in: bool = False
     """True if the service has a token, with which a person can sign in to write."""
+    here: str = ""
+    """Address of the page that is shown, below the service's root: `pages/problem?op=gemm`."""
+    flash: Flash | None = None
+    """The outcome of an action of this person just now."""
 
     @property
     def may_write(self) -> bool:
@@ -146,6 +160,15 @@ class Query:
         if not (value.isascii() and value.isdigit() and len(value) <= 10):
             raise UsageError(f"{name} is a whole number, in the digits 0 to 9, not {value[:40]!r}")
         return int(value)
+
+    def needed_whole(self, name: str) -> int:
+        """Return the whole number of a name.
+
+        Raises:
+            UsageError: it is missing, or no number.
+        """
+        self.needed(name)
+        return self.whole(name)
 
 
 Reader = Callable[[Site, Query, Links], Content]
