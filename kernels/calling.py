@@ -12,8 +12,9 @@ op's function calls the second.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -46,6 +47,7 @@ __all__ = [
     "Prepared",
     "PreparedLaunch",
     "Tensors",
+    "cached",
     "check_matrices",
     "check_strided",
     "checked_scalars",
@@ -76,6 +78,7 @@ PreparedLaunch = Callable[[Pointers], object]
 Prepared = tuple[Any, ...]
 """A `PreparedLaunch`, followed by `OpCall.bounds`."""
 Scalars = Mapping[str, float]
+_Result = TypeVar("_Result")
 
 PLAIN = {Tensor, torch.nn.Parameter}
 """Tensor types whose elements are in memory. Other types, such as the fake tensors of tracing, go through torch."""
@@ -120,6 +123,24 @@ def empty(
     except NOT_STRIDED:
         check_strided(op, tensors)
         raise
+
+
+def cached(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Return a function that keeps results by their arguments, which are told apart by type too: 1 from True.
+
+    It keeps none while torch traces, nor of arguments without a hash, such as lists and sizes that are not known.
+    """
+    kept = lru_cache(maxsize=4096, typed=True)(function)
+
+    def found(*values: Any) -> _Result:
+        try:
+            if not is_tracing():
+                return kept(*values)
+        except TypeError:
+            pass
+        return function(*values)
+
+    return found
 
 
 def launcher(call: OpCall) -> Callable[..., None]:

@@ -11,7 +11,7 @@ from torch.nn.functional import gelu, silu
 from tuner.errors import UsageError
 from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_torch, shape
 from tuner.kernels.gemm.definition import KERNEL, LONGEST_ROW
-from tuner.kernels.shared.operands import product_shape
+from tuner.kernels.shared.operands import out_shape, product_shape
 
 _matmul_setting = torch.backends.cuda.matmul.__getattr__
 """Reads an attribute of `torch.backends.cuda.matmul` in a third of the time of the attribute itself."""
@@ -32,7 +32,7 @@ def gemm(
         UsageError: shapes, dtypes or devices do not fit, the tensors are not on a GPU, or a gradient is asked for.
     """
     if out is None:
-        out = empty("gemm", lambda a, b: a.shape[:1] + b.shape[1:], a=a, b=b)
+        out = empty("gemm", out_shape, a=a, b=b)
     launch(a, b, out, bias, activation)
     return out
 

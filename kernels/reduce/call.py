@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
-from tuner.kernels.calling import NOT_STRIDED, OpCall, Tensors, check_strided, in_torch, shape
+from tuner.kernels.calling import NOT_STRIDED, OpCall, Tensors, cached, check_strided, in_torch, shape
 from tuner.kernels.reduce.definition import KERNEL, MAX_ROW
 from tuner.kernels.spec import cdiv
 
@@ -71,7 +71,7 @@ def reduce(
     if indices is not None and not index:
         raise UsageError("reduce writes indices if index=True, and it is False; add it, or leave out indices")
     try:
-        axis, lead = axis_of(dim, x.ndim)
+        axis, lead = known_axis(dim, x.ndim)
         if x.ndim == 2 and axis != "all" and x.stride(0) == 1 and x.stride(1) >= x.shape[0]:  # it is a transpose
             x, axis = x.t(), "rows" if axis == "columns" else "columns"
     except NOT_STRIDED:
@@ -112,6 +112,9 @@ def axis_of(dim: int | tuple[int, ...] | None, ndim: int) -> tuple[str, int]:
         f"reduce takes the first or the last dims of x, not {shown(dim)} of {ndim}; "
         f"move them to the end, as in x.movedim({dims[0]}, -1)"
     )
+
+
+known_axis = cached(axis_of)
 
 
 def shown(dim: tuple[int, ...]) -> str:

@@ -10,7 +10,7 @@ from tuner.kernels.calling import OpCall, Tensors, check_matrices, empty, in_tor
 from tuner.kernels.overlap import extent
 from tuner.kernels.scaled_gemm.definition import KERNEL
 from tuner.kernels.scaled_gemm.space import BLOCK
-from tuner.kernels.shared.operands import product_shape
+from tuner.kernels.shared.operands import out_shape, product_shape
 from tuner.kernels.spec import MAX_SIZE, cdiv, dtype_name
 
 
@@ -40,7 +40,7 @@ def scaled_gemm(
         UsageError: as `gemm`, or the card multiplies no 8-bit floats.
     """
     if out is None:
-        out = empty("scaled_gemm", lambda a, b: a.shape[:1] + b.shape[1:], out_dtype, a=a, b=b)
+        out = empty("scaled_gemm", out_shape, out_dtype, a=a, b=b)
     launch(a, b, scale_a, scale_b, out, accumulate)
     return out
 
