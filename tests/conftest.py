@@ -17,6 +17,13 @@ import pytest
 pytest_plugins = ("databases", "forks", "installed", "stand_in_engines")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shots", metavar="DIR", help="folder for the screenshots of tests/browser; else none are written"
+    )
+    parser.addoption("--shots-format", choices=["png", "jpeg", "webp"], default="png", help="[default: png]")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["TERM"] = "xterm"
     if config.option.markexpr != "gpu":
