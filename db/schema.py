@@ -128,6 +128,19 @@ class RunRow(Base):
     ended_at: Mapped[str | None]
 
 
+class RunStateRow(Base):
+    """The work of a search at one moment. Written while it runs, and removed when it ends; that of a killed search stays."""
+
+    __tablename__ = "run_states"
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True, autoincrement=False)
+    host: Mapped[str]
+    """Name of the host and id of the process."""
+    state: Mapped[dict[str, Any]]
+    """Fields of `records.progress.RunState`."""
+    at: Mapped[str]
+    """By the clock of the database."""
+
+
 class TrialRow(Base):
     """One measurement of a run. Written the moment it ends."""
 

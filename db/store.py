@@ -26,6 +26,7 @@ from tuner.db.location import database_at, default_database, is_named
 from tuner.db.opening import OpenDatabase, connect
 from tuner.db.overview import Overview
 from tuner.db.pins import Pins
+from tuner.db.progress import Progress
 from tuner.db.queries import in_service
 from tuner.db.queue import Queue
 from tuner.db.retunes import Retunes
@@ -139,6 +140,11 @@ class Store(RunStore, AnswerStore, HistoryStore):
     def pins(self) -> Pins:
         """The pinned answers."""
         return Pins(self._read, self._write, self.unreadable)
+
+    @property
+    def progress(self) -> Progress:
+        """The states of the searches that run."""
+        return Progress(self._opened, self.unreadable)
 
     @property
     def engine_files(self) -> EngineFiles:
