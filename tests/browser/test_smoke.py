@@ -1,4 +1,4 @@
-"""The pages open in a browser at all: with the recorded, the hostile and a large store, on a desktop and on a phone."""
+"""The pages open in a browser at all: with the recorded and with the hostile store, on a desktop and on a phone."""
 
 from __future__ import annotations
 
