@@ -23,9 +23,8 @@ from torch.autograd import forward_ad
 from tuner.errors import UsageError
 from tuner.kernels.held import hold
 from tuner.kernels.hot_path import generated
-from tuner.kernels.op_call import (
-    OpCall,
-    Pointers,
+from tuner.kernels.op_call import OpCall, Pointers
+from tuner.kernels.tensors import (
     Tensors,
     check_matrices,
     check_strided,
