@@ -40,8 +40,8 @@ def bars(heading: Heading, values: Sequence[Bar], unit: str = "%", most: int = 2
     shown = values[:most]
     if not shown:
         return nothing("There is nothing to compare.")
-    left = min(max(text_width(cut(bar.label, 22)) for bar in shown) + 14, 170)
-    right = 360 - 62
+    left = min(max(text_width(cut(bar.label, 18)) for bar in shown) + 14, 150)
+    right = 320 - 62
     longest = max(max(bar.value for bar in shown), 1e-12)
     body = []
     for place, bar in enumerate(shown):
@@ -53,7 +53,7 @@ def bars(heading: Heading, values: Sequence[Bar], unit: str = "%", most: int = 2
             link(
                 bar.href,
                 title(tooltip),
-                words(left - 10, y + _THICK / 2 + 4.5, cut(bar.label, 22), anchor="end"),
+                words(left - 10, y + _THICK / 2 + 4.5, cut(bar.label, 18), anchor="end"),
                 element("rect", x=left, y=y, width=length, height=_THICK, rx=2, class_=bar.css or None),
                 words(left + length + 7, y + _THICK / 2 + 4.5, text, "tick"),
                 class_="bar",
@@ -63,7 +63,7 @@ def bars(heading: Heading, values: Sequence[Bar], unit: str = "%", most: int = 2
     if len(values) > most:
         body.append(words(left, height + 12, f"and {len(values) - most:,} more", "note"))
         height += 22
-    return figure(heading, "bars", (360, height), body)
+    return figure(heading, "bars", (320, height), body)
 
 
 def _percent(share: float) -> str:

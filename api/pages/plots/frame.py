@@ -12,7 +12,7 @@ from tuner.api.pages.plots.scales import Scale, short
 from tuner.api.pages.plots.svg import content, element, joined, words
 
 _KEY = re.compile(r"[a-z][a-z0-9-]*")
-WIDTHS = (120, 360, 540, 720, 960)
+WIDTHS = (120, 320, 540, 720, 960)
 """Widths of plots, in units of 1 px at the natural size; plots.css has a class for each."""
 _WIDE, _USUAL = 9.0, 7.1
 """Widths of a capital and of another character of 12 px in a wide font, in px."""
@@ -65,7 +65,7 @@ def figure(heading: Heading, kind: str, size: tuple[int, float], body: Iterable[
         role="group" if "<a " in inner else "img",
         aria_labelledby=f"{name} {about}",
     )
-    if width <= 360:
+    if width <= 320:
         return svg
     return element("div", svg, class_="plot-scroll", tabindex="0", role="group", aria_label=heading.title)
 

@@ -32,7 +32,7 @@ class Covered:
     y: int
     """Sizes of the two dims."""
     value: float | None
-    """What the colour shows; None if there is nothing to show, as for a missed problem."""
+    """Value that the colour shows; None if there is none, as for a missed problem."""
     state: State
     label: str
     """The problem, for the tooltip."""

@@ -129,11 +129,11 @@ def _glyph(state: State, x: float, y: float, width: float, height: float, has_va
         inner = f"M{x + 2:.4g} {y + 2:.5g}h{width - 4:.4g}v{height - 4:.4g}h{4 - width:.4g}z"
         return f'<path class="glyph stale" d="{inner}"/>'
     in_corner = width >= 24 and has_value
-    cx, cy = (x + width - 8, y + 8) if in_corner else (x + width / 2, y + height / 2)
+    cx, cy = (x + width - 7, y + 6.5) if in_corner else (x + width / 2, y + height / 2)
     path = {
-        State.NEIGHBOUR: f"M{cx - 3:.4g} {cy:.5g}a3 3 0 1 0 6 0a3 3 0 1 0-6 0",
-        State.DEFAULT: f"M{cx - 3:.4g} {cy:.5g}h6",
-        State.MISSED: f"M{cx - 3:.4g} {cy - 3:.5g}l6 6m0-6l-6 6",
+        State.NEIGHBOUR: f"M{cx - 2.6:.4g} {cy:.5g}a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0-5.2 0",
+        State.DEFAULT: f"M{cx - 2.6:.4g} {cy:.5g}h5.2",
+        State.MISSED: f"M{cx - 2.6:.4g} {cy - 2.6:.5g}l5.2 5.2m0-5.2l-5.2 5.2",
     }[state]
     return f'<path class="glyph" d="{path}"/>'
 

@@ -27,7 +27,7 @@ class Tried:
     """Place of its choice of each knob."""
     latency_us: float
     marks: tuple[str, ...] = ()
-    """What it is beside a tried config, such as `answer` or `default`."""
+    """Roles of the config, such as `answer` or `default`."""
 
 
 @dataclass(frozen=True)

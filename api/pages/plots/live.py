@@ -15,8 +15,7 @@ def live_plot(heading: Heading, src: str, fallback: Markup, caption: str) -> Mar
         heading: Its title names the plot for screen readers.
         src: Address of the bytes of `points.py`; empty in static files, which show the fallback alone.
         fallback: Plot that is shown without scripts.
-        caption: Text below the plot, which says what the fallback leaves out.
+        caption: Text below the fallback, which says what it leaves out.
     """
-    shown = element("div", fallback, class_="plot-fallback")
-    text = element("figcaption", caption)
-    return element("figure", shown, text, class_="plot-live", data_plot_src=src or None, data_plot_title=heading.title)
+    shown = element("div", fallback, element("p", caption, class_="plot-caption"), class_="plot-fallback")
+    return element("figure", shown, class_="plot-live", aria_label=heading.title, data_plot_src=src or None)

@@ -47,7 +47,9 @@ class ProgressSettings:
     """Limits and sizes of the plot, in px."""
 
     most_points: int = 400
-    """Trials that are drawn as points; each improvement is drawn in any case."""
+    """Trials that are drawn as points, beside the improvements."""
+    most_better: int = 60
+    """Improvements that are drawn as points, the last ones."""
     most_ticks: int = 100
     """Failures that are drawn of each kind."""
     bottom: float = 260
@@ -121,7 +123,7 @@ def _steps(ran: Sequence[TrialPoint], x: Scale, y: Scale, levels: Sequence[Level
 
 
 def _points(ran: Sequence[TrialPoint], x: Scale, y: Scale, settings: ProgressSettings) -> list[Markup]:
-    better = {id(trial) for trial in _improvements(ran)}
+    better = {id(trial) for trial in _improvements(ran)[-settings.most_better :]}
     every = max(1, -(-len(ran) // settings.most_points))
     return [
         link(

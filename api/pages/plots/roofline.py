@@ -31,7 +31,7 @@ class Limits:
     tflops: float | None
     """None if the rate of the dtype is not known."""
     rate_label: str = ""
-    """What the rate belongs to, such as `bf16`."""
+    """Name of the arithmetic, such as `bf16`."""
 
 
 @dataclass(frozen=True)

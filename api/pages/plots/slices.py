@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tuner.api.pages.plots.frame import Box, Heading, figure, nothing, value_axis
+from tuner.api.pages.plots.frame import Box, Heading, figure, nothing, text_width, value_axis
 from tuner.api.pages.plots.landscape import Knob, Landscape
 from tuner.api.pages.plots.scales import Scale, log_scale, quantile, short
 from tuner.api.pages.plots.svg import cut, element, title, words
@@ -19,12 +19,11 @@ class SliceSettings:
 
     most_points: int = 60
     """Points of each choice, evenly by rank."""
-    panel_height: float = 190
-    columns: int = 3
-    width: int = 960
+    panel_height: float = 180
 
 
 SETTINGS = SliceSettings()
+_WIDTH = 320
 
 
 def slices(heading: Heading, found: Landscape, settings: SliceSettings = SETTINGS) -> Markup:
@@ -33,43 +32,47 @@ def slices(heading: Heading, found: Landscape, settings: SliceSettings = SETTING
         return nothing("No config ran, so there is no slice to show.")
     if not found.knobs:
         return nothing("All configs that ran have the same choices, so there is no slice to show.")
-    columns = min(settings.columns, len(found.knobs))
-    room = settings.width / settings.columns
-    body: list[Markup] = []
-    for place, knob in enumerate(found.knobs):
-        row, column = divmod(place, columns)
-        top = row * (settings.panel_height + 66) + 40
-        box = Box(column * room + 46, top, (column + 1) * room - 14, top + settings.panel_height)
-        body.append(_panel(found, place, knob, box, settings))
-    rows = -(-len(found.knobs) // columns)
-    return figure(heading, "slices", (settings.width, rows * (settings.panel_height + 66)), body)
+    panels = [_panel(heading, found, place, settings) for place in range(len(found.knobs))]
+    return element("div", *panels, class_="plot-slices", role="group", aria_label=heading.title)
 
 
-def _panel(found: Landscape, place: int, knob: Knob, box: Box, settings: SliceSettings) -> Markup:
+def _panel(heading: Heading, found: Landscape, place: int, settings: SliceSettings) -> Markup:
+    knob = found.knobs[place]
+    box = Box(46, 34, _WIDTH - 6, 34 + settings.panel_height)
     scale = log_scale(found.latencies, box.bottom, box.top)
-    parts = [words(box.left, box.top - 16, cut(knob.name, 30), "strong"), *value_axis(scale, box, "", 6)]
     gap = (box.right - box.left) / len(knob.choices)
     by_choice: list[list[float]] = [[] for _ in knob.choices]
     for config in found.tried:  # fastest first, so each list ascends
         by_choice[config.choices[place]].append(config.latency_us)
     best = min(range(len(by_choice)), key=lambda choice: by_choice[choice][0])
-    every = max(1, -(-max(7 * len(choice) + 6 for choice in knob.choices) // int(gap)))
+    parts = [
+        words(box.left, 16, cut(knob.name, 30), "strong"),
+        words(0, 16, "us", "axis"),
+        *value_axis(scale, box, "", 6),
+    ]
     for choice, latencies in enumerate(by_choice):
         x = box.left + gap * (choice + 0.5)
         parts.append(_choice(knob, choice, latencies, x, gap, scale, choice == best, settings))
-        if choice % every == 0 or choice == best:
-            near_best = choice != best and abs(choice - best) < every
-            if not near_best:
-                parts.append(
-                    words(
-                        x,
-                        box.bottom + 18,
-                        cut(knob.choices[choice], 14),
-                        "strong" if choice == best else "tick",
-                        "middle",
-                    )
-                )
-    return element("g", *parts)
+    parts += _names(knob, best, box, gap)
+    about = f"Fastest with {knob.name}={knob.choices[best]}. Latency in us of each choice, fastest and median marked."
+    return figure(Heading(f"{heading.key}-{place}", knob.name, about), "slices", (_WIDTH, box.bottom + 30), parts)
+
+
+def _names(knob: Knob, best: int, box: Box, gap: float) -> list[Markup]:
+    """Return the names of the choices, as many as fit; the best has its name in any case."""
+    longest = max(text_width(cut(choice, 14)) for choice in knob.choices) + 6
+    every = max(1, -(-int(longest) // int(gap)))
+    return [
+        words(
+            box.left + gap * (place + 0.5),
+            box.bottom + 20,
+            cut(name, 14),
+            "strong" if place == best else "tick",
+            "middle",
+        )
+        for place, name in enumerate(knob.choices)
+        if place == best or (place % every == best % every)
+    ]
 
 
 def _choice(

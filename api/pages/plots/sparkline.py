@@ -20,7 +20,7 @@ class Spark:
     value: float | None
     """None leaves a gap."""
     label: str
-    """What and when, for the tooltip."""
+    """Name and time of the value, for the tooltip."""
     is_marked: bool = False
     """True draws a ring around it, such as a change of the config."""
 
