@@ -1,4 +1,4 @@
-// Plots of many points, drawn by uPlot from the data of their page, and arrow keys between the cells of a heat map.
+// Plots of many points, drawn by uPlot from the data of their page, and arrow keys between the links of a plot.
 (() => {
   "use strict";
   const FIRST_CODE = 48; // the code of a knob's first choice, as points.py writes it
@@ -231,10 +231,10 @@
     }
   };
 
-  // A heat map is one stop of the tab key; arrows go to the nearest cell in their direction.
-  const cells = (map) => {
-    const links = Array.from(map.querySelectorAll("a.cell"), (link) => {
-      const [x, y] = link.querySelector("path").getAttribute("d").slice(1).split(/[ h]/).map(Number);
+  // A plot of many links is one stop of the tab key; arrows go to the nearest link in their direction.
+  const steps = (map) => {
+    const links = Array.from(map.querySelectorAll("a"), (link) => {
+      const [x, y] = link.querySelector("path").getAttribute("d").slice(1).split(" ").map(parseFloat);
       return { link, x, y };
     });
     links.forEach(({ link }, place) => link.setAttribute("tabindex", place ? "-1" : "0"));
@@ -260,9 +260,9 @@
 
   const scan = () => {
     for (const figure of document.querySelectorAll("[data-plot-src]:not([data-plot-ready])")) if (window.uPlot) load(figure);
-    for (const map of document.querySelectorAll("svg.plot-heat:not([data-plot-ready])")) {
+    for (const map of document.querySelectorAll("svg:is(.plot-heat, .plot-ratios):not([data-plot-ready])")) {
       map.dataset.plotReady = "";
-      cells(map);
+      steps(map);
     }
     for (const plot of plots) if (!plot.root.isConnected) { plots.delete(plot); plot.destroy(); }
   };
