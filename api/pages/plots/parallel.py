@@ -88,7 +88,7 @@ def _axes(found: Landscape, xs: list[float], right: float, latency: Scale, setti
         parts.append(words(x, settings.bottom + 22, cut(knob.name, 14), "axis", "middle"))
         for place, choice in enumerate(knob.choices):
             y = _height(len(knob.choices), place, 0.5, settings)
-            parts.append(words(x + 5, y + 4, cut(choice, 10), "tick halo"))
+            parts.append(words(x + 5, y + 4, cut(choice, 12), "tick halo"))
     parts.append(element("path", d=f"M{right:.4g} {settings.top:.4g}V{settings.bottom:.4g}", class_="rail"))
     parts.append(words(right, settings.bottom + 22, "latency, us", "axis", "middle"))
     best = found.tried[0].latency_us

@@ -19,15 +19,16 @@ from tuner.api.pages.plots.ratios import Ratio
 from tuner.api.pages.plots.svg import cut
 
 MAX_BYTES = 300_000
-"""Largest size of a document, in bytes; above it, points are left out evenly."""
+"""Largest size of a document, in bytes; above it, labels are cut, then points are left out evenly."""
 _FIRST_CODE = 48
-_LABEL = 60
+_LABELS = (200, 60)
+"""Longest labels, in characters: the second if the document is too large with the first."""
 
 
 def landscape_points(found: Landscape) -> bytes:
     """Return all configs that ran: by rank, or by the choice of one knob, with their latencies."""
 
-    def document(every: int) -> dict[str, Any]:
+    def document(every: int, longest: int) -> dict[str, Any]:
         tried = found.tried[::every]
         codes = [
             "".join(chr(_FIRST_CODE + config.choices[place]) for config in tried) for place in range(len(found.knobs))
@@ -50,7 +51,7 @@ def progress_points(trials: Sequence[TrialPoint], x_label: str, levels: Sequence
     best = list(accumulate((trial.known_us or inf for trial in ordered), min))
     floor = min((trial.known_us for trial in ordered if trial.known_us), default=1.0) * 0.9
 
-    def document(every: int) -> dict[str, Any]:
+    def document(every: int, longest: int) -> dict[str, Any]:
         shown = ordered[::every]
         return {
             "x": x_label,
@@ -62,7 +63,7 @@ def progress_points(trials: Sequence[TrialPoint], x_label: str, levels: Sequence
                 [_rounded(value) if value < inf else None for value in best[::every]],
                 [None if trial.known_us else _rounded(floor) for trial in shown],
             ],
-            "labels": [cut(t.label if t.known_us else f"{t.outcome}: {t.label}", _LABEL) for t in shown],
+            "labels": [cut(t.label if t.known_us else f"{t.outcome}: {t.label}", longest) for t in shown],
             "levels": [[level.name, _rounded(level.latency_us)] for level in levels],
         }
 
@@ -73,25 +74,25 @@ def ratio_points(ratios: Sequence[Ratio]) -> bytes:
     """Return all ratios, sorted."""
     ordered = sorted((r for r in ratios if isfinite(r.ratio) and r.ratio > 0), key=lambda r: r.ratio)
 
-    def document(every: int) -> dict[str, Any]:
+    def document(every: int, longest: int) -> dict[str, Any]:
         shown = ordered[::every]
         return {
             "x": "problem",
             "y": "ratio",
             "series": [["ratio", "points", "c0"]],
             "ys": [[_rounded(ratio.ratio) for ratio in shown]],
-            "labels": [cut(ratio.label, _LABEL) for ratio in shown],
+            "labels": [cut(ratio.label, longest) for ratio in shown],
             "levels": [["1x", 1]],
         }
 
     return _within_limit(document)
 
 
-def _within_limit(document: Callable[[int], dict[str, Any]]) -> bytes:
+def _within_limit(document: Callable[[int, int], dict[str, Any]]) -> bytes:
     """Return the document of every point, or of every second, fourth and so on if it is too large."""
-    every = 1
-    while len(data := _dumped(document(every))) > MAX_BYTES:
-        every *= 2
+    every, longest = 1, _LABELS[0]
+    while len(data := _dumped(document(every, longest))) > MAX_BYTES:
+        every, longest = (1, _LABELS[1]) if longest > _LABELS[1] else (2 * every, longest)
     return data
 
 
