@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from markupsafe import Markup
 
@@ -37,6 +38,7 @@ def bars(heading: Heading, values: Sequence[Bar], unit: str = "%", most: int = 2
         unit: `%` shows shares as percent; any other text stands after the number.
         most: Bars shown; a sentence below counts the others.
     """
+    values = [bar for bar in values if isfinite(bar.value)]
     shown = values[:most]
     if not shown:
         return nothing("There is nothing to compare.")

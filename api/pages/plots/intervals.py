@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from markupsafe import Markup
 
@@ -41,7 +42,8 @@ _ROW = 28.0
 
 def intervals(heading: Heading, rungs: Sequence[Rung], settings: IntervalSettings = SETTINGS) -> Markup:
     """Return one row for each contender, fastest first; a band shows the interval of the answer."""
-    ordered = sorted(rungs, key=lambda rung: rung.median_us)[: settings.most]
+    known = [rung for rung in rungs if isfinite(rung.median_us) and rung.median_us > 0]
+    ordered = sorted(known, key=lambda rung: rung.median_us)[: settings.most]
     if not ordered:
         return nothing("No rounds of an interleaved comparison are stored.")
     longest = max(text_width(cut(rung.name, settings.name)) for rung in ordered)
@@ -69,8 +71,8 @@ def intervals(heading: Heading, rungs: Sequence[Rung], settings: IntervalSetting
         tail = f"{text} {rung.kind}" if rung.kind and rung.kind != rung.name else text
         parts.append(words(box.right + 14, y + 4, tail, "best" if rung.kind == "answer" else "tick"))
         body.append(link(rung.href, *parts, class_=f"rung {rung.kind or 'other'}"))
-    if len(rungs) > settings.most:
-        body.append(words(0, box.bottom + 38, f"and {len(rungs) - settings.most:,} slower contenders", "note"))
+    if len(known) > settings.most:
+        body.append(words(0, box.bottom + 38, f"and {len(known) - settings.most:,} slower contenders", "note"))
     return figure(heading, "intervals", (720, box.bottom + 48), body)
 
 

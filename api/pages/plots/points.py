@@ -21,6 +21,7 @@ from tuner.api.pages.plots.svg import cut
 MAX_BYTES = 300_000
 """Largest size of a document, in bytes; above it, labels are cut, then points are left out evenly."""
 _FIRST_CODE = 48
+_MOST_LEFT_OUT = 1 << 20
 _LABELS = (200, 60)
 """Longest labels, in characters: the second if the document is too large with the first."""
 
@@ -38,7 +39,10 @@ def landscape_points(found: Landscape) -> bytes:
             "y": "latency, us",
             "series": [["config", "points", "c0"]],
             "ys": [[_rounded(config.latency_us) for config in tried]],
-            "knobs": [[knob.name, knob.choices, text] for knob, text in zip(found.knobs, codes, strict=True)],
+            "knobs": [
+                [cut(knob.name, 60), [cut(choice, 60) for choice in knob.choices], text]
+                for knob, text in zip(found.knobs, codes, strict=True)
+            ],
             "marks": {str(place): ", ".join(config.marks) for place, config in enumerate(tried) if config.marks},
         }
 
@@ -64,7 +68,7 @@ def progress_points(trials: Sequence[TrialPoint], x_label: str, levels: Sequence
                 [None if trial.known_us else _rounded(floor) for trial in shown],
             ],
             "labels": [cut(t.label if t.known_us else f"{t.outcome}: {t.label}", longest) for t in shown],
-            "levels": [[level.name, _rounded(level.latency_us)] for level in levels],
+            "levels": [[cut(level.name, 60), _rounded(level.latency_us)] for level in levels if level.is_known],
         }
 
     return _within_limit(document)
@@ -91,7 +95,7 @@ def ratio_points(ratios: Sequence[Ratio]) -> bytes:
 def _within_limit(document: Callable[[int, int], dict[str, Any]]) -> bytes:
     """Return the document of every point, or of every second, fourth and so on if it is too large."""
     every, longest = 1, _LABELS[0]
-    while len(data := _dumped(document(every, longest))) > MAX_BYTES:
+    while len(data := _dumped(document(every, longest))) > MAX_BYTES and every < _MOST_LEFT_OUT:
         every, longest = (1, _LABELS[1]) if longest > _LABELS[1] else (2 * every, longest)
     return data
 

@@ -41,6 +41,10 @@ class Level:
     name: str
     latency_us: float
 
+    @property
+    def is_known(self) -> bool:
+        return isfinite(self.latency_us) and self.latency_us > 0
+
 
 @dataclass(frozen=True)
 class ProgressSettings:
@@ -73,6 +77,7 @@ def best_so_far(
         x_label: Name of `x`: `seconds` or `trial`.
         levels: Latencies drawn as dashed lines with their names.
     """
+    levels = [level for level in levels if level.is_known]
     ordered = sorted((trial for trial in trials if isfinite(trial.x)), key=lambda trial: trial.x)
     ran = [trial for trial in ordered if trial.known_us]
     failed = [trial for trial in ordered if not trial.known_us]

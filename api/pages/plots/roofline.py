@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 from markupsafe import Markup
@@ -61,7 +62,7 @@ class RatePoint:
 
 def roofline(heading: Heading, limits: Limits, points: Sequence[RatePoint]) -> Markup:
     """Return the roofline with the points; bars of the bandwidth reached if the problem has no arithmetic."""
-    usable = [point for point in points if point.latency_us > 0 and point.bytes > 0]
+    usable = [point for point in points if isfinite(point.latency_us) and point.latency_us > 0 and point.bytes > 0]
     if not usable:
         return nothing("No latency is known that could be compared with the card's limits.")
     if limits.tflops is None or any(point.flops <= 0 for point in usable):

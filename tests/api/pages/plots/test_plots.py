@@ -67,7 +67,7 @@ def test_the_best_so_far_only_falls_and_failures_have_a_row_by_kind() -> None:
     trials = [TrialPoint(float(place), 100.0 - place % 7, "ok", f"c{place}") for place in range(50)]
     trials += [TrialPoint(3.5, None, "compile_error", "bad"), TrialPoint(9.5, inf, "timeout", "slow")]
 
-    root = drawn.read(best_so_far(HEADING, trials, "seconds", [Level("default", 97.0)]))
+    root = drawn.read(best_so_far(HEADING, trials, "seconds", [Level("default", 97.0), Level("torch", nan)]))
 
     heights = [float(part.split("V")[1]) for part in (drawn.marks(root, "steps")[0].get("d") or "").split("H")[1:-1]]
     assert all(later >= earlier for earlier, later in pairwise(heights))
@@ -86,7 +86,7 @@ def test_thousands_of_trials_are_thinned_on_the_page_and_whole_in_the_points() -
     trials = [TrialPoint(place / 3, 50.0 + 1000 / (place + 1), "ok", HOSTILE) for place in range(3000)]
 
     root = drawn.read(best_so_far(HEADING, trials[::-1], "seconds"))
-    document = json.loads(progress_points(trials, "seconds", [Level("torch", 60.0)]))
+    document = json.loads(progress_points(trials, "seconds", [Level("torch", 60.0), Level("x", nan)]))
 
     assert len(drawn.marks(root, "better")) == 60  # each trial of this search is an improvement
     assert len(drawn.marks(root, "trial")) <= 460
@@ -162,10 +162,10 @@ def test_hostile_texts_are_text(plot: Markup) -> None:
 @pytest.mark.parametrize(
     "plot",
     [
-        bars(HEADING, []),
-        roofline(HEADING, Limits(4000.0, None), []),
+        bars(HEADING, [Bar("x", nan)]),
+        roofline(HEADING, Limits(4000.0, None), [RatePoint("x", "answer", 0, 1e9, inf)]),
         best_so_far(HEADING, [], "trial"),
-        intervals(HEADING, []),
+        intervals(HEADING, [Rung("x", nan, None)]),
         sparkline(HEADING, [Spark(None, "x"), Spark(nan, "y")]),
         scatter_ratio(HEADING, [Ratio("p", inf)]),
     ],
