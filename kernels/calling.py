@@ -168,7 +168,24 @@ def through_torch(call: OpCall, *values: Any) -> None:
     """Call the custom op of an op, on tensors of other types too, such as the fake tensors of tracing."""
     if is_recording():
         refuse_gradient(any(tensor.requires_grad for tensor in values[: len(call.taken)] if tensor is not None))
-    getattr(torch.ops.tuner, call.op).default(*values)
+    getattr(torch.ops.tuner, call.op).default(*(_traced(call, values) if is_tracing() else values))
+
+
+def _traced(call: OpCall, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values of a custom op in a graph, with scalars that vary in tensors after them.
+
+    torch compiles a graph again for each number that it passes to a custom op, but not for the numbers of a tensor.
+    """
+    from torch.fx.experimental.symbolic_shapes import has_static_value  # takes long to import
+
+    first = len(values) - len(call.kernel.scalars)
+    scalars = values[first:]
+    varies = [isinstance(scalar, float) and not has_static_value(scalar) for scalar in scalars]
+    if not any(varies):
+        return values
+    zero, pairs = torch.zeros((), dtype=torch.float64), list(zip(scalars, varies, strict=True))
+    fixed = [0.0 if vary else scalar for scalar, vary in pairs]
+    return *values[:first], *fixed, *[zero + scalar if vary else None for scalar, vary in pairs]
 
 
 def explain(call: OpCall, *values: Any) -> None:
@@ -223,10 +240,14 @@ def in_torch(call: OpCall) -> Callable[..., None]:
         kind = f"Tensor({next(alias)}!)" if taken.is_written else "Tensor"
         parts.append(f"{kind}{'?' if taken.is_optional else ''} {taken.name}")
     parts += [f"{_SCHEMA_TYPES[type(default)]} {name}" for name, default in call.takes_attributes.items()]
-    parts += [f"float {name}" for name in call.kernel.scalars]
+    parts += [f"Scalar {name}" for name in call.kernel.scalars]
+    parts += [f"Tensor? {name}_at=None" for name in call.kernel.scalars]
 
     def run_it(*values: Any) -> None:
-        run_in_torch(call, *call.named(*values))
+        tensors, attributes, scalars = call.named(*values)
+        at = values[len(call.taken) + len(attributes) + len(scalars) :]  # torch leaves out trailing defaults
+        scalars |= {name: x.item() for name, x in zip(scalars, at, strict=False) if x is not None}
+        run_in_torch(call, tensors, attributes, scalars)
 
     def check_it(*values: Any) -> None:
         tensors, attributes, _ = call.named(*values)
