@@ -1,0 +1,316 @@
+"""The evidence for an answer, as its page shows it: its comparison, the configs of its search, and the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from markupsafe import Markup
+
+from tuner.api.pages.plots import (
+    Bar,
+    Heading,
+    Landscape,
+    Limits,
+    RatePoint,
+    Rung,
+    bars,
+    intervals,
+    landscape,
+    landscape_points,
+    live_plot,
+    parallel_coordinates,
+    roofline,
+    slices,
+)
+from tuner.api.pages.plots.parallel import ParallelSettings
+from tuner.db.store import Store
+from tuner.errors import NothingFound
+from tuner.kernels.spec import Config, Value
+from tuner.records import IMPORTED, VENDOR, Measurement, RooflineLimits, StoredAnswer, StoredRun
+from tuner.report.default import failure_in
+from tuner.report.explain import explain
+from tuner.report.explanation import Contender, Explanation
+from tuner.report.importance import importances
+from tuner.report.text import bytes_text, first_line, short
+from tuner.report.vendor import VendorSpeedup, role_text, vendor_speedup
+
+
+@dataclass(frozen=True)
+class EvidenceSettings:
+    """Sizes of the tables and plots."""
+
+    fastest: int = 10
+    """Rows of the table of the fastest measurements."""
+    drawn: int = 300
+    """Configs that are drawn as lines, at most."""
+    scripted: int = 500
+    """Configs from which on a script fetches and draws all of them, beside what is drawn here."""
+    name_length: int = 36
+    """Characters of a contender's name in a plot, at most."""
+
+
+SETTINGS = EvidenceSettings()
+_KINDS = ("answer", "default", "vendor", "tie")
+"""Roles of contenders with a look of their own in plots, the most telling first."""
+
+
+@dataclass(frozen=True)
+class LadderRow:
+    """A contender as the table shows it."""
+
+    number: int
+    """Place by latency, from 1."""
+    contender: Contender
+    roles: tuple[str, ...]
+    knobs: tuple[tuple[str, Value], ...]
+    """Choices of the knobs in which the contenders differ, the most important first; empty for the vendor."""
+    registers: str
+    """Registers of a thread, and bytes that it spills; empty if they are not known."""
+    shared: str
+    """Shared memory of a block; empty if it is not known."""
+    resident: str
+    """Resident blocks and share of warps of an SM; empty if it is not known."""
+
+
+@dataclass(frozen=True)
+class Fast:
+    """A measurement as the table shows it."""
+
+    config: Config
+    latency_us: float
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Configs that failed in one way."""
+
+    outcome: str
+    count: int
+    stage: str
+    error: str
+    config: Config
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that the page of an answer shows of its search. It keeps no samples, so that many may be kept."""
+
+    explanation: Explanation | None
+    """None for an imported answer, for which nothing was compared here."""
+    vendor: VendorSpeedup | None
+    default_failure: str
+    """Outcome and error of a default that failed; else empty."""
+    limits: RooflineLimits | None
+    landscape: Landscape
+    fastest: tuple[Fast, ...]
+
+    @cached_property
+    def ladder(self) -> tuple[LadderRow, ...]:
+        """Contenders, fastest first; empty if no rounds are stored."""
+        if self.explanation is None:
+            return ()
+        names, _ = self._compared
+        rows = enumerate(self.explanation.ladder, 1)
+        return tuple(_row(number, each, self.explanation.run, names) for number, each in rows)
+
+    @property
+    def differing(self) -> list[str]:
+        """Names of the knobs in which contenders differ, the most important first."""
+        return self._compared[0]
+
+    @property
+    def shared_by_all(self) -> str:
+        """The choices that all contenders have: `BLOCK_K=64, num_warps=8`."""
+        _, same = self._compared
+        return ", ".join(f"{name}={value}" for name, value in same.items())
+
+    @cached_property
+    def _compared(self) -> tuple[list[str], dict[str, Value]]:
+        """Names of the knobs in which contenders differ, the most important first, and the choices of the others."""
+        if self.explanation is None:
+            return [], {}
+        measured = [each.measurement for each in self.explanation.ladder if each.measurement is not None]
+        choices: dict[str, set[Value]] = {}
+        for each in measured:
+            for name, value in each.config.items():
+                choices.setdefault(name, set()).add(value)
+        order = [*self.explanation.importance, *choices]
+        differing = sorted((name for name, several in choices.items() if len(several) > 1), key=order.index)
+        return differing, {name: next(iter(several)) for name, several in choices.items() if len(several) == 1}
+
+    @property
+    def failures(self) -> list[Failed]:
+        """Configs that failed, by outcome, most frequent first."""
+        if self.explanation is None:
+            return []
+        return [
+            Failed(each.outcome, each.count, each.stage, first_line(each.example, 300), each.config)
+            for each in self.explanation.candidates.failures
+        ]
+
+    @cached_property
+    def points(self) -> bytes:
+        """The landscape as JSON, for the script that draws it."""
+        return landscape_points(self.landscape)
+
+
+def evidence_of(store: Store, stored: StoredAnswer) -> Evidence:
+    """Read the evidence for an answer from the store."""
+    run = None if stored.answer.kind == IMPORTED else store.run(stored.measured_in)
+    if run is None:
+        return Evidence(None, None, "", None, Landscape((), (), {}), ())
+    measurements = store.known_to(run)
+    limits = store.roofline_limits(stored.provenance.device)
+    try:
+        shares, missing = importances(measurements), ""
+    except NothingFound as error:
+        shares, missing = {}, str(error)
+    explained = explain(stored, run, store.comparison(run.id), measurements, limits, shares, missing)
+    marks = _marks(explained)
+    failed = "" if stored.answer.speedup is not None else failure_in(run.settings, measurements)
+    vendor = vendor_speedup(store, stored)
+    return Evidence(explained, vendor, failed, limits, landscape(measurements, marks), _fastest(measurements, marks))
+
+
+def _marks(explained: Explanation) -> Mapping[str, Sequence[str]]:
+    """Return the roles of the configs that have one besides having been compared, by canonical text."""
+    return {
+        each.name: tuple(role for role in each.roles if role != "beaten")
+        for each in explained.ladder
+        if each.name != VENDOR
+    }
+
+
+def _fastest(measurements: Sequence[Measurement], marks: Mapping[str, Sequence[str]]) -> tuple[Fast, ...]:
+    ran = sorted((each for each in measurements if each.ok), key=lambda each: each.latency_us)[: SETTINGS.fastest]
+    return tuple(Fast(each.config, each.latency_us, tuple(marks.get(each.config.text, ()))) for each in ran)
+
+
+def _row(number: int, contender: Contender, run: StoredRun, names: Sequence[str]) -> LadderRow:
+    roles = tuple(role_text(role, run) for role in contender.roles)
+    measured = contender.measurement
+    if measured is None:
+        return LadderRow(number, contender, roles, (), "", "", "")
+    registers = "" if measured.registers is None else str(measured.registers)
+    spills = f", {bytes_text(measured.spills)} spilled" if measured.spills else ""
+    shared = "" if measured.shared_bytes is None else bytes_text(measured.shared_bytes)
+    knobs = tuple((name, measured.config.get(name)) for name in names)
+    return LadderRow(number, contender, roles, knobs, registers + spills, shared, _resident(contender))
+
+
+def _resident(contender: Contender) -> str:
+    held = contender.occupancy
+    if held is None:
+        return ""
+    blocks = f"{held.blocks} block{'' if held.blocks == 1 else 's'}"
+    return f"{blocks}, {100 * held.share:.3g} % of warps"
+
+
+@dataclass(frozen=True)
+class Plots:
+    """The plots of an answer; each is None if there is nothing to draw."""
+
+    ladder: Markup | None
+    lines: Markup | None
+    all_configs: Markup | None
+    """Drawn by a script."""
+    slices: Markup | None
+    importance: Markup | None
+    roofline: Markup | None
+
+
+def plots_of(found: Evidence, stored: StoredAnswer, address: str) -> Plots:
+    """Return the plots of an answer.
+
+    Args:
+        address: Address of the JSON of all configs that ran; empty if there is none.
+    """
+    has_several = len(found.landscape.tried) > 1
+    return Plots(
+        ladder=_ladder(found),
+        lines=_lines(found.landscape) if has_several else None,
+        all_configs=_all_configs(found.landscape, address),
+        slices=_slices(found.landscape) if has_several else None,
+        importance=_importance(found),
+        roofline=_roofline(found, stored),
+    )
+
+
+def _ladder(found: Evidence) -> Markup | None:
+    """Return the intervals of the contenders; None with fewer than two."""
+    rows = found.ladder
+    if len(rows) < 2:
+        return None
+    rungs = [
+        Rung(_name_of(row), row.contender.latency_us, row.contender.interval_us, _kind(row.contender)) for row in rows
+    ]
+    about = "Median latency of each contender in the interleaved comparison with its 95 % interval, fastest first."
+    return intervals(Heading("ladder", "Contenders of the interleaved comparison", about), rungs)
+
+
+def _name_of(row: LadderRow) -> str:
+    """Return a contender's number in the table, and as many of its knobs as a plot has room for."""
+    name = f"{row.number}"
+    for text in [f"{knob}={value}" for knob, value in row.knobs] or row.roles:
+        if len(name) + len(text) > SETTINGS.name_length:
+            break
+        name += f" {text}"
+    return name
+
+
+def _kind(contender: Contender) -> str:
+    return next((kind for kind in _KINDS if kind in contender.roles), "")
+
+
+def _lines(found: Landscape) -> Markup:
+    about = "Each line is a config: its choice of each knob, and its latency. The fastest are drawn above the others."
+    heading = Heading("landscape", "Configs by knob and latency", about)
+    return parallel_coordinates(heading, found, ParallelSettings(most_lines=SETTINGS.drawn))
+
+
+def _all_configs(found: Landscape, address: str) -> Markup | None:
+    """Return the plot of all configs that a script draws; None if they are few, or there is no address."""
+    if not address or len(found.tried) <= SETTINGS.scripted:
+        return None
+    heading = Heading("all", "All configs by rank or by one knob", "Latency of each config that ran.")
+    without = Markup('<p class="plot-empty">This plot needs JavaScript. The one above has the fastest configs.</p>')
+    return live_plot(heading, address, without, f"{len(found.tried):,} configs that ran")
+
+
+def _slices(found: Landscape) -> Markup:
+    about = "For each knob, the latencies of the configs by choice. A circle marks the fastest, a tick the median."
+    return slices(Heading("slices", "Latency by choice of each knob", about), found)
+
+
+def _importance(found: Evidence) -> Markup | None:
+    """Return the share of each knob in what makes a config fast; None if it is not known."""
+    if found.explanation is None or not found.explanation.importance:
+        return None
+    shares = [Bar(name, share) for name, share in found.explanation.importance.items()]
+    return bars(
+        Heading("importance", "Importance of each knob", "Share of each knob in being among the fastest tenth."), shares
+    )
+
+
+def _roofline(found: Evidence, stored: StoredAnswer) -> Markup | None:
+    """Return the answer, the default and the vendor below the limits of the card; None if these are not known."""
+    answer, limits, explained = stored.answer, found.limits, found.explanation
+    if limits is None or explained is None or answer.latency_us is None or answer.bytes <= 0:
+        return None
+    arithmetic = limits.arithmetic(answer.problem)
+    names = {"answer": "answer", "default": "default", "vendor": role_text(VENDOR, explained.run)}
+    drawn: dict[str, Contender] = {}
+    for role in names:
+        one = next((each for each in explained.ladder if role in each.roles), None)
+        if one is not None and one not in drawn.values():
+            drawn[role] = one
+    points = [
+        RatePoint(names[role], role, answer.flops, answer.bytes, each.latency_us)  # type: ignore[arg-type]
+        for role, each in drawn.items()
+    ] or [RatePoint("answer", "answer", answer.flops, answer.bytes, answer.latency_us)]
+    about = f"Rates on {short(answer.problem)} below the card's measured limits of copies and of {arithmetic} matmuls."
+    card = Limits(limits.copy_gb_per_s, limits.tflops.get(arithmetic), arithmetic)
+    return roofline(Heading("roofline", "Roofline", about), card, points)
