@@ -27,12 +27,12 @@ class Newest:
     @staticmethod
     def of(answers: Iterable[StoredAnswer]) -> Newest:
         """Return the newest kernels and software of these answers. Recorded and imported ones do not count."""
-        last: dict[tuple[str, int], StoredAnswer] = {}
+        last: dict[tuple[str, int], StoredAnswer] = {}  # of each provenance, of which there are few
         for stored in answers:
             alike = (stored.answer.problem.op, id(stored.provenance))
-            if alike not in last or stored.id > last[alike].id:
+            if stored.answer.kind != IMPORTED and (alike not in last or stored.id > last[alike].id):
                 last[alike] = stored
-        measured = [one for one in last.values() if one.provenance.recorded is None and one.answer.kind != IMPORTED]
+        measured = [stored for stored in last.values() if stored.provenance.recorded is None]
         by_id = sorted(measured, key=lambda stored: stored.id)
         by_release = sorted(by_id, key=lambda stored: release(stored.provenance.environment.triton))
         return Newest(

@@ -219,13 +219,18 @@ class Table:
             return LookupResult(query.problem, self._device, "none", None, reasons, recorded, nearest)
         return LookupResult(query.problem, self._device, "exact" if exact else "stale", best, reasons, recorded)
 
-    def _missed(self, query: Query, fits: Callable[[StoredAnswer], bool]) -> LookupResult:
+    def neighbour(self, query: Query, fits: Callable[[StoredAnswer], bool]) -> LookupResult | None:
+        """Return the result with another problem's answer, as `find` does without an own one; None if none serves."""
         near = None if query.strict or not self.transfers else self._neighbour(query)
         if near is not None and near.answer.kind in ("tuned", ROLLBACK) and fits(near):
             neighbour = self._losses.neighbour(near, query.problem)
             if neighbour is not None:
                 return LookupResult(query.problem, self._device, "neighbour", near, neighbour=neighbour)
-        return LookupResult(query.problem, self._device, "none", nearest=self.nearest(query.problem))
+        return None
+
+    def _missed(self, query: Query, fits: Callable[[StoredAnswer], bool]) -> LookupResult:
+        found = self.neighbour(query, fits)
+        return found or LookupResult(query.problem, self._device, "none", nearest=self.nearest(query.problem))
 
     def _neighbour(self, query: Query) -> StoredAnswer | None:
         """Return the nearest exact answer within reach; at one distance that of the largest problem, then by text."""

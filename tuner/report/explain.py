@@ -54,7 +54,7 @@ def explain(
         ladder=ladder,
         chosen=_chosen(stored.answer, ladder),
         candidates=_candidates(run, comparison, measurements),
-        roofline=None if roofline_limits is None else _roofline(stored.answer, roofline_limits),
+        roofline=None if roofline_limits is None else roofline_of(stored.answer, roofline_limits),
         card=None if comparison is None else _card(comparison.states),
         importance=importance or {},
         importance_missing=importance_missing,
@@ -148,7 +148,8 @@ def _candidates(run: StoredRun, comparison: Comparison | None, measurements: Seq
     )
 
 
-def _roofline(answer: Answer, roofline_limits: RooflineLimits) -> Roofline | None:
+def roofline_of(answer: Answer, roofline_limits: RooflineLimits) -> Roofline | None:
+    """Return the lower limit of the latency of an answer, and its share; None if it was never timed."""
     if answer.latency_us is None:
         return None
     floor_us = roofline_limits.roofline_us(answer.problem, answer.flops, answer.bytes)

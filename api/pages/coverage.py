@@ -1,0 +1,270 @@
+"""The coverage page: which problems of an op have an answer on a card, over two dims."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+
+from tuner.api.pages.answer_facts import address_of
+from tuner.api.pages.covered import (
+    ABOUT,
+    CONCERN,
+    Colour,
+    Figures,
+    Part,
+    Row,
+    Wanted,
+    axes_of,
+    by_concern,
+    colours_of,
+    parts_of,
+    rows_of,
+    vendor_of,
+)
+from tuner.api.pages.links import Links
+from tuner.api.pages.missed import missed
+from tuner.api.pages.plots import Bin, Cell, Covered, Grid, Heading, State, grid, heat_map
+from tuner.api.pages.served import Today, today
+from tuner.api.pages.site import Content, Query, Site
+from tuner.api.pages.tables import Column, table_page
+from tuner.api.query import parse_signatures
+from tuner.errors import UsageError
+from tuner.report.text import short
+
+_ONLY = "only."
+"""Prefix of the filters by dim, dtype or attribute in the query: `only.dtype=bf16`."""
+_NAMES = ("op", "device", "x", "y", "colour", "sizes", "state", "find", "sort", "after", "x_range", "y_range")
+
+
+@dataclass(frozen=True)
+class CoverageSettings:
+    """Limits of the coverage page."""
+
+    missed: int = 500
+    """Missed problems of an op and card that are shown at most, the most frequent ones."""
+    grouped: int = 16
+    """Number of distinct sizes of a dim from which on they are grouped by powers of two."""
+    each: int = 100
+    """Likewise, if each size shall have its own column or row."""
+    choices: int = 60
+    """Values of a dim or attribute that a list offers; with more, it is a text field."""
+
+
+SETTINGS = CoverageSettings()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The op, the card and the axes that the page shows."""
+
+    op: str
+    device: str
+    x: str
+    y: str | None
+    colour: Colour
+    wanted: Wanted
+    shown: Wanted
+    """The filters of the table: those of the map, and the ranges of the cell that was chosen."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The problems of an op on a card, and what the forms of the page offer."""
+
+    rows: Sequence[Row]
+    parts: Sequence[Part]
+    vendor: str
+
+    @staticmethod
+    def of(rows: Sequence[Row]) -> _Known:
+        return _Known(rows, parts_of(rows), vendor_of(rows))
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What a query shows, but for the order of the table."""
+
+    map: Markup
+    counts: Sequence[tuple[State, int]]
+    listed: Sequence[Row]
+
+
+def read(site: Site, query: Query, links: Links) -> Content:
+    """Return the coverage page."""
+    found = today(site)
+    op, device = _place(site, query, found)
+    if not op:
+        return Content("coverage.html", "Coverage", {"op": "", "ops": [], "devices": []})
+    asked = missed(site, site.store.requests(SETTINGS.missed, op=op, device=device))
+    now, place = datetime.now(UTC), (op, device, tuple((one.problem.text, one.count) for one in asked))
+    known = site.of_view(("rows", *place), lambda: _Known.of(rows_of(found.of(op, device), asked)))
+    places = {"op": op, "device": device, "ops": _ops(found, op), "devices": _devices(found, device)}
+    if not known.rows:
+        return Content("coverage.html", "Coverage", {**places, "rows": known.rows})
+    query.only(*_NAMES, *(f"{_ONLY}{part.name}" for part in known.parts))
+    figures = Figures(site.store.roofline_limits, now)
+    colours = colours_of(figures, known.vendor)
+    choice = _choice(query, known.parts, colours, op, device)
+
+    def href(changed: Mapping[str, object]) -> str:
+        return links.to("coverage", **{**query.given, "op": op, "device": device, **changed})
+
+    def make() -> _Shown:
+        in_map = [row for row in known.rows if choice.wanted.has(row)]
+        listed = sorted((row for row in in_map if choice.shown.has(row)), key=by_concern)
+        return _Shown(_map(in_map, choice, query, links), _counts(in_map), listed)
+
+    asked_for = frozenset(item for item in query.given.items() if item[0] not in ("sort", "after"))
+    hour = now.isoformat(timespec="hours")  # ages are shown as of now
+    shown = site.of_view(("coverage", *place, asked_for, type(links), hour), make)
+    page = table_page(shown.listed, _columns(figures, colours), query, lambda changed: in_table(href(changed)))
+    values = {
+        "rows": known.rows,
+        "parts": [part for part in known.parts if part.name not in (choice.x, choice.y) and len(part.values) > 1],
+        "dims": [part.name for part in known.parts if part.is_dim],
+        "choice": choice,
+        "colours": colours,
+        "counts": shown.counts,
+        "about": ABOUT,
+        "given": query.given,
+        "map": shown.map,
+        "table": page,
+        "figures": figures,
+        "href": href,
+        "in_table": in_table,
+        "to_problem": lambda row: links.to("problem", **address_of(row.problem, device)),
+        "short": short,
+        "most_choices": SETTINGS.choices,
+    }
+    return Content("coverage.html", f"Coverage of {op}", {**places, **values})
+
+
+def in_table(address: str) -> str:
+    """Return the address of the table on a page; empty if the address is, as in a report without the page."""
+    return address and f"{address}#problems"
+
+
+def _place(site: Site, query: Query, found: Today) -> tuple[str, str]:
+    """Return the op and the device of a query; those with the most answers if it names none, empty if there are none.
+
+    Raises:
+        UnknownName: no op, no card and no answer has the name.
+    """
+    op, device = query.text("op"), query.text("device")
+    if op is not None:
+        parse_signatures({"op": op}, site.view)
+    if device is not None:
+        asked_on = {row["device"] for row in site.store.requests(1, device=device)}
+        device = site.view.lookup.resolve_device(device, known=asked_on)
+    places = [place for place in found.served if op in (None, place[0]) and device in (None, place[1])]
+    best = max(places, key=lambda place: (len(found.served[place].answers), place), default=("", ""))
+    op = op or best[0] or _asked_op(site, device)
+    return op, device or best[1] or _asked_device(site, op)
+
+
+def _asked_op(site: Site, device: str | None) -> str:
+    return next((str(row["op"]) for row in site.store.requests(1, device=device)), "")
+
+
+def _asked_device(site: Site, op: str) -> str:
+    devices = site.view.devices()
+    return next((str(row["device"]) for row in site.store.requests(1, op=op)), devices[0] if devices else "")
+
+
+def _ops(found: Today, op: str) -> list[str]:
+    """Return the ops that the page offers: those with answers, and the one that it shows."""
+    return sorted({*found.ops(), op})
+
+
+def _devices(found: Today, device: str) -> list[str]:
+    return sorted({*found.devices(), device} - {""})
+
+
+def _choice(query: Query, parts: Sequence[Part], colours: Mapping[str, Colour], op: str, device: str) -> Choice:
+    """Return what the page shows.
+
+    Raises:
+        UsageError: a value of the query is not understood.
+    """
+    dims = tuple(part.name for part in parts if part.is_dim)
+    x, y = axes_of(parts)
+    x = query.choice("x", (x, *dims))
+    others = tuple(dim for dim in dims if dim != x)
+    usual = y if y in others else others[0] if others else None
+    y = query.choice("y", (usual, *others)) if usual is not None else None
+    only = {name.removeprefix(_ONLY): value for name, value in query.given.items() if name.startswith(_ONLY) and value}
+    state = query.choice("state", ("", *State))
+    words = tuple((query.text("find") or "").lower().split())
+    wanted = Wanted(only, words, State(state) if state else None)
+    ranges = {dim: _range(query, name) for dim, name in ((x, "x_range"), (y, "y_range")) if dim and query.text(name)}
+    colour = colours[query.choice("colour", tuple(colours))]
+    return Choice(op, device, x, y, colour, wanted, replace(wanted, ranges=ranges))
+
+
+def _range(query: Query, name: str) -> tuple[int, int]:
+    """Return the sizes of `16-31`. Raises UsageError if the text is not understood."""
+    low, _, high = query.needed(name).partition("-")
+    if not all(end.isascii() and end.isdigit() and len(end) <= 10 for end in (low, high)):
+        raise UsageError(f"{name} is two sizes like 16-31, not {query.needed(name)[:40]!r}")
+    return int(low), int(high)
+
+
+def _counts(rows: Sequence[Row]) -> list[tuple[State, int]]:
+    """Return the number of problems in each state that some problem has."""
+    counts = Counter(row.state for row in rows)
+    return [(state, counts[state]) for state in State if counts[state]]
+
+
+def _columns(figures: Figures, colours: Mapping[str, Colour]) -> list[Column[Row]]:
+    vendor = colours["vendor"].label
+    return [
+        Column("problem", "Problem", lambda row: (row.problem.sizes, row.problem.text)),
+        Column("state", "State", lambda row: CONCERN[row.state]),
+        Column("latency", "Latency", lambda row: row.latency_us, True),
+        Column("gain", "Speed-up over default", lambda row: row.gain, True),
+        Column("vendor", vendor, lambda row: row.vendor, True, "By median latencies"),
+        Column("roofline", "Share of roofline", figures.share, True, "Least possible latency, by the card's limits"),
+        Column("age", "Age", figures.age_days, True),
+        Column("asked", "Missed", lambda row: row.asked, True, "Number of lookups that found no answer of its own"),
+    ]
+
+
+def cells_of(rows: Sequence[Row], choice: Choice, most_distinct: int) -> tuple[Grid, Mapping[str, Row]]:
+    """Return the cells of the rows that have both dims, and the rows by the labels of their cells."""
+    x, y, value = choice.x, choice.y, choice.colour.value
+    by_text, covered = dict[str, Row](), list[Covered]()
+    for row in rows:
+        sizes = dict(row.problem.dims)
+        if x in sizes and (y is None or y in sizes):
+            text = row.problem.text
+            by_text[text] = row
+            covered.append(Covered(sizes[x], 1 if y is None else sizes[y], value(row), row.state, text))
+    return grid(x, y or "", covered, most_distinct), by_text
+
+
+def _map(rows: Sequence[Row], choice: Choice, query: Query, links: Links) -> Markup:
+    most = SETTINGS.each if query.choice("sizes", ("grouped", "each")) == "each" else SETTINGS.grouped
+    cells, by_text = cells_of(rows, choice, most)
+
+    def named(cell: Cell) -> Cell:
+        """Return a cell of one problem with its short text and its address, which only such a cell needs."""
+        if cell.count > 1:
+            return cell
+        problem = by_text[cell.label].problem
+        return replace(cell, label=short(problem), href=links.to("problem", **address_of(problem, choice.device)))
+
+    def to_list(column: Bin, row: Bin) -> str:
+        ranges = {"x_range": f"{column.low}-{column.high}"}
+        ranges |= {} if choice.y is None else {"y_range": f"{row.low}-{row.high}"}
+        kept = {name: value for name, value in query.given.items() if name not in ("after", "x_range", "y_range")}
+        return in_table(links.to("coverage", **{**kept, "op": choice.op, "device": choice.device, **ranges}))
+
+    shown = replace(cells, cells=[named(cell) for cell in cells.cells])
+    scale = choice.colour.scale([cell.median for cell in cells.cells if cell.median is not None])
+    over = f"{choice.x} and {choice.y}" if choice.y else choice.x
+    about = f"Problems of {choice.op} on {choice.device} over {over}, by state, coloured by {scale.label}."
+    return heat_map(Heading("coverage", f"Coverage of {choice.op}", about), shown, scale, to_list)
