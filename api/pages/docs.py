@@ -22,6 +22,6 @@ def docs() -> list[BaseRoute]:
         return html(request, text)
 
     async def file(request: Request) -> Response:
-        return asset("fastapi_offline", request.path_params["name"], _SWAGGER_UI)
+        return asset(request, "fastapi_offline", request.path_params["name"], _SWAGGER_UI)
 
     return [Route("/docs", page), Route("/docs/{name}", file)]
