@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tuner.errors import UsageError
+from tuner.kernels.fields import check_distinct
 from tuner.kernels.overlap import extent, shares_memory
 from tuner.kernels.spec import Kernel, Problem
 from tuner.kernels.tensors import Tensors, check_strided, is_on_host, same_place, shape, short_name
@@ -69,6 +70,10 @@ class OpCall:
 
     generated: list[Callable[..., None]] = field(default_factory=list, init=False, compare=False, repr=False)
     """The function of the hot path, once it is generated."""
+
+    def __post_init__(self) -> None:
+        names = [*(taken.name for taken in self.taken), *self.takes_attributes, *self.kernel.scalars]
+        check_distinct(self.op, "tensors, attributes and scalars of a call", names)
 
     @property
     def op(self) -> str:

@@ -5,7 +5,7 @@ Standard library only, so that a server, a client or a replay reads a signature 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
@@ -145,7 +145,8 @@ class Kernel:
         self.valid.check(self.op)
         check_vendors(self.op, self.vendor_name, self.vendors)
         object.__setattr__(self, "scalars", checked_values(self.op, self.scalars, self.signature.parameters))
-        for name, check in _PARTS.items():
+        tensors = {name: _check_tensors(name, self.scalars) for name in ("operands", "workspace")}
+        for name, check in {**tensors, **_PARTS}.items():
             if name in ("vendor", "draw") and getattr(self, name) is None:
                 continue
             check_function(self.op, name, getattr(self, name))
@@ -219,13 +220,15 @@ class Kernel:
         return sum(operand.bytes * (2 if operand.role == "inout" else 1) for operand in self.operands(problem).values())
 
 
-def _check_tensors(field: str) -> Callable[[Any], None]:
-    """Return a check for a result that maps names to operands."""
+def _check_tensors(field: str, scalars: Collection[str]) -> Callable[[Any], None]:
+    """Return a check for a result that maps names to operands, none of which is the name of a scalar."""
 
     def check(result: Any) -> None:
         check_dict(field)(result)
         for name, operand in result.items():
             check_name("operand", name.lstrip("_") if isinstance(name, str) else name)
+            if name in scalars:
+                raise KernelFault(f"{field} returns no tensor by the name of a scalar, and {name} is one; rename one")
             if not isinstance(operand, Operand):
                 raise KernelFault(f"{field} returns Operand values, and {name} is {shown(operand)}; write Operand(...)")
         if field == "operands" and all(operand.role == "in" for operand in result.values()):
@@ -241,14 +244,12 @@ def _check_launches(result: Any) -> None:
 
 
 _PARTS: Mapping[str, Callable[[Any], None] | None] = {
-    "operands": _check_tensors("operands"),
     "launch": _check_launches,
     "reference": None,
     "vendor": None,
     "default": check_dict("default"),
-    "workspace": _check_tensors("workspace"),
     "flops": check_number("flops"),
     "rounding": check_number("rounding"),
     "draw": check_dict("draw"),
 }
-"""Fields of a kernel that are functions, each with the check of its result."""
+"""Fields of a kernel that are functions and return no tensors, each with the check of its result."""
