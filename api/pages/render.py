@@ -18,8 +18,21 @@ def render(content: Content, links: Links, visitor: Visitor, page: str) -> str:
     Args:
         page: name of the page, which the navigation marks as the current one.
     """
-    values = {"title": content.title, "links": links, "visitor": visitor, "page": page, "version": __version__}
-    return environment().get_template(content.template).render({**values, **content.values})
+    return environment().get_template(content.template).render(_values(content, links, visitor, page))
+
+
+def render_live(content: Content, links: Links, visitor: Visitor, page: str) -> dict[str, str]:
+    """Return the HTML of the live parts of a page by the id of their element: `live_state` is that of `live-state`."""
+    template = environment().get_template(content.template)
+    blocks = {name: block for name, block in template.blocks.items() if name.startswith("live_")}
+    values = _values(content, links, visitor, page)
+    return {name.replace("_", "-"): "".join(block(template.new_context(values))) for name, block in blocks.items()}
+
+
+def _values(content: Content, links: Links, visitor: Visitor, page: str) -> dict[str, object]:
+    """Return the values that a template shows: those of the content, and those that all pages have."""
+    about = {"title": content.title, "links": links, "visitor": visitor, "page": page, "version": __version__}
+    return {**about, **content.values}
 
 
 @cache
