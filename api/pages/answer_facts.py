@@ -31,7 +31,7 @@ class State:
     kind: str = "plain"
     """`good`, `bad`, `warn` or `plain`."""
     about: str = ""
-    """What it means, as a sentence."""
+    """Meaning, as a sentence."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class KeyField:
 
 @dataclass(frozen=True)
 class PastedKey:
-    """A key that somebody pasted, and what a query with it gets."""
+    """A pasted key, and the result of a query with it."""
 
     text: str
     values: Mapping[str, str]

@@ -72,9 +72,11 @@ class FileLinks(Links):
 
     Args:
         follow: called with the address of each page that is linked to; returns whether the report has it.
+        about: origin of the report, as its pages state it.
     """
 
     follow: Callable[[Address], bool]
+    about: str = ""
     is_live: ClassVar[bool] = False
 
     def to(self, page: str = "", /, **query: object) -> str:
