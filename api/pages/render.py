@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
 
 from tuner.api.pages import texts
-from tuner.api.pages.links import Links
+from tuner.api.pages.links import FileLinks, Links
 from tuner.api.pages.site import Content, Visitor
 from tuner.version import __version__
 
@@ -47,4 +49,12 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {name: getattr(texts, name) for name in texts.__all__}
+    made.filters["ago"] = _ago
     return made
+
+
+@pass_context
+def _ago(context: Context, moment: str | None) -> Markup:
+    """Return how long ago a time was; in a report, which is read later, the time itself."""
+    links = context.get("links")
+    return texts.when(moment) if isinstance(links, FileLinks) else texts.ago(moment)

@@ -11,6 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from tuner.api.pages.site import Data
+
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -39,8 +41,19 @@ def html(request: Request, text: str, status: int = 200) -> Response:
     return HTMLResponse(body, status, headers=headers)
 
 
-def asset(package: str, name: str, names: Collection[str]) -> Response:
-    """Return a file of a package.
+def data(request: Request, found: Data) -> Response:
+    """Return data, compressed if the browser takes that."""
+    body, headers = found.body, {name: _HEADERS[name] for name in ("cache-control", "vary", "x-content-type-options")}
+    if found.file:
+        headers["content-disposition"] = f'attachment; filename="{found.file}"'
+    if len(body) >= _GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
+        body = gzip.compress(body, _GZIP_LEVEL)
+        headers["content-encoding"] = "gzip"
+    return Response(body, media_type=found.media_type, headers=headers)
+
+
+def asset(request: Request, package: str, name: str, names: Collection[str]) -> Response:
+    """Return a file of a package, compressed if the browser takes that.
 
     Args:
         package: package with a folder `static` or `assets`.
@@ -51,8 +64,12 @@ def asset(package: str, name: str, names: Collection[str]) -> Response:
     """
     if name not in names:
         raise HTTPException(404)
-    headers = {"cache-control": "max-age=86400", "x-content-type-options": "nosniff"}
-    return Response(_file(package, name), media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
+    headers = {"cache-control": "max-age=86400", "vary": "Accept-Encoding", "x-content-type-options": "nosniff"}
+    body = _file(package, name)
+    if len(body) >= _GZIP_FROM and not name.endswith(".png") and "gzip" in request.headers.get("accept-encoding", ""):
+        body = _packed(package, name)
+        headers["content-encoding"] = "gzip"
+    return Response(body, media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
 
 
 @cache
@@ -72,3 +89,8 @@ def asset_names(package: str) -> frozenset[str]:
 def _file(package: str, name: str) -> bytes:
     folder = "static" if package == "fastapi_offline" else "assets"
     return files(package).joinpath(folder, *name.split("/")).read_bytes()
+
+
+@cache
+def _packed(package: str, name: str) -> bytes:
+    return gzip.compress(_file(package, name))

@@ -42,6 +42,16 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Data:
+    """A reply that is not a page: values for a plot, or a table to download."""
+
+    body: bytes
+    media_type: str
+    file: str = ""
+    """Name under which a browser saves it; empty if it is not saved."""
+
+
+@dataclass(frozen=True)
 class Flash:
     """The outcome of an action, which the next page shows once."""
 
@@ -176,3 +186,5 @@ Reader = Callable[[Site, Query, Links], Content]
 
 Raises TunerError if the page cannot be shown; the error is then shown in its place, with its HTTP status.
 """
+DataReader = Callable[[Site, Query], Data]
+"""Data of a page. It runs in a thread; TunerError becomes an error as the API's."""
