@@ -129,7 +129,7 @@ class RunRow(Base):
 
 
 class RunStateRow(Base):
-    """The work of a search at one moment. Written while it runs, and removed when it ends; that of a killed search stays."""
+    """The work of a search at one moment. It is removed when the search ends; that of a killed one stays."""
 
     __tablename__ = "run_states"
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True, autoincrement=False)

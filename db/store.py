@@ -34,6 +34,7 @@ from tuner.db.revisions import HEAD
 from tuner.db.rows import device_from, fingerprint, kernel_from, roofline_limits_from, utc_text
 from tuner.db.runs import RunStore
 from tuner.db.unreadable import column_values, printable
+from tuner.db.work import Work
 from tuner.db.writes import device_id
 from tuner.kernels.spec import Problem, Signature
 from tuner.records import FORGOTTEN, Device, RooflineLimits
@@ -145,6 +146,11 @@ class Store(RunStore, AnswerStore, HistoryStore):
     def progress(self) -> Progress:
         """The states of the searches that run."""
         return Progress(self._opened, self.unreadable)
+
+    @property
+    def work(self) -> Work:
+        """The work of the fleet: what workers do, and what ended."""
+        return Work(self._opened, self.unreadable)
 
     @property
     def engine_files(self) -> EngineFiles:
