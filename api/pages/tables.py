@@ -59,27 +59,34 @@ class TablePage(Generic[R]):
         return self.first + len(self.rows) - 1 if self.rows else 0
 
 
+def sorted_rows(rows: Iterable[R], columns: Sequence[Column[R]], query: Query) -> list[R]:
+    """Return all rows in the order that a query asks for: the rows of all pages.
+
+    Rows whose value is not known come last in either order; rows of equal value stay in theirs.
+
+    Args:
+        query: `sort` is the key of a column, with a dash before it for descending order.
+
+    Raises:
+        UsageError: `sort` is none of the columns.
+    """
+    key, is_descending = _order(columns, query)
+    by = next((column.value for column in columns if column.key == key), None)
+    return list(rows) if by is None else _sorted(list(rows), by, is_descending)
+
+
 def table_page(
     rows: Iterable[R], columns: Sequence[Column[R]], query: Query, href: Href, size: int = SETTINGS.rows
 ) -> TablePage[R]:
     """Return the page of a table that a query asks for.
 
-    Rows whose value is not known come last in either order; rows of equal value stay in theirs.
-
     Args:
-        query: `sort` is the key of a column, with a dash before it for descending order; `after` is the number of rows
-            before the page.
+        query: `sort`, as for `sorted_rows`; `after` is the number of rows before the page.
 
     Raises:
         UsageError: `sort` is none of the columns, or `after` is no whole number.
     """
-    keys = [column.key for column in columns if column.value is not None]
-    given = query.choice("sort", ("", *keys, *(f"-{key}" for key in keys)))
-    key, is_descending = given.removeprefix("-"), given.startswith("-")
-    ordered = list(rows)
-    by = next((column.value for column in columns if column.key == key), None)
-    if by is not None:
-        ordered = _sorted(ordered, by, is_descending)
+    ordered, (key, is_descending) = sorted_rows(rows, columns, query), _order(columns, query)
     after = min(query.whole("after"), max(0, (len(ordered) - 1) // size * size))
     shown = ordered[after : after + size]
     return TablePage(
@@ -90,6 +97,13 @@ def table_page(
         href({"after": max(0, after - size) or None}) if after else "",
         href({"after": after + size}) if after + size < len(ordered) else "",
     )
+
+
+def _order(columns: Sequence[Column[R]], query: Query) -> tuple[str, bool]:
+    """Return the key of the column by which rows are sorted, and whether descending. The key may be empty."""
+    keys = [column.key for column in columns if column.value is not None]
+    given = query.choice("sort", ("", *keys, *(f"-{key}" for key in keys)))
+    return given.removeprefix("-"), given.startswith("-")
 
 
 def _sorted(rows: Sequence[R], by: Callable[[R], Any], is_descending: bool) -> list[R]:
