@@ -19,7 +19,7 @@ from tuner.kernels.fields import (
     check_name,
     check_tuple,
 )
-from tuner.kernels.launch import HostCall, Launch, Operand, Step, any_on_host
+from tuner.kernels.launch import WAITING_STREAMS, HostCall, Launch, Operand, Step, any_on_host
 from tuner.kernels.parameters import Attribute, Dim, Knob
 from tuner.kernels.parts import KernelPart, ReferencePart, check_dict, check_number, checked_values, plain
 from tuner.kernels.problem import Config, Problem
@@ -32,6 +32,7 @@ from tuner.kernels.vendors import VendorFunction, check_vendors
 
 __all__ = [
     "MAX_SIZE",
+    "WAITING_STREAMS",
     "Attribute",
     "Config",
     "Dim",
@@ -117,6 +118,9 @@ class Kernel:
     parts: tuple[Mapping[str, tuple[Value, ...]], ...] = ({},)
     """Choices that go together, such as those of one variant. Each feasible config is in one of the parts, so that
     other combinations are not enumerated. A knob that a part omits has all its choices there."""
+    waits: bool = False
+    """True if programs of a launch with a workspace wait for each other. Such launches run on at most `WAITING_STREAMS`
+    streams at once, whose programs that wait must leave room for another. Replays of CUDA graphs are not counted."""
     flops: Callable[[Problem], int] = lambda problem: 0
     """Floating-point operations of the problem; 0 for a kernel that only moves data."""
     rounding: Callable[[Problem], float] = lambda problem: 0.0
@@ -138,7 +142,7 @@ class Kernel:
         if not isinstance(self.signature, Signature):
             raise KernelFault(f"Kernel: signature is a Signature, not {shown(self.signature)}; write Signature(...)")
         self.signature.check()
-        for name in ("finite_only", "exact", "replaces"):
+        for name in ("finite_only", "exact", "replaces", "waits"):
             if not isinstance(value := getattr(self, name), bool):
                 raise KernelFault(f"{self.op}: {name} is True or False, not {shown(value)}; replace it")
         self._check_parts()

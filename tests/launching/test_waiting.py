@@ -1,0 +1,46 @@
+"""Launches whose programs wait for each other share places if there are more streams than places."""
+
+from __future__ import annotations
+
+from tuner import catalog
+from tuner.kernels.spec import WAITING_STREAMS, Limits
+from tuner.launching.waiting import Places, places
+
+
+def test_a_launch_waits_for_the_last_one_of_another_stream_in_its_place() -> None:
+    noted: list[str] = []
+    shared = Places(most=2, wait_for=lambda before, stream: noted.append(f"{stream} waits for {before}"))
+    launch = shared.placed(lambda stream, pointers: noted.append(f"{stream} runs {pointers}"))
+    other = shared.placed(lambda stream, pointers: noted.append(f"{stream} runs another"))
+    for stream in (10, 20, 10, 20):  # each has a place of its own
+        launch(stream, (16,))
+    assert noted == ["10 runs (16,)", "20 runs (16,)"] * 2
+    noted.clear()
+    launch(30, ())
+    launch(30, ())
+    other(10, ())
+    launch(20, ())
+    assert noted == [
+        *("30 waits for 10", "30 runs ()", "30 runs ()"),
+        *("10 waits for 30", "10 runs another"),
+        "20 runs ()",
+    ]
+
+
+def test_the_places_of_a_card_are_those_of_all_launches() -> None:
+    assert places(0) is places(0)
+    assert places(0) is not places(1)
+
+
+def test_kernels_of_ours_that_wait_leave_room_on_the_card() -> None:
+    """Programs that wait are at most all but one of a row on each stream."""
+    waiting = {op for op in catalog.shipped() if catalog.load(op).waits}
+    assert waiting == {"softmax", "rms_norm", "layer_norm"}
+    limits = Limits(capability=(9, 0), sm_count=132, shared_bytes=232448)
+    for op in waiting:
+        kernel = catalog.load(op)
+        problem = kernel.signature.problem({"M": 4, "N": 2**18})
+        config = kernel.default_config(problem, limits)
+        parts = kernel.workspace(problem, config, limits)["found"].shape[1]
+        programs = limits.sm_count * (limits.registers_per_sm // (config["num_warps"] * 32 * 128))
+        assert WAITING_STREAMS * (parts - 1) < programs
