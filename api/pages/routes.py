@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from tuner.api.listing import Threads
 from tuner.api.lookups import Lookups
-from tuner.api.pages import coverage, home, lookup, problem, run, runs
+from tuner.api.pages import compare, coverage, fleet, home, job, lookup, problem, run, runs
 from tuner.api.pages.actions import forms, read_sign_in
 from tuner.api.pages.docs import docs
 from tuner.api.pages.links import Address, Links
@@ -27,15 +27,20 @@ from tuner.errors import TunerError
 
 READERS: Mapping[str, Reader] = {
     "": home.read,
+    "compare": compare.read,
     "coverage": coverage.read,
     "lookup": lookup.read,
     "problem": problem.read,
+    "fleet": fleet.read,
+    "job": job.read,
     "run": run.read,
     "runs": runs.read,
     "sign-in": read_sign_in,
 }
 """The pages, by name. The page of an empty name is the home page."""
 DATA: Mapping[str, DataReader] = {
+    "compare.csv": compare.read_csv,
+    "compare.json": compare.read_points,
     "problem.json": problem.read_points,
 }
 """Data of pages, by the end of its address below `pages/`."""
