@@ -78,7 +78,7 @@ class Grid:
 
     x: str
     y: str
-    """Names of the dims."""
+    """Names of the dims; `y` is empty if there is one dim only, whose cells are in one row."""
     columns: Sequence[Bin]
     rows: Sequence[Bin]
     cells: Sequence[Cell]

@@ -118,7 +118,8 @@ def _tooltip(cell: Cell, cells: Grid, shown: str) -> str:
     column, row = cells.columns[cell.column], cells.rows[cell.row]
     states = ", ".join(f"{count:,} {state}" for state, count in cell.states.items())
     value = f"median {shown}" if shown else "no value"
-    return f"{cell.label}, {cells.x} {column.text}, {cells.y} {row.text}\n{value}\n{states}"
+    of_row = f", {cells.y} {row.text}" if cells.y else ""
+    return f"{cell.label}, {cells.x} {column.text}{of_row}\n{value}\n{states}"
 
 
 def _glyph(state: State, x: float, y: float, width: float, height: float, has_value: bool) -> str:
@@ -139,9 +140,9 @@ def _glyph(state: State, x: float, y: float, width: float, height: float, has_va
 
 
 def _axes(cells: Grid, layout: _Layout) -> list[Markup]:
-    parts = [words(0, 16, f"{cells.y} ↑", "axis")]
+    parts = [words(0, 16, f"{cells.y} ↑", "axis")] if cells.y else []
     every = max(1, -(-14 // int(layout.cell_height)))
-    for place, row in enumerate(cells.rows):
+    for place, row in enumerate(cells.rows if cells.y else ()):
         if place % every == 0:
             y = layout.corner(0, place)[1] + layout.cell_height / 2 + 4
             parts.append(words(layout.left - 8, y, str(row.low), "tick", "end"))
