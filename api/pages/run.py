@@ -27,6 +27,7 @@ from tuner.api.pages.run_facts import (
     work_text,
 )
 from tuner.api.pages.site import Content, Query, Site
+from tuner.api.pages.texts import ratio
 from tuner.db.store import Store
 from tuner.errors import UnknownName
 from tuner.records import VENDOR, Comparison, StoredRun, median
@@ -80,6 +81,13 @@ def contenders(found: Comparison | None, vendor: object) -> list[Contender]:
     return [Contender(names.get(name, name), value, value / fastest) for name, value in ordered]
 
 
+def speed_note(best_us: float, default_us: float) -> str:
+    """Return how the best trial compares with the default's: `1.31 x the default's speed`."""
+    if best_us >= default_us:
+        return "no config is faster than the default yet"
+    return f"{ratio(default_us / best_us)} the default's speed"
+
+
 def read(site: Site, query: Query, links: Links) -> Content:
     """Return the page of the run with an id."""
     number = query.only("id").needed_whole("id")
@@ -110,7 +118,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "left_s": None if limits.budget_s is None or run.ended_at else max(0.0, limits.budget_s - seconds),
         "best": found[-1] if found else None,
         "bests": found[: -_BESTS - 1 : -1],
-        "over_default": level[0].latency_us / found[-1].latency_us if level and found else None,
+        "speed_note": speed_note(found[-1].latency_us, level[0].latency_us) if level and found else "",
         "plot": _plot(site, run, trials),
         "outcomes": outcomes(trials),
         "meanings": MEANINGS,

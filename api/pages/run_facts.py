@@ -145,6 +145,16 @@ def work_text(live: LiveRun | None) -> str:
     return f"It measures: {compiling} and waiting for the card."
 
 
+def stage_text(live: LiveRun) -> str:
+    """Return what a running search does now, in a few words."""
+    state = live.state
+    if live.age_s > SETTINGS.silent_s:
+        return "no sign of life"
+    if state.stage == COMPARING:
+        return f"compares finalists, {count_text(state.rounds, 'round')}"
+    return "waits for the card" if state.stage == WAITING else "measures"
+
+
 @dataclass(frozen=True)
 class Best:
     """A config that was the fastest so far when it was measured."""
