@@ -40,7 +40,7 @@ def _report(
     lines = [f"{escape(str(written.folder / 'index.html'))} is the first of {pages}, for {known}"]
     if written.left_out:
         older = count_text(written.left_out, "problem")
-        lines.append(f"  {older} with older answers have no page; --problems sets the number of those that do")
+        lines.append(f"  without a page, since their answers are older: {older}; --problems sets the number")
     print_lines(lines, Output())
     return 0
 
