@@ -25,6 +25,8 @@ class HomeSettings:
 
     ranked_misses: int = 24
     """Most frequent misses that are ordered by their value. Finding the nearest problems takes up to 3 ms for each."""
+    nights: int = 10
+    """Newest retunes, of which the last one that ended and one that runs are shown."""
     misses: int = 8
     runs: int = 6
     answers: int = 8
@@ -62,6 +64,13 @@ class Running:
     is_silent: bool
     """True if it was probably killed."""
 
+    @property
+    def configs(self) -> str:
+        """Number of configs that it measured, of how many: `37 of 4,410 configs`."""
+        space = self.about.run.settings.get("space")
+        of = f" of {space:,}" if type(space) is int else ""
+        return f"{self.about.run.trials:,}{of} configs"
+
 
 def running(runs: Sequence[UnfinishedRun], now: datetime) -> list[Running]:
     """Return the searches, those that were probably killed last."""
@@ -91,7 +100,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
     """Return the home page."""
     query.only()
     found, overview = today(site), site.store.overview
-    nights, jobs = overview.retunes(1), overview.jobs()
+    nights, jobs = overview.retunes(SETTINGS.nights), overview.jobs()
     misses = ranked(site, missed(site, site.store.requests(SETTINGS.ranked_misses)))
 
     def href_of(problem: Problem, device: str) -> str:
@@ -103,7 +112,8 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "misses": misses[: SETTINGS.misses],
         "missed_problems": overview.missed_problems(),
         "running": running(overview.unfinished_runs(SETTINGS.runs), datetime.now(UTC)),
-        "night": nights[0] if nights else None,
+        "night": next((night for night in nights if night.ended_at is not None), None),
+        "retuning": next((night for night in nights if night.status == "running"), None),
         "night_text": night_text,
         "jobs": jobs,
         "jobs_text": jobs_text(jobs),
