@@ -21,13 +21,11 @@ from tuner.report.retune.points import points
 from tuner.report.retune.summary import RetuneSummary, summarise
 from tuner.report.retune.svg import plot
 from tuner.report.retune.text import (
-    action_counts,
     cause_counts,
     change_cell,
     done_text,
     exit_text,
     left_text,
-    machine_text,
     moved,
     outcome,
     settings_text,
@@ -115,8 +113,6 @@ def read(site: Site, query: Query, links: Links) -> Content:
             text
             for text in (
                 f"{cause_counts(summary)}." if summary.causes else "Nothing was measured yet.",
-                f"{action_counts(summary)}." if action_counts(summary) else "",
-                machine_text(summary),
                 left_text(retune, summary) if summary.left else "",
                 exit_text(summary),
             )
