@@ -38,6 +38,8 @@ class IntervalSettings:
 
 SETTINGS = IntervalSettings()
 _ROW = 28.0
+_BOLD = 1.1
+"""Width of bold text over that of regular text."""
 
 
 def intervals(heading: Heading, rungs: Sequence[Rung], settings: IntervalSettings = SETTINGS) -> Markup:
@@ -46,10 +48,10 @@ def intervals(heading: Heading, rungs: Sequence[Rung], settings: IntervalSetting
     ordered = sorted(known, key=lambda rung: rung.median_us)[: settings.most]
     if not ordered:
         return nothing("No rounds of an interleaved comparison are stored.")
-    longest = max(text_width(cut(rung.name, settings.name)) for rung in ordered)
+    longest = max(text_width(cut(rung.name, settings.name)) * (_BOLD if _css(rung) else 1) for rung in ordered)
     box = Box(longest + 18, 8, 720 - 118, 8 + len(ordered) * _ROW)
     bounds = [bound for rung in ordered for bound in (rung.median_us, *(rung.interval_us or ()))]
-    is_wide = max(bounds) > 4 * min(bounds)
+    is_wide, is_narrow = max(bounds) > 4 * min(bounds), max(bounds) < 1.1 * min(bounds)
     margin = (max(bounds) - min(bounds)) * 0.04 or max(bounds) * 0.01
     ends = (box.left, box.right)
     scale = log_scale(bounds, *ends) if is_wide else linear_scale([min(bounds) - margin, max(bounds) + margin], *ends)
@@ -62,7 +64,7 @@ def intervals(heading: Heading, rungs: Sequence[Rung], settings: IntervalSetting
     body += along_axis(scale, box, "latency, us", 6)
     for place_, rung in enumerate(ordered):
         y = box.top + _ROW * (place_ + 0.5)
-        text = f"{short(rung.median_us)} us"
+        text = f"{rung.median_us:,.5g} us" if is_narrow else f"{short(rung.median_us)} us"
         parts = [title(_tooltip(rung)), words(box.left - 14, y + 4, cut(rung.name, settings.name), _css(rung), "end")]
         if rung.interval_us:
             low, high = (scale.at(bound) for bound in rung.interval_us)
