@@ -53,7 +53,7 @@ class RetuneOutline:
     planned: int
     """Number of answers to be measured again."""
     causes: Mapping[Cause, int]
-    """Numbers of findings, as of `actions`; causes without one are left out."""
+    """Findings, counted by their cause; causes without one are left out."""
     actions: Mapping[Action, int]
 
     @property
@@ -128,8 +128,9 @@ def _counts(connection: Connection, retunes: Sequence[int]) -> dict[int, list[Ro
     """Return the numbers of findings by cause and action, by retune."""
     finding, found = schema.FindingRow, dict[int, list[Row[Any]]]()
     columns = (finding.retune_id, finding.cause, finding.action)
-    query = select(*columns, func.count().label("number")).where(finding.retune_id.in_(retunes)).group_by(*columns)
-    for row in connection.execute(query):
+    counted: Any = select(*columns, func.count().label("number"))
+    query = counted.where(finding.retune_id.in_(retunes)).group_by(*columns)
+    for row in connection.execute(query).all():
         found.setdefault(row.retune_id, []).append(row)
     return found
 

@@ -39,7 +39,7 @@ SETTINGS = CompareSettings()
 
 @dataclass(frozen=True)
 class Choice:
-    """What the page compares."""
+    """The op and the sides that the page compares, and the filters of its table."""
 
     op: str
     left: Side

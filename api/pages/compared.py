@@ -18,7 +18,7 @@ from tuner.search.verdict import VERDICT
 
 
 class Verdict(StrEnum):
-    """How the right side of a problem compares with the left one."""
+    """The right side of a problem, compared with the left one."""
 
     FASTER = "faster"
     SLOWER = "slower"

@@ -86,7 +86,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What a query shows, but for the order of the table."""
+    """The map and the rows that a query shows, but for the order of the table."""
 
     map: Markup
     counts: Sequence[tuple[State, int]]

@@ -169,7 +169,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Colour:
-    """What the cells of the heat map show."""
+    """A figure that the cells of the heat map can show."""
 
     key: str
     label: str

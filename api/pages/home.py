@@ -21,7 +21,7 @@ from tuner.report.text import count_text, short
 
 @dataclass(frozen=True)
 class HomeSettings:
-    """Numbers of rows on the home page."""
+    """Rows on the home page, at most."""
 
     ranked_misses: int = 24
     """Most frequent misses that are ordered by their value. Finding the nearest problems takes up to 3 ms for each."""
@@ -66,7 +66,7 @@ class Running:
 
     @property
     def configs(self) -> str:
-        """Number of configs that it measured, of how many: `37 of 4,410 configs`."""
+        """Number of configs that it measured, and that of the feasible ones: `37 of 4,410 configs`."""
         space = self.about.run.settings.get("space")
         of = f" of {space:,}" if type(space) is int else ""
         return f"{self.about.run.trials:,}{of} configs"

@@ -69,12 +69,12 @@ def side_of(site: Site, query: Query, side: str, usual: Side) -> Side:
     night, snapshot = query.whole(f"{side}_night") or None, _snapshot(site, query, f"{side}_snapshot")
     if night is not None and (snapshot is not None or triton is not None):
         raise UsageError("a night has measurements of its own; leave Triton and snapshot out beside it")
+    if night is not None:
+        return Side(_outline(site, night).device, night=night)
     if device is not None:
         device = site.view.lookup.resolve_device(device)
     if triton is not None and triton not in versions(site):
         raise UnknownName(f"no answer was found with Triton {triton[:40]!r}; there are {', '.join(versions(site))}")
-    if night is not None:
-        return Side(_outline(site, night).device, night=night)
     if (device, triton, snapshot) == (None, None, None):
         return usual
     return Side(device or usual.device, triton, None, snapshot)
