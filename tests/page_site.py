@@ -33,9 +33,9 @@ def content(site: Site, name: str, **query: object) -> Content:
     return READERS[name](site, given(**query), Links(1 if name else 0))
 
 
-def html(site: Site, name: str, **query: object) -> str:
+def html(site: Site, name: str, visitor: Visitor | None = None, **query: object) -> str:
     """Return the HTML of a page."""
-    return render(content(site, name, **query), Links(1 if name else 0), Visitor(), name)
+    return render(content(site, name, **query), Links(1 if name else 0), visitor or Visitor(), name)
 
 
 def data(site: Site, name: str, **query: object) -> Data:

@@ -33,6 +33,7 @@ from tuner.api.pages.site import Content, Query, Site
 from tuner.api.pages.tables import Column, table_page
 from tuner.api.query import parse_signatures
 from tuner.errors import UsageError
+from tuner.lookup.ranking import differences, replayed_from
 from tuner.report.text import short
 
 _ONLY = "only."
@@ -134,6 +135,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "map": shown.map,
         "table": page,
         "figures": figures,
+        "why_stale": lambda row: why_stale(row, found, device),
         "href": href,
         "in_table": in_table,
         "to_problem": lambda row: links.to("problem", **address_of(row.problem, device)),
@@ -141,6 +143,15 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "most_choices": SETTINGS.choices,
     }
     return Content("coverage.html", f"Coverage of {op}", {**places, **values})
+
+
+def why_stale(row: Row, found: Today, device: str) -> list[str]:
+    """Return the reasons for which the answer of a row is stale, each as `field: sentence`."""
+    if row.state is not State.STALE or row.stored is None:
+        return []
+    recorded = row.stored.provenance.recorded
+    reasons = differences(row.stored, found.newest.query(row.problem, device))
+    return [*reasons, *([] if recorded is None else [replayed_from(recorded)])]
 
 
 def in_table(address: str) -> str:

@@ -29,7 +29,7 @@ from tuner.api.pages.served import Served
 from tuner.db.store import Store
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Dim, Problem
-from tuner.records import Answer, RooflineLimits, StoredAnswer
+from tuner.records import Answer, Environment, RooflineLimits, StoredAnswer
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 
@@ -163,6 +163,14 @@ class TestPage:
         values = content(site_of(store), "coverage", at_dtype="fp16", at_layout="").values
         assert [row.problem.dtype for row in values["table"].rows] == ["fp16"]
         assert values["counts"] == [(State.TUNED, 1)]
+
+    def test_a_stale_answer_says_why(self, store: Store) -> None:
+        answered(store, answer(problem(64)))
+        answered(store, answer(problem(128)), replace(HERE, source="edited", environment=Environment("3.7.1", "12.9")))
+        answered(store, answer(problem(256)), replace(HERE, recorded="gemm-h200"))
+        shown = html(site_of(store), "coverage")
+        assert "source: tuned with 9f2c0a1b2c3d4e5f, the query has edited; triton: tuned with 3.6.0" in shown
+        assert "recorded: replayed from gemm-h200, not measured here" in shown
 
     def test_one_dim_alone_is_one_row_of_cells(self, store: Store) -> None:
         signature = replace(SCALE, op="one", dims=(Dim("M"),))

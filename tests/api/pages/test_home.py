@@ -14,7 +14,7 @@ from stored import HERE, PROBLEM, SCALE, answer, answered, measured, started
 from tuner.api.pages.home import jobs_text, matrix, night_text, running
 from tuner.api.pages.missed import missed, ranked
 from tuner.api.pages.served import today
-from tuner.api.pages.site import Kept
+from tuner.api.pages.site import Kept, Visitor
 from tuner.db.store import Store
 from tuner.errors import UsageError
 from tuner.kernels.spec import Problem
@@ -124,6 +124,15 @@ class TestHome:
         assert "pages/coverage?op=scale&amp;device=nvidia-h200" in shown
         assert "scale 256 x 256 bf16" not in shown  # N is 4096
         assert "scale 256 x 4096 bf16" in shown
+
+    def test_who_may_write_can_request_a_search_of_a_miss(self, store: Store) -> None:
+        ask(store, 1234, 65)
+        site = site_of(store)
+        assert "<form" not in html(site, "")
+        shown = html(site, "", Visitor(lambda action: "token", True))
+        assert '<input type="hidden" name="M" value="65">' in shown
+        assert '<input type="hidden" name="op" value="scale">' in shown
+        assert '<input type="hidden" name="device" value="nvidia-h200">' in shown
 
     def test_the_matrix_has_the_ops_with_the_most_answers_first(self, store: Store) -> None:
         answered(store)
