@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Row, case, func, select
 
 from tuner.db import schema
 from tuner.db.opening import Transaction
@@ -115,13 +115,24 @@ class Overview:
             device: Device id; None: all.
         """
         row = schema.RetuneRow
-        query = select(row).order_by(row.id.desc()).limit(limit)
+        query: Any = select(row.id, row.device, row.status, row.started_at, row.ended_at)
+        query = query.order_by(row.id.desc()).limit(limit)
         query = query if before is None else query.where(row.id < before)
         query = query if device is None else query.where(row.device == device)
         with self._read() as connection:
+            query = query.add_columns(_length(row.planned, connection.dialect.name).label("planned"))
             rows = connection.execute(query).all()
             counts = _counts(connection, [each.id for each in rows])
         return self._unreadable.read("retunes", rows, lambda row: _outline_from(row, counts.get(row.id, ())))
+
+
+def _length(column: Any, dialect: str) -> ColumnElement[int | None]:
+    """Return the length of a list in JSON, which is not read for it; null if it is no list."""
+    if dialect == "postgresql":
+        is_list = func.json_typeof(column) == "array"
+    else:
+        is_list = case((func.json_valid(column) == 1, func.json_type(column) == "array"), else_=False)
+    return case((is_list, func.json_array_length(column)), else_=None)
 
 
 def _counts(connection: Connection, retunes: Sequence[int]) -> dict[int, list[Row[Any]]]:
@@ -138,8 +149,8 @@ def _counts(connection: Connection, retunes: Sequence[int]) -> dict[int, list[Ro
 def _outline_from(row: Row[Any], counts: Sequence[Row[Any]]) -> RetuneOutline:
     """Return the outline of a row of `retunes`. Raises UsageError if it cannot be read."""
     given = JsonObject(dict(row._mapping), "a retune")
-    if not isinstance(row.planned, list):
-        raise given.refusal("planned", "a list")
+    if row.planned is None:
+        raise UsageError("planned is a list of the ids of answers, and here it is none")
     causes, actions = dict[Cause, int](), dict[Action, int]()
     for each in counts:
         try:
@@ -156,7 +167,7 @@ def _outline_from(row: Row[Any], counts: Sequence[Row[Any]]) -> RetuneOutline:
         status=given.text("status"),
         started_at=given.text("started_at"),
         ended_at=given.optional("ended_at", given.text),
-        planned=len(row.planned),
+        planned=row.planned,
         causes=causes,
         actions=actions,
     )

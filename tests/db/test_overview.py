@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from helpers import A100, H200
 from retuned import stored_retune
-from stored import PROBLEM, SCALE, answered, measured, started
+from stored import PROBLEM, SCALE, answered, change, measured, started
 
+from tuner.db.database import Database
 from tuner.db.store import Store
 from tuner.records.retune import Action, Cause
 
@@ -60,6 +61,13 @@ class TestOverview:
         }  # fmt: skip
         assert outline.actions == {Action.KEPT: 3, Action.REPLACED: 1, Action.RETIRED: 1, Action.CONFIRMED: 1}
         assert (outline.measured, outline.worse, outline.replaced) == (5, 2, 1)
+
+    def test_a_retune_that_cannot_be_read_is_left_out(self, store: Store, database: Database) -> None:
+        first, second, third = (stored_retune(store) for _ in range(3))
+        change(database, f"UPDATE retunes SET planned = '3' WHERE id = {second}")
+        change(database, f"UPDATE findings SET cause = 'boredom' WHERE retune_id = {third} AND cause = 'broken'")
+        assert [each.id for each in store.overview.retunes(5)] == [first]
+        assert store.unreadable.counts == {"retunes": 2}
 
     def test_answers_between_are_of_one_op_and_device_if_they_are_given(self, store: Store) -> None:
         first, second = answered(store), answered(store)
