@@ -112,7 +112,9 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "sentences": [
             text
             for text in (
-                f"{cause_counts(summary)}." if summary.causes else "Nothing was measured yet.",
+                f"{cause_counts(summary)}."
+                if summary.causes
+                else ("Nothing was measured yet." if state.is_running else "Nothing was measured."),
                 left_text(retune, summary) if summary.left else "",
                 exit_text(summary),
             )

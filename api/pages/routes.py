@@ -65,7 +65,7 @@ def pages(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions) 
     """Return the pages of an app."""
     kept = Kept()
 
-    def show(request: Request, content: Content, visitor: Visitor, page: str = "") -> Response:
+    def show(request: Request, content: Content, visitor: Visitor, page: str = "form") -> Response:
         links = Links(request.scope["path"].count("/") - 1)
         return html(request, render(content, links, visitor, page), content.status)
 

@@ -120,7 +120,7 @@ class TestLive:
 
             hurry.set()
             page.until(lambda: "It stored no answer. The answer is pinned" in page.text, 60)  # the page reloads itself
-            assert page.all("[hx-sse\\:connect]") == []
+            assert page.all("[data-stream]") == []
             page.open("/pages/runs")
             page.until(lambda: text_of(page, f"#run-{run}").split("\n")[0].startswith(str(run)))
 

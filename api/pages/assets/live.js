@@ -1,4 +1,5 @@
-// Says whether a page is live: streaming, reconnecting, or at its end. htmx replaces the parts.
+// Opens the stream of a live page, and says whether it is live. htmx replaces the parts.
+// htmx may read the page before its extension for streams is loaded, so the stream is connected here.
 "use strict";
 {
   const line = document.getElementById("live");
@@ -6,14 +7,16 @@
     line.textContent = text;
     line.className = state;
   };
+  document.addEventListener("htmx:sse:after:connection", () => say("Live", "on"));
+  document.addEventListener("htmx:sse:before:connection", (event) => {
+    if (event.detail.connection.attempt > 0) say("Connection lost, trying again", "lost");
+  });
+  document.addEventListener("htmx:sse:close", (event) => {
+    if (event.detail.reason === "message") location.reload();
+    else say("Not live", "");
+  });
   if (line) {
-    document.addEventListener("htmx:sse:after:connection", () => say("Live", "on"));
-    document.addEventListener("htmx:sse:before:connection", (event) => {
-      if (event.detail.connection.attempt > 0) say("Connection lost, trying again", "lost");
-    });
-    document.addEventListener("htmx:sse:close", (event) => {
-      if (event.detail.reason === "message") location.reload();
-      else say("Not live", "");
-    });
+    line.setAttribute("hx-sse:connect", line.dataset.stream);
+    htmx.process(line);
   }
 }

@@ -276,7 +276,7 @@ class TestStreams:
                 changed = next(events)
             assert list(events) == []
         page = client.get(f"/pages/run?id={run}").text
-        assert "hx-sse:connect" not in page
+        assert "data-stream" not in page
         assert "It stored no answer" in page
 
     def test_what_is_not_there_and_what_is_not_live(self, client: httpx.Client) -> None:
