@@ -64,7 +64,7 @@ class Choice:
 
     op: str
     device: str
-    x: str
+    x: str | None
     y: str | None
     colour: Colour
     wanted: Wanted
@@ -89,7 +89,8 @@ class _Known:
 class _Shown:
     """The map and the rows that a query shows, but for the order of the table."""
 
-    map: Markup
+    map: Markup | None
+    """None if the problems have no dims."""
     counts: Sequence[tuple[State, int]]
     listed: Sequence[Row]
 
@@ -133,6 +134,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "about": ABOUT,
         "given": query.given,
         "map": shown.map,
+        "is_coloured": any(choice.colour.value(row) is not None for row in shown.listed),
         "table": page,
         "figures": figures,
         "why_stale": lambda row: why_stale(row, found, device),
@@ -202,11 +204,7 @@ def _choice(query: Query, parts: Sequence[Part], colours: Mapping[str, Colour], 
         UsageError: a value of the query is not understood.
     """
     dims = tuple(part.name for part in parts if part.is_dim)
-    x, y = axes_of(parts)
-    x = query.choice("x", (x, *dims))
-    others = tuple(dim for dim in dims if dim != x)
-    usual = y if y in others else others[0] if others else None
-    y = query.choice("y", (usual, *others)) if usual is not None else None
+    x, y = _axes(query, parts, dims)
     only = {name.removeprefix(_ONLY): value for name, value in query.given.items() if name.startswith(_ONLY) and value}
     state = query.choice("state", ("", *State))
     words = tuple((query.text("find") or "").lower().split())
@@ -214,6 +212,18 @@ def _choice(query: Query, parts: Sequence[Part], colours: Mapping[str, Colour], 
     ranges = {dim: _range(query, name) for dim, name in ((x, "x_range"), (y, "y_range")) if dim and query.text(name)}
     colour = colours[query.choice("colour", tuple(colours))]
     return Choice(op, device, x, y, colour, wanted, replace(wanted, ranges=ranges))
+
+
+def _axes(query: Query, parts: Sequence[Part], dims: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """Return the dims of the map: those that are named, else those with the most sizes. None if there are too few."""
+    usual = tuple(dim for dim in axes_of(parts) if dim is not None)
+    if not dims:
+        return None, None
+    x = query.choice("x", tuple(dict.fromkeys((*usual, *dims))))
+    others = tuple(dict.fromkeys(dim for dim in (*reversed(usual), *dims) if dim != x))
+    if not others:
+        return x, None
+    return x, others[0] if query.text("y") == x else query.choice("y", others)
 
 
 def _range(query: Query, name: str) -> tuple[int, int]:
@@ -250,14 +260,16 @@ def cells_of(rows: Sequence[Row], choice: Choice, most_distinct: int) -> tuple[G
     by_text, covered = dict[str, Row](), list[Covered]()
     for row in rows:
         sizes = dict(row.problem.dims)
-        if x in sizes and (y is None or y in sizes):
+        if x is not None and x in sizes and (y is None or y in sizes):
             text = row.problem.text
             by_text[text] = row
             covered.append(Covered(sizes[x], 1 if y is None else sizes[y], value(row), row.state, text))
-    return grid(x, y or "", covered, most_distinct), by_text
+    return grid(x or "", y or "", covered, most_distinct), by_text
 
 
-def _map(rows: Sequence[Row], choice: Choice, query: Query, links: Links) -> Markup:
+def _map(rows: Sequence[Row], choice: Choice, query: Query, links: Links) -> Markup | None:
+    if choice.x is None:
+        return None
     most = SETTINGS.each if query.choice("sizes", ("grouped", "each")) == "each" else SETTINGS.grouped
     cells, by_text = cells_of(rows, choice, most)
 
@@ -271,7 +283,9 @@ def _map(rows: Sequence[Row], choice: Choice, query: Query, links: Links) -> Mar
     def to_list(column: Bin, row: Bin) -> str:
         ranges = {"x_range": f"{column.low}-{column.high}"}
         ranges |= {} if choice.y is None else {"y_range": f"{row.low}-{row.high}"}
-        kept = {name: value for name, value in query.given.items() if name not in ("after", "x_range", "y_range")}
+        kept = {
+            name: value for name, value in query.given.items() if name not in ("sort", "after", "x_range", "y_range")
+        }
         return in_table(links.to("coverage", **{**kept, "op": choice.op, "device": choice.device, **ranges}))
 
     shown = replace(cells, cells=[named(cell) for cell in cells.cells])

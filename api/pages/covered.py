@@ -101,12 +101,12 @@ def parts_of(rows: Iterable[Row]) -> list[Part]:
     ]
 
 
-def axes_of(parts: Sequence[Part]) -> tuple[str, str | None]:
-    """Return the two dims with the most sizes, in the order of the signature; one of them if there is one only."""
+def axes_of(parts: Sequence[Part]) -> tuple[str | None, str | None]:
+    """Return the two dims with the most sizes, in the order of the signature; None for each that there is not."""
     dims = [part for part in parts if part.is_dim]
     widest = sorted(dims, key=lambda part: -len(part.values))[:2]
-    names = [part.name for part in dims if part in widest]
-    return names[0], names[1] if len(names) > 1 else None
+    first, second, *_ = (*(part.name for part in dims if part in widest), None, None)
+    return first, second
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ class TestFilters:
         assert axes_of(parts(M=2, N=9, K=3)) == ("N", "K")
         assert axes_of(parts(M=3, N=3, K=3)) == ("M", "N")
         assert axes_of(parts(M=3)) == ("M", None)
+        assert axes_of([]) == (None, None)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -172,6 +173,17 @@ class TestPage:
         assert "source: tuned with 9f2c0a1b2c3d4e5f, the query has edited; triton: tuned with 3.6.0" in shown
         assert "recorded: replayed from gemm-h200, not measured here" in shown
 
+    def test_both_axes_are_never_the_same_dim(self, store: Store) -> None:
+        answered(store)
+        for query, axes in (({"x": "N"}, ("N", "M")), ({"x": "N", "y": "N"}, ("N", "M")), ({"y": "M"}, ("M", "N"))):
+            choice = content(site_of(store), "coverage", **query).values["choice"]
+            assert (choice.x, choice.y) == axes
+
+    def test_a_figure_that_no_problem_has_is_said(self, store: Store) -> None:
+        answered(store)
+        assert "No problem shown here has this figure: a search" in html(site_of(store), "coverage", colour="roofline")
+        assert "No problem shown here" not in html(site_of(store), "coverage")
+
     def test_one_dim_alone_is_one_row_of_cells(self, store: Store) -> None:
         signature = replace(SCALE, op="one", dims=(Dim("M"),))
         about = signature.problem({"M": 64})
@@ -185,7 +197,7 @@ class TestPage:
         ("query", "message"),
         [
             ({"x": "Q"}, "x is one of"),
-            ({"x": "M", "y": "M"}, "y is one of"),
+            ({"y": "Q"}, "y is one of"),
             ({"colour": "pink"}, "colour is one of gain, vendor, roofline, age"),
             ({"sizes": "some"}, "sizes is one of grouped, each"),
             ({"x_range": "1-x"}, "x_range is two sizes like 16-31, not '1-x'"),
