@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.api.pages.texts import between, percent, plain_count, ratio, us
@@ -48,8 +48,15 @@ def address_of(problem: Problem, device: str) -> Mapping[str, object]:
     return {"op": problem.op, **problem.stated, "device": device}
 
 
-def states(stored: StoredAnswer, serving: StoredAnswer | None, pin: Pin | None) -> Iterator[State]:
-    """Yield the states of an answer that a reader must know before its figures."""
+def states(
+    stored: StoredAnswer, serving: StoredAnswer | None, pin: Pin | None, stale: Sequence[str]
+) -> Iterator[State]:
+    """Yield the states of an answer that a reader must know before its figures.
+
+    Args:
+        serving: The answer that serves the problem on the card; None if none does.
+        stale: Differences from the newest kernel and software in the store.
+    """
     answer, recorded = stored.answer, stored.provenance.recorded
     if stored.forgotten_at is not None:
         yield State("forgotten", "bad", "It was retired, and serves no more.")
@@ -57,6 +64,8 @@ def states(stored: StoredAnswer, serving: StoredAnswer | None, pin: Pin | None) 
         yield State("serves", "good", "Lookups of this problem on this card get this answer.")
     else:
         yield State("does not serve", "plain", "Another generation serves.")
+    if stale:
+        yield State("stale", "warn", "It differs from the newest kernel and software in the store.")
     if pin is not None and pin.answer_id == stored.id:
         yield State("pinned", "plain", f"No search, retune or import replaces it{pin.because}.")
     if recorded is not None:

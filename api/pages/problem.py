@@ -12,6 +12,7 @@ from tuner.api.pages.copies import copies
 from tuner.api.pages.evidence import SETTINGS, Evidence, evidence_of, plots_of
 from tuner.api.pages.key import key_fields, paste
 from tuner.api.pages.links import Links
+from tuner.api.pages.served import today
 from tuner.api.pages.site import Content, Data, Query, Site
 from tuner.api.query import parse_device, parse_problem, parse_signatures
 from tuner.db.pins import Pin
@@ -19,6 +20,7 @@ from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Config, Problem, Signature
 from tuner.kernels.values import parsed
 from tuner.lookup import query as lookup
+from tuner.lookup.ranking import differences, replayed_from
 from tuner.lookup.table import LookupResult
 from tuner.records import Device, StoredAnswer
 from tuner.report.history import Generation, history_of
@@ -170,14 +172,15 @@ def _answer(
 ) -> dict[str, Any]:
     """Return the values of the page of an answer."""
     known = _evidence(site, shown)
-    explained = known.explanation
+    explained, stale = known.explanation, _stale(site, shown)
     pasted = paste(asked.key, site.view, shown, asked.signature) if asked.key else None
     named = {**address_of(asked.problem, asked.device), "answer": shown.id}
     points = links.api("pages/problem.json", **named)
     roofline = None if explained is None else explained.roofline
     return {
         "shown": shown,
-        "states": list(answer_facts.states(shown, serving, pin)),
+        "states": list(answer_facts.states(shown, serving, pin, stale)),
+        "stale": stale,
         "kind": answer_facts.kind_text(shown),
         "figures": list(answer_facts.figures(shown, known.vendor, roofline, known.default_failure)),
         "default_failure": known.default_failure,
@@ -185,6 +188,7 @@ def _answer(
         "explained": explained,
         "plots": site.of_view(("plots", shown.id, points), lambda: plots_of(known, shown, points)),
         "drawn": SETTINGS.drawn,
+        "points": points,
         "checks": list(answer_facts.checks(shown)),
         "card_state": list(answer_facts.card_state(None if explained is None else explained.card)),
         "origin": list(answer_facts.origin(shown, explained)),
@@ -193,6 +197,14 @@ def _answer(
         "copies": list(copies(shown, links)),
         "run": links.to("run", id=shown.measured_in),
     }
+
+
+def _stale(site: Site, shown: StoredAnswer) -> tuple[str, ...]:
+    """Return a sentence for each field that makes an answer stale for the newest kernel and software in the store."""
+    provenance = shown.provenance
+    query = today(site).newest.query(shown.answer.problem, provenance.device.id)
+    replayed = () if provenance.recorded is None else (replayed_from(provenance.recorded),)
+    return (*differences(shown, query), *replayed)
 
 
 def _evidence(site: Site, stored: StoredAnswer) -> Evidence:

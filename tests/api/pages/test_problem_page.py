@@ -118,6 +118,9 @@ class TestGenerations:
         earlier = text_of(client, **SCALED, answer="1")
         assert "This is answer 1, an earlier generation. Answer 2 serves ." in earlier
         assert "does not serve" in earlier
+        newest = "Stale for a program with the newest kernel and software that this store has seen"
+        assert f"{newest}: triton: tuned with 3.6.0, the query has 3.7.1 ." in earlier
+        assert newest not in page
 
     def test_an_answer_of_another_problem_is_not_found(self, client: TestClient) -> None:
         for number in ("3", "99999999999"):
