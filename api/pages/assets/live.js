@@ -1,5 +1,5 @@
 // Opens the stream of a live page, and says whether it is live. htmx replaces the parts.
-// htmx may read the page before its extension for streams is loaded, so the stream is connected here.
+// Not by an attribute: htmx may read the page before its extension for streams is loaded.
 "use strict";
 {
   const line = document.getElementById("live");
@@ -16,7 +16,6 @@
     else say("Not live", "");
   });
   if (line) {
-    line.setAttribute("hx-sse:connect", line.dataset.stream);
-    htmx.process(line);
+    setTimeout(() => htmx.ajax("GET", line.dataset.stream, { source: line, timeout: 60000 }));
   }
 }
