@@ -6,9 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from tuner.api.pages import files
 from tuner.api.pages.links import Links
 from tuner.api.pages.render import render
-from tuner.api.pages.replies import asset, html
+from tuner.api.pages.replies import html
 from tuner.api.pages.site import Content, Visitor
 
 _SWAGGER_UI = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon.png")
@@ -22,6 +23,6 @@ def docs() -> list[BaseRoute]:
         return html(request, text)
 
     async def file(request: Request) -> Response:
-        return asset(request, "fastapi_offline", request.path_params["name"], _SWAGGER_UI)
+        return files.reply(request, "fastapi_offline", request.path_params["name"], _SWAGGER_UI)
 
     return [Route("/docs", page), Route("/docs/{name}", file)]

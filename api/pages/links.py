@@ -13,6 +13,8 @@ from hashlib import sha256
 from typing import ClassVar
 from urllib.parse import urlencode
 
+from tuner.api.pages import files
+
 
 @dataclass(frozen=True)
 class Address:
@@ -59,7 +61,7 @@ class Links:
 
     def asset(self, name: str) -> str:
         """Return the address of a file of `assets/`, such as `page.css` or `vendor/htmx.min.js`."""
-        return f"{self._root}assets/{name}"
+        return f"{self._root}assets/{name}?{files.tag(files.OURS, name)}"
 
     def api(self, path: str, **query: object) -> str:
         """Return the address of a request of the API, such as `best-config`."""

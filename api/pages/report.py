@@ -7,10 +7,10 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlencode
 
+from tuner.api.pages import files
 from tuner.api.pages.answer_facts import address_of
 from tuner.api.pages.links import Address, FileLinks
 from tuner.api.pages.render import render
@@ -28,7 +28,6 @@ _MARKER = ".triton-tuner-report"
 _MARKED = "A report of triton-tuner: tuner report --html replaces its pages.\n"
 _PAGE = re.compile(r"[a-z-]+(-[0-9a-f]{12})?\.html")
 """Names of the pages of a report."""
-_PACKAGE = "tuner.api.pages"
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ def write_report(site: Site, folder: Path, settings: ReportSettings = SETTINGS) 
         for name in sorted(pages.assets):
             target = folder / "assets" / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(files(_PACKAGE).joinpath("assets", *name.split("/")).read_bytes())
+            target.write_bytes(files.content(files.OURS, name))
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}; name a writable folder") from error
     return Written(folder, count, len(chosen), len(known) - len(chosen))

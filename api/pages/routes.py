@@ -11,13 +11,13 @@ from starlette.routing import BaseRoute, Route
 
 from tuner.api.listing import Threads
 from tuner.api.lookups import Lookups
-from tuner.api.pages import compare, coverage, fleet, home, job, lookup, night, nights, problem, run, runs
+from tuner.api.pages import compare, coverage, files, fleet, home, job, lookup, night, nights, problem, run, runs
 from tuner.api.pages.actions import forms, read_sign_in
 from tuner.api.pages.docs import docs
 from tuner.api.pages.links import Address, Links
 from tuner.api.pages.live import Hub, Parts, Topic
 from tuner.api.pages.render import render, render_live
-from tuner.api.pages.replies import asset, asset_names, data, html
+from tuner.api.pages.replies import data, html
 from tuner.api.pages.session import Sessions, forget_flash
 from tuner.api.pages.site import Content, DataReader, Kept, Query, Reader, Site, Visitor
 from tuner.api.pages.streams import LiveRoute
@@ -48,7 +48,6 @@ DATA: Mapping[str, DataReader] = {
 """Data of pages, by the end of its address below `pages/`."""
 LIVE = frozenset({"run", "runs", "fleet"})
 """Pages that have live parts."""
-_PACKAGE = "tuner.api.pages"
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def pages(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions) 
         return await threads.run(live_parts, topic)
 
     async def file(request: Request) -> Response:
-        return asset(request, _PACKAGE, request.path_params["name"], asset_names(_PACKAGE))
+        return files.reply(request, files.OURS, request.path_params["name"], files.names())
 
     hub = Hub(read_parts)
     routes = [

@@ -75,7 +75,7 @@ class TestPages:
             asset = client.get(urljoin(path, address))
             assert asset.status_code == 200, address
             assert asset.headers["x-content-type-options"] == "nosniff"
-            kind = TYPES[address.rpartition(".")[2]]
+            kind = TYPES[urlsplit(address).path.rpartition(".")[2]]
             assert asset.headers["content-type"].partition(";")[0] == kind
 
     @pytest.mark.parametrize("path", ["/", "/docs"])
@@ -97,6 +97,12 @@ class TestPages:
             assert client.get(f"/docs/{name}").status_code == 404, name
             assert client.get(f"/assets/{name}").status_code == 404, name
         assert client.get("/redoc").status_code == 404
+
+    def test_an_asset_is_kept_until_it_changes(self, client: TestClient) -> None:
+        (address,) = (each for each in Page(client.get("/").text).loaded if "page.css" in each)
+        assert client.get(urljoin("/", address)).headers["cache-control"] == "max-age=31536000, immutable"
+        other = client.get("/assets/page.css", params={"": "0123456789ab"})
+        assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
 
     def test_links_lead_somewhere(self, client: TestClient) -> None:
         links = Page(client.get("/").text).links
