@@ -120,7 +120,7 @@ def test_the_wheel_is_the_same_from_the_sdist(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def build(*options: str) -> None:
-        command = [sys.executable, "-m", "build", *options, str(source)]
+        command = [sys.executable, "-m", "build", "--no-isolation", *options, str(source)]
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
 
     build("--outdir", "sdist")

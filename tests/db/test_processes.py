@@ -66,17 +66,20 @@ while sys.stdin.readline():
 """
 READER = """
 import sys
+from dataclasses import replace
 from sqlalchemy import func, select
 from tuner.db import schema
-from tuner.db.store import Store
-store = Store.open(sys.argv[1], create=False)
+from tuner.db.store import Store, database_at
+database = database_at(sys.argv[1])
+store = Store.open(replace(database, wait=replace(database.wait, idle_s=1)), create=False)
 with store._read() as connection:
     counted = select(func.count()).select_from(schema.TrialRow)
     print(connection.scalar(counted), flush=True)
     sys.stdin.readline()
     print(connection.scalar(counted), flush=True)
 """
-KILLS, HELD_S = 50, 10
+KILLS, HELD_S = 50, 2
+"""The reader's transaction is held for twice as long as one that writes may be idle."""
 
 
 def line(process: subprocess.Popen[str]) -> str:
