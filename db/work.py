@@ -39,7 +39,7 @@ class FailedJob:
 
 @dataclass(frozen=True)
 class Hour:
-    """What ended in one hour."""
+    """Counts of what ended in one hour."""
 
     at: str
     """The hour, UTC: `2026-11-29T18`."""

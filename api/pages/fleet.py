@@ -19,7 +19,7 @@ from tuner.records.progress import LiveRun
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """Numbers of rows, and times."""
+    """Rows of the tables, and times."""
 
     workers: int = 200
     waiting: int = 20
@@ -48,9 +48,9 @@ class Worker:
     """Id of its run."""
     measured: int = 0
     planned: int | None = None
-    """Numbers of configs of the run, as in `Limits`."""
+    """Planned number of configs of the run, as in `Limits`."""
     stage: str = ""
-    """What its run does now, in a few words."""
+    """Work of its run at the moment, in a few words."""
     is_idle: bool = False
 
     @property
@@ -89,19 +89,19 @@ def workers(
 
 @dataclass(frozen=True)
 class Throughput:
-    """What ended in each of the last hours, oldest first."""
+    """Counts of what ended in each of the last hours, oldest first."""
 
     hours: Sequence[Hour]
 
     @property
     def last(self) -> Hour:
-        """What ended in the last full hour and the one that has begun."""
+        """The sums of the last full hour and the one that has begun."""
         done = [sum(numbers) for numbers in zip(*((h.done, h.failed, h.configs) for h in self.hours[-2:]), strict=True)]
         return Hour(self.hours[-1].at, *done)
 
     @property
     def day(self) -> Hour:
-        """What ended in all of them."""
+        """The sums of all of them."""
         numbers = [sum(column) for column in zip(*((h.done, h.failed, h.configs) for h in self.hours), strict=True)]
         return Hour(self.hours[0].at, *numbers)
 

@@ -49,7 +49,7 @@ class NoStream(TunerError):
 
 @dataclass(frozen=True)
 class Topic:
-    """What a stream shows. Streams of the same topic share its parts."""
+    """The page of a stream. Streams of the same topic share its parts."""
 
     page: str
     """Name of the page."""

@@ -72,7 +72,7 @@ class State:
     kind: str
     """`good`, `bad`, `warn` or `plain`."""
     about: str = ""
-    """What it means, as a sentence."""
+    """Meaning, as a sentence."""
     is_running: bool = False
     """True if the search is alive, as far as is known."""
 

@@ -75,7 +75,7 @@ class Heartbeat:
 
     @property
     def state(self) -> RunState:
-        """What the search does now."""
+        """The work of the search at this moment."""
         if self._rounds:
             return RunState(COMPARING, rounds=self._rounds, contenders=self._contenders)
         if not isinstance(self._measurer, ShowsProgress):
