@@ -84,7 +84,7 @@ class TestTheResult:
         expected = client.get(f"/best-config?{query}").json()
         assert reply_of(page.text) == expected
         state = "no answer" if expected["match"] == "none" else expected["match"]
-        assert re.search(rf'class="badge[^>]*>{state}<', page.text)
+        assert re.search(rf'class="badge[^>]*><bdi>{state}<', page.text)
 
     def test_it_has_the_request_and_the_page_of_the_problem(self, client: TestClient) -> None:
         page = client.get(f"/pages/lookup?op=gemm&M=64&device={H200.id}&N=").text
