@@ -103,7 +103,7 @@ async def status(path):
     scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
     await app(scope, None, send)
     return sent[0]["status"]
-for path in ("/", "/docs", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/docs/docs.js", "/docs/page.css"):
+for path in ("/", "/docs", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/assets/docs.js", "/assets/page.css"):
     print(asyncio.run(status(path)))
 """
     assert run(str(binaries / "python"), "-c", pages).split() == ["200"] * 6
