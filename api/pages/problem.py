@@ -9,7 +9,8 @@ from typing import Any
 from tuner.api.pages import answer_facts
 from tuner.api.pages.answer_facts import address_of
 from tuner.api.pages.copies import copies
-from tuner.api.pages.evidence import SETTINGS, Evidence, evidence_of, plots_of
+from tuner.api.pages.evidence import Evidence, evidence_of
+from tuner.api.pages.evidence_plots import SETTINGS, plots_of
 from tuner.api.pages.key import key_fields, paste
 from tuner.api.pages.links import Links
 from tuner.api.pages.served import today

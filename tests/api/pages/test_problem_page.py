@@ -21,7 +21,8 @@ import tuner
 from tuner import recorded
 from tuner.api.app import create_app
 from tuner.api.pages.copies import triton_config
-from tuner.api.pages.evidence import Evidence, plots_of
+from tuner.api.pages.evidence import Evidence
+from tuner.api.pages.evidence_plots import plots_of
 from tuner.api.pages.plots import Knob, Landscape, Tried
 from tuner.db.import_rules import ImportedAnswer
 from tuner.db.store import Store
