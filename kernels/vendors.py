@@ -89,7 +89,8 @@ def library_versions(kernel: Kernel, names: Iterable[str]) -> dict[str, str]:
     """Return the installed modules that each vendor's function imports, with versions; no item for one without any."""
     found: dict[str, str] = {}
     for name in names:
-        code = getattr(plain(kernel.vendors.get(name)), "__code__", None)
+        function = kernel.vendors.get(name)
+        code = None if function is None else getattr(plain(function), "__code__", None)
         modules = sorted({module.partition(".")[0] for module in _imports(code)})
         if texts := [_with_version(module) for module in modules if _is_installed(module)]:
             found[name] = ", ".join(texts)
