@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, case, func, select
 
 from tuner.db import schema
 from tuner.db.opening import Transaction
-from tuner.db.queries import runs_of, select_runs
+from tuner.db.queries import is_running, runs_of, select_runs
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows
 from tuner.errors import UsageError
@@ -100,7 +100,7 @@ class Overview:
     def unfinished_runs(self, limit: int) -> list[UnfinishedRun]:
         """Return up to `limit` runs without an end, the newest first."""
         run, trial = schema.RunRow, schema.TrialRow
-        running = select(run.id).where(run.status == "running").order_by(run.id.desc()).limit(limit)
+        running = select(run.id).where(is_running()).order_by(run.id.desc()).limit(limit)
         with self._read() as connection:
             ids = connection.scalars(running).all()
             found = runs_of(connection, select_runs(select(run.id).where(run.id.in_(ids))), self._unreadable)

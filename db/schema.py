@@ -105,7 +105,15 @@ class RunRow(Base):
     """One search."""
 
     __tablename__ = "runs"
-    __table_args__ = (Index(None, "problem_id", "device_id"),)
+    __table_args__ = (
+        Index(None, "problem_id", "device_id"),
+        Index(
+            "ix_runs_running",
+            "id",
+            sqlite_where=text("status = 'running'"),
+            postgresql_where=text("status = 'running'"),
+        ),
+    )
     id: Mapped[int] = mapped_column(primary_key=True)
     kernel_id: Mapped[int] = mapped_column(ForeignKey("kernels.id"))
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))

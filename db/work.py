@@ -12,6 +12,7 @@ from sqlalchemy import Row, func, select, true
 from tuner.db import schema
 from tuner.db.job import Job, job_of
 from tuner.db.opening import OpenDatabase
+from tuner.db.queries import is_running
 from tuner.db.settings import LARGEST_ID
 from tuner.db.unreadable import UnreadableRows
 
@@ -131,7 +132,7 @@ class Work:
         run, problem, device = schema.RunRow, schema.ProblemRow, schema.DeviceRow
         query = select(run.id, problem.text, device.slug).join(problem, problem.id == run.problem_id)
         query = query.join(device, device.id == run.device_id)
-        query = query.where(run.status == "running", problem.text.in_(problems)).order_by(run.id)
+        query = query.where(is_running(), problem.text.in_(problems)).order_by(run.id)
         with self._read() as connection:
             return {(row.text, row.slug): row.id for row in connection.execute(query)}
 
