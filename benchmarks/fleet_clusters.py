@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 
+from ports import free_ports
+
 _READY_S = 180.0
 """Seconds in which a cluster has to be ready; one on an idle machine needs about 5."""
 _LOG_LINES = 40
 """Number of last lines of each log that a message about a cluster holds."""
-_PORTS = range(12_000, 32_000)
-"""Ports of daemons that have to be told theirs, below those that the system gives to connections."""
 
 
 @dataclass(frozen=True)
@@ -70,24 +68,6 @@ class ClusterError(Exception):
     def __init__(self, text: str, folder: Path) -> None:
         logs = {file.name: file.read_text(errors="replace").splitlines() for file in sorted(folder.glob("*.log"))}
         super().__init__("\n".join([text, *(f"{name}: {line}" for name in logs for line in logs[name][-_LOG_LINES:])]))
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports on which nothing listens, for daemons that cannot choose their own.
-
-    They are drawn anew each time: two clusters that start at once are not given the same.
-    """
-    found = list[int]()
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise OSError(f"fewer than {count} ports are free from {_PORTS.start} to {_PORTS.stop}")
 
 
 @contextmanager
