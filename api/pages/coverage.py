@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from markupsafe import Markup
 
 from tuner.api.pages.answer_facts import address_of
+from tuner.api.pages.coverage_map import Choice, coverage_map, in_table
 from tuner.api.pages.covered import (
     ABOUT,
     CONCERN,
@@ -27,12 +29,13 @@ from tuner.api.pages.covered import (
 )
 from tuner.api.pages.links import Links
 from tuner.api.pages.missed import missed
-from tuner.api.pages.plots import Bin, Cell, Covered, Grid, Heading, State, grid, heat_map
+from tuner.api.pages.plots import State
 from tuner.api.pages.served import Today, today
 from tuner.api.pages.site import Content, Query, Site
 from tuner.api.pages.tables import Column, table_page
 from tuner.api.query import parse_signatures
 from tuner.errors import UsageError
+from tuner.lookup.newest import Newest
 from tuner.lookup.ranking import differences, replayed_from
 from tuner.report.text import short
 
@@ -47,29 +50,11 @@ class CoverageSettings:
 
     missed: int = 500
     """Missed problems of an op and card that are shown at most, the most frequent ones."""
-    grouped: int = 16
-    """Number of distinct sizes of a dim from which on they are grouped by powers of two."""
-    each: int = 100
-    """Likewise, if each size shall have its own column or row."""
     choices: int = 60
     """Values of a dim or attribute that a list offers; with more, it is a text field."""
 
 
 SETTINGS = CoverageSettings()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The op, the card and the axes that the page shows."""
-
-    op: str
-    device: str
-    x: str | None
-    y: str | None
-    colour: Colour
-    wanted: Wanted
-    shown: Wanted
-    """The filters of the table: those of the map, and the ranges of the cell that was chosen."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +87,22 @@ def read(site: Site, query: Query, links: Links) -> Content:
     if not op:
         return Content("coverage.html", "Coverage", {"op": "", "ops": [], "devices": []})
     asked = missed(site, site.store.requests(SETTINGS.missed, op=op, device=device))
-    now, place = datetime.now(UTC), (op, device, tuple((one.problem.text, one.count) for one in asked))
-    known = site.of_view(("rows", *place), lambda: _Known.of(rows_of(found.of(op, device), asked)))
-    places = {"op": op, "device": device, "ops": _ops(found, op), "devices": _devices(found, device)}
-    if not known.rows:
-        return Content("coverage.html", "Coverage", {**places, "rows": known.rows})
+    key = (op, device, tuple((one.problem.text, one.count) for one in asked))
+    known = site.of_view(("rows", *key), lambda: _Known.of(rows_of(found.of(op, device), asked)))
+    values: dict[str, Any] = {"op": op, "device": device, "ops": _ops(found, op), "devices": _devices(found, device)}
+    values |= {"rows": known.rows, **(_values(site, query, links, known, key) if known.rows else {})}
+    return Content("coverage.html", f"Coverage of {op}", values)
+
+
+def _values(site: Site, query: Query, links: Links, known: _Known, key: tuple[Any, ...]) -> dict[str, Any]:
+    """Return what the template shows of the problems.
+
+    Args:
+        key: op, device, and the missed problems, by which results are kept.
+    """
     query.only(*_NAMES, *(f"{_ONLY}{part.name}" for part in known.parts))
+    op, device = key[:2]
+    now, newest = datetime.now(UTC), today(site).newest
     figures = Figures(site.store.roofline_limits, now)
     colours = colours_of(figures, known.vendor)
     choice = _choice(query, known.parts, colours, op, device)
@@ -118,14 +113,13 @@ def read(site: Site, query: Query, links: Links) -> Content:
     def make() -> _Shown:
         in_map = [row for row in known.rows if choice.wanted.has(row)]
         listed = sorted((row for row in in_map if choice.shown.has(row)), key=by_concern)
-        return _Shown(_map(in_map, choice, query, links), _counts(in_map), listed)
+        return _Shown(coverage_map(in_map, choice, query, links), _counts(in_map), listed)
 
     asked_for = frozenset(item for item in query.given.items() if item[0] not in ("sort", "after"))
     hour = now.isoformat(timespec="hours")  # ages are shown as of now
-    shown = site.of_view(("coverage", *place, asked_for, type(links), hour), make)
+    shown = site.of_view(("coverage", *key, asked_for, type(links), hour), make)
     page = table_page(shown.listed, _columns(figures, colours), query, lambda changed: in_table(href(changed)))
-    values = {
-        "rows": known.rows,
+    return {
         "parts": [part for part in known.parts if part.name not in (choice.x, choice.y) and len(part.values) > 1],
         "dims": [part.name for part in known.parts if part.is_dim],
         "choice": choice,
@@ -137,28 +131,22 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "is_coloured": any(choice.colour.value(row) is not None for row in shown.listed),
         "table": page,
         "figures": figures,
-        "why_stale": lambda row: why_stale(row, found, device),
+        "why_stale": lambda row: why_stale(row, newest, device),
         "href": href,
         "in_table": in_table,
         "to_problem": lambda row: links.to("problem", **address_of(row.problem, device)),
         "short": short,
         "most_choices": SETTINGS.choices,
     }
-    return Content("coverage.html", f"Coverage of {op}", {**places, **values})
 
 
-def why_stale(row: Row, found: Today, device: str) -> list[str]:
+def why_stale(row: Row, newest: Newest, device: str) -> list[str]:
     """Return the reasons for which the answer of a row is stale, each as `field: sentence`."""
     if row.state is not State.STALE or row.stored is None:
         return []
     recorded = row.stored.provenance.recorded
-    reasons = differences(row.stored, found.newest.query(row.problem, device))
+    reasons = differences(row.stored, newest.query(row.problem, device))
     return [*reasons, *([] if recorded is None else [replayed_from(recorded)])]
-
-
-def in_table(address: str) -> str:
-    """Return the address of the table on a page; empty if the address is, as in a report without the page."""
-    return address and f"{address}#problems"
 
 
 def _place(site: Site, query: Query, found: Today) -> tuple[str, str]:
@@ -252,44 +240,3 @@ def _columns(figures: Figures, colours: Mapping[str, Colour]) -> list[Column[Row
         Column("age", "Age", figures.age_days, True),
         Column("asked", "Missed", lambda row: row.asked, True, "Number of lookups that found no answer of its own"),
     ]
-
-
-def cells_of(rows: Sequence[Row], choice: Choice, most_distinct: int) -> tuple[Grid, Mapping[str, Row]]:
-    """Return the cells of the rows that have both dims, and the rows by the labels of their cells."""
-    x, y, value = choice.x, choice.y, choice.colour.value
-    by_text, covered = dict[str, Row](), list[Covered]()
-    for row in rows:
-        sizes = dict(row.problem.dims)
-        if x is not None and x in sizes and (y is None or y in sizes):
-            text = row.problem.text
-            by_text[text] = row
-            covered.append(Covered(sizes[x], 1 if y is None else sizes[y], value(row), row.state, text))
-    return grid(x or "", y or "", covered, most_distinct), by_text
-
-
-def _map(rows: Sequence[Row], choice: Choice, query: Query, links: Links) -> Markup | None:
-    if choice.x is None:
-        return None
-    most = SETTINGS.each if query.choice("sizes", ("grouped", "each")) == "each" else SETTINGS.grouped
-    cells, by_text = cells_of(rows, choice, most)
-
-    def named(cell: Cell) -> Cell:
-        """Return a cell of one problem with its short text and its address, which only such a cell needs."""
-        if cell.count > 1:
-            return cell
-        problem = by_text[cell.label].problem
-        return replace(cell, label=short(problem), href=links.to("problem", **address_of(problem, choice.device)))
-
-    def to_list(column: Bin, row: Bin) -> str:
-        ranges = {"x_range": f"{column.low}-{column.high}"}
-        ranges |= {} if choice.y is None else {"y_range": f"{row.low}-{row.high}"}
-        kept = {
-            name: value for name, value in query.given.items() if name not in ("sort", "after", "x_range", "y_range")
-        }
-        return in_table(links.to("coverage", **{**kept, "op": choice.op, "device": choice.device, **ranges}))
-
-    shown = replace(cells, cells=[named(cell) for cell in cells.cells])
-    scale = choice.colour.scale([cell.median for cell in cells.cells if cell.median is not None])
-    over = f"{choice.x} and {choice.y}" if choice.y else choice.x
-    about = f"Problems of {choice.op} on {choice.device} over {over}, by state, coloured by {scale.label}."
-    return heat_map(Heading("coverage", f"Coverage of {choice.op}", about), shown, scale, to_list)
