@@ -24,7 +24,7 @@ from tuner.report.text import problem_text
 Show = Callable[[Request, Content, Visitor], Response]
 """Returns the reply that shows a content to a person."""
 Form = Mapping[str, str]
-_LOCAL = re.compile(r"(pages/[a-z-]{1,40})?(\?[!-~]{0,4000})?")
+_LOCAL = re.compile(r"(docs|pages/[a-z-]{1,40})?(\?[!-~]{0,4000})?")
 """Addresses below the service's root to which a person may be sent back."""
 _FORM_TYPE = "application/x-www-form-urlencoded"
 

@@ -10,16 +10,17 @@ from tuner.api.pages import files
 from tuner.api.pages.links import Links
 from tuner.api.pages.render import render
 from tuner.api.pages.replies import html
-from tuner.api.pages.site import Content, Visitor
+from tuner.api.pages.session import Sessions
+from tuner.api.pages.site import Content
 
 _SWAGGER_UI = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon.png")
 
 
-def docs() -> list[BaseRoute]:
+def docs(sessions: Sessions) -> list[BaseRoute]:
     """Return the routes of the page and of the files of Swagger UI."""
 
     async def page(request: Request) -> Response:
-        text = render(Content("docs.html", "API"), Links(), Visitor(), "docs")
+        text = render(Content("docs.html", "API"), Links(), sessions.visitor(request, "docs"), "docs")
         return html(request, text)
 
     async def file(request: Request) -> Response:

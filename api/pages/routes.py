@@ -113,7 +113,7 @@ def pages(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions) 
         *map(data_route, DATA),
         Route("/pages/live/{page}", LiveRoute(hub, sessions, LIVE), methods=["GET"]),
         *forms(store, lookups, threads, sessions, show),
-        *docs(),
+        *docs(sessions),
         Route("/assets/{name:path}", file),
     ]
     return Pages(routes, hub)

@@ -51,14 +51,17 @@ class LiveRoute:
             with self._hub.stream(topic, request.headers.get("last-event-id", "")) as stream:
                 if (status := await stream.status()) != 200:
                     raise HTTPException(status)
-                await self._send(stream, receive, send)
+                await self._send(stream, receive, send, scope["method"] == "HEAD")
         except NoStream as error:
             await HTMLResponse(_NO_STREAM.format(error), error.http_status)(scope, receive, send)
 
     @staticmethod
-    async def _send(stream: Stream, receive: Receive, send: Send) -> None:
+    async def _send(stream: Stream, receive: Receive, send: Send, is_head: bool) -> None:
         headers = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if is_head:
+            await send({"type": "http.response.body", "body": b""})
+            return
 
         async def body(message: bytes) -> None:
             await send({"type": "http.response.body", "body": message, "more_body": True})

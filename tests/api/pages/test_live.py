@@ -283,6 +283,7 @@ class TestStreams:
         for path, status in (("run?id=7", 404), ("run", 422), ("sign-in", 404), ("nothing", 404), ("fleet?x=1", 422)):
             assert client.get(f"/pages/live/{path}").status_code == status, path
         assert client.post("/pages/live/run?id=1").status_code == 401
+        assert client.head("/pages/live/fleet").headers["content-type"].startswith("text/event-stream")
 
     def test_a_closed_connection_frees_its_stream(self, store: Store) -> None:
         app = create_app(store)

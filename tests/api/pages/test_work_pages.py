@@ -21,9 +21,14 @@ from stored import HERE, PROBLEM, SCALE, answered, config, measured
 from tuner.api.app import create_app
 from tuner.api.pages import run_facts
 from tuner.api.pages.fleet import Throughput, bars, throughput, workers
+from tuner.api.pages.links import FileLinks
 from tuner.api.pages.nights import state_of as night_state
+from tuner.api.pages.render import render
+from tuner.api.pages.routes import content_of
 from tuner.api.pages.run import contenders, speed_note
 from tuner.api.pages.run_facts import SETTINGS, bests, failures, limits_of, outcomes, points, state_of, work_text
+from tuner.api.pages.site import Kept, Site, Visitor
+from tuner.api.view import Watcher
 from tuner.db.overview import UnfinishedRun
 from tuner.db.queue import JobFilter
 from tuner.db.settings import SETTINGS as STORE_SETTINGS
@@ -264,6 +269,26 @@ class TestPages:
         assert "wrong_result" in only
         assert "0.991 x torch" not in only
         assert "1 broken" in shown(client, "/pages/nights")
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_they_can_be_files_of_a_report(store: Store, linked: bool) -> None:
+    for place in range(1, 10):
+        answered(store, replace_problem(place))
+    stored_retune(store)
+    store.queue.add(PROBLEM, H200.id)
+    watcher = Watcher(store, {}, print)
+    watcher.poll()
+    site = Site(store, watcher.view, Kept())
+    links = FileLinks(lambda address: linked)
+    for name in ("runs", "run", "fleet", "job", "nights", "night"):
+        query = b"id=1" if name in ("run", "job", "night") else b""
+        content = content_of(name, query, lambda: site, links)
+        assert content.status == 200
+        text = render(content, links, Visitor(), name)
+        assert "data-stream" not in text
+        assert "<form" not in text
+        assert 'href=""' not in text[text.index("<main") :]
 
 
 def replace_problem(place: int) -> Any:
