@@ -16,8 +16,8 @@ import pytest
 from forks import printed
 from helpers import A100, H200, reaching
 from ladder.step import Ladder
+from shipped_spaces import shipped
 
-from tuner import recorded
 from tuner.errors import MeasureError
 from tuner.measure import tensors
 from tuner.records import Device
@@ -221,10 +221,10 @@ def test_a_chapter_describes_every_step_in_order(chapter: str) -> None:
 
 def test_the_page_names_the_best_of_the_recorded_spaces() -> None:
     text = " ".join(PAGE.split())
-    transpose = recorded.load("transpose-8192x8192-fp32-nvidia-h200")
+    transpose = shipped("transpose-8192x8192-fp32-nvidia-h200")
     assert (transpose.best["VEC"], transpose.best["PAD"], transpose.best["num_warps"]) == (2, 2, 16)
     assert f"{len(transpose.measurements):,} configs on an H200 moved 2 elements at once with a pad of 2, by 16" in text
-    gemm = recorded.load("gemm-4096x4096x4096-bf16-nvidia-h200")
+    gemm = shipped("gemm-4096x4096x4096-bf16-nvidia-h200")
     assert gemm.best["VARIANT"] == "specialized"
     assert f"{len(gemm.measurements):,} configs on an H200 gives its warps roles" in text
 
