@@ -168,7 +168,9 @@ def through_torch(call: OpCall, *values: Any) -> None:
     """Call the custom op of an op, on tensors of other types too, such as the fake tensors of tracing."""
     if is_recording():
         refuse_gradient(any(tensor.requires_grad for tensor in values[: len(call.taken)] if tensor is not None))
-    getattr(torch.ops.tuner, call.op).default(*(_traced(call, values) if is_tracing() else values))
+    if call.kernel.scalars and is_tracing():
+        values = _traced(call, values)
+    getattr(torch.ops.tuner, call.op).default(*values)
 
 
 def _traced(call: OpCall, values: tuple[Any, ...]) -> tuple[Any, ...]:
