@@ -65,8 +65,8 @@ class Daemons:
 class ClusterError(Exception):
     """A cluster that did not get ready, with the ends of its daemons' logs."""
 
-    def __init__(self, text: str, folder: Path) -> None:
-        logs = {file.name: file.read_text(errors="replace").splitlines() for file in sorted(folder.glob("*.log"))}
+    def __init__(self, text: str, folder: Path, pattern: str = "*.log") -> None:
+        logs = {file.name: file.read_text(errors="replace").splitlines() for file in sorted(folder.glob(pattern))}
         super().__init__("\n".join([text, *(f"{name}: {line}" for name in logs for line in logs[name][-_LOG_LINES:])]))
 
 
@@ -118,10 +118,15 @@ def ray(folder: Path, nodes: int) -> Iterator[Cluster]:
     """Yield a Ray cluster: a head that runs no tasks, and nodes with a core each."""
     from ray import cluster_utils
 
-    sizes = {"object_store_memory": 80_000_000, "include_dashboard": False}
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **sizes})
+    cluster = cluster_utils.Cluster()
+    given = {"object_store_memory": 80_000_000, "temp_dir": str(folder), "wait": False}
     try:
-        started = [cluster.add_node(num_cpus=1, object_store_memory=80_000_000) for _ in range(nodes)]
+        try:
+            cluster.add_node(num_cpus=0, include_dashboard=False, **given)
+            started = [cluster.add_node(num_cpus=1, **given) for _ in range(nodes)]
+            cluster.wait_for_nodes(timeout=_READY_S)
+        except Exception as error:
+            raise ClusterError(f"Ray is not ready: {error}", folder, "session_2*/logs/*.*") from error
 
         def lose(search: int) -> str:
             cluster.remove_node(started[0], allow_graceful=False)
