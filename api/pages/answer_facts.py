@@ -62,8 +62,10 @@ def states(
         yield State("forgotten", "bad", "It was retired, and serves no more.")
     elif serving is not None and serving.id == stored.id:
         yield State("serves", "good", "Lookups of this problem on this card get this answer.")
-    else:
+    elif serving is not None:
         yield State("does not serve", "plain", "Another generation serves.")
+    else:
+        yield State("does not serve", "plain", "Today's kernel does not offer its config.")
     if stale:
         yield State("stale", "warn", "It differs from the newest kernel and software in the store.")
     if pin is not None and pin.answer_id == stored.id:

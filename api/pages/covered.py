@@ -146,7 +146,7 @@ class Figures:
 
     def share(self, row: Row) -> float | None:
         """Return the share of the roofline, at most about 1; None if it is not known."""
-        if row.stored is None or not row.stored.answer.bytes:
+        if row.stored is None:
             return None
         device = row.stored.provenance.device
         if id(device) not in self._limits:  # cards are few, and answers share them

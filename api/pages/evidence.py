@@ -117,6 +117,15 @@ class Evidence:
             for each in self.explanation.candidates.failures
         ]
 
+    @property
+    def roofline_missing(self) -> str:
+        """Reason for which there is no roofline, without a full stop; empty if there is one."""
+        if self.explanation is None or self.limits is None:
+            return "The roofline limits of this card are not measured; the first search on it measures them"
+        if self.explanation.answer.latency_us is None:
+            return "The answer was never timed"
+        return "" if self.explanation.answer.bytes else "The bytes that this problem moves are not known"
+
     @cached_property
     def points(self) -> bytes:
         """The landscape as JSON, for the script that draws it."""

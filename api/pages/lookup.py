@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.api.pages import near
 from tuner.api.pages.answer_facts import Figure, State, address_of, figures
 from tuner.api.pages.copies import Copy, request_of
 from tuner.api.pages.links import Links
+from tuner.api.pages.near import Near
 from tuner.api.pages.site import Content, Query, Site
 from tuner.api.query import parse_device, parse_query, parse_signatures
 from tuner.api.view import View
@@ -17,6 +19,7 @@ from tuner.errors import TunerError
 from tuner.kernels.parameters import LONGEST_OPEN
 from tuner.kernels.spec import Attribute, Dim, Signature
 from tuner.lookup.table import LookupResult
+from tuner.report.text import short
 from tuner.report.vendor import vendor_speedup
 
 _VERSIONS = {
@@ -73,8 +76,10 @@ class Result:
     curl: Copy
     address: str
     """Address of the page of the problem."""
-    neighbour: str
-    """Address of the page of the neighbour's problem; empty without one."""
+    neighbour: Near | None
+    """The problem whose answer serves in place of a missing one."""
+    nearest: Sequence[Near]
+    """The nearest problems with an answer, if none serves."""
 
 
 def read(site: Site, query: Query, links: Links) -> Content:
@@ -82,6 +87,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
     given = {name: value for name, value in query.given.items() if value}
     ops = sorted(site.view.signatures)
     values: dict[str, Any] = {"ops": ops, "op": given.get("op", ""), "error": "", "result": None, "form": None}
+    values["short"] = short
     if not given:
         return Content("lookup.html", "Look up", values)
     try:
@@ -162,16 +168,20 @@ def _attribute(attribute: Attribute, given: Mapping[str, str]) -> Field:
 
 
 def _device(op: str, view: View, given: Mapping[str, str]) -> Field:
-    """Return the list of the cards with answers: first that of a query that names none, then those with the op's."""
+    """Return the list of the cards with answers: first that of a query that names none, then those with the op's.
+
+    Without such a card, the first choice names none, and the form needs another one.
+    """
     devices, value = view.devices(), given.get("device", "")
     own = view.lookup.own_device or (devices[0] if len(devices) == 1 else None)
-    first = [] if own is None else [Choice("", f"{own} (default)")]
     named = {*devices, *([value] if value else [])} - {own}
+    none_named = "choose a card" if own is None else f"{own} (default)"
     choices = (
-        *first,
+        *([Choice("", none_named)] if named or own else []),
         *(Choice(each, each) for each in sorted(named, key=lambda each: ((op, each) not in view.tables, each))),
     )
-    return Field("device", "Device", _unless(own, value), "The card that the answer is for", choices=choices)
+    about = "The card that the answer is for"
+    return Field("device", "Device", _unless(own, value), about, choices=choices, is_needed=own is None)
 
 
 def _unless(default: str | None, value: str) -> str:
@@ -191,7 +201,6 @@ def _result(site: Site, given: Mapping[str, str], links: Links) -> Result:
     known: list[Figure] = []
     if found.stored is not None and found.neighbour is None:
         known = list(figures(found.stored, vendor_speedup(site.store, found.stored), None, ""))
-    near = None if found.neighbour is None else address_of(found.neighbour.problem, found.device)
     return Result(
         found=found,
         state=_STATES[found.match],
@@ -199,5 +208,6 @@ def _result(site: Site, given: Mapping[str, str], links: Links) -> Result:
         json=json.dumps(found.as_json(view.snapshot), indent=2),
         curl=request_of(given, links),
         address=links.to("problem", **address_of(found.problem, found.device)),
-        neighbour="" if near is None else links.to("problem", **near),
+        neighbour=near.neighbour(found, links),
+        nearest=list(near.nearest(found, view, links)),
     )

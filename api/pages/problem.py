@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.api.pages import answer_facts
+from tuner.api.pages import answer_facts, near
 from tuner.api.pages.answer_facts import address_of
 from tuner.api.pages.copies import copies
 from tuner.api.pages.evidence import Evidence, evidence_of
@@ -18,8 +18,7 @@ from tuner.api.pages.site import Content, Data, Query, Site
 from tuner.api.query import parse_device, parse_problem, parse_signatures
 from tuner.db.pins import Pin
 from tuner.errors import UnknownName, UsageError
-from tuner.kernels.spec import Config, Problem, Signature
-from tuner.kernels.values import parsed
+from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import query as lookup
 from tuner.lookup.ranking import differences, replayed_from
 from tuner.lookup.table import LookupResult
@@ -66,14 +65,6 @@ class Row:
         return self.generation.stored
 
 
-@dataclass(frozen=True)
-class Near:
-    """A problem with an answer near one without."""
-
-    problem: Problem
-    address: str
-
-
 def read(site: Site, query: Query, links: Links) -> Content:
     """Return the page of a problem: `/pages/problem?op=gemm&M=4096&device=nvidia-h200`."""
     asked = asked_of(site, query)
@@ -85,6 +76,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
     values: dict[str, Any] = {
         "asked": asked,
         "named": named,
+        "short": short,
         "card": _card_name(site, asked.device),
         "address": address_of(asked.problem, asked.device),
         "found": found,
@@ -96,10 +88,11 @@ def read(site: Site, query: Query, links: Links) -> Content:
             (device, links.to("problem", **address_of(asked.problem, device))) for device in _others(site, asked)
         ],
         "missed": site.store.missed(asked.problem),
+        "for_newest": _for_newest(site, asked, serving, links),
     }
     if shown is None:
-        values["near"] = list(_near(site, asked, found, links))
-        values["neighbour"] = _neighbour(found, links)
+        values["near"] = list(near.nearest(found, site.view, links))
+        values["neighbour"] = near.neighbour(found, links)
         return Content("problem_missing.html", named, values)
     values |= _answer(site, asked, shown, serving, history.pin, links)
     return Content("problem.html", named, values)
@@ -208,6 +201,18 @@ def _stale(site: Site, shown: StoredAnswer) -> tuple[str, ...]:
     return (*differences(shown, query), *replayed)
 
 
+def _for_newest(site: Site, asked: Asked, serving: StoredAnswer | None, links: Links) -> tuple[int, str] | None:
+    """Return the id and the page of the answer to a program with the newest kernel and software in the store.
+
+    None if it is the one that serves, as it is unless older software was measured after newer software.
+    """
+    query = today(site).newest.query(asked.problem, asked.device)
+    stored = site.view.lookup.find_on(asked.device, query, neighbours=False).stored
+    if stored is None or serving is None or stored.id == serving.id:
+        return None
+    return stored.id, links.to("problem", **address_of(asked.problem, asked.device), answer=stored.id)
+
+
 def _evidence(site: Site, stored: StoredAnswer) -> Evidence:
     return site.of_view(("evidence", stored.id), lambda: evidence_of(site.store, stored))
 
@@ -241,22 +246,6 @@ def _others(site: Site, asked: Asked) -> list[str]:
         for device in view.devices()
         if device != asked.device and view.lookup.find_on(device, query, neighbours=False).stored is not None
     ]
-
-
-def _near(site: Site, asked: Asked, found: LookupResult, links: Links) -> Iterator[Near]:
-    """Yield the nearest problems with an answer on the card."""
-    signatures = parse_signatures({"op": asked.problem.op}, site.view)
-    for text in found.nearest:
-        _, problem = parse_problem(parsed(text), signatures)
-        yield Near(problem, links.to("problem", **address_of(problem, asked.device)))
-
-
-def _neighbour(found: LookupResult, links: Links) -> tuple[Near, Config] | None:
-    """Return the problem whose answer serves in place of a missing one, and its config; None if there is none."""
-    if found.neighbour is None or found.stored is None:
-        return None
-    problem = found.neighbour.problem
-    return Near(problem, links.to("problem", **address_of(problem, found.device))), found.stored.answer.config
 
 
 def _card_name(site: Site, device: str) -> str:

@@ -149,8 +149,11 @@ def _candidates(run: StoredRun, comparison: Comparison | None, measurements: Seq
 
 
 def roofline_of(answer: Answer, roofline_limits: RooflineLimits) -> Roofline | None:
-    """Return the lower limit of the latency of an answer, and its share; None if it was never timed."""
-    if answer.latency_us is None:
+    """Return the lower limit of the latency of an answer, and its share; None if it was never timed.
+
+    Also None if the bytes that its problem moves are not known.
+    """
+    if answer.latency_us is None or not answer.bytes:
         return None
     floor_us = roofline_limits.roofline_us(answer.problem, answer.flops, answer.bytes)
     memory_us = roofline_limits.roofline_us(answer.problem, 0, answer.bytes)

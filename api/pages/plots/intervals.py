@@ -22,7 +22,7 @@ class Rung:
     median_us: float
     interval_us: Interval | None
     kind: str = ""
-    """`answer`, `tie`, `default` or `vendor`; empty for any other contender."""
+    """`answer`, `tie`, `default` or `vendor`, whose name says which; empty for any other contender."""
     href: str = ""
 
 
@@ -70,7 +70,7 @@ def intervals(heading: Heading, rungs: Sequence[Rung], settings: IntervalSetting
             low, high = (scale.at(bound) for bound in rung.interval_us)
             parts.append(element("path", d=f"M{low:.1f} {y:.1f}H{high:.1f}", class_="interval"))
         parts.append(element("circle", cx=scale.at(rung.median_us), cy=y, r=4.5, class_="point"))
-        tail = f"{text} {rung.kind}" if rung.kind and rung.kind != rung.name else text
+        tail = f"{text} {_kind(rung)}".strip()
         parts.append(words(box.right + 14, y + 4, tail, "best" if rung.kind == "answer" else "tick"))
         body.append(link(rung.href, *parts, class_=f"rung {rung.kind or 'other'}"))
     if len(known) > settings.most:
@@ -84,5 +84,9 @@ def _css(rung: Rung) -> str | None:
 
 def _tooltip(rung: Rung) -> str:
     interval = f", {short(rung.interval_us[0])} to {short(rung.interval_us[1])} us at 95 %" if rung.interval_us else ""
-    kind = f"\n{rung.kind}" if rung.kind else ""
-    return f"{rung.name}\nmedian {short(rung.median_us)} us{interval}{kind}"
+    return f"{rung.name}\nmedian {short(rung.median_us)} us{interval}\n{_kind(rung)}".strip()
+
+
+def _kind(rung: Rung) -> str:
+    """Return the kind of a contender as it is shown; empty if its name says it."""
+    return "" if rung.kind in ("vendor", rung.name) else rung.kind

@@ -67,6 +67,20 @@ class TestTheForm:
         assert "(only fp8e4m3)" in page
         assert "Reply" not in page
 
+    def test_a_card_is_chosen_only_if_the_query_names_one(self, client: TestClient, tmp_path: Path) -> None:
+        page = client.get("/pages/lookup?op=gemm&M=64").text
+        select = page[page.index('<select name="device" required>') :].partition("</select>")[0]
+        assert '<option value="" selected>choose a card</option>' in select
+        page = client.get("/pages/lookup?op=gemm&M=64&device=nvidia-l4").text
+        assert '<option value="nvidia-l4" selected>' in page
+        store = Store.open(tmp_path / "tuner.db")
+        empty = TestClient(create_app(store, signatures={"gemm": GEMM.signature}))
+        assert 'name="device"' not in empty.get("/pages/lookup?op=gemm").text
+        answer(store, problem(M=64))
+        one = TestClient(create_app(store))
+        assert '<option value="" selected>nvidia-h200 (default)</option>' in one.get("/pages/lookup?op=gemm").text
+        store.close()
+
     def test_it_keeps_what_was_asked(self, client: TestClient) -> None:
         page = client.get("/pages/lookup?op=gemm&M=64&dtype=fp16&triton=3.7.1&strict=1").text
         assert re.search(r'name="M" value="64"', page)

@@ -20,6 +20,7 @@ from stored import answer as scale_answer
 import tuner
 from tuner import recorded
 from tuner.api.app import create_app
+from tuner.api.pages.answer_facts import states
 from tuner.api.pages.copies import triton_config
 from tuner.api.pages.evidence import Evidence
 from tuner.api.pages.evidence_plots import plots_of
@@ -27,7 +28,7 @@ from tuner.api.pages.plots import Knob, Landscape, Tried
 from tuner.db.import_rules import ImportedAnswer
 from tuner.db.store import Store
 from tuner.lookup.neighbours import distance
-from tuner.records import IMPORTED, Answer, StoredAnswer
+from tuner.records import IMPORTED, Answer, RooflineLimits, StoredAnswer
 
 SPACE = "softmax-8192x8192-fp32-nvidia-h200"
 SOFTMAX = {"op": "softmax", "M": "8192", "N": "8192", "dtype": "fp32", "device": "nvidia-h200"}
@@ -123,6 +124,13 @@ class TestGenerations:
         assert f"{newest}: triton: tuned with 3.6.0, the query has 3.7.1 ." in earlier
         assert newest not in page
 
+    def test_one_for_newer_software_than_the_newest_is_named(self, store: Store, client: TestClient) -> None:
+        assert "A query that names no versions" not in text_of(client, **SCALED)
+        answered(store, scale_answer(latency_us=8.0))  # by a machine with the older Triton
+        page = text_of(TestClient(create_app(store)), **SCALED)
+        assert "A query that names no versions gets the newest answer, 3." in page
+        assert "A program with the newest kernel and software in this store gets answer 2" in page
+
     def test_an_answer_of_another_problem_is_not_found(self, client: TestClient) -> None:
         for number in ("3", "99999999999"):
             got = client.get("/pages/problem", params={**SCALED, "answer": number})
@@ -153,7 +161,7 @@ class TestWithoutAnAnswer:
         assert "No answer is stored for gemm M=77 N=77 K=77 dtype=bf16 on nvidia-h200 ." in page
         assert "tuner search gemm --M 77 --N 77 --K 77 --dtype bf16" in page
         assert "nvidia-b200 12" in page
-        assert "gemm M=64 N=64 K=64 dtype=bf16" in page
+        assert "gemm 64 x 64 x 64 bf16" in page
         missed = text_of(client, op="gemm", M="77", device="nvidia-b200")  # known by its misses alone
         assert "No problem of gemm has an answer on this card." in missed
 
@@ -165,7 +173,7 @@ class TestWithoutAnAnswer:
             store.add_transfers(went.run_id, [(came.id, away, 1.013)])
         page = text_of(TestClient(create_app(store)), op="gemm", M="300", N="4096", K="4096", device=H200.id)
         assert "a neighbour serves" in page
-        assert "The config of gemm M=256 N=4096 K=4096 dtype=bf16 serves until this problem is tuned." in page
+        assert "The config of gemm 256 x 4096 x 4096 bf16 serves until this problem is tuned." in page
         assert "1.3 %" in page
 
     @pytest.mark.parametrize(
@@ -185,6 +193,26 @@ class TestWithoutAnAnswer:
         assert got.status_code == code
         assert error in unescape(got.text)
         assert "<b>" not in got.text
+
+
+def test_an_answer_does_not_serve_for_a_reason(store: Store) -> None:
+    answered(store)
+    (stored,) = store.answers()
+    assert [each.text for each in states(stored, stored, None, ())] == ["serves"]
+    assert [each.about for each in states(stored, replace(stored, id=9), None, ())] == ["Another generation serves."]
+    assert [each.about for each in states(stored, None, None, ())] == ["Today's kernel does not offer its config."]
+
+
+def test_the_reason_for_a_missing_roofline_is_the_right_one(store: Store) -> None:
+    measured = "The roofline limits of this card are not measured"
+    answered(store, replace(scale_answer(), bytes=0))
+    page = text_of(TestClient(create_app(store)), **SCALED)
+    assert measured in page
+    store.keep_roofline_limits(H200, RooflineLimits(4000.0, {}, {}))
+    page = text_of(TestClient(create_app(store)), **SCALED)
+    assert measured not in page
+    assert "The bytes that this problem moves are not known." in page
+    assert "Of the roofline" not in page
 
 
 @pytest.mark.parametrize(
