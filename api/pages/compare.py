@@ -168,8 +168,7 @@ def _choice(site: Site, query: Query) -> Choice:
         parse_signatures({"op": op}, site.view)
     op, left, right = usual_sides(site, op)
     left, right = side_of(site, query, LEFT, left), side_of(site, query, RIGHT, right)
-    words = tuple((query.text("find") or "").lower().split())
-    return Choice(op, left, right, query.choice("show", _SHOWN), words)
+    return Choice(op, left, right, query.choice("show", _SHOWN), query.words("find"))
 
 
 def _compared(site: Site, choice: Choice) -> Compared:

@@ -195,8 +195,7 @@ def _choice(query: Query, parts: Sequence[Part], colours: Mapping[str, Colour], 
     x, y = _axes(query, parts, dims)
     only = {name.removeprefix(_ONLY): value for name, value in query.given.items() if name.startswith(_ONLY) and value}
     state = query.choice("state", ("", *State))
-    words = tuple((query.text("find") or "").lower().split())
-    wanted = Wanted(only, words, State(state) if state else None)
+    wanted = Wanted(only, query.words("find"), State(state) if state else None)
     ranges = {dim: _range(query, name) for dim, name in ((x, "x_range"), (y, "y_range")) if dim and query.text(name)}
     colour = colours[query.choice("colour", tuple(colours))]
     return Choice(op, device, x, y, colour, wanted, replace(wanted, ranges=ranges))

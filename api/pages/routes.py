@@ -65,7 +65,8 @@ def pages(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions) 
     kept = Kept()
 
     def show(request: Request, content: Content, visitor: Visitor, page: str = "form") -> Response:
-        links = Links(request.scope["path"].count("/") - 1)
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))  # below another app
+        links = Links(path.count("/") - 1)
         return html(request, render(content, links, visitor, page), content.status)
 
     def answer(request: Request, name: str) -> Response:

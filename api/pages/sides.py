@@ -17,8 +17,6 @@ from tuner.records import StoredAnswer
 LEFT, RIGHT = "left", "right"
 FIELDS = ("", "_triton", "_night", "_snapshot")
 """Ends of the names in the query that describe a side: `left`, `left_triton` and so on."""
-
-
 _READ_ONE_BY_ONE = 100
 """Number of answers that are read one by one, before all answers up to a snapshot are read at once."""
 
@@ -95,7 +93,7 @@ def _snapshot(site: Site, query: Query, name: str) -> int | None:
     uuid, _, number = text.strip().rpartition(":")
     if uuid not in ("", tip.uuid):
         raise UsageError(f"{name} names a state of this store, which begins with {tip.uuid}, not {uuid[:40]!r}")
-    if not (number.isascii() and number.isdigit() and int(number[:12]) <= tip.answer):
+    if not (number.isascii() and number.isdigit() and len(number) <= 10 and int(number) <= tip.answer):
         raise UsageError(f"{name} is the id of an answer, up to {tip.answer}, not {number[:40]!r}")
     return int(number)
 

@@ -24,6 +24,8 @@ class PageSettings:
     """Number of results that are kept for the next request of a page."""
     rows: int = 100
     """Rows of a table, at most; the next ones are on the next page."""
+    longest_find: int = 200
+    """Characters of a text that rows are searched for, at most."""
 
 
 SETTINGS = PageSettings()
@@ -170,6 +172,17 @@ class Query:
         if not (value.isascii() and value.isdigit() and len(value) <= 10):
             raise UsageError(f"{name} is a whole number, in the digits 0 to 9, not {value[:40]!r}")
         return int(value)
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return the words of a name in lower case, each of which a text is searched for.
+
+        Raises:
+            UsageError: they are longer than `SETTINGS.longest_find`, since each row is searched for each word.
+        """
+        value = self.text(name) or ""
+        if len(value) > SETTINGS.longest_find:
+            raise UsageError(f"{name} has up to {SETTINGS.longest_find} characters, not {len(value):,}; shorten it")
+        return tuple(dict.fromkeys(value.lower().split()))
 
     def needed_whole(self, name: str) -> int:
         """Return the whole number of a name.

@@ -107,10 +107,9 @@ def _order(columns: Sequence[Column[R]], query: Query) -> tuple[str, bool]:
 
 
 def _sorted(rows: Sequence[R], by: Callable[[R], Any], is_descending: bool) -> list[R]:
-    known = [(value, row) for row in rows if (value := by(row)) is not None]
-    unknown = [row for row in rows if by(row) is None]
-    known.sort(key=lambda pair: pair[0], reverse=is_descending)
-    return [*(row for _, row in known), *unknown]
+    pairs = [(by(row), row) for row in rows]
+    known = sorted((pair for pair in pairs if pair[0] is not None), key=lambda pair: pair[0], reverse=is_descending)
+    return [row for _, row in (*known, *(pair for pair in pairs if pair[0] is None))]
 
 
 def _head(column: Column[R], key: str, is_descending: bool, href: Href) -> Head:

@@ -11,6 +11,8 @@ from urllib.parse import urljoin, urlsplit
 
 import jsonschema_rs
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from tuner.api.app import create_app
@@ -97,6 +99,14 @@ class TestPages:
             assert client.get(f"/docs/{name}").status_code == 404, name
             assert client.get(f"/assets/{name}").status_code == 404, name
         assert client.get("/redoc").status_code == 404
+
+    @pytest.mark.parametrize("path", ["/below/", "/below/pages/coverage", "/below/docs"])
+    def test_they_may_stand_below_another_app(self, client: TestClient, path: str) -> None:
+        outer = TestClient(Starlette(routes=[Mount("/below", client.app)]))
+        got = outer.get(path)
+        assert got.status_code == 200
+        for address in Page(got.text).loaded:
+            assert outer.get(urljoin(path, address)).status_code == 200, address
 
     def test_an_asset_is_kept_until_it_changes(self, client: TestClient) -> None:
         (address,) = (each for each in Page(client.get("/").text).loaded if "page.css" in each)

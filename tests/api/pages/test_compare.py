@@ -180,6 +180,8 @@ class TestSides:
             ({"left_snapshot": "other:1"}, UsageError, "left_snapshot names a state of this store"),
             ({"left_snapshot": "999"}, UsageError, "left_snapshot is the id of an answer, up to 1, not '999'"),
             ({"left_snapshot": "\u0661"}, UsageError, "left_snapshot is the id of an answer"),
+            ({"left_snapshot": "0" * 12 + "9" * 5000}, UsageError, "left_snapshot is the id of an answer"),
+            ({"find": "m " * 101}, UsageError, "find has up to 200 characters, not 202; shorten it"),
             ({"show": "all"}, UsageError, "show is one of both, moved, faster"),
             ({"op": "<b>"}, UnknownName, "no op is called"),
             ({"middle": "x"}, UsageError, "this page takes op, left"),

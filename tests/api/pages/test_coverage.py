@@ -204,6 +204,7 @@ class TestPage:
             ({"sort": "beauty"}, "sort is one of"),
             ({"at_Q": "1"}, "this page takes .*not 'only.Q'"),
             ({"after": "-1"}, "after is a whole number"),
+            ({"find": "m " * 101}, "find has up to 200 characters, not 202; shorten it"),
         ],
     )
     def test_what_it_does_not_know_is_an_error(self, store: Store, query: dict[str, str], message: str) -> None:
