@@ -67,10 +67,10 @@ def ranked(site: Site, misses: Iterable[Missed]) -> list[Ranked]:
 
 
 class _Known:
-    """Missed problems of each op and device, found again only if its answers changed."""
+    """Missed problems of each op and device, found again only if its answers or the kernels changed."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, str], tuple[object, dict[str, Any]]] = {}
+        self._of: dict[tuple[str, str], tuple[tuple[object, int], dict[str, Any]]] = {}
 
     def get(self, view: View, op: str, text: str, device: str) -> Missed | None:
         """Return a problem as it is missed; None if it has an answer by now, or cannot be read."""
@@ -90,11 +90,12 @@ class _Known:
         return gain
 
     def _found(self, view: View, op: str, device: str) -> dict[str, Any]:
-        answers = view.tables.get((op, view.lookup.stored_as(device)), view)  # without answers, those of other cards
+        table = view.tables.get((op, view.lookup.stored_as(device)))
+        made_by = (view.tip if table is None else table, view.tip.kernel)  # without answers, those of other cards count
         before, found = self._of.get((op, device), (None, {}))
-        if before is not answers:
+        if before != made_by:
             found = {}
-            self._of[op, device] = answers, found
+            self._of[op, device] = made_by, found
         return found
 
 

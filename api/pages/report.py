@@ -186,6 +186,7 @@ def write_report(site: Site, folder: Path, settings: ReportSettings = SETTINGS) 
     """Write the pages of a site into a folder, beginning with the home page and following its links.
 
     Raises:
+        StoreError: the store cannot be read any more.
         UsageError: the folder has other files and is no report, or cannot be written.
     """
     known = most_useful(site.view)
@@ -213,7 +214,10 @@ def write_report(site: Site, folder: Path, settings: ReportSettings = SETTINGS) 
 
 
 def _html(site: Site, address: Address, links: _ReportLinks) -> str:
+    """Return a page. Raises StoreError if the store cannot be read any more."""
     content = content_of(address.page, urlencode(address.query).encode(), lambda: site, links)
+    if content.status == StoreError.http_status:
+        raise StoreError(content.values["message"])
     return render(content, links, Visitor(), address.page)
 
 

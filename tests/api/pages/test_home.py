@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from weakref import ref
 
 import pytest
 from helpers import A100, H200
@@ -92,6 +94,16 @@ class TestMissed:
         answered(store, answer(problem(64)))
         site = site_of(store, kept)
         assert [each.count for each in missed(site, store.requests(9))] == [10]
+
+    def test_they_keep_no_state_of_the_past(self, store: Store) -> None:
+        ask(store, 100, 64)
+        kept = Kept()
+        site = site_of(store, kept)
+        missed(site, store.requests(9))
+        past = ref(site.view)
+        del site
+        gc.collect()
+        assert past() is None
 
     def test_what_cannot_be_read_is_left_out(self, store: Store) -> None:
         texts = ("scale M=0", "scale M=x N=1 dtype=bf16", "<b>", "scale M=1 N=1 dtype=int4")

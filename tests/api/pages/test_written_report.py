@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from helpers import A100, H200
 from served import GEMM, answer, problem
-from stored import HERE, SCALE, answered
+from stored import HERE, SCALE, answered, change
 from stored import answer as scale_answer
 
 from tuner.api.pages.report import ReportSettings, report_site, write_report
-from tuner.db.store import Store
-from tuner.errors import UnknownName, UsageError
+from tuner.db.store import Store, database_at
+from tuner.errors import StoreError, UnknownName, UsageError
 
 SIGNATURES = {"gemm": GEMM.signature, "scale": SCALE}
 
@@ -124,6 +124,13 @@ def test_a_report_replaces_a_report_and_nothing_else(store: Store, tmp_path: Pat
         write_report(site, foreign)
     with pytest.raises(UsageError, match="name another"):
         write_report(site, foreign / "index.html")
+
+
+def test_a_store_that_cannot_be_read_meanwhile_ends_it(store: Store, tmp_path: Path) -> None:
+    site = report_site(store, SIGNATURES, None, None)
+    change(database_at(tmp_path / "tuner.db"), "ALTER TABLE retunes RENAME TO gone")
+    with pytest.raises(StoreError):
+        write_report(site, tmp_path / "out")
 
 
 def test_a_folder_that_cannot_be_written_is_named(store: Store, tmp_path: Path) -> None:
