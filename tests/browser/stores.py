@@ -76,8 +76,8 @@ def recorded_store(path: Path) -> None:
     store = Store.open(path)
     with TemporaryDirectory() as spaces:
         _search(store, path, Path(spaces))
-    for card, limits in LIMITS.items():
-        store.keep_roofline_limits(card, limits)
+    for card in store.cards():  # as their recorded spaces describe them
+        store.keep_roofline_limits(card, next(limits for each, limits in LIMITS.items() if each.id == card.id))
     _pin_and_roll_back(store)
     _add_retunes(store)
     _add_runs(store)
