@@ -47,7 +47,7 @@ class Progress:
     def of(self, runs: Collection[int]) -> dict[int, LiveRun]:
         """Return the last signs of life of those of these runs that have one, by run."""
         row = schema.RunStateRow
-        query = select(row.run_id.label("id"), row.host, row.state, row.at, self._now().label("now"))
+        query = select(row.id, row.run_id, row.host, row.state, row.at, self._now().label("now"))
         with self._read() as connection:
             rows: Iterable[Row[Any]] = connection.execute(query.where(row.run_id.in_(runs)))
             found = self._unreadable.read("run_states", rows, _live_run)
@@ -76,7 +76,7 @@ def _live_run(row: Row[Any]) -> LiveRun:
     age = datetime.fromisoformat(given.text("now")) - datetime.fromisoformat(at)
     counts = {name: state.whole(name) for name in ("compiling", "compiled", "rounds", "contenders")}
     measuring = state.optional("measuring", state.any_text)
-    return LiveRun(row.id, RunState(stage, measuring=measuring, **counts), given.text("host"), at, age.total_seconds())
+    return LiveRun(given.whole("run_id"), RunState(stage, measuring=measuring, **counts), given.text("host"), at, age.total_seconds())
 
 
 def _outline(row: Row[Any]) -> TrialOutline:

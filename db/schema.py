@@ -140,7 +140,8 @@ class RunStateRow(Base):
     """The work of a search at one moment. It is removed when the search ends; that of a killed one stays."""
 
     __tablename__ = "run_states"
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True, autoincrement=False)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), unique=True)
     host: Mapped[str]
     """Name of the host and id of the process."""
     state: Mapped[dict[str, Any]]
