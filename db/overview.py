@@ -17,7 +17,7 @@ from tuner.db.unreadable import UnreadableRows
 from tuner.errors import UsageError
 from tuner.records import StoredRun
 from tuner.records.retune import Action, Cause
-from tuner.records.strict import JsonObject
+from tuner.records.strict import JsonObject, is_text
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ class Overview:
             ids = connection.scalars(running).all()
             found = runs_of(connection, select_runs(select(run.id).where(run.id.in_(ids))), self._unreadable)
             last = select(trial.run_id, func.max(trial.ended_at).label("at")).where(trial.run_id.in_(ids))
-            times = {row.run_id: row.at for row in connection.execute(last.group_by(trial.run_id))}
+            rows = connection.execute(last.group_by(trial.run_id))
+            times = {row.run_id: row.at for row in rows if is_text(row.at)}
         return [UnfinishedRun(each, times.get(each.id)) for each in found]
 
     def retunes(self, limit: int, before: int | None = None, device: str | None = None) -> list[RetuneOutline]:

@@ -76,7 +76,13 @@ def _live_run(row: Row[Any]) -> LiveRun:
     age = datetime.fromisoformat(given.text("now")) - datetime.fromisoformat(at)
     counts = {name: state.whole(name) for name in ("compiling", "compiled", "rounds", "contenders")}
     measuring = state.optional("measuring", state.any_text)
-    return LiveRun(given.whole("run_id"), RunState(stage, measuring=measuring, **counts), given.text("host"), at, age.total_seconds())
+    return LiveRun(
+        given.whole("run_id"),
+        RunState(stage, measuring=measuring, **counts),
+        given.text("host"),
+        at,
+        age.total_seconds(),
+    )
 
 
 def _outline(row: Row[Any]) -> TrialOutline:

@@ -15,6 +15,7 @@ from tuner.db.opening import OpenDatabase
 from tuner.db.queries import is_running
 from tuner.db.settings import LARGEST_ID
 from tuner.db.unreadable import UnreadableRows
+from tuner.records.strict import is_text
 
 _HOUR = 13
 """Characters of a time to the hour: `2026-11-29T18`."""
@@ -112,10 +113,11 @@ class Work:
         found: dict[str, dict[str, int]] = {}
         with self._read() as connection:
             for row in connection.execute(jobs.group_by(job_hour, job.status)):
-                if row.status in ("done", "failed"):
+                if row.status in ("done", "failed") and is_text(row.hour):
                     found.setdefault(row.hour, {})[row.status] = row.number
             for row in connection.execute(configs):
-                found.setdefault(row.hour, {})["configs"] = row.number
+                if is_text(row.hour):
+                    found.setdefault(row.hour, {})["configs"] = row.number
         return [Hour(hour, **numbers) for hour, numbers in sorted(found.items())]
 
     def job(self, id: int) -> Job | None:
@@ -142,7 +144,7 @@ class Work:
         query = select(finding.retune_id, func.max(finding.created_at).label("at"))
         query = query.where(finding.retune_id.in_(retunes)).group_by(finding.retune_id)
         with self._read() as connection:
-            return {row.retune_id: str(row.at) for row in connection.execute(query)}
+            return {row.retune_id: row.at for row in connection.execute(query) if is_text(row.at)}
 
 
 def _held(row: Row[Any]) -> HeldJob:

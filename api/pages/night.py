@@ -11,7 +11,7 @@ from markupsafe import Markup
 from tuner.api.pages.answer_facts import address_of
 from tuner.api.pages.links import Links
 from tuner.api.pages.nights import CAUSES, state_of
-from tuner.api.pages.run_facts import error_line, error_text, seconds_between
+from tuner.api.pages.run_facts import duration_s, error_line, error_text
 from tuner.api.pages.site import SETTINGS, Content, Query, Site
 from tuner.db.store import Store
 from tuner.errors import UnknownName
@@ -107,7 +107,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "retune": retune,
         "summary": summary,
         "state": state,
-        "seconds": seconds_between(retune.started_at, retune.ended_at or last or retune.started_at),
+        "seconds": duration_s(retune.started_at, retune.ended_at or last or retune.started_at),
         "outcome": outcome(summary),
         "sentences": [
             text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tuner.api.pages.links import Links
-from tuner.api.pages.run_facts import State, seconds_between
+from tuner.api.pages.run_facts import State, duration_s, seconds_between
 from tuner.api.pages.site import SETTINGS, Content, Query, Site
 from tuner.db.overview import RetuneOutline
 from tuner.db.settings import SETTINGS as STORE_SETTINGS
@@ -70,8 +70,7 @@ def rows_of(outlines: Sequence[RetuneOutline], last: Mapping[int, str], now: dat
     for each in outlines:
         state = state_of(each.status, each.started_at, last.get(each.id, ""), now)
         end = each.ended_at or (now if state.is_running else last.get(each.id, each.started_at))
-        seconds = seconds_between(each.started_at, end)
-        rows.append(Row(each, state, seconds if 0 <= seconds < float("inf") else None))
+        rows.append(Row(each, state, duration_s(each.started_at, end)))
     return rows
 
 

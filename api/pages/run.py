@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import isfinite
 from threading import Lock
 from typing import Any
 
@@ -17,12 +16,12 @@ from tuner.api.pages.plots import Heading, best_so_far
 from tuner.api.pages.run_facts import (
     MEANINGS,
     bests,
+    duration_s,
     failures,
     levels,
     limits_of,
     outcomes,
     points,
-    seconds_between,
     state_of,
     work_text,
 )
@@ -99,7 +98,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
     now = datetime.now(UTC)
     state = state_of(run, live, trials[-1].ended_at if trials else "", now)
     limits = limits_of(run.settings)
-    seconds = seconds_between(run.started_at, run.ended_at or now)
+    seconds = duration_s(run.started_at, run.ended_at or now)
     found, level = bests(trials, run.started_at), levels(trials, run.settings.get("default"))
     values = {
         "run": run,
@@ -114,8 +113,8 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "measured": len(trials) + limits.known,
         "own": len(trials),
         "failed": sum(trial.latency_us is None for trial in trials),
-        "seconds": seconds if isfinite(seconds) else None,
-        "left_s": None if limits.budget_s is None or run.ended_at else max(0.0, limits.budget_s - seconds),
+        "seconds": seconds,
+        "left_s": None if limits.budget_s is None or run.ended_at else max(0.0, limits.budget_s - (seconds or 0.0)),
         "best": found[-1] if found else None,
         "bests": found[: -_BESTS - 1 : -1],
         "speed_note": speed_note(found[-1].latency_us, level[0].latency_us) if level and found else "",

@@ -106,6 +106,12 @@ def seconds_between(then: str, now: datetime | str) -> float:
         return float("inf")
 
 
+def duration_s(then: str, now: datetime | str) -> float | None:
+    """Return the seconds from a time to another, or None if they are not known or below 0."""
+    seconds = seconds_between(then, now)
+    return seconds if 0 <= seconds < float("inf") else None
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of a search."""
@@ -159,7 +165,7 @@ def stage_text(live: LiveRun) -> str:
 class Best:
     """A config that was the fastest so far when it was measured."""
 
-    after_s: float
+    after_s: float | None
     """Seconds since the run began."""
     number: int
     """Number of trials up to it."""
@@ -173,8 +179,7 @@ def bests(trials: Sequence[TrialOutline], started_at: str) -> list[Best]:
     for number, trial in enumerate(trials, 1):
         latency_us = trial.latency_us
         if latency_us is not None and latency_us > 0 and (not found or latency_us < found[-1].latency_us):
-            after_s = max(0.0, seconds_between(started_at, trial.ended_at))
-            found.append(Best(after_s, number, latency_us, trial.config))
+            found.append(Best(duration_s(started_at, trial.ended_at), number, latency_us, trial.config))
     return found
 
 
@@ -235,7 +240,7 @@ def error_text(error: str | None) -> str:
 
 def points(trials: Sequence[TrialOutline], started_at: str) -> tuple[list[TrialPoint], str]:
     """Return the points of the plot of the best so far, and the name of its x axis."""
-    seconds = [max(0.0, seconds_between(started_at, trial.ended_at)) for trial in trials]
+    seconds = [duration_s(started_at, trial.ended_at) or 0.0 for trial in trials]
     by_time = bool(seconds) and max(seconds) >= SETTINGS.by_time_s
     at = seconds if by_time else [float(number) for number in range(1, len(trials) + 1)]
     made = [TrialPoint(x, trial.latency_us, trial.outcome, trial.config) for x, trial in zip(at, trials, strict=True)]

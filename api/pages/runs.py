@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from tuner.api.pages.answer_facts import address_of
 from tuner.api.pages.links import Links
-from tuner.api.pages.run_facts import Limits, State, limits_of, seconds_between, state_of
+from tuner.api.pages.run_facts import Limits, State, duration_s, limits_of, state_of
 from tuner.api.pages.site import SETTINGS, Content, Query, Site
 from tuner.db.store import Store
 from tuner.records import StoredRun
@@ -42,15 +42,10 @@ def rows_of(store: Store, runs: Sequence[StoredRun], now: datetime) -> list[Row]
             run,
             state_of(run, live.get(run.id), last.get(run.id) or "", now),
             limits_of(run.settings),
-            None if run.stopped in ("imported", "rollback") else _duration(run, now),
+            None if run.stopped in ("imported", "rollback") else duration_s(run.started_at, run.ended_at or now),
         )
         for run in runs
     ]
-
-
-def _duration(run: StoredRun, now: datetime) -> float | None:
-    seconds = seconds_between(run.started_at, run.ended_at or now)
-    return seconds if 0 <= seconds < float("inf") else None
 
 
 def read(site: Site, query: Query, links: Links) -> Content:

@@ -8,8 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
+import faults
 import pytest
 from helpers import H200
 from retuned import stored_retune
@@ -269,6 +271,30 @@ class TestPages:
         assert "wrong_result" in only
         assert "0.991 x torch" not in only
         assert "1 broken" in shown(client, "/pages/nights")
+
+
+FAULTS = (
+    ("runs", "started_at", "'no such thing'"),
+    ("runs", "ended_at", "X'00ff'"),
+    ("trials", "ended_at", "X'00ff'"),
+    ("jobs", "ended_at", "X'00ff'"),
+    ("findings", "created_at", "NULL"),
+    ("retunes", "ended_at", "'no such thing'"),
+    ("run_states", "state", "'[]'"),
+)
+
+
+def test_a_row_that_cannot_be_read_costs_no_page(tmp_path: Path) -> None:
+    whole, hurt = tmp_path / "whole.db", tmp_path / "hurt.db"
+    faults.make(whole)
+    for table, column, fault in FAULTS:
+        copyfile(whole, hurt)
+        faults.hurt(hurt, table, column, fault)
+        store = Store.open(hurt)
+        client = TestClient(create_app(store), raise_server_exceptions=False)
+        for name in ("runs", "run?id=1", "run?id=2", "fleet", "job?id=1", "nights", "night?id=1", "night?id=2"):
+            assert client.get(f"/pages/{name}").status_code in (200, 404), (table, column, name)
+        store.close()
 
 
 @pytest.mark.parametrize("linked", [True, False])
