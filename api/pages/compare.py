@@ -15,7 +15,7 @@ from tuner.api.pages.plots import Heading, Ratio, live_plot, ratio_points, scatt
 from tuner.api.pages.served import today
 from tuner.api.pages.sides import FIELDS, LEFT, RIGHT, Side, entries, side_of, usual_sides, versions
 from tuner.api.pages.site import Content, Data, Query, Site
-from tuner.api.pages.tables import Column, sorted_rows, table_page
+from tuner.api.pages.tables import Column, has_words, in_table, sorted_rows, table_page
 from tuner.api.query import parse_signatures
 from tuner.report.text import config_text, short
 
@@ -49,7 +49,7 @@ class Choice:
 
     def has(self, pair: Pair) -> bool:
         """Return whether the table shows a pair."""
-        if self.words and not all(word in pair.problem.text.lower() for word in self.words):
+        if not has_words(pair.problem, self.words):
             return False
         if self.show == "both":
             return pair.left is not None and pair.right is not None
@@ -87,7 +87,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
         return links.to("problem", **address_of(pair.problem, side.device))
 
     listed = [pair for pair in found.pairs if choice.has(pair)]
-    page = table_page(listed, COLUMNS, query, lambda changed: _in_table(href(changed)))
+    page = table_page(listed, COLUMNS, query, lambda changed: in_table(href(changed)))
     described = {name: value for name, value in {**query.given, **fixed}.items() if value and name != "after"}
     values = {
         "fixed": fixed,
@@ -155,10 +155,6 @@ COLUMNS: Sequence[Column[Pair]] = (
     Column("verdict", "Right side is", lambda pair: list(Verdict).index(pair.verdict)),
     Column("moved", "Config", lambda pair: len(pair.moved)),
 )
-
-
-def _in_table(address: str) -> str:
-    return address and f"{address}#problems"
 
 
 def _choice(site: Site, query: Query) -> Choice:

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from tuner.api.pages.answer_facts import address_of
-from tuner.api.pages.coverage_map import Choice, coverage_map, in_table
+from tuner.api.pages.coverage_map import Choice, coverage_map
 from tuner.api.pages.covered import (
     ABOUT,
     CONCERN,
@@ -32,11 +32,9 @@ from tuner.api.pages.missed import missed
 from tuner.api.pages.plots import State
 from tuner.api.pages.served import Today, today
 from tuner.api.pages.site import Content, Query, Site
-from tuner.api.pages.tables import Column, table_page
+from tuner.api.pages.tables import Column, in_table, table_page
 from tuner.api.query import parse_signatures
 from tuner.errors import UsageError
-from tuner.lookup.newest import Newest
-from tuner.lookup.ranking import differences, replayed_from
 from tuner.report.text import short
 
 _ONLY = "only."
@@ -131,22 +129,13 @@ def _values(site: Site, query: Query, links: Links, known: _Known, key: tuple[An
         "is_coloured": any(choice.colour.value(row) is not None for row in shown.listed),
         "table": page,
         "figures": figures,
-        "why_stale": lambda row: why_stale(row, newest, device),
+        "why_stale": lambda row: () if row.stored is None else newest.stale(row.stored),
         "href": href,
         "in_table": in_table,
         "to_problem": lambda row: links.to("problem", **address_of(row.problem, device)),
         "short": short,
         "most_choices": SETTINGS.choices,
     }
-
-
-def why_stale(row: Row, newest: Newest, device: str) -> list[str]:
-    """Return the reasons for which the answer of a row is stale, each as `field: sentence`."""
-    if row.state is not State.STALE or row.stored is None:
-        return []
-    recorded = row.stored.provenance.recorded
-    reasons = differences(row.stored, newest.query(row.problem, device))
-    return [*reasons, *([] if recorded is None else [replayed_from(recorded)])]
 
 
 def _place(site: Site, query: Query, found: Today) -> tuple[str, str]:

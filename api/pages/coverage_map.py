@@ -12,6 +12,7 @@ from tuner.api.pages.covered import Colour, Row, Wanted
 from tuner.api.pages.links import Links
 from tuner.api.pages.plots import Bin, Cell, Covered, Grid, Heading, grid, heat_map
 from tuner.api.pages.site import Query
+from tuner.api.pages.tables import in_table
 from tuner.report.text import short
 
 
@@ -40,11 +41,6 @@ class Choice:
     wanted: Wanted
     shown: Wanted
     """The filters of the table: those of the map, and the ranges of the cell that was chosen."""
-
-
-def in_table(address: str) -> str:
-    """Return the address of the table on a page; empty if the address is, as in a report without the page."""
-    return address and f"{address}#problems"
 
 
 def cells_of(rows: Sequence[Row], choice: Choice, most_distinct: int) -> tuple[Grid, Mapping[str, Row]]:

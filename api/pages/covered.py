@@ -10,6 +10,7 @@ from itertools import chain
 from tuner.api.pages.missed import Missed
 from tuner.api.pages.plots import ColourScale, State, around_one, from_low_to_high, shares
 from tuner.api.pages.served import Served
+from tuner.api.pages.tables import has_words
 from tuner.kernels.spec import Problem, Value
 from tuner.kernels.values import ordering
 from tuner.records import Device, RooflineLimits, StoredAnswer
@@ -116,7 +117,7 @@ class Wanted:
     values: Mapping[str, str]
     """Values of dims, of the dtype and of attributes, as text, by name."""
     words: tuple[str, ...] = ()
-    """Words that the text of a problem has, in lower case."""
+    """Words that a problem has, as for `has_words`."""
     state: State | None = None
     ranges: Mapping[str, tuple[int, int]] | None = None
     """Least and largest size of a dim, by name."""
@@ -128,7 +129,7 @@ class Wanted:
         known = row.problem.values
         if any(str(known.get(name)) != value for name, value in self.values.items()):
             return False
-        if self.words and not all(word in row.problem.text.lower() for word in self.words):
+        if not has_words(row.problem, self.words):
             return False
         return all(low <= known.get(name, 0) <= high for name, (low, high) in (self.ranges or {}).items())
 

@@ -134,7 +134,7 @@ def _importance(found: Evidence) -> Markup | None:
 def _roofline(found: Evidence, stored: StoredAnswer) -> Markup | None:
     """Return the answer, the default and the vendor below the limits of the card; None if these are not known."""
     answer, limits, explained = stored.answer, found.limits, found.explanation
-    if limits is None or explained is None or found.roofline_missing:
+    if limits is None or explained is None or answer.latency_us is None or found.roofline_missing:
         return None
     arithmetic = limits.arithmetic(answer.problem)
     names = {"answer": "answer", "default": "default", "vendor": role_text(VENDOR, explained.run)}

@@ -20,7 +20,6 @@ from tuner.db.pins import Pin
 from tuner.errors import UnknownName, UsageError
 from tuner.kernels.spec import Problem, Signature
 from tuner.lookup import query as lookup
-from tuner.lookup.ranking import differences, replayed_from
 from tuner.lookup.table import LookupResult
 from tuner.records import Device, StoredAnswer
 from tuner.report.history import Generation, history_of
@@ -166,7 +165,7 @@ def _answer(
 ) -> dict[str, Any]:
     """Return the values of the page of an answer."""
     known = _evidence(site, shown)
-    explained, stale = known.explanation, _stale(site, shown)
+    explained, stale = known.explanation, today(site).newest.stale(shown)
     pasted = paste(asked.key, site.view, shown, asked.signature) if asked.key else None
     named = {**address_of(asked.problem, asked.device), "answer": shown.id}
     points = links.api("pages/problem.json", **named)
@@ -191,14 +190,6 @@ def _answer(
         "copies": list(copies(shown, links)),
         "run": links.to("run", id=shown.measured_in),
     }
-
-
-def _stale(site: Site, shown: StoredAnswer) -> tuple[str, ...]:
-    """Return a sentence for each field that makes an answer stale for the newest kernel and software in the store."""
-    provenance = shown.provenance
-    query = today(site).newest.query(shown.answer.problem, provenance.device.id)
-    replayed = () if provenance.recorded is None else (replayed_from(provenance.recorded),)
-    return (*differences(shown, query), *replayed)
 
 
 def _for_newest(site: Site, asked: Asked, serving: StoredAnswer | None, links: Links) -> tuple[int, str] | None:

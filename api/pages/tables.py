@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tuner.api.pages.site import SETTINGS, Query
+from tuner.kernels.spec import Problem
+from tuner.report.text import short
 
 R = TypeVar("R")
 Href = Callable[[Mapping[str, object]], str]
@@ -97,6 +99,19 @@ def table_page(
         href({"after": max(0, after - size) or None}) if after else "",
         href({"after": after + size}) if after + size < len(ordered) else "",
     )
+
+
+def in_table(address: str) -> str:
+    """Return the address of the table of problems on a page; empty if the address is, as in a report without it."""
+    return address and f"{address}#problems"
+
+
+def has_words(problem: Problem, words: Sequence[str]) -> bool:
+    """Return whether a problem has all words, which are in lower case, in its canonical text or in its short one."""
+    if not words:
+        return True
+    text = f"{problem.text} {short(problem)}".lower()
+    return all(word in text for word in words)
 
 
 def _order(columns: Sequence[Column[R]], query: Query) -> tuple[str, bool]:

@@ -12,6 +12,7 @@ from tuner.kernels.spec import Problem
 from tuner.lookup.expected import expected_gain, value_of_tuning
 from tuner.lookup.newest import Newest
 from tuner.lookup.query import Query
+from tuner.lookup.ranking import is_exact
 from tuner.lookup.service import LookupService
 from tuner.lookup.table import LookupResult, Table
 from tuner.records import Device, Environment, Provenance, StoredAnswer
@@ -52,6 +53,16 @@ class TestNewest:
         query = newest.query(problem(1), H200.id)
         assert (query.source, query.definition, query.triton, query.driver) == (None, None, None, None)
 
+    def test_an_answer_that_is_not_exact_has_a_reason(self) -> None:
+        exact, recorded = stored(3, 64, NEWER), stored(4, 64, replace(NEWER, recorded="gemm-h200"))
+        old, imported = stored(1, 64), stored(2, 64, NEWER, kind="imported")
+        answers = [exact, old, recorded, imported]
+        newest = Newest.of(answers)
+        reasons = [[each.partition(":")[0] for each in newest.stale(one)] for one in answers]
+        assert reasons == [[], ["triton", "driver"], ["recorded"], ["imported"]]
+        query = newest.query(problem(1), H200.id)
+        assert [not each for each in reasons] == [is_exact(one, query) for one in answers]
+
 
 class TestServed:
     def test_it_is_what_each_query_finds(self) -> None:
@@ -64,13 +75,13 @@ class TestServed:
             return "no such choice" if one.id in (4, 5) else ""
 
         found = list(table.served(query, refused))
-        assert [(one.id, is_exact) for one, is_exact in found] == [
+        assert [(one.id, exact) for one, exact in found] == [
             (2, True), (3, False), (6, False), (7, False)
         ]  # fmt: skip
-        for one, is_exact in found:
+        for one, exact in found:
             result = table.find(replace(query, problem=one.answer.problem), refused=refused)
             assert result.stored is one
-            assert result.match == ("exact" if is_exact else "stale")
+            assert result.match == ("exact" if exact else "stale")
 
     def test_an_answer_of_another_policy_does_not_serve(self) -> None:
         table = Table(H200.id, [stored(1, 64)])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner.kernels.spec import Problem
 from tuner.lookup.query import Query
-from tuner.lookup.ranking import release
+from tuner.lookup.ranking import differences, release, replayed_from
 from tuner.records import IMPORTED, Environment, Provenance, StoredAnswer
 
 
@@ -46,3 +46,9 @@ class Newest:
         source, definition = (None, None) if kernel is None else (kernel.source, kernel.definition)
         environment = self.environments.get(device, Environment(""))
         return Query.for_environment(problem, environment, source, definition=definition)
+
+    def stale(self, stored: StoredAnswer) -> tuple[str, ...]:
+        """Return the reasons for which an answer is stale for that program, each as `field: sentence`."""
+        provenance = stored.provenance
+        found = differences(stored, self.query(stored.answer.problem, provenance.device.id))
+        return found if provenance.recorded is None else (*found, replayed_from(provenance.recorded))

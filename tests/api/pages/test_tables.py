@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from io import StringIO
 
 import pytest
+from stored import SCALE
 
 from tuner.api.pages.csv_text import csv_bytes
 from tuner.api.pages.site import Query
-from tuner.api.pages.tables import Column, TablePage, sorted_rows, table_page
+from tuner.api.pages.tables import Column, TablePage, has_words, sorted_rows, table_page
 from tuner.errors import UsageError
+from tuner.report.text import short
 
 Row = tuple[str, float | None]
 COLUMNS: tuple[Column[Row], ...] = (
@@ -46,6 +48,13 @@ class TestOrder:
     def test_an_unknown_order_is_an_error(self, sort: str) -> None:
         with pytest.raises(UsageError, match="sort is one of"):
             names(sort=sort)
+
+
+def test_a_problem_is_found_by_its_name_as_the_pages_show_it() -> None:
+    known = SCALE.problem({"M": 16, "N": 4096})
+    for words in ((), ("16", "x", "4096"), ("m=16", "scale"), tuple(short(known).split())):
+        assert has_words(known, words), words
+    assert not has_words(known, ("16", "5"))
 
 
 class TestPage:
