@@ -43,7 +43,7 @@ from tuner.records import (
 
 H100 = Device("NVIDIA H100 80GB HBM3", (9, 0), 132, 85_029_158_912, 52_428_800, 232_448, "10de:2330")
 LIMITS = {
-    H200: RooflineLimits(4100.0, {"bf16": 690.0, "fp16": 690.0, "tf32": 350.0, "fp32": 50.0}, {"cold-events-1": 5.1}),
+    H200: RooflineLimits(4100.0, {"bf16": 800.0, "fp16": 800.0, "tf32": 350.0, "fp32": 50.0}, {"cold-events-1": 5.1}),
     H100: RooflineLimits(2700.0, {"bf16": 650.0, "fp16": 650.0, "tf32": 330.0, "fp32": 48.0}, {"cold-events-1": 5.3}),
 }
 SEARCHED = {
