@@ -11,11 +11,13 @@ from sqlalchemy import ColumnElement, Connection, Row, case, func, select
 
 from tuner.db import schema
 from tuner.db.opening import Transaction
+from tuner.db.progress import Progress
 from tuner.db.queries import is_running, runs_of, select_runs
 from tuner.db.settings import SETTINGS
 from tuner.db.unreadable import UnreadableRows
 from tuner.errors import UsageError
 from tuner.records import StoredRun
+from tuner.records.progress import LiveRun
 from tuner.records.retune import Action, Cause
 from tuner.records.strict import JsonObject, is_text
 
@@ -27,14 +29,21 @@ class UnfinishedRun:
     run: StoredRun
     measured_at: str | None
     """Time of its last trial, UTC in ISO 8601; None if it has none."""
+    live: LiveRun | None = None
+    """Its state, if it wrote one."""
 
     @property
     def active_at(self) -> str:
         """Time at which it was last known to run."""
-        return max(self.run.started_at, self.measured_at or "")
+        return max(self.run.started_at, self.measured_at or "", "" if self.live is None else self.live.at)
 
     def is_silent(self, now: datetime) -> bool:
-        """Return whether it wrote nothing for so long that it was probably killed."""
+        """Return whether it wrote nothing for so long that it was probably killed.
+
+        One that never wrote its state has begun just now, or an earlier version runs it; its trials decide.
+        """
+        if self.live is not None:
+            return self.live.age_s > SETTINGS.silent_s
         try:
             return datetime.fromisoformat(self.active_at) < now - timedelta(minutes=SETTINGS.abandoned_min)
         except ValueError:
@@ -78,10 +87,11 @@ class Overview:
     Args:
         read: Opens a transaction that sees one state.
         unreadable: Is given the rows that cannot be read.
+        progress: States of the searches that run.
     """
 
-    def __init__(self, read: Transaction, unreadable: UnreadableRows) -> None:
-        self._read, self._unreadable = read, unreadable
+    def __init__(self, read: Transaction, unreadable: UnreadableRows, progress: Progress) -> None:
+        self._read, self._unreadable, self._progress = read, unreadable, progress
 
     def jobs(self) -> dict[str, int]:
         """Return the number of jobs of each status."""
@@ -107,7 +117,8 @@ class Overview:
             last = select(trial.run_id, func.max(trial.ended_at).label("at")).where(trial.run_id.in_(ids))
             rows = connection.execute(last.group_by(trial.run_id))
             times = {row.run_id: row.at for row in rows if is_text(row.at)}
-        return [UnfinishedRun(each, times.get(each.id)) for each in found]
+        live = self._progress.of(ids) if ids else {}
+        return [UnfinishedRun(each, times.get(each.id), live.get(each.id)) for each in found]
 
     def retunes(self, limit: int, before: int | None = None, device: str | None = None) -> list[RetuneOutline]:
         """Return up to `limit` retunes, those with ids below `before` if it is given, newest first.

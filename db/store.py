@@ -135,7 +135,7 @@ class Store(RunStore, AnswerStore, HistoryStore):
     @property
     def overview(self) -> Overview:
         """Counts and outlines of what the store has."""
-        return Overview(self._read, self.unreadable)
+        return Overview(self._read, self.unreadable, self.progress)
 
     @property
     def pins(self) -> Pins:

@@ -14,7 +14,6 @@ from tuner.db.job import Job
 from tuner.db.overview import UnfinishedRun
 from tuner.db.work import HeldJob, Hour
 from tuner.kernels.values import parsed
-from tuner.records.progress import LiveRun
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,12 @@ def workers(
     held: Iterable[HeldJob],
     seen: Mapping[str, Job],
     runs: Mapping[tuple[str, str], UnfinishedRun],
-    live: Mapping[int, LiveRun],
 ) -> list[Worker]:
     """Return the workers that have a job, then those that ended one lately.
 
     Args:
         seen: last job that ended, by worker.
         runs: runs without an end, by text of the problem and device id.
-        live: signs of life of these runs, by run.
     """
     found = []
     for each in held:
@@ -80,7 +77,7 @@ def workers(
             continue
         limits, number = limits_of(about.run.settings), about.run.id
         measured = about.run.trials + limits.known
-        stage = stage_text(live[number]) if number in live else ""
+        stage = "" if about.live is None else stage_text(about.live)
         found.append(Worker(job.worker or "", job, each.left_s, number, measured, limits.planned, stage))
     busy = {worker.name for worker in found}
     idle = sorted(((name, job) for name, job in seen.items() if name not in busy), key=lambda each: each[0])
@@ -127,7 +124,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
     ids = {*work.running_of({each.job.problem for each in held}).values()} if held else set()
     unfinished = [each for each in site.store.overview.unfinished_runs(SETTINGS.workers) if each.run.id in ids]
     runs = {(each.run.problem.text, each.run.provenance.device.id): each for each in reversed(unfinished)}
-    shown = workers(held, work.seen_since(lately), runs, site.store.progress.of(ids) if ids else {})
+    shown = workers(held, work.seen_since(lately), runs)
     waiting = [job for job in site.store.queue.jobs(SETTINGS.waiting + len(held)) if job.status == "pending"]
     failed = work.failed(SETTINGS.failed + 1, after)
     by_hour = site.kept.get(

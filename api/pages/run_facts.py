@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from tuner.api.pages.plots import Level, TrialPoint
+from tuner.db.overview import UnfinishedRun
 from tuner.db.settings import SETTINGS as STORE_SETTINGS
 from tuner.records import Outcome, StoredRun
 from tuner.records.progress import COMPARING, WAITING, LiveRun, TrialOutline
@@ -21,8 +22,6 @@ from tuner.report.text import count_text, first_line
 class RunFactSettings:
     """Limits of what is said of a run."""
 
-    silent_s: float = 30.0
-    """Age of the last sign of life above which a search was probably killed, in seconds; it is written every 10 s."""
     failures: int = 20
     """Kinds of failures that are listed."""
     by_time_s: float = 5.0
@@ -88,11 +87,7 @@ def state_of(run: StoredRun, live: LiveRun | None, measured_at: str, now: dateti
     if run.status != "running":
         text, kind = _STATUSES.get(run.status, (run.status, "plain"))
         return State(text, kind, _STOPPED.get(run.stopped or "", f"stopped by {run.stopped}" if run.stopped else ""))
-    if live is not None:
-        silent_s, limit_s = live.age_s, SETTINGS.silent_s
-    else:  # it has begun just now, or an earlier version runs it
-        silent_s, limit_s = seconds_between(max(run.started_at, measured_at), now), STORE_SETTINGS.abandoned_min * 60
-    if silent_s > limit_s:
+    if UnfinishedRun(run, measured_at or None, live).is_silent(now):
         return State("no sign of life", "bad", "Its process was probably killed. Its trials are kept.")
     return State("running", "plain", is_running=True)
 
@@ -154,7 +149,7 @@ def work_text(live: LiveRun | None) -> str:
 def stage_text(live: LiveRun) -> str:
     """Return what a running search does now, in a few words."""
     state = live.state
-    if live.age_s > SETTINGS.silent_s:
+    if live.age_s > STORE_SETTINGS.silent_s:
         return "no sign of life"
     if state.stage == COMPARING:
         return f"compares finalists, {count_text(state.rounds, 'round')}"

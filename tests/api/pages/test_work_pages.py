@@ -28,7 +28,7 @@ from tuner.api.pages.nights import state_of as night_state
 from tuner.api.pages.render import render
 from tuner.api.pages.routes import content_of
 from tuner.api.pages.run import contenders, speed_note
-from tuner.api.pages.run_facts import SETTINGS, bests, failures, limits_of, outcomes, points, state_of, work_text
+from tuner.api.pages.run_facts import bests, failures, limits_of, outcomes, points, state_of, work_text
 from tuner.api.pages.site import Kept, Site, Visitor
 from tuner.api.view import Watcher
 from tuner.db.overview import UnfinishedRun
@@ -63,7 +63,7 @@ def trial(latency_us: float | None, at: float, block: int = 64, outcome: str = "
 class TestRunFacts:
     def test_a_run_is_alive_as_long_as_it_says_so(self) -> None:
         assert state_of(run(), live(), "", NOW).is_running
-        killed = state_of(run(), live(age_s=SETTINGS.silent_s + 1), ago(1), NOW)
+        killed = state_of(run(), live(age_s=STORE_SETTINGS.silent_s + 1), ago(1), NOW)
         assert (killed.text, killed.kind, killed.is_running) == ("no sign of life", "bad", False)
 
     def test_a_run_without_a_sign_of_life_is_judged_by_its_trials(self) -> None:
@@ -145,8 +145,7 @@ class TestFleetFacts:
         found = workers(
             [HeldJob(second, -5.0), HeldJob(first, 30.0)],
             {"idle": third, "a": second},
-            {(first.problem, H200.id): UnfinishedRun(about, None)},
-            {7: live()},
+            {(first.problem, H200.id): UnfinishedRun(about, None, live())},
         )
         assert [(each.name, each.run, each.is_lost, each.is_idle) for each in found] == [
             ("a", None, True, False),
