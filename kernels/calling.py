@@ -127,7 +127,8 @@ def empty(
 def cached(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """Return a function that keeps results by their arguments, which are told apart by type too: 1 from True.
 
-    It keeps none while torch traces, nor of arguments without a hash, such as lists and sizes that are not known.
+    Items of tuples are not, so equal ones must have equal results. It keeps none while torch traces, nor of arguments
+    without a hash, such as lists and sizes that are not known.
     """
     kept = lru_cache(maxsize=4096, typed=True)(function)
 
@@ -185,7 +186,7 @@ def _traced(call: OpCall, values: tuple[Any, ...]) -> tuple[Any, ...]:
     varies = [isinstance(scalar, float) and not has_static_value(scalar) for scalar in scalars]
     if not any(varies):
         return values
-    zero, pairs = torch.zeros((), dtype=torch.float64), list(zip(scalars, varies, strict=True))
+    zero, pairs = torch.zeros((), dtype=torch.float64, device="cpu"), list(zip(scalars, varies, strict=True))
     fixed = [0.0 if vary else scalar for scalar, vary in pairs]
     return *values[:first], *fixed, *[zero + scalar if vary else None for scalar, vary in pairs]
 

@@ -50,7 +50,8 @@ def _branch(call: OpCall, present: Sequence[int], form: str, values: Sequence[st
     on_host = [place for name, place in place_of.items() if name in call.on_host]
     described = [part for place in present for part in _described(call, place, place in on_host)]
     setting = ["setting(t0.dtype)"] if call.setting is not None else []
-    key = ", ".join([form, *_same(call, place_of), *described, *values, *setting])
+    attributes, scalars = values[: len(call.takes_attributes)], values[len(call.takes_attributes) :]
+    key = ", ".join([form, *_same(call, place_of), *described, *attributes, *map(scalar, scalars), *setting])
     near = [
         f"found[{2 * number + 1}] < p{place_of[name]} - p{place_of[other]} < found[{2 * number + 2}]"
         for number, (name, other) in enumerate(call.pairs(place_of))
@@ -66,7 +67,7 @@ def _branch(call: OpCall, present: Sequence[int], form: str, values: Sequence[st
         f"        refuse_tangents(call.op, call.named({every})[0])",
         *(f"    p{place} = t{place}.data_ptr()" for place in present),
         f"    found = prepared.get(key := ({key}))",
-        "except NOT_STRIDED:",
+        "except (*NOT_STRIDED, ValueError):",
         f"    explain(call, {every})",
         "    raise",
         f"if {' or '.join(['found is None', *near])}:",
@@ -104,6 +105,11 @@ def layout(tensor: str, address: str, where: str) -> list[str]:
     """
     alignment = f"{address} & 15 if {address} else -1"  # -1: it has no memory
     return [f"{tensor}.shape", f"{tensor}.stride()", f"{tensor}.dtype", where, alignment]
+
+
+def scalar(name: str) -> str:
+    """Return the part of a key that describes a scalar: its value, or its text for 0.0 and -0.0, which are equal."""
+    return f'{name} or f"{{{name}}}"'
 
 
 def on_host_or_device(tensor: str) -> str:

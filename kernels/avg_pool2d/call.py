@@ -46,7 +46,7 @@ def avg_pool2d(
     attributes, shape = known(image_of("avg_pool2d", x), kernel_size, stride, padding, ceil_mode, count_include_pad)
     if out is None:
         out = empty_out("avg_pool2d", x, shape)
-    launch(x, out, *attributes, 0.0 if divisor_override is None else float(divisor_override))
+    launch(x, out, *attributes, 0 if divisor_override is None else float(divisor_override))
     return out
 
 

@@ -83,6 +83,15 @@ def test_a_scalar_that_varies_is_compiled_for_all_its_values(dynamic: bool | Non
     assert counters["stats"]["unique_graphs"] == (1 if dynamic else 2)
 
 
+def test_a_scalar_that_varies_is_on_the_host_whatever_the_default_device() -> None:
+    """On a card, each call would wait for it."""
+    compiled = torch.compile(lambda x, eps: ops.layer_norm(x, eps=eps), backend="aot_eager", fullgraph=True)
+    x = torch.randn(4, 8)
+    with torch.device("meta"):
+        for eps in (0.5, 1.0, 2.0):
+            assert torch.allclose(compiled(x, eps), torch.nn.functional.layer_norm(x, (8,), eps=eps), atol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_graph_breaks_around_a_launch_of_a_kernel() -> None:
     kernel = catalog.resolve(toy("double"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from cpu_launches import on_cpu
@@ -16,9 +17,11 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from tuner import catalog, ops
+from tuner.client import Client
 from tuner.errors import UsageError
-from tuner.kernels.calling import run
+from tuner.kernels.calling import OpCall, PreparedLaunch, run
 from tuner.kernels.hot_path import source
+from tuner.kernels.spec import Problem
 from tuner.launching import calls
 from tuner.launching.calls import PreparedLaunches
 
@@ -125,6 +128,20 @@ class TestKey:
             assert torch.allclose(ops.layer_norm(X, eps=eps), layer_norm(X, (8,), eps=eps), atol=1e-6)
             made.append(len(launches.prepared))
         assert made == [1, 2, 3, 4, 5, 6, 6]
+
+    def test_zeros_of_either_sign_are_two_scalars(self, launches: PreparedLaunches) -> None:
+        prepared: list[str] = []
+
+        def launch_of(client: Client, call: OpCall, problem: Problem, operands: Mapping[str, Any]) -> PreparedLaunch:
+            prepared.append(str(operands["eps"]))
+            return lambda at: None
+
+        launches.launch_of = launch_of
+        for eps in (0.0, -0.0, 0, 0.0, -0.0):
+            ops.layer_norm(X, eps=eps)
+        assert [*dict.fromkeys(prepared)] == ["0.0", "-0.0"]
+        with pytest.raises(UsageError, match=r"eps is a number, not numpy\.ndarray"):
+            ops.layer_norm(X, eps=numpy.ones(2))  # type: ignore[call-overload]
 
     def test_two_calls_of_one_kernel_share_no_launch(self, launches: PreparedLaunches) -> None:
         call = calls.load("silu")

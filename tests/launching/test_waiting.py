@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
 from tuner import catalog
 from tuner.kernels.spec import WAITING_STREAMS, Limits
-from tuner.launching.waiting import Places, places
+from tuner.launching.waiting import Places, places, wait_for
 
 
 def test_a_launch_waits_for_the_last_one_of_another_stream_in_its_place() -> None:
@@ -25,6 +31,51 @@ def test_a_launch_waits_for_the_last_one_of_another_stream_in_its_place() -> Non
         *("10 waits for 30", "10 runs another"),
         "20 runs ()",
     ]
+
+
+def test_a_stream_that_is_captured_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[str] = []
+    current = ["7"]
+
+    class Stream(str):
+        def wait_event(self, event: object) -> None:
+            noted.append(f"{self} waits")
+
+    class Event:
+        def record(self) -> None:
+            noted.append(f"{current[-1]} is recorded")
+
+    @contextmanager
+    def on(stream: str) -> Iterator[None]:
+        current.append(stream)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle: Stream(handle))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: current[-1] == "30")
+    for before in (20, 30):
+        wait_for(before, 10)
+    assert noted == ["20 is recorded", "10 waits"]
+    assert current == ["7"]
+
+
+def test_a_launch_that_raises_leaves_its_place_to_others() -> None:
+    def run(stream: int, pointers: tuple[int, ...]) -> None:
+        if stream == 10:
+            raise RuntimeError("refused")
+        noted.append(stream)
+
+    noted: list[int] = []
+    launch = Places(most=1, wait_for=lambda before, stream: None).placed(run)
+    for stream in (10, 20):
+        if stream == 10:
+            with pytest.raises(RuntimeError, match="refused"):
+                launch(stream, ())
+        else:
+            launch(stream, ())
+    assert noted == [20]
 
 
 def test_the_places_of_a_card_are_those_of_all_launches() -> None:

@@ -230,8 +230,8 @@ class Launches:
         call: Callable[[Mapping[str, Any]], None] = lambda given: self._first(reference, kernel, given)  # noqa: E731
         for form in reversed(forms):
             form.names = {
-                "Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "MISFITS": (KeyError, *NOT_STRIDED),
-                "kept": form.kept, "otherwise": call, "is_recording": is_recording, "forward_ad": forward_ad,
+                "Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "kept": form.kept, "otherwise": call,
+                "is_recording": is_recording, "forward_ad": forward_ad, "MISFITS": (KeyError, ValueError, *NOT_STRIDED),
             }  # fmt: skip
             exec(
                 compile(source(form.tensors, form.others, form.written), f"<calls of {kernel.op}>", "exec"), form.names

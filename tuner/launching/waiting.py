@@ -21,9 +21,16 @@ Run = Callable[[int, Pointers], object]
 
 
 def wait_for(before: int, stream: int) -> None:
-    """Let a stream wait for the work that is now on another one of the current device."""
+    """Let a stream wait for the work that is now on another one of the current device.
+
+    It does not wait for one that is captured: an event of that would draw this one into the graph. `torch.cuda.graph`
+    waits for the card before a capture, so the last launch has ended.
+    """
     event = torch.cuda.Event()
-    event.record(torch.cuda.ExternalStream(before))
+    with torch.cuda.stream(torch.cuda.ExternalStream(before)):
+        if torch.cuda.is_current_stream_capturing():
+            return
+        event.record()
     torch.cuda.ExternalStream(stream).wait_event(event)
 
 
