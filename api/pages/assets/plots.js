@@ -16,6 +16,13 @@
   };
 
   const short = (value) => value >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(3));
+  // The values of an axis, with as many decimals as it takes to tell them apart.
+  const texts = (ticks) => {
+    let found = ticks.map(short);
+    for (let decimals = 1; decimals < 7 && new Set(found).size < new Set(ticks).size; decimals++)
+      found = ticks.map((tick) => tick.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }));
+    return found;
+  };
   const make = (name, css, text) => {
     const element = document.createElement(name);
     if (css) element.className = css;
@@ -143,8 +150,8 @@
       axes: [
         { ...axis, grid: { show: false }, label: knob ? knob[0] : data.x, labelSize: 22, labelFont: axis.font, size: 28,
           splits: (plot, _, low, high) => knob ? knob[1].map((_, place) => place).filter((place) => place >= low && place <= high) : linearTicks(low, high, size.width / 90),
-          values: (_, ticks) => ticks.map((tick) => knob ? knob[1][tick] : short(tick)) },
-        { ...axis, grid, size: 58, splits: (plot, _, low, high) => logTicks(low, high, 7), filter: (_, ticks) => ticks, values: (_, ticks) => ticks.map(short) },
+          values: (_, ticks) => knob ? ticks.map((tick) => knob[1][tick]) : texts(ticks) },
+        { ...axis, grid, size: 58, splits: (plot, _, low, high) => logTicks(low, high, 7), filter: (_, ticks) => ticks, values: (_, ticks) => texts(ticks) },
       ],
       series: [{}, ...data.series.map(series)],
       cursor: {

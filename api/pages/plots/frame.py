@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tuner.api.pages.plots.scales import Scale, short
+from tuner.api.pages.plots.scales import Scale, tick_texts
 from tuner.api.pages.plots.svg import content, element, joined, words
 
 _KEY = re.compile(r"[a-z][a-z0-9-]*")
@@ -78,20 +78,22 @@ def nothing(sentence: str) -> Markup:
 def value_axis(scale: Scale, box: Box, label: str, most: int = 5, unit: str = "") -> list[Markup]:
     """Return the grid lines of a vertical scale with their values, and its label above them."""
     parts = [words(0, box.top - 12, label, "axis")] if label else []
-    for tick in scale.ticks(most):
+    ticks = scale.ticks(most)
+    for tick, text in zip(ticks, tick_texts(ticks), strict=True):
         y = scale.at(tick)
         parts.append(element("path", d=f"M{box.left:.1f} {y:.1f}H{box.right:.1f}", class_="grid"))
-        parts.append(words(box.left - 8, y + 4, short(tick) + unit, "tick", "end"))
+        parts.append(words(box.left - 8, y + 4, text + unit, "tick", "end"))
     return parts
 
 
 def along_axis(scale: Scale, box: Box, label: str, most: int = 6) -> list[Markup]:
     """Return the values below a horizontal scale, and its label at the right end."""
     parts = []
-    for tick in scale.ticks(most):
+    ticks = scale.ticks(most)
+    for tick, text in zip(ticks, tick_texts(ticks), strict=True):
         x = scale.at(tick)
         parts.append(element("path", d=f"M{x:.1f} {box.bottom:.1f}v5", class_="grid"))
-        parts.append(words(x, box.bottom + 19, short(tick), "tick", "middle"))
+        parts.append(words(x, box.bottom + 19, text, "tick", "middle"))
     if label:
         parts.append(words(box.right, box.bottom + 38, label, "axis", "end"))
     return parts

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from tuner.api.pages.plots.frame import Heading, figure, nothing
 from tuner.api.pages.plots.landscape import Landscape, Tried, thinned
-from tuner.api.pages.plots.scales import Scale, log_scale, short
+from tuner.api.pages.plots.scales import Scale, log_scale, short, tick_texts
 from tuner.api.pages.plots.svg import cut, element, title, words
 
 
@@ -92,8 +92,9 @@ def _axes(found: Landscape, xs: list[float], right: float, latency: Scale, setti
     parts.append(element("path", d=f"M{right:.4g} {settings.top:.4g}V{settings.bottom:.4g}", class_="rail"))
     parts.append(words(right, settings.bottom + 22, "latency, us", "axis", "middle"))
     best = found.tried[0].latency_us
-    for tick in latency.ticks(8):
+    ticks = latency.ticks(8)
+    for tick, text in zip(ticks, tick_texts(ticks), strict=True):
         if abs(latency.at(tick) - latency.at(best)) > 14:
-            parts.append(words(right + 8, latency.at(tick) + 4, short(tick), "tick"))
+            parts.append(words(right + 8, latency.at(tick) + 4, text, "tick"))
     parts.append(words(right + 8, latency.at(best) + 4, f"{short(best)} us", "best"))
     return parts

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
 from markupsafe import Markup
 
+from tuner.api.pages.compared import Verdict, verdict_of
 from tuner.api.pages.plots.frame import Box, Heading, figure, nothing, text_width
 from tuner.api.pages.plots.scales import Scale, log_scale, ratio_text, spread
 from tuner.api.pages.plots.svg import cut, element, link, title, words
@@ -24,6 +26,11 @@ class Ratio:
     interval: Interval | None = None
     href: str = ""
 
+    @property
+    def verdict(self) -> Verdict:
+        """The second side compared with the first: faster, slower or the same."""
+        return verdict_of(self.ratio, self.interval)
+
 
 @dataclass(frozen=True)
 class RatioSettings:
@@ -32,12 +39,16 @@ class RatioSettings:
     most_points: int = 500
     named: int = 3
     """Number of problems that are named at each end."""
-    same: float = 1.01
-    """Ratios within this factor of 1 count as unchanged."""
     bottom: float = 300
 
 
 SETTINGS = RatioSettings()
+_SHAPES = {
+    Verdict.FASTER: "m0-4.5l4.5 8h-9z",
+    Verdict.SLOWER: "m0 4.5l4.5-8h-9z",
+    Verdict.SAME: "m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0",
+}
+"""Outline of each mark around its point."""
 
 
 def scatter_ratio(heading: Heading, ratios: Sequence[Ratio], settings: RatioSettings = SETTINGS) -> Markup:
@@ -51,9 +62,9 @@ def scatter_ratio(heading: Heading, ratios: Sequence[Ratio], settings: RatioSett
     y = log_scale([*(r.ratio for r in shown), 1 / 1.05, 1.05], box.bottom, box.top, 0.06)
     across = (box.right - box.left - 24) / max(count - 1, 1)
     xs = [box.left + 12 + across * place for place in range(count)]
-    body = [*_axis(y, box), *_counts(usable, box, settings)]
+    body = [*_axis(y, box), *_counts(usable, box)]
     named = set(_named(shown, settings))
-    points = [_point(r, x, y, settings) for r, x in zip(shown, xs, strict=True)]
+    points = [_point(r, x, y) for r, x in zip(shown, xs, strict=True)]
     labels = _labels([(shown[place], xs[place], y.at(shown[place].ratio)) for place in sorted(named)], box)
     return figure(heading, "ratios", (720, box.bottom + 44), [*body, *labels, *points])
 
@@ -70,36 +81,25 @@ def _axis(y: Scale, box: Box) -> list[Markup]:
     return parts
 
 
-def _counts(usable: Sequence[Ratio], box: Box, settings: RatioSettings) -> list[Markup]:
+def _counts(usable: Sequence[Ratio], box: Box) -> list[Markup]:
     """Return the numbers of slower, unchanged and faster problems below the plot."""
-    slower = sum(r.ratio < 1 / settings.same for r in usable)
-    faster = sum(r.ratio > settings.same for r in usable)
+    counts = Counter(r.verdict for r in usable)
     texts = (
-        (box.left, f"▼ {slower:,} slower", "slower", None),
-        (
-            (box.left + box.right) / 2,
-            f"{len(usable) - slower - faster:,} within {settings.same - 1:.0%}",
-            "tick",
-            "middle",
-        ),
-        (box.right, f"{faster:,} faster ▲", "faster", "end"),
+        (box.left, f"▼ {counts[Verdict.SLOWER]:,} slower", "slower", None),
+        ((box.left + box.right) / 2, f"{counts[Verdict.SAME]:,} same", "tick", "middle"),
+        (box.right, f"{counts[Verdict.FASTER]:,} faster ▲", "faster", "end"),
     )
     return [words(x, box.bottom + 30, text, css, anchor) for x, text, css, anchor in texts]
 
 
-def _point(ratio: Ratio, x: float, y: Scale, settings: RatioSettings) -> Markup:
-    at = y.at(ratio.ratio)
-    css, shape = "same", "m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0"
-    if ratio.ratio > settings.same:
-        css, shape = "faster", "m0-4.5l4.5 8h-9z"
-    elif ratio.ratio < 1 / settings.same:
-        css, shape = "slower", "m0 4.5l4.5-8h-9z"
+def _point(ratio: Ratio, x: float, y: Scale) -> Markup:
+    at, shape = y.at(ratio.ratio), _SHAPES[ratio.verdict]
     parts = [title(_tooltip(ratio))]
     if ratio.interval:
         low, high = (y.at(bound) for bound in ratio.interval)
         parts.append(element("path", d=f"M{x:.1f} {low:.1f}V{high:.1f}", class_="interval"))
     parts.append(element("path", d=f"M{x:.1f} {at:.1f}{shape}", class_="mark"))
-    return link(ratio.href, *parts, class_=css)
+    return link(ratio.href, *parts, class_=str(ratio.verdict))
 
 
 def _tooltip(ratio: Ratio) -> str:
@@ -110,8 +110,8 @@ def _tooltip(ratio: Ratio) -> str:
 def _named(shown: Sequence[Ratio], settings: RatioSettings) -> list[int]:
     """Return the places of the problems that changed most at both ends."""
     count = len(shown)
-    slow = [place for place in range(min(settings.named, count)) if shown[place].ratio < 1 / settings.same]
-    fast = [place for place in range(max(count - settings.named, 0), count) if shown[place].ratio > settings.same]
+    slow = [place for place in range(min(settings.named, count)) if shown[place].verdict is Verdict.SLOWER]
+    fast = [place for place in range(max(count - settings.named, 0), count) if shown[place].verdict is Verdict.FASTER]
     return slow + fast
 
 

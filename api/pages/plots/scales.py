@@ -68,6 +68,16 @@ def short(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def tick_texts(ticks: Sequence[float]) -> list[str]:
+    """Return the values of an axis as text, with as many decimals as it takes to tell them apart."""
+    texts = [short(tick) for tick in ticks]
+    for decimals in range(1, 7):
+        if len(set(texts)) == len(set(ticks)):
+            break
+        texts = [f"{tick:,.{decimals}f}" for tick in ticks]
+    return texts
+
+
 def ratio_text(ratio: float) -> str:
     """Return a ratio as a factor: `1.04x`."""
     return f"{ratio:.2f}x" if ratio < 9.95 else f"{short(ratio)}x"

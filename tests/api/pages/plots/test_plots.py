@@ -28,6 +28,7 @@ from tuner.api.pages.plots import (
     sparkline,
 )
 from tuner.api.pages.plots.points import MAX_BYTES
+from tuner.api.pages.plots.scales import tick_texts
 
 HEADING = Heading("plot", "Plot", "What it shows.")
 HOSTILE = "<img src=x onerror=alert(1)>\"'&\x00\u202e" + "x" * 10_000
@@ -118,13 +119,14 @@ def test_a_sparkline_has_gaps_and_a_last_value() -> None:
 
 
 def test_ratios_are_sorted_counted_and_named_at_both_ends() -> None:
-    ratios = [Ratio(f"p{place}", 0.9 + place / 100, (0.89, 1.2), f"/p{place}") for place in range(21)]
+    at = [0.9 + place / 100 for place in range(21)]
+    ratios = [Ratio(f"p{place}", r, (r * 0.993, r * 1.007), f"/p{place}") for place, r in enumerate(at)]
 
     root = drawn.read(scatter_ratio(HEADING, ratios[::-1]))
 
     assert len(root.findall(f".//{drawn.SVG}a")) == 21
-    assert {"▼ 10 slower", "2 within 1%", "9 faster ▲", "p0", "p20"} <= set(drawn.texts(root))
-    assert drawn.tooltips(root)[0] == "p0\n0.90x, 0.89x to 1.20x at 95 %"
+    assert {"▼ 10 slower", "2 same", "9 faster ▲", "p0", "p20"} <= set(drawn.texts(root))
+    assert drawn.tooltips(root)[0] == "p0\n0.90x, 0.89x to 0.91x at 95 %"
 
 
 def test_many_ratios_are_thinned_but_counted_whole() -> None:
@@ -172,3 +174,17 @@ def test_hostile_texts_are_text(plot: Markup) -> None:
 )
 def test_without_data_there_is_a_sentence(plot: Markup) -> None:
     assert plot.startswith('<p class="plot-empty">')
+
+
+def test_a_ratio_whose_interval_holds_1_is_the_same_as_in_the_table() -> None:
+    root = drawn.read(scatter_ratio(HEADING, [Ratio("p", 1.3, (0.9, 1.6)), Ratio("q", 0.7, (0.6, 1.2))]))
+    assert {"▼ 0 slower", "2 same", "0 faster ▲"} <= set(drawn.texts(root))
+
+
+def test_the_values_of_an_axis_differ() -> None:
+    assert tick_texts([176.0, 176.5, 177.0]) == ["176.0", "176.5", "177.0"]
+    assert tick_texts([50.0, 100.0]) == ["50", "100"]
+    assert tick_texts([10000.25, 10000.5]) == ["10,000.2", "10,000.5"]
+    root = drawn.read(intervals(HEADING, [Rung("a", 176.05, (175.8, 176.6)), Rung("b", 176.48, (176.3, 176.8))]))
+    shown = [text for text in drawn.texts(root) if text.startswith("17") and "us" not in text]
+    assert len(shown) == len(set(shown)) > 1
