@@ -2,8 +2,8 @@
 
 All run in one process, on problems so small that the card is never behind. Each way has a turn in each round, and the
 card is synchronised between turns, outside the timed interval. The report has medians over the rounds, in us a launch.
-All are called with the same arguments each time, and write to a given `out` except torch's functions that take none. The
-report also has the time of a repeated `best_config`, in us.
+All are called with the same arguments each time, and write to a given `out` except torch's functions that take none.
+The report also has the time of a repeated `best_config`, in us.
 
 Users' kernels are launched by `tuner.launch`, under our `autotune`, by Triton, by its autotuner when it has its config,
 under it once `install` was called, and by the launcher in C alone, which is the floor. Their grids are functions of the
