@@ -43,9 +43,15 @@ class Figure:
     detail: str = ""
 
 
-def address_of(problem: Problem, device: str) -> Mapping[str, object]:
-    """Return the query of the page of a problem on a device, and of the API's lookup."""
-    return {"op": problem.op, **problem.stated, "device": device}
+def address_of(problem: Problem, device: str, answer: int | None = None) -> Mapping[str, object]:
+    """Return the query of the page of a problem on a device, and of the API's lookup.
+
+    Args:
+        answer: id of the generation that the page shows; None for the one that serves. It is left out if the problem
+            has a parameter called `answer`: its page shows that one alone.
+    """
+    shown = {} if answer is None or "answer" in problem.values else {"answer": answer}
+    return {"op": problem.op, **problem.stated, "device": device, **shown}
 
 
 def states(

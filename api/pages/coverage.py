@@ -135,6 +135,7 @@ def _values(site: Site, query: Query, links: Links, known: _Known, key: tuple[An
         "to_problem": lambda row: links.to("problem", **address_of(row.problem, device)),
         "short": short,
         "most_choices": SETTINGS.choices,
+        "most_missed": SETTINGS.missed,
     }
 
 

@@ -21,9 +21,9 @@ class MapSettings:
     """Limits of the map."""
 
     grouped: int = 16
-    """Number of distinct sizes of a dim from which on they are grouped by powers of two."""
+    """Number of distinct sizes of a dim above which they are grouped by powers of two."""
     each: int = 100
-    """Likewise, if each size shall have its own column or row."""
+    """The same limit if each size is to have its own column or row."""
 
 
 SETTINGS = MapSettings()

@@ -35,7 +35,7 @@ class PlotSettings:
     drawn: int = 300
     """Configs that are drawn as lines, at most."""
     scripted: int = 500
-    """Configs from which on a script fetches and draws all of them, beside what is drawn here."""
+    """Number of configs above which a script fetches and draws all of them."""
     name_length: int = 36
     """Characters of a contender's name in a plot, at most."""
 

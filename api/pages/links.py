@@ -63,7 +63,7 @@ class Links:
         """Return the address of a file of `assets/`, such as `page.css` or `vendor/htmx.min.js`."""
         return f"{self._root}assets/{name}?{files.tag(files.OURS, name)}"
 
-    def api(self, path: str, **query: object) -> str:
+    def api(self, path: str, /, **query: object) -> str:
         """Return the address of a request of the API, such as `best-config`."""
         return f"{self._root}{path}{f'?{urlencode(query)}' if query else ''}"
 
@@ -90,6 +90,6 @@ class FileLinks(Links):
         """Return the file of an asset."""
         return f"assets/{name}"
 
-    def api(self, path: str, **query: object) -> str:
+    def api(self, path: str, /, **query: object) -> str:
         """Return an empty text: a report has no service."""
         return ""

@@ -167,8 +167,7 @@ def _answer(
     known = _evidence(site, shown)
     explained, stale = known.explanation, today(site).newest.stale(shown)
     pasted = paste(asked.key, site.view, shown, asked.signature) if asked.key else None
-    named = {**address_of(asked.problem, asked.device), "answer": shown.id}
-    points = links.api("pages/problem.json", **named)
+    points = links.api("pages/problem.json", **address_of(asked.problem, asked.device, shown.id))
     roofline = None if explained is None else explained.roofline
     return {
         "shown": shown,
@@ -201,7 +200,7 @@ def _for_newest(site: Site, asked: Asked, serving: StoredAnswer | None, links: L
     stored = site.view.lookup.find_on(asked.device, query, neighbours=False).stored
     if stored is None or serving is None or stored.id == serving.id:
         return None
-    return stored.id, links.to("problem", **address_of(asked.problem, asked.device), answer=stored.id)
+    return stored.id, links.to("problem", **address_of(asked.problem, asked.device, stored.id))
 
 
 def _evidence(site: Site, stored: StoredAnswer) -> Evidence:
@@ -219,13 +218,13 @@ def _rows(
     for each in reversed(generations[-_MOST_GENERATIONS:]):
         stored = each.stored
         serves = serving is not None and serving.id == stored.id
-        address = address_of(stored.answer.problem, stored.provenance.device.id)
+        shown_by = address_of(stored.answer.problem, stored.provenance.device.id, None if serves else stored.id)
         yield Row(
             each,
             is_shown=shown is not None and shown.id == stored.id,
             serves=serves,
             is_pinned=pin is not None and pin.answer_id == stored.id,
-            address=links.to("problem", **address, answer=None if serves else stored.id),
+            address=links.to("problem", **shown_by),
         )
 
 

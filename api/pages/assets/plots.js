@@ -16,7 +16,7 @@
   };
 
   const short = (value) => value >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(3));
-  // The values of an axis, with as many decimals as it takes to tell them apart.
+  // The values of an axis, with as many decimals as they need to differ.
   const texts = (ticks) => {
     let found = ticks.map(short);
     for (let decimals = 1; decimals < 7 && new Set(found).size < new Set(ticks).size; decimals++)

@@ -21,7 +21,7 @@ _SHAPES: dict[PointKind, str] = {
     "default": "M-4.5-4.5h9v9h-9z",
     "vendor": "M0-6l6 6l-6 6l-6-6z",
 }
-"""Outline of each kind around its point; the shapes differ, so that colours need not be told from each other."""
+"""Outline of each kind around its point; the shapes differ, so that no kind depends on its colour."""
 
 
 @dataclass(frozen=True)

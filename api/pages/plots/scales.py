@@ -69,7 +69,7 @@ def short(value: float) -> str:
 
 
 def tick_texts(ticks: Sequence[float]) -> list[str]:
-    """Return the values of an axis as text, with as many decimals as it takes to tell them apart."""
+    """Return the values of an axis as text, with as many decimals as they need to differ."""
     texts = [short(tick) for tick in ticks]
     for decimals in range(1, 7):
         if len(set(texts)) == len(set(ticks)):

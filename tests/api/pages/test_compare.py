@@ -76,7 +76,7 @@ class TestPairs:
         assert pair(entry(), entry(None, None)).verdict is Verdict.UNKNOWN
         assert pair(entry(), entry(policy="warm")).ratio is None
 
-    def test_a_config_that_moved_is_told_by_its_knobs(self) -> None:
+    def test_a_config_that_moved_is_named_by_its_knobs(self) -> None:
         assert pair(entry(), entry()).moved == ()
         found = pair(entry(block=64), entry(block=256))
         assert found.is_moved

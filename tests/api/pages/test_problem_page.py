@@ -27,6 +27,8 @@ from tuner.api.pages.evidence_plots import plots_of
 from tuner.api.pages.plots import Knob, Landscape, Tried
 from tuner.db.import_rules import ImportedAnswer
 from tuner.db.store import Store
+from tuner.kernels import spec
+from tuner.kernels.spec import Attribute, Dim, Signature
 from tuner.lookup.neighbours import distance
 from tuner.records import IMPORTED, Answer, RooflineLimits, StoredAnswer
 
@@ -193,6 +195,23 @@ class TestWithoutAnAnswer:
         assert got.status_code == code
         assert error in unescape(got.text)
         assert "<b>" not in got.text
+
+
+def test_parameters_may_be_called_as_values_of_the_pages_are(store: Store) -> None:
+    attributes = tuple(Attribute(name, None, "none") for name in ("answer", "page", "key", "find"))
+    knobs = (spec.Knob("num_warps", (4,)), spec.Knob("num_stages", (1,)))
+    odd = Signature("odd", (Dim("path"), Dim("self", default="path")), ("fp16",), knobs, attributes)
+    given = odd.problem({"path": 8, "answer": "a=b&c", "page": "'\"<b>"})
+    store.import_answers(
+        [ImportedAnswer(odd, Answer(given, IMPORTED, odd.config({"num_warps": 4, "num_stages": 1})), HERE, "x.json")]
+    )
+    client = TestClient(create_app(store))
+    asked = {"op": "odd", "path": "8", "answer": "a=b&c", "page": "'\"<b>", "device": H200.id}
+    page = text_of(client, **asked)
+    assert "odd 8 x 8 fp16 answer=" in page
+    for address in ("/", "/pages/coverage?op=odd", "/pages/compare?op=odd"):
+        assert client.get(address).status_code == 200
+    assert client.get("/pages/lookup", params=asked).status_code == 200
 
 
 def test_an_answer_does_not_serve_for_a_reason(store: Store) -> None:
