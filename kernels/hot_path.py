@@ -48,10 +48,10 @@ def _branch(call: OpCall, present: Sequence[int], form: str, values: Sequence[st
     recorded = " or ".join(f"t{place}.requires_grad" for place in present)
     plain = " and ".join(f"type(t{place}) in PLAIN" for place in present)
     on_host = [place for name, place in place_of.items() if name in call.on_host]
-    described = [part for place in present for part in _described(call, place, place in on_host)]
+    described = [_described(call, place, place in on_host) for place in present]
     setting = ["setting(t0.dtype)"] if call.setting is not None else []
     attributes, scalars = values[: len(call.takes_attributes)], values[len(call.takes_attributes) :]
-    key = ", ".join([form, *_same(call, place_of), *described, *attributes, *map(scalar, scalars), *setting])
+    key = [[form, *_same(call, place_of)], *described, [*attributes, *map(scalar, scalars), *setting]]
     near = [
         f"found[{2 * number + 1}] < p{place_of[name]} - p{place_of[other]} < found[{2 * number + 2}]"
         for number, (name, other) in enumerate(call.pairs(place_of))
@@ -66,7 +66,9 @@ def _branch(call: OpCall, present: Sequence[int], form: str, values: Sequence[st
         "    if forward_ad._current_level >= 0:",
         f"        refuse_tangents(call.op, call.named({every})[0])",
         *(f"    p{place} = t{place}.data_ptr()" for place in present),
-        f"    found = prepared.get(key := ({key}))",
+        "    found = prepared.get(key := (",
+        *(f"        {', '.join(parts)}," for parts in key if parts),
+        "    ))",
         "except (*NOT_STRIDED, ValueError):",
         f"    explain(call, {every})",
         "    raise",

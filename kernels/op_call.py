@@ -14,7 +14,7 @@ from tuner.errors import UsageError
 from tuner.kernels.fields import check_distinct
 from tuner.kernels.overlap import extent, shares_memory
 from tuner.kernels.spec import Kernel, Problem
-from tuner.kernels.tensors import Tensors, check_strided, is_on_host, same_place, shape, short_name
+from tuner.kernels.tensors import Tensors, check_one_device, check_strided, is_on_host, same_place, shape, short_name
 from tuner.kernels.values import equal, listed
 
 Pointers = tuple[int, ...]
@@ -126,7 +126,8 @@ class OpCall:
                     f"{self.op} takes tensors of one dtype, and {first} is {one.dtype} but {name} is {tensor.dtype}; "
                     "convert one of them with .to()"
                 )
-        self._check_devices(tensors)
+        on_host = [name for name, tensor in tensors.items() if name in self.on_host and is_on_host(tensor)]
+        check_one_device(self.op, {name: tensor for name, tensor in tensors.items() if name not in on_host})
         for name, value in attributes.items():
             self._check_choice(name, value)
         self._check_dtypes(first, one.dtype, tensors)
@@ -207,18 +208,6 @@ class OpCall:
         """Return the tensors under dtypes that the kernel knows."""
         passed = {name: self.passed_as(tensor.dtype) for name, tensor in tensors.items()}
         return {name: x if passed[name] == x.dtype else x.view(passed[name]) for name, x in tensors.items()}
-
-    def _check_devices(self, tensors: Tensors) -> None:
-        placed = {
-            name: tensor for name, tensor in tensors.items() if name not in self.on_host or not is_on_host(tensor)
-        }
-        (first, one), *others = placed.items()
-        for name, tensor in others:
-            if tensor.device != one.device:
-                raise UsageError(
-                    f"{self.op} takes tensors on one device, and {first} is on {one.device} but {name} is on "
-                    f"{tensor.device}; move one of them with .to()"
-                )
 
     def _check_dtypes(self, first: str, dtype: torch.dtype, tensors: Tensors) -> None:
         known = self.kernel.signature.dtypes

@@ -25,6 +25,17 @@ def check_matrices(op: str, tensors: Tensors) -> None:
             )
 
 
+def check_one_device(op: str, tensors: Tensors) -> None:
+    """Raise UsageError unless all tensors are on the device of the first."""
+    (first, one), *others = tensors.items()
+    for name, tensor in others:
+        if tensor.device != one.device:
+            raise UsageError(
+                f"{op} takes tensors on one device, and {first} is on {one.device} but {name} is on "
+                f"{tensor.device}; move one of them with .to()"
+            )
+
+
 def check_strided(op: str, tensors: Mapping[str, object]) -> None:
     """Raise UsageError unless these are tensors whose elements lie in memory at strides, each a plain number."""
     for name, tensor in tensors.items():

@@ -91,8 +91,9 @@ class PreparedLaunches:
         if operands is None:
             return (lambda at: _by_copies(call, tensors, attributes, scalars),)
         problem = call.problem_of(operands, **attributes)
-        if key in self.replaced and torch.cuda.is_current_stream_capturing():
-            return self.replaced[key]
+        before = self.replaced.get(key)
+        if before is not None and torch.cuda.is_current_stream_capturing():
+            return before
         launch = self.launch_of(self.client, call, problem, {**operands, **numbers})
         make_room(self.prepared, self.settings.most_prepared)
         self.prepared[key] = found = launch, *call.bounds(tensors)
