@@ -11,12 +11,10 @@ from torch import Tensor
 from tuner.errors import UsageError
 from tuner.kernels.calling import NOT_STRIDED, OpCall, Tensors, cached, check_strided, in_torch, shape
 from tuner.kernels.reduce.definition import KERNEL, MAX_ROW
-from tuner.kernels.spec import cdiv
+from tuner.kernels.shared.elementwise_call import equal_rows
 
 OF_NOTHING = {"sum": 0.0, "mean": nan, "logsumexp": -inf}
 """Results of no elements; max and min have none."""
-MOST_TRIED = 4096
-"""Number of rows that are tried as divisors of more elements than a row may have."""
 
 
 @overload
@@ -169,9 +167,7 @@ def of_everything(x: Tensor, in_order: bool) -> Tensor | None:
     if not in_order:
         x = x.permute(sorted(range(x.ndim), key=x.stride, reverse=True))
     if x.is_contiguous():
-        fewest = max(1, cdiv(x.numel(), MAX_ROW))
-        rows = next((rows for rows in range(fewest, fewest + MOST_TRIED) if x.numel() % rows == 0), 1)
-        return x.view(rows, -1)
+        return x.view(equal_rows(x.numel(), MAX_ROW), -1)
     for lead in range(1, x.ndim):
         if (matrix := flattened(x, prod(x.shape[:lead]), prod(x.shape[lead:]))) is not None:
             return matrix
