@@ -106,7 +106,8 @@ def figures(
     if vendor is not None:
         yield Figure(f"Over {vendor.name[:40]}", ratio(vendor.ratio), between(vendor.interval, 3))
     if roofline is not None:
-        yield Figure("Of the roofline", percent(roofline.share), f"bound by {roofline.bound}")
+        about = f"at least: {roofline.missing} is not measured" if roofline.missing else f"bound by {roofline.bound}"
+        yield Figure("Of the roofline", percent(roofline.share), about)
     if answer.tflops is not None:
         also = "" if answer.gb_per_s is None else f"{answer.gb_per_s:,.0f} GB/s"
         yield Figure("TFLOP/s", f"{answer.tflops:,.4g}", also)

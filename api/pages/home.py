@@ -110,7 +110,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "today": found,
         "matrix": site.of_view(("matrix",), lambda: matrix(found)),
         "misses": misses[: SETTINGS.misses],
-        "missed_problems": overview.missed_problems(),
+        "missed_problems": overview.missed_problems() if (site.op, site.device) == (None, None) else None,
         "running": running(overview.unfinished_runs(SETTINGS.runs), datetime.now(UTC)),
         "night": next((night for night in nights if night.ended_at is not None), None),
         "retuning": next((night for night in nights if night.status == "running"), None),

@@ -53,6 +53,8 @@ def missed(site: Site, rows: Iterable[Mapping[str, Any]]) -> list[Missed]:
     """
     known, found = site.kept.get(("missed",), _Known), list[Missed]()
     for row in rows:
+        if not site.is_about(row["op"], row["device"]):
+            continue
         each = known.get(site.view, row["op"], row["problem"], row["device"])
         if each is not None:
             found.append(replace(each, count=row["count"]))

@@ -167,7 +167,7 @@ def report_site(store: Store, signatures: Mapping[str, Signature], op: str | Non
     card = None if device is None else view.lookup.resolve_device(device)
     tables = {key: table for key, table in view.tables.items() if op in (None, key[0]) and card in (None, key[1])}
     answers = sum(map(len, tables.values()))
-    return Site(store, replace(view, tables=tables, answers=answers, replies={}, packed={}), Kept())
+    return Site(store, replace(view, tables=tables, answers=answers, replies={}, packed={}), Kept(), op, card)
 
 
 def most_useful(view: View) -> list[tuple[Problem, str]]:

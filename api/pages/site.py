@@ -110,6 +110,14 @@ class Site:
     store: Store
     view: View
     kept: Kept
+    op: str | None = None
+    """The only op that the view has answers of, as in a report about it; None: all."""
+    device: str | None = None
+    """Id of the only device that the view has answers of; None: all."""
+
+    def is_about(self, op: str, device: str) -> bool:
+        """Return whether the view would have the answers of an op on a device, which may be an alias."""
+        return self.op in (None, op) and self.device in (None, self.view.lookup.stored_as(device))
 
     def of_view(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """Return a result that depends on the view alone; it is made once for each view, as long as it is kept."""

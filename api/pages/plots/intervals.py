@@ -83,8 +83,8 @@ def _css(rung: Rung) -> str | None:
 
 
 def _tooltip(rung: Rung) -> str:
-    interval = f", {short(rung.interval_us[0])} to {short(rung.interval_us[1])} us at 95 %" if rung.interval_us else ""
-    return f"{rung.name}\nmedian {short(rung.median_us)} us{interval}\n{_kind(rung)}".strip()
+    interval = "" if rung.interval_us is None else ", {:,.5g} to {:,.5g} us at 95 %".format(*rung.interval_us)
+    return f"{rung.name}\nmedian {rung.median_us:,.5g} us{interval}\n{_kind(rung)}".strip()
 
 
 def _kind(rung: Rung) -> str:

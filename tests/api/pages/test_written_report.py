@@ -104,6 +104,18 @@ def test_it_may_be_of_one_op_or_card(store: Store, tmp_path: Path) -> None:
         report_site(store, SIGNATURES, None, "nvidia-l4")
 
 
+def test_what_it_is_not_about_is_not_missed(store: Store, tmp_path: Path) -> None:
+    answered_here, missed_here = problem(M=1, N=64, K=64).text, SCALE.problem({"M": 65}).text
+    store.count_requests({("gemm", answered_here, A100.id): 9, ("scale", missed_here, H200.id): 8})
+    for op, device, has_miss in (("scale", None, True), (None, H200.id, True), ("gemm", None, False)):
+        folder = tmp_path / f"{op}-{device}"
+        write_report(report_site(store, SIGNATURES, op, device), folder)
+        home = (folder / "index.html").read_text()
+        misses = home[home.index("Misses that hurt most") : home.index("Newest answers")]
+        assert "gemm 1 x 64 x 64" not in misses
+        assert ("scale 65 x 65" in misses) is has_miss
+
+
 def test_a_report_replaces_a_report_and_nothing_else(store: Store, tmp_path: Path) -> None:
     site, folder = report_site(store, SIGNATURES, None, None), tmp_path / "out"
     write_report(site, folder)
