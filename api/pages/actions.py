@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from tuner.api.guard import BodyTooLarge
 from tuner.api.jobs import wanted_job
 from tuner.api.listing import Threads
 from tuner.api.lookups import Lookups
@@ -27,6 +29,8 @@ Form = Mapping[str, str]
 _LOCAL = re.compile(r"(docs|pages/[a-z-]{1,40})?(\?[!-~]{0,4000})?")
 """Addresses below the service's root to which a person may be sent back."""
 _FORM_TYPE = "application/x-www-form-urlencoded"
+_LONGEST_FORM = 50_000
+"""Bytes of a form. It is parsed before it is known who sends it, and no other request is answered meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ def forms(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions, 
         return response
 
     async def sign_out(name: str, form: Form, request: Request) -> Response:
-        sessions.check(name, form, request)
+        with suppress(StaleForm):  # a session can be ended from a page that has been open for long
+            sessions.check(name, form, request)
         response = _redirect("../", form)
         sessions.sign_out(response)
         return response
@@ -92,12 +97,15 @@ async def _form(request: Request) -> Form:
     """Return the values of the form that a request sends.
 
     Raises:
-        UsageError: it sends none, or a name is given more than once.
+        UsageError: it sends none, a name is given more than once, or it is too long.
     """
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != _FORM_TYPE:
         raise UsageError(f"a form is sent as {_FORM_TYPE}, not as {sent[:80]!r}")
-    return parse_values(await request.body())
+    body = await request.body()
+    if len(body) > _LONGEST_FORM:
+        raise BodyTooLarge(_LONGEST_FORM)
+    return parse_values(body)
 
 
 def _back(form: Form) -> str:

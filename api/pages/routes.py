@@ -18,7 +18,7 @@ from tuner.api.pages.links import Address, Links
 from tuner.api.pages.live import Hub, Parts, Topic
 from tuner.api.pages.render import render, render_live
 from tuner.api.pages.replies import data, html
-from tuner.api.pages.session import Sessions, forget_flash
+from tuner.api.pages.session import Sessions
 from tuner.api.pages.site import Content, DataReader, Kept, Query, Reader, Site, Visitor
 from tuner.api.pages.streams import LiveRoute
 from tuner.api.query import parse_values
@@ -74,7 +74,9 @@ def pages(store: Store, lookups: Lookups, threads: Threads, sessions: Sessions) 
         content = content_of(name, query, lambda: Site(store, lookups.view, kept), Links(Address(name).path.count("/")))
         visitor = sessions.visitor(request, Address(name).path + (f"?{query.decode('latin-1')}" if query else ""))
         response = show(request, content, visitor, name)
-        forget_flash(request, response)
+        sessions.forget_flash(request, response)
+        if visitor.may_write:  # its forms and outcomes are shown neither after signing out nor again
+            response.headers["cache-control"] = "no-store"
         return response
 
     def route(name: str) -> Route:

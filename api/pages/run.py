@@ -33,6 +33,7 @@ from tuner.records import VENDOR, Comparison, StoredRun, median
 from tuner.records.device import VERSION_NAMES
 from tuner.records.progress import TrialOutline
 from tuner.report.text import problem_text, seconds_text, short
+from tuner.report.vendor import role_text
 
 _BESTS, _CONTENDERS = 12, 12
 """Rows of improvements and of contenders, at most."""
@@ -65,25 +66,21 @@ class Contender:
     """Its latency over that of the fastest."""
 
 
-def contenders(found: Comparison | None, vendor: object) -> list[Contender]:
-    """Return the contenders, the fastest first.
-
-    Args:
-        vendor: name of the vendor, as the settings of the run state it.
-    """
+def contenders(found: Comparison | None, run: StoredRun) -> list[Contender]:
+    """Return the contenders of the comparison of a run, the fastest first."""
     if found is None or not found.rounds:
         return []
     medians = {name: median(found.of(name)) for name in found.timed}
     fastest = min(medians.values(), default=1.0)
-    names = {VENDOR: str(vendor or VENDOR)}
+    names = {VENDOR: role_text(VENDOR, run), **{contender: name for name, contender in found.vendors.items()}}
     ordered = sorted(medians.items(), key=lambda each: each[1])
     return [Contender(names.get(name, name), value, value / fastest) for name, value in ordered]
 
 
-def speed_note(best_us: float, default_us: float) -> str:
+def speed_note(best_us: float, default_us: float, *, is_live: bool) -> str:
     """Return how the best trial compares with the default's: `1.31 x the default's speed`."""
     if best_us >= default_us:
-        return "no config is faster than the default yet"
+        return f"no config {'is' if is_live else 'was'} faster than the default{' yet' if is_live else ''}"
     return f"{ratio(default_us / best_us)} the default's speed"
 
 
@@ -117,7 +114,9 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "left_s": None if limits.budget_s is None or run.ended_at else max(0.0, limits.budget_s - (seconds or 0.0)),
         "best": found[-1] if found else None,
         "bests": found[: -_BESTS - 1 : -1],
-        "speed_note": speed_note(found[-1].latency_us, level[0].latency_us) if level and found else "",
+        "speed_note": speed_note(found[-1].latency_us, level[0].latency_us, is_live=state.is_running)
+        if level and found
+        else "",
         "plot": _plot(site, run, trials),
         "outcomes": outcomes(trials),
         "meanings": MEANINGS,
@@ -147,7 +146,7 @@ def _ended(store: Store, run: StoredRun) -> Mapping[str, Any]:
     if run.status == "running":
         return {"answers": [], "contenders": [], "rounds": 0, "more_contenders": 0}
     compared = store.comparison(run.id)
-    found = contenders(compared, run.settings.get(VENDOR))
+    found = contenders(compared, run)
     return {
         "answers": store.answers_of(run.id),
         "contenders": found[:_CONTENDERS],

@@ -7,8 +7,6 @@ accept each other's sessions, a restart ends none, and a changed token ends all.
 from __future__ import annotations
 
 import hmac
-import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -16,7 +14,6 @@ from hashlib import scrypt, sha256
 from secrets import token_urlsafe
 from time import time
 from typing import Any
-from urllib.parse import urlsplit
 
 from itsdangerous import BadSignature, TimestampSigner, URLSafeTimedSerializer
 from starlette.requests import Request
@@ -77,8 +74,9 @@ class Sessions:
         """
         session = self._session(request)
         if session is None:
-            return Visitor(may_sign_in=self.is_open, here=here, flash=_flash(request))
-        return Visitor(lambda action: self._sign("form", [session, action]), True, here, _flash(request))
+            return Visitor(may_sign_in=self.is_open, here=here)
+        flash = self._shown_flash(session, request)
+        return Visitor(lambda action: self._sign("form", [session, action]), True, here, flash)
 
     def sign_in(self, given: str, request: Request, response: Response) -> None:
         """Begin a session with a response.
@@ -97,9 +95,14 @@ class Sessions:
         response.delete_cookie(self._name, httponly=True, samesite="strict")
 
     def show(self, flash: Flash, request: Request, response: Response) -> None:
-        """Have the next page show the outcome of an action, once."""
-        text = json.dumps([flash.text, flash.kind]).encode()
-        self._set(request, response, _FLASH, urlsafe_b64encode(text).decode(), self._settings.flash_s)
+        """Have the next page of this session show the outcome of an action, once."""
+        signed = self._sign("flash", [self._session(request), flash.text[:_LONGEST_FLASH], flash.kind])
+        self._set(request, response, self._flash_name, signed, self._settings.flash_s)
+
+    def forget_flash(self, request: Request, response: Response) -> None:
+        """Remove the outcome of an action from the browser, now that it was shown."""
+        if self._flash_name in request.cookies:
+            response.delete_cookie(self._flash_name, httponly=True, samesite="strict")
 
     def check(self, action: str, form: Mapping[str, str], request: Request) -> None:
         """Check that a form was sent by this session and from a page of this service.
@@ -131,6 +134,16 @@ class Sessions:
         except BadSignature:
             return None
 
+    def _shown_flash(self, session: str, request: Request) -> Flash | None:
+        """Return the outcome of an action of a session that a page shows."""
+        if (cookie := request.cookies.get(self._flash_name)) is None:
+            return None
+        try:
+            of, text, kind = self._signer("flash").loads(cookie, max_age=self._settings.flash_s)
+        except BadSignature:
+            return None
+        return Flash(text, kind) if of == session else None
+
     @cached_property
     def _key(self) -> bytes:
         return _key_of(self._token or "")
@@ -139,6 +152,10 @@ class Sessions:
     def _name(self) -> str:
         """Name of the cookie. It differs by the token, since all services of one host share their cookies."""
         return f"tuner-session-{sha256(b'name' + self._key).hexdigest()[:8]}" if self._token else "tuner-session"
+
+    @property
+    def _flash_name(self) -> str:
+        return self._name.replace("session", "flash")
 
     def _sign(self, purpose: str, value: Any) -> str:
         signed = self._signer(purpose).dumps(value)
@@ -162,7 +179,10 @@ class Sessions:
 
 FORM_TOKEN, BACK = ":token", ":back"
 """Names in a form that are no dim and no attribute: they hold a colon."""
-_FLASH = "tuner-flash"
+_LONGEST_FLASH = 300
+"""Characters of an outcome. A browser drops a cookie of more than 4,096 bytes."""
+_PORTS = {"http": ":80", "https": ":443"}
+"""Ports that a browser leaves out, by scheme."""
 
 
 @lru_cache(16)
@@ -180,21 +200,16 @@ def check_origin(request: Request) -> None:
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is None and origin is None:
         return  # not a browser; the form's token is checked in any case
-    if site == "same-origin" or (site is None and origin and urlsplit(origin).netloc == request.headers.get("host")):
+    if site == "same-origin" or (site is None and _is_origin(origin or "", request.headers.get("host", ""))):
         return
     raise NotAllowed("a form is taken from a page of this service, and another site sent this one; nothing was changed")
 
 
-def forget_flash(request: Request, response: Response) -> None:
-    """Remove the outcome of an action from the browser, now that it was shown."""
-    if _FLASH in request.cookies:
-        response.delete_cookie(_FLASH, httponly=True, samesite="strict")
+def _is_origin(origin: str, host: str) -> bool:
+    """Return whether an origin, such as `https://tuner.example`, is a host as a request names it.
 
-
-def _flash(request: Request) -> Flash | None:
-    """Return the outcome of an action that a page shows. It is shown as text, so forging it gains nothing."""
-    try:
-        text, kind = json.loads(urlsafe_b64decode(request.cookies[_FLASH]))
-    except (KeyError, ValueError, TypeError):
-        return None
-    return Flash(str(text)[:500], "bad" if kind == "bad" else "good")
+    The scheme is not compared: behind a proxy that ends TLS, the service does not know it. A proxy may add the port.
+    """
+    scheme, _, given = origin.lower().partition("://")
+    port = _PORTS.get(scheme)
+    return port is not None and bool(given) and given.removesuffix(port) == host.lower().removesuffix(port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -11,6 +12,8 @@ from time import time
 import pytest
 from helpers import H200
 from served import TOKEN, answer, problem
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from tuner.api.app import create_app
@@ -104,9 +107,23 @@ class TestSignIn:
     def test_signing_out_ends_it(self, client: TestClient) -> None:
         signed_in(client)
         assert client.post("/pages/sign-out", data={":token": "x"}).status_code == 403  # its form has a token, too
-        got = client.post("/pages/sign-out", data={":token": token_of(client, "sign-out")})
+        (cookie,) = (value for name, value in client.cookies.items() if name.startswith("tuner-session-"))
+        long_ago = Sessions(TOKEN, clock=lambda: time() - SETTINGS.form_s - 2)
+        stale = long_ago._sign("form", [long_ago._signer("session").loads(cookie), "sign-out"])
+        got = client.post("/pages/sign-out", data={":token": stale})  # from a page that has been open for long
         assert (got.status_code, got.headers["location"]) == (303, "../")
         assert "Sign out" not in client.get("/").text
+
+    def test_pages_of_a_session_are_kept_by_no_browser(self, client: TestClient) -> None:
+        assert client.get("/").headers["cache-control"] == "no-cache, private"
+        assert signed_in(client).get("/").headers["cache-control"] == "no-store"
+
+    def test_it_works_below_another_app(self, store: Store) -> None:
+        outer = Starlette(routes=[Mount("/tuner", create_app(store, token=TOKEN))])
+        client = TestClient(outer, headers={"origin": HERE}, follow_redirects=False)
+        assert client.post("/tuner/pages/sign-in", data={"token": TOKEN}).status_code == 303
+        assert client.post("/tuner/best-configs", json={"problems": [{"op": "gemm", "M": 64}]}).status_code == 200
+        assert client.post("/tuner/jobs", json=JOB).status_code == 401
 
     def test_several_processes_agree_and_a_changed_token_ends_all(self, store: Store, client: TestClient) -> None:
         signed_in(client)
@@ -143,6 +160,9 @@ class TestRefused:
             {"origin": "http://evil.example"},
             {"origin": "null"},
             {"origin": "http://testserver:81"},
+            {"origin": "http://testserver.evil.example"},
+            {"origin": "http://["},
+            {"origin": "testserver"},
             {"sec-fetch-site": "cross-site"},
             {"sec-fetch-site": "same-site", "origin": HERE},
             {"sec-fetch-site": "none"},
@@ -158,6 +178,18 @@ class TestRefused:
             assert "another site" in message_of(got.text)
         assert store.queue.jobs(10) == []
         assert client.post("/pages/actions/search", data=form, headers={"sec-fetch-site": "same-origin"}).is_redirect
+
+    @pytest.mark.parametrize(
+        ("origin", "host"),
+        [
+            ("https://tuner.example", "tuner.example"),
+            ("https://tuner.example", "tuner.example:443"),
+            ("http://tuner.example", "Tuner.Example:80"),
+            ("http://[::1]:8080", "[::1]:8080"),
+        ],
+    )
+    def test_a_form_of_this_service_behind_a_proxy(self, client: TestClient, origin: str, host: str) -> None:
+        signed_in(client, origin=origin, host=host)
 
     def test_a_form_without_a_session_of_another_or_for_another_action(self, store: Store, client: TestClient) -> None:
         assert client.post("/pages/actions/search", data=JOB).status_code == 403
@@ -207,6 +239,25 @@ class TestRefused:
         assert got.status_code == 404
         for path in ("/pages/else", "/pages/actions/", "/pages/actions/pin/1", "/jobs"):
             assert client.post(path, data={}).status_code == 401, path
+
+    def test_a_form_that_is_too_long(self, client: TestClient) -> None:
+        got = client.post("/pages/sign-in", data={"token": "%" * 50_000})
+        assert (got.status_code, message_of(got.text)) == (413, "a body has at most 50,000 bytes")
+
+    def test_an_outcome_of_somebody_else_is_not_shown(self, client: TestClient) -> None:
+        signed_in(client)
+        sessions = Sessions(TOKEN)
+        forged = {
+            "of no key": "WyJjYWxsIDA4MDAiLCAiYmFkIl0=",
+            "nested": urlsafe_b64encode(b"[" * 3000).decode(),
+            "another session's": sessions._sign("flash", ["another", "call 0800", "bad"]),
+            "another purpose": sessions._sign("form", ["another", "call 0800", "bad"]),
+        }
+        for value in forged.values():
+            for name in ("tuner-flash", sessions._flash_name):
+                client.cookies.set(name, value)
+            got = client.get("/pages/sign-in")
+            assert (got.status_code, message_of(got.text)) == (200, "You are signed in.")
 
     def test_a_session_with_an_odd_token_is_none(self) -> None:
         with pytest.raises(NotAllowed, match="started without"):

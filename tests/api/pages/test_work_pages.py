@@ -36,7 +36,7 @@ from tuner.db.queue import JobFilter
 from tuner.db.settings import SETTINGS as STORE_SETTINGS
 from tuner.db.store import Store
 from tuner.db.work import HeldJob, Hour
-from tuner.records import Comparison, Measurement, Outcome, StoredRun
+from tuner.records import VENDOR, Comparison, Measurement, Outcome, StoredRun, vendor_contender
 from tuner.records.progress import COMPARING, MEASURING, WAITING, LiveRun, RunState, TrialOutline
 
 NOW = datetime(2026, 11, 29, 18, 30, tzinfo=UTC)
@@ -108,8 +108,9 @@ class TestRunFacts:
         made, label = points(trials, ago(100))
         assert ([point.x for point in made], label) == ([10.0, 20.0, 30.0, 40.0], "seconds")
         assert points([trial(9.0, 99.5)], ago(100))[1] == "trial"
-        assert speed_note(8.0, 10.0) == "1.250\u00d7 the default's speed"
-        assert speed_note(10.0, 10.0) == "no config is faster than the default yet"
+        assert speed_note(8.0, 10.0, is_live=True) == "1.250\u00d7 the default's speed"
+        assert speed_note(10.0, 10.0, is_live=True) == "no config is faster than the default yet"
+        assert speed_note(10.0, 10.0, is_live=False) == "no config was faster than the default"
 
     def test_failures_are_grouped_and_their_texts_plain(self) -> None:
         crashed = [trial(None, 5 - place, 64 << place, "crashed", f"boom\nat {place}") for place in range(3)]
@@ -127,9 +128,12 @@ class TestRunFacts:
 
     def test_contenders_by_their_median(self) -> None:
         rounds = Comparison(("a", "vendor"), ((10.0, 12.0), (11.0, 11.0), (10.0, 12.0)))
-        found = contenders(rounds, "cuBLAS")
+        found = contenders(rounds, run(settings={VENDOR: "cuBLAS"}))
         assert [(each.name, each.latency_us, each.ratio) for each in found] == [("a", 10.0, 1.0), ("cuBLAS", 12.0, 1.2)]
-        assert contenders(None, None) == []
+        assert [each.name for each in contenders(rounds, run())] == ["a", "torch"]
+        several = replace(rounds, contenders=("a", vendor_contender("liger")))
+        assert [each.name for each in contenders(several, run())] == ["a", "liger"]
+        assert contenders(None, run()) == []
 
 
 class TestFleetFacts:
