@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -21,6 +22,7 @@ from tuner.api.view import View, Watcher
 from tuner.db.store import Store
 from tuner.errors import StoreError, TunerError, UsageError
 from tuner.kernels.spec import Problem, Signature
+from tuner.lookup.newest import Newest
 from tuner.report.text import minute_text
 
 _MARKER = ".triton-tuner-report"
@@ -166,8 +168,8 @@ def report_site(store: Store, signatures: Mapping[str, Signature], op: str | Non
         parse_signatures({"op": op}, view)
     card = None if device is None else view.lookup.resolve_device(device)
     tables = {key: table for key, table in view.tables.items() if op in (None, key[0]) and card in (None, key[1])}
-    answers = sum(map(len, tables.values()))
-    return Site(store, replace(view, tables=tables, answers=answers, replies={}, packed={}), Kept(), op, card)
+    answers, newest = sum(map(len, tables.values())), Newest.of(chain.from_iterable(view.tables.values()))
+    return Site(store, replace(view, tables=tables, answers=answers, replies={}, packed={}), Kept(), op, card, newest)
 
 
 def most_useful(view: View) -> list[tuple[Problem, str]]:

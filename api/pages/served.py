@@ -82,11 +82,11 @@ class _Parts:
     def __init__(self) -> None:
         self._lock, self._parts = Lock(), dict[Place, _Part]()
 
-    def today(self, view: View) -> Today:
-        """Return the answers that serve as of a view."""
+    def today(self, view: View, newest: Newest | None = None) -> Today:
+        """Return the answers that serve as of a view. `newest`: those of the view's answers if it is None."""
         with self._lock:
             last = {place: self._last(place, table) for place, table in view.tables.items()}
-            newest = Newest.of(chain.from_iterable(last.values()))
+            newest = newest or Newest.of(chain.from_iterable(last.values()))
             self._parts = {
                 place: self._part(place, table, newest, view, last[place]) for place, table in view.tables.items()
             }
@@ -120,4 +120,4 @@ def last_of_each(table: Table) -> list[StoredAnswer]:
 def today(site: Site) -> Today:
     """Return the answers that serve as of the site's view."""
     parts = site.kept.get(("served",), _Parts)
-    return site.of_view(("today",), lambda: parts.today(site.view))
+    return site.of_view(("today",), lambda: parts.today(site.view, site.newest))

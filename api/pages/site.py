@@ -12,6 +12,7 @@ from tuner.api.pages.links import Links
 from tuner.api.view import View
 from tuner.db.store import Store
 from tuner.errors import UsageError
+from tuner.lookup.newest import Newest
 
 T = TypeVar("T")
 
@@ -114,6 +115,8 @@ class Site:
     """The only op that the view has answers of, as in a report about it; None: all."""
     device: str | None = None
     """Id of the only device that the view has answers of; None: all."""
+    newest: Newest | None = None
+    """The newest kernels and software in the store; None: those of the view's answers."""
 
     def is_about(self, op: str, device: str) -> bool:
         """Return whether the view would have the answers of an op on a device, which may be an alias."""

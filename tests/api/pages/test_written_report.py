@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from stored import HERE, SCALE, answered, change
 from stored import answer as scale_answer
 
 from tuner.api.pages.report import ReportSettings, report_site, write_report
+from tuner.api.pages.served import today
 from tuner.db.store import Store, database_at
 from tuner.errors import StoreError, UnknownName, UsageError
 
@@ -114,6 +116,13 @@ def test_what_it_is_not_about_is_not_missed(store: Store, tmp_path: Path) -> Non
         misses = home[home.index("Misses that hurt most") : home.index("Newest answers")]
         assert "gemm 1 x 64 x 64" not in misses
         assert ("scale 65 x 65" in misses) is has_miss
+
+
+def test_an_answer_is_stale_as_it_is_in_the_service(store: Store, tmp_path: Path) -> None:
+    answered(store, scale_answer(), replace(HERE, device=A100, source="edited0000000000"))
+    for device in (None, H200.id):
+        site = report_site(store, SIGNATURES, "scale", device)
+        assert today(site).of("scale", H200.id).stale == 1
 
 
 def test_a_report_replaces_a_report_and_nothing_else(store: Store, tmp_path: Path) -> None:
