@@ -1,4 +1,4 @@
-"""The compare page: two cards, two versions of Triton, two nights or two snapshots, problem by problem."""
+"""The compare page: two cards, two versions of Triton, two retunes or two snapshots, problem by problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: a card, a version of Triton, a night, or a snapshot."""
+"""The two sides of a comparison: a card, a version of Triton, a retune, or a snapshot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Side:
     def label(self) -> str:
         """The side in words."""
         if self.night is not None:
-            return f"night {self.night} on {self.device}"
+            return f"retune {self.night} on {self.device}"
         parts = [self.device, *([f"Triton {self.triton}"] if self.triton else [])]
         return ", ".join([*parts, *([f"as of answer {self.snapshot}"] if self.snapshot is not None else [])])
 
@@ -66,7 +66,7 @@ def side_of(site: Site, query: Query, side: str, usual: Side) -> Side:
     device, triton = query.text(side), query.text(f"{side}_triton")
     night, snapshot = query.whole(f"{side}_night") or None, _snapshot(site, query, f"{side}_snapshot")
     if night is not None and (snapshot is not None or triton is not None):
-        raise UsageError("a night has measurements of its own; leave Triton and snapshot out beside it")
+        raise UsageError("a retune has measurements of its own; leave Triton and snapshot out beside it")
     if night is not None:
         return Side(_outline(site, night).device, night=night)
     if device is not None:
@@ -81,7 +81,7 @@ def side_of(site: Site, query: Query, side: str, usual: Side) -> Side:
 def _outline(site: Site, id: int) -> RetuneOutline:
     found = site.store.overview.retunes(1, before=id + 1)
     if not found or found[0].id != id:
-        raise UnknownName(f"there is no retune {id}; the page of nights lists them")
+        raise UnknownName(f"there is no retune {id}; the page of retunes lists them")
     return found[0]
 
 
@@ -139,7 +139,7 @@ def usual_sides(site: Site, op: str | None) -> tuple[str, Side, Side]:
     """Return the op and the sides of a query that names none: empty texts if there are no answers.
 
     These are the two cards with the most problems in common; else the two newest versions of Triton with answers on one
-    card; else the two newest nights of a card.
+    card; else the two newest retunes of a card.
     """
     found = today(site)
     best = site.of_view(("usual sides", op), lambda: _best(site, found, op))

@@ -176,7 +176,7 @@ class TestSides:
             ({"left": "nvidia-none"}, UnknownName, "no device is called 'nvidia-none'"),
             ({"left_triton": "9.9"}, UnknownName, "no answer was found with Triton '9.9'; there are 3.6.0"),
             ({"right_night": "7"}, UnknownName, "there is no retune 7"),
-            ({"right_night": "7", "right_triton": "3.6.0"}, UsageError, "a night has measurements of its own"),
+            ({"right_night": "7", "right_triton": "3.6.0"}, UsageError, "a retune has measurements of its own"),
             ({"left_snapshot": "other:1"}, UsageError, "left_snapshot names a state of this store"),
             ({"left_snapshot": "999"}, UsageError, "left_snapshot is the id of an answer, up to 1, not '999'"),
             ({"left_snapshot": "\u0661"}, UsageError, "left_snapshot is the id of an answer"),
@@ -238,7 +238,7 @@ def test_labels_say_what_a_side_is() -> None:
     made: Provenance = HERE
     assert Side(made.device.id).label == "nvidia-h200"
     assert Side("x", "3.6.0", None, 7).label == "x, Triton 3.6.0, as of answer 7"
-    assert Side("x", night=3).label == "night 3 on x"
+    assert Side("x", night=3).label == "retune 3 on x"
     assert Side("x", night=3).fields("left") == {
         "left": "x", "left_triton": None, "left_night": 3, "left_snapshot": None
     }  # fmt: skip
