@@ -98,16 +98,16 @@ def figures(
     interval = between(answer.interval_us)
     yield Figure("Latency", us(answer.latency_us), f"95 %: {interval}" if interval else "never timed")
     if answer.kind == "default":
-        yield Figure("Over the default", "\N{EN DASH}", "it is the default")
+        yield Figure("Speed-up over default", "\N{EN DASH}", "it is the default")
     elif answer.speedup is not None:
-        yield Figure("Over the default", ratio(answer.speedup), between(answer.speedup_interval, 3))
+        yield Figure("Speed-up over default", ratio(answer.speedup), between(answer.speedup_interval, 3))
     elif default_failure:
-        yield Figure("Over the default", "\N{EN DASH}", f"it failed: {default_failure.partition(':')[0]}")
+        yield Figure("Speed-up over default", "\N{EN DASH}", f"it failed: {default_failure.partition(':')[0]}")
     if vendor is not None:
-        yield Figure(f"Over {vendor.name[:40]}", ratio(vendor.ratio), between(vendor.interval, 3))
+        yield Figure(f"Speed-up over {vendor.name[:40]}", ratio(vendor.ratio), between(vendor.interval, 3))
     if roofline is not None:
         about = f"at least: {roofline.missing} is not measured" if roofline.missing else f"bound by {roofline.bound}"
-        yield Figure("Of the roofline", percent(roofline.share), about)
+        yield Figure("Share of roofline", percent(roofline.share), about)
     if answer.tflops is not None:
         also = "" if answer.gb_per_s is None else f"{answer.gb_per_s:,.0f} GB/s"
         yield Figure("TFLOP/s", f"{answer.tflops:,.4g}", also)
@@ -118,7 +118,7 @@ def figures(
         yield Figure("Configs tried", plain_count(stored.trials), f"of {space:,}" if isinstance(space, int) else "")
     if answer.ties or answer.unresolved:
         yield Figure(
-            "As fast", plain_count(len(answer.ties)), "not all resolved" if answer.unresolved else "within 1 %"
+            "Ties", plain_count(len(answer.ties)), "not all resolved" if answer.unresolved else "within 1 %"
         )
 
 

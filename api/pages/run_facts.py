@@ -37,9 +37,9 @@ _STATUSES = {
     "interrupted": ("interrupted", "warn"),
 }
 _STOPPED = {
-    "trials": "It measured all configs of its effort.",
-    "budget": "Its time was up.",
-    "converged": "A better config was not to be expected.",
+    "trials": "It measured as many configs as its effort allows.",
+    "budget": "It reached its time limit.",
+    "converged": "No untried config was likely to be faster by more than 1 %.",
     "exhausted": "It measured all feasible configs.",
     "interrupted": "It was stopped by hand; its trials are kept.",
     "error": "An error ended it; the log of its process has the text.",

@@ -79,7 +79,7 @@ def test_20_000_answers_are_painted_at_once(page: Page, serve: Services, path: s
 
 def test_the_overview_leads_to_what_it_names(page: Page) -> None:
     page.open("/")
-    for text in ("Misses that hurt most", "4 waiting, 2 running, 1 failed", "1,234", "Retune", "Newest answers"):
+    for text in ("Misses that cost most", "4 waiting, 2 running, 1 failed", "1,234", "Retune", "Newest answers"):
         assert text in page.text, text
     assert "tuner search gemm --M 128 --N 4096 --K 4096 --dtype bf16" in page.text
     page.one("table.matrix tbody tr:first-child td:last-child a").click()

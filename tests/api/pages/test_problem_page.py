@@ -69,7 +69,7 @@ class TestAnAnswer:
     def test_it_has_the_evidence_of_its_search(self, replayed: TestClient) -> None:
         page = text_of(replayed, **SOFTMAX)
         for part in (
-            "softmax 8192 x 8192 fp32", "NVIDIA H200", "replayed", "Over torch", "Configs tried", "of 402",
+            "softmax 8192 x 8192 fp32", "NVIDIA H200", "replayed", "Speed-up over torch", "Configs tried", "of 402",
             "Latency by choice of each knob", "Importance of knobs", "Tolerance", "cold-events-1", "Run 1",
         ):  # fmt: skip
             assert part in page, part
@@ -231,7 +231,7 @@ def test_the_reason_for_a_missing_roofline_is_the_right_one(store: Store) -> Non
     page = text_of(TestClient(create_app(store)), **SCALED)
     assert measured not in page
     assert "The bytes that this problem moves are not known." in page
-    assert "Of the roofline" not in page
+    assert "Share of roofline" not in page
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ class TestRunFacts:
     @pytest.mark.parametrize(
         ("status", "stopped", "kind", "about"),
         [
-            ("done", "converged", "good", "A better config was not to be expected."),
+            ("done", "converged", "good", "No untried config was likely to be faster by more than 1 %."),
             ("failed", "error", "bad", "An error ended it; the log of its process has the text."),
             ("interrupted", "interrupted", "warn", "It was stopped by hand; its trials are kept."),
             ("done", "<b>", "good", "stopped by <b>"),
