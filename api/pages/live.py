@@ -211,25 +211,25 @@ class Stream:
         Args:
             gone: is done when the browser has closed the connection.
         """
-        left = asyncio.ensure_future(gone)
+        left, following = asyncio.ensure_future(gone), asyncio.ensure_future(self.next())
         try:
             while True:
-                following = asyncio.ensure_future(self.next())
                 await asyncio.wait([following, left], return_when=asyncio.FIRST_COMPLETED)
                 if left.done():
-                    following.cancel()
                     return False
                 message = await following
                 if message is None:
                     return True
                 await asyncio.wait_for(send(message), self._hub.settings.send_s)
+                following = asyncio.ensure_future(self.next())
         except TimeoutError:
             _log.info("a browser that was too slow for the live parts of %s was disconnected", self._topic.page)
             return False
         finally:
-            left.cancel()
-            with suppress(asyncio.CancelledError):
-                await left
+            for task in (left, following):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
     async def status(self) -> int:
         """Return the HTTP status of the page."""

@@ -203,6 +203,14 @@ class TestHub:
                 assert len(sent) == 1
                 gone.set()
                 assert not await sending
+            with hub.stream(RUN) as stream:
+                await stream.status()
+                sending = asyncio.ensure_future(stream.send_all(keep, asyncio.Event().wait()))
+                await settle()
+                sending.cancel()  # as a server does whose time to stop is up
+                await asyncio.wait([sending])
+                left = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]  # type: ignore[union-attr]
+                assert "Stream.next" not in left
 
         story(act)
 
