@@ -125,10 +125,10 @@ def empty(
 
 
 def cached(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Return a function that keeps results by their arguments, which are told apart by type too: 1 from True.
+    """Return a function that keeps results by their arguments and the types of these: 1 and True are two.
 
-    Items of tuples are not, so equal ones must have equal results. It keeps none while torch traces, nor of arguments
-    without a hash, such as lists and sizes that are not known.
+    Types of the items of tuples are ignored, so equal tuples must have equal results. No result is kept while torch
+    traces, nor of arguments without a hash, such as lists and sizes that are not known.
     """
     kept = lru_cache(maxsize=4096, typed=True)(function)
 

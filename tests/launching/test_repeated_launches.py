@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy
 import pytest
 import torch
-from helpers import toy
+from helpers import H200, toy
 from torch import Tensor
 
 from tuner import catalog
 from tuner.client import Client
 from tuner.errors import UsageError
-from tuner.kernels.spec import Kernel, Problem
+from tuner.kernels.spec import Config, HostCall, Kernel, Problem
+from tuner.launching.arguments import arranged
 from tuner.launching.launch import Launches, Ready
 
 X, OUT = torch.ones(3, 8), torch.empty(3, 8)
@@ -55,3 +57,23 @@ def test_a_launch_that_raises_is_not_repeated() -> None:
             launches.launch(double, x=given, out=torch.zeros(96))
         assert len(launched) == 1
         assert raised.value.__context__ is None
+
+
+def test_inputs_in_one_memory_are_told_apart_from_others() -> None:
+    """A launch may be given a view of an input, which it finds by its address."""
+    got: list[tuple[Any, ...]] = []
+
+    def launch(problem: Problem, config: Config, tensors: Mapping[str, Any]) -> tuple[HostCall]:
+        return (HostCall(lambda stream, *at: None, tuple(tensors[name].view(-1) for name in ("x", "y", "out"))),)
+
+    def ready(client: Client, kernel: Kernel, problem: Problem, operands: Mapping[str, Any]) -> Ready:
+        (step,) = launch(problem, kernel.default_config(problem, H200.limits), operands)
+        addresses = arranged(step, [*operands.values()])
+        return Ready(lambda at: got.append(addresses(at)))
+
+    launches, kernel = Launches(Client(), ready_of=ready, runs_on="cpu"), replace(catalog.load("add"), launch=launch)
+    other = torch.ones(3, 8)
+    for y in (X, other, X):
+        launches.launch(kernel, x=X, y=y, out=OUT)
+    x, y, out = X.data_ptr(), other.data_ptr(), OUT.data_ptr()
+    assert got == [(x, x, out), (x, y, out), (x, x, out)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import combinations
 
 from tuner.kernels.hot_path import layout, on_host_or_device, scalar
 
@@ -24,6 +25,7 @@ def source(tensors: tuple[str, ...], others: tuple[str, ...], written: Collectio
     parts = [part for place in places for part in layout(f"a{place}", f"p{place}", on_host_or_device(f"a{place}"))]
     for place in range(len(tensors), len(tensors) + len(others)):
         parts += [f"type(a{place})", scalar(f"a{place}")]
+    parts += [f"p{one} == p{other}" for one, other in combinations(places, 2)]  # a launch finds views by addresses
     key = f"({', '.join(parts)},)"
     recorded = " or ".join(f"a{place}.requires_grad" for place in places)
     negative = " or ".join(f"a{place}.is_neg()" for place in places)
