@@ -84,10 +84,12 @@ def read(site: Site, query: Query, links: Links) -> Content:
     op, device = _place(site, query, found)
     if not op:
         return Content("coverage.html", "Coverage", {"op": "", "ops": [], "devices": []})
-    asked = missed(site, site.store.requests(SETTINGS.missed, op=op, device=device))
+    requests = site.store.requests(SETTINGS.missed, op=op, device=device)
+    asked = missed(site, requests)
     key = (op, device, tuple((one.problem.text, one.count) for one in asked))
     known = site.of_view(("rows", *key), lambda: _Known.of(rows_of(found.of(op, device), asked)))
     values: dict[str, Any] = {"op": op, "device": device, "ops": _ops(found, op), "devices": _devices(found, device)}
+    values["most_missed"] = SETTINGS.missed if len(requests) == SETTINGS.missed else None
     values |= {"rows": known.rows, **(_values(site, query, links, known, key) if known.rows else {})}
     return Content("coverage.html", f"Coverage of {op}", values)
 
@@ -135,7 +137,6 @@ def _values(site: Site, query: Query, links: Links, known: _Known, key: tuple[An
         "to_problem": lambda row: links.to("problem", **address_of(row.problem, device)),
         "short": short,
         "most_choices": SETTINGS.choices,
-        "most_missed": SETTINGS.missed,
     }
 
 

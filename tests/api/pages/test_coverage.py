@@ -158,6 +158,14 @@ class TestPage:
         listed = content(site, "coverage", x_range="64-64", y_range="4096-4096").values["table"].rows
         assert [row.problem["M"] for row in listed] == [64, 64]
 
+    def test_missed_problems_that_are_left_out_are_mentioned(self, store: Store) -> None:
+        answered(store, answer(problem(1)))
+        note = "Of the missed problems, the 500 most frequent ones are shown."
+        store.count_requests({("scale", problem(size).text, H200.id): 2 for size in range(1, 500)})
+        assert note not in html(site_of(store), "coverage")
+        store.count_requests({("scale", problem(9999).text, H200.id): 1})
+        assert note in html(site_of(store), "coverage")
+
     def test_filters_hold_for_the_map_and_the_table(self, store: Store) -> None:
         for dtype in ("bf16", "fp16"):
             answered(store, answer(problem(64, dtype=dtype)))
