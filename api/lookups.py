@@ -28,9 +28,9 @@ from tuner.lookup.table import LookupResult
 from tuner.records import files
 
 _NO_CACHE = {"cache-control": "no-cache"}
+"""Header of replies that may be cached but are revalidated by their ETag on each request."""
 _GZIP_LEVEL = 5
 """Level of gzip of a table in a reply."""
-"""Header of replies that may be cached but are revalidated by their ETag on each request."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Progress:
         self._now, self._insert = opened.database.text_of_now, INSERTS[opened.engine.dialect.name]
 
     def write(self, runs: Collection[int], host: str, state: RunState) -> None:
-        """Write the state of runs that one search belongs to, in place of that before."""
+        """Replace the state of the runs that a search belongs to."""
         row = schema.RunStateRow
         about = {"host": host, "state": asdict(state), "at": self._now()}
         put = self._insert(row).values([{"run_id": run, **about} for run in runs])
@@ -45,7 +45,7 @@ class Progress:
         self._put(delete(schema.RunStateRow).where(schema.RunStateRow.run_id.in_(runs)))
 
     def of(self, runs: Collection[int]) -> dict[int, LiveRun]:
-        """Return the last signs of life of those of these runs that have one, by run."""
+        """Return the last sign of life of each of these runs, by id; runs without one are left out."""
         row = schema.RunStateRow
         query = select(row.id, row.run_id, row.host, row.state, row.at, self._now().label("now"))
         with self._read() as connection:

@@ -35,7 +35,7 @@ def _same_definition(provenance: Provenance) -> Any:
 
 
 def is_running() -> ColumnElement[bool]:
-    """Return the condition on runs that they have no end. Its text holds the value, else no partial index is used."""
+    """Return the condition that a run has no end. The value is no parameter, so that a partial index is used."""
     return schema.RunRow.status == literal_column("'running'")
 
 

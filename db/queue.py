@@ -96,7 +96,7 @@ class Queue:
                     return job_of(connection.execute(select(job).where(job.id == number)).one()), True
 
     def retry(self, id: int) -> tuple[Job, bool]:
-        """Add a job that failed once more, with all its tries; return the job, and whether it is new.
+        """Add a failed job again, with all its tries; return the job, and whether it is new.
 
         An unfinished job of its problem is returned instead.
 

@@ -139,7 +139,7 @@ class Work:
             return {(row.text, row.slug): row.id for row in connection.execute(query)}
 
     def last_findings(self, retunes: Sequence[int]) -> dict[int, str]:
-        """Return the time of the last finding of those of these retunes that have one."""
+        """Return the time of the last finding of each of these retunes, by id; those without one are left out."""
         finding = schema.FindingRow
         query = select(finding.retune_id, func.max(finding.created_at).label("at"))
         query = query.where(finding.retune_id.in_(retunes)).group_by(finding.retune_id)

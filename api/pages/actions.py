@@ -30,7 +30,7 @@ _LOCAL = re.compile(r"(docs|pages/[a-z-]{1,40})?(\?[!-~]{0,4000})?")
 """Addresses below the service's root to which a person may be sent back."""
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _LONGEST_FORM = 50_000
-"""Bytes of a form. It is parsed before it is known who sends it, and no other request is answered meanwhile."""
+"""Largest form, in bytes. It is parsed before its sender is checked, and other requests wait meanwhile."""
 
 
 @dataclass(frozen=True)

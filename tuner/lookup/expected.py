@@ -25,7 +25,7 @@ SETTINGS = GainSettings()
 
 
 def expected_gain(found: LookupResult, lookup: LookupService) -> float | None:
-    """Return the share of its latency that a problem is expected to lose by tuning: 0.1 is 10 %.
+    """Return the share of a problem's latency that tuning is expected to save: 0.1 is 10 %.
 
     If a neighbour serves, that is by its expected loss. Else it is by the geometric mean of the speed-ups over the
     default of the nearest problems that have an answer: on the card, or on other cards if it has none.

@@ -40,7 +40,7 @@ class ShowsProgress(Protocol):
 
 
 class Heartbeat:
-    """Writes the state of a search while it is entered, and removes it at the end.
+    """Context in which the state of a search is written at an interval; it is removed at the end.
 
     A state that cannot be written is left out: the search does not depend on it.
 

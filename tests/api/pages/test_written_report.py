@@ -113,7 +113,7 @@ def test_what_it_is_not_about_is_not_missed(store: Store, tmp_path: Path) -> Non
         folder = tmp_path / f"{op}-{device}"
         write_report(report_site(store, SIGNATURES, op, device), folder)
         home = (folder / "index.html").read_text()
-        misses = home[home.index("Misses that hurt most") : home.index("Newest answers")]
+        misses = home[home.index("Misses that cost most") : home.index("Newest answers")]
         assert "gemm 1 x 64 x 64" not in misses
         assert ("scale 65 x 65" in misses) is has_miss
 
