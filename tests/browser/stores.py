@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import islice, product
+from itertools import cycle, islice, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from helpers import H200
 from nights import after, only_slower, written
-from retuned import CAUSES, TODAY, stored_retune
+from retuned import CAUSES, TODAY
 from stored import HERE, SECONDS, change
 
 import tuner
@@ -38,8 +38,10 @@ from tuner.records import (
     Policy,
     Provenance,
     RooflineLimits,
+    StoredAnswer,
     Tie,
 )
+from tuner.records.retune import Cause, Finding, Reading
 
 H100 = Device("NVIDIA H100 80GB HBM3", (9, 0), 132, 85_029_158_912, 52_428_800, 232_448, "10de:2330")
 LIMITS = {
@@ -71,7 +73,7 @@ def recorded_store(path: Path) -> None:
     - `gemm M=4096`: pinned. `gemm M=16`: rolled back.
     - Runs: an interrupted one, one that failed, and the last one, which runs.
     - Jobs: pending, tried once, running (two workers), done, failed. Misses, of which some have near answers.
-    - Retunes: one with a finding of each cause (op `scale`), a real one, an interrupted one, and one that runs.
+    - Retunes: two real ones, a night with a finding of each answer of the H200, an interrupted one, and one that runs.
     """
     store = Store.open(path)
     with TemporaryDirectory() as spaces:
@@ -117,13 +119,59 @@ def _pin_and_roll_back(store: Store) -> None:
 
 
 def _add_retunes(store: Store) -> None:
-    stored_retune(store)
-    planned = [each.id for each in store.answers()][:6]
-    for status in ("interrupted", None):
+    generations: dict[str, list[StoredAnswer]] = {}
+    for stored in store.answers():
+        if stored.provenance.device.id == H200.id:
+            generations.setdefault(stored.answer.problem.text, []).append(stored)
+    # Those with several first: the findings that stored a new answer are of them.
+    first, second, *others = sorted(generations.values(), key=len, reverse=True)
+    new = [cause for cause in CAUSES if cause.new_answer_id is not None]
+    calm = [cause for cause in CAUSES if cause.new_answer_id is None]
+    pairs = [*zip((first, second), new, strict=True), *zip(others, cycle(calm))]
+    night = [_finding(each[0], cause, each[-1]) for each, cause in pairs]
+    planned = [finding.answer_id for finding in night]
+    for status, findings in (("done", night), ("interrupted", night[2:4]), (None, night[2:3])):
         number = store.retunes.start(H200.id, {"threshold": 0.02}, planned, {**TODAY.as_json(), "host": "node-7"})
-        store.retunes.add(number, replace(CAUSES[0], answer_id=planned[0], new_answer_id=None))
+        for finding in findings:
+            store.retunes.add(number, finding)
         if status is not None:
             store.retunes.end(number, status)
+
+
+_TEXTS = {
+    Cause.UNCHANGED: "1.100 x torch (1.099 - 1.101), as it was",
+    Cause.ORDER: "another config is 1.052 x as fast (1.050 - 1.054)",
+    Cause.BROKEN: "its results are wrong today",
+}
+
+
+def _finding(stored: StoredAnswer, like: Finding, newest: StoredAnswer) -> Finding:
+    """Return a finding of an answer with the cause, the action and the ratios of another one."""
+    answer = stored.answer
+    factor = (answer.latency_us or 10.0) / 10.0
+
+    def of_answer(reading: Reading | None) -> Reading | None:
+        if reading is None:
+            return None
+        low, high = reading.interval_us
+        contenders = {
+            role: replace(each, latency_us=each.latency_us * factor, config=each.config and answer.config)
+            for role, each in reading.contenders.items()
+        }
+        latency_us, interval = reading.latency_us * factor, (low * factor, high * factor)
+        return replace(reading, latency_us=latency_us, interval_us=interval, contenders=contenders)
+
+    return replace(
+        like,
+        problem=answer.problem,
+        answer_id=stored.id,
+        config=answer.config,
+        text=_TEXTS.get(like.cause, like.text),
+        then=of_answer(like.then),
+        now=of_answer(like.now),
+        new_answer_id=like.new_answer_id and newest.id,
+        new_config=like.new_config and newest.answer.config,
+    )
 
 
 def _add_runs(store: Store) -> None:

@@ -57,6 +57,12 @@ class TestPages:
             assert page.run("document.documentElement.scrollWidth <= innerWidth")
         shot(name)
 
+    def test_a_night_has_a_finding_of_each_answer(self, page: Page) -> None:
+        page.open(PAGES["night"])
+        causes = [each.text for each in page.all("tr.finding .badge")]
+        assert len(causes) == 8
+        assert {"unchanged", "slower: kernel or compiler", "order moved", "broken", "not measured"} == {*causes}
+
     def test_without_scripts_it_shows_its_state_and_a_way_to_reload(self, page: Page) -> None:
         page.scripts(False).open("/pages/run?id=18")
         assert "60 of 400" in page.text.replace("\n", " ")
