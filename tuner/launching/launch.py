@@ -32,6 +32,7 @@ from tuner.kernels.calling import (
 )
 from tuner.kernels.overlap import extent
 from tuner.kernels.spec import Config, Kernel, Problem
+from tuner.launching import graph_break
 from tuner.launching.arguments import CannotPrepare, make_room
 from tuner.launching.by_tensor import holding, launched_by_tensor, on_addresses
 from tuner.launching.calls import CallSettings, compile_launched, launch_or_default
@@ -131,8 +132,8 @@ class Launches:
                 a gradient is needed; or a scalar is no number.
             UnknownName, NoDevice, KernelFault: the kernel cannot be found, or its code cannot be used here.
         """
-        if is_tracing() and _can_leave_graph():
-            _outside(self, kernel, given)
+        if is_tracing() and graph_break.can_break():
+            graph_break.outside(self.launch, kernel, given)
             return
         call = self.calls.get(kernel if type(kernel) is str else id(kernel))
         if call is None:
@@ -250,26 +251,6 @@ class Launches:
                     form.replaced.clear()
                     form.replaced.update(form.kept)
                     form.kept.clear()
-
-
-def _outside(launches: Launches, kernel: Named, given: Mapping[str, Any]) -> None:
-    """Launch outside of a graph that torch compiles."""
-    launches.launch(kernel, **given)
-
-
-def _can_leave_graph() -> bool:
-    """Let torch break its graph at `_outside`, and return True. torch calls this only while it compiles.
-
-    By then torch has imported the compiler, which takes more than a second.
-    """
-    global _outside
-    if not hasattr(_outside, "_torchdynamo_disable"):
-        why = "tuner.launch runs outside of graphs; compile without fullgraph=True"
-        _outside = torch.compiler.disable(_outside, reason=why)
-    return True
-
-
-_can_leave_graph._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch calls it and does not trace it
 
 
 def tuned(client: Client, kernel: Kernel, problem: Problem, operands: Mapping[str, Any]) -> Ready:
