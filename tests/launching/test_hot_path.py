@@ -19,7 +19,7 @@ from torch.nn.functional import layer_norm
 from tuner import catalog, ops
 from tuner.client import Client
 from tuner.errors import UsageError
-from tuner.kernels.calling import OpCall, PreparedLaunch, run
+from tuner.kernels.calling import OpCall, PreparedLaunch, prepare, run
 from tuner.kernels.hot_path import source
 from tuner.kernels.spec import Problem
 from tuner.launching import calls
@@ -149,6 +149,13 @@ class TestKey:
         run(call, {"x": X, "out": OUT})
         run(other, {"x": X, "out": OUT})
         assert len(launches.prepared) == 2
+
+
+def test_what_another_thread_has_just_prepared_is_not_prepared_again(launches: PreparedLaunches) -> None:
+    ops.softmax(X, out=OUT)
+    ((key, found),) = launches.prepared.items()
+    assert prepare(calls.load("softmax"), key, X, OUT) is found
+    assert len(launches.prepared) == 1
 
 
 def test_a_tensor_that_is_needed_is_refused_if_it_is_none(launches: PreparedLaunches) -> None:
