@@ -112,10 +112,13 @@ class Queue:
             if failed.status != "failed":
                 raise UsageError(f"a job that failed is tried again, and job {id} is {failed.status}")
             about = failed.op, failed.problem, failed.device
-            number = _add_pending(connection, *about, failed.priority, self._now())
-            same = (job.problem == failed.problem) & (job.device == failed.device) & job.status.in_(_UNFINISHED)
-            found = connection.execute(select(job).where(same if number is None else job.id == number)).one()
-            return job_of(found), number is not None
+            unfinished = (job.problem == failed.problem) & (job.device == failed.device) & job.status.in_(_UNFINISHED)
+            while True:
+                number = _add_pending(connection, *about, failed.priority, self._now())
+                wanted = unfinished if number is None else job.id == number
+                found = connection.execute(select(job).where(wanted)).one_or_none()
+                if found is not None:  # else the unfinished one has ended since
+                    return job_of(found), number is not None
 
     def jobs(self, limit: int) -> list[Job]:
         """Return unfinished jobs, then finished ones, up to `limit` of either.

@@ -98,8 +98,10 @@ class Work:
         with self._read() as connection:
             failed = self._unreadable.read("jobs", connection.execute(query), job_of)
             texts = {each.problem for each in failed}
-            later = select(job).where(job.problem.in_(texts), job.id > min((each.id for each in failed), default=0))
-            newer = self._unreadable.read("jobs", connection.execute(later.order_by(job.id)), job_of)
+            since = min((each.id for each in failed), default=0)
+            later = select(func.max(job.id)).where(job.problem.in_(texts), job.id > since)
+            newest_of_each = select(job).where(job.id.in_(later.group_by(job.problem, job.device)))
+            newer = self._unreadable.read("jobs", connection.execute(newest_of_each), job_of)
         newest = {(each.problem, each.device): each for each in newer}
         return [FailedJob(each, _if_newer(newest.get((each.problem, each.device)), each)) for each in failed]
 

@@ -173,7 +173,8 @@ class Sessions:
 
     @staticmethod
     def _set(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
-        is_secure = request.url.scheme == "https"
+        # Behind a proxy that ends TLS, only the browser knows; the origin that it states was checked.
+        is_secure = "https" in (request.url.scheme, request.headers.get("origin", "").partition(":")[0])
         response.set_cookie(name, value, seconds, httponly=True, samesite="strict", secure=is_secure)
 
 

@@ -13,11 +13,14 @@ import pytest
 from helpers import H200
 from served import TOKEN, answer, problem
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from tuner.api.app import create_app
 from tuner.api.pages.session import SETTINGS, NotAllowed, Sessions
+from tuner.api.pages.site import Flash
 from tuner.db.queue import JobFilter
 from tuner.db.settings import SETTINGS as STORE_SETTINGS
 from tuner.db.store import Store
@@ -87,6 +90,9 @@ class TestSignIn:
         client = TestClient(create_app(store, token=TOKEN), base_url=secure, headers={"origin": secure})
         got = client.post("/pages/sign-in", data={"token": TOKEN}, follow_redirects=False)
         assert "; secure" in got.headers["set-cookie"].lower()
+        behind = TestClient(create_app(store, token=TOKEN), headers={"origin": secure})  # a proxy that ends TLS
+        got = behind.post("/pages/sign-in", data={"token": TOKEN}, follow_redirects=False)
+        assert "; secure" in got.headers["set-cookie"].lower()
 
     def test_a_wrong_token_is_refused_on_the_form(self, client: TestClient) -> None:
         for wrong in ("", TOKEN[:-1], "\u00e9\ud83d", "<b>"):
@@ -136,8 +142,6 @@ class TestSignIn:
         cookies = dict(client.cookies)
         later = Sessions(TOKEN, clock=lambda: time() + SETTINGS.session_s + 2)
         request = client.build_request("GET", "/")
-        from starlette.requests import Request
-
         cookie = "; ".join(f"{name}={value}" for name, value in cookies.items()).encode()
         scope = {"type": "http", "headers": [(b"cookie", cookie)], "path": request.url.path}
         assert Sessions(TOKEN).visitor(Request(scope), "").may_write
@@ -239,6 +243,15 @@ class TestRefused:
         assert got.status_code == 404
         for path in ("/pages/else", "/pages/actions/", "/pages/actions/pin/1", "/jobs"):
             assert client.post(path, data={}).status_code == 401, path
+
+    def test_a_long_outcome_fits_into_a_cookie(self, client: TestClient) -> None:
+        response, scope = (
+            Response(),
+            {"type": "http", "headers": [], "path": "/", "scheme": "http", "server": ("x", 80)},
+        )
+        text = "".join(chr(0x4E00 + 7 * place) for place in range(2_000))
+        Sessions(TOKEN).show(Flash(text), Request(scope), response)
+        assert len(response.headers["set-cookie"]) < 4096
 
     def test_a_form_that_is_too_long(self, client: TestClient) -> None:
         got = client.post("/pages/sign-in", data={"token": "%" * 50_000})
