@@ -59,7 +59,7 @@ def test_a_launch_that_raises_is_not_repeated() -> None:
         assert raised.value.__context__ is None
 
 
-def test_inputs_in_one_memory_are_told_apart_from_others() -> None:
+def test_inputs_in_one_memory_are_another_launch() -> None:
     """A launch may be given a view of an input, which it finds by its address."""
     got: list[tuple[Any, ...]] = []
 
