@@ -117,9 +117,7 @@ def figures(
         space = stored.settings.get("space")
         yield Figure("Configs tried", plain_count(stored.trials), f"of {space:,}" if isinstance(space, int) else "")
     if answer.ties or answer.unresolved:
-        yield Figure(
-            "Ties", plain_count(len(answer.ties)), "not all resolved" if answer.unresolved else "within 1 %"
-        )
+        yield Figure("Ties", plain_count(len(answer.ties)), "not all resolved" if answer.unresolved else "within 1 %")
 
 
 def checks(stored: StoredAnswer) -> Iterator[tuple[str, str]]:
