@@ -3,12 +3,13 @@
 Without `-m gpu`, Triton kernels run under its interpreter, which is decided when triton is imported, and torch and
 numpy compute with one thread: each core has a test process of its own, and threads of several processes on the same
 cores wait for each other. Tests that show a terminal show one that can move its cursor, whatever the tests are started
-from.
+from. The default database lies in a folder of the run, never in that of the user.
 """
 
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["TERM"] = "xterm"
+    home = tempfile.TemporaryDirectory(prefix="tuner-tests-")
+    config.add_cleanup(home.cleanup)
+    os.environ["XDG_DATA_HOME"] = home.name
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["OMP_NUM_THREADS"] = "1"
