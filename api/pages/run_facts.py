@@ -31,6 +31,8 @@ class RunFactSettings:
 SETTINGS = RunFactSettings()
 LONGEST_ERROR = 10_000
 """Characters of an error that a page shows."""
+_LONGEST_BUDGET_S = 1e9
+"""Time limits from this on are none, in seconds: another program wrote them."""
 _STATUSES = {
     "done": ("done", "good"),
     "failed": ("failed", "bad"),
@@ -128,7 +130,7 @@ def limits_of(settings: Mapping[str, Any]) -> Limits:
     free = whole.get("known_jointly", 0) + whole.get("known_elsewhere", 0)
     most = [number for number in (space, None if trials is None else trials + free) if number is not None]
     budget = settings.get("budget_s")
-    seconds = float(budget) if isinstance(budget, int | float) and budget > 0 else None
+    seconds = float(budget) if isinstance(budget, int | float) and 0 < budget < _LONGEST_BUDGET_S else None
     return Limits(min(most, default=None), space, whole.get("known", 0), seconds)
 
 

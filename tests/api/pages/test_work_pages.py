@@ -90,6 +90,8 @@ class TestRunFacts:
         assert limits_of({"trials": 50, "space": 300, "known": 7, "known_jointly": 4, "budget_s": 60}).planned == 54
         assert limits_of({"trials": None, "space": 300}).planned == 300
         assert limits_of({"trials": 500, "space": 300}).planned == 300
+        for budget in (float("inf"), float("nan"), 10**400, -1.0):
+            assert limits_of({"budget_s": budget}).budget_s is None
         hostile = limits_of({"trials": "<b>", "space": True, "known": -1, "budget_s": "x"})
         assert (hostile.planned, hostile.space, hostile.known, hostile.budget_s) == (None, None, 0, None)
 
