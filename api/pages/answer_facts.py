@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner.api.pages.run_facts import reason_text
 from tuner.api.pages.texts import between, percent, plain_count, ratio, us
 from tuner.db.pins import Pin
 from tuner.kernels.spec import Problem
@@ -164,7 +165,7 @@ def origin(stored: StoredAnswer, explanation: Explanation | None) -> Iterator[tu
         yield "Tuner", measured.tuner
     if explanation is not None:
         run = explanation.run
-        yield "Search", f"{run.status}, stopped by {run.stopped}" if run.stopped else run.status
+        yield "Search", f"{run.status}. {reason_text(run)}".strip()
         yield "Time", seconds_text(run.seconds)
 
 

@@ -88,10 +88,15 @@ def state_of(run: StoredRun, live: LiveRun | None, measured_at: str, now: dateti
     """
     if run.status != "running":
         text, kind = _STATUSES.get(run.status, (run.status, "plain"))
-        return State(text, kind, _STOPPED.get(run.stopped or "", f"stopped by {run.stopped}" if run.stopped else ""))
+        return State(text, kind, reason_text(run))
     if UnfinishedRun(run, measured_at or None, live).is_silent(now):
         return State("no sign of life", "bad", "Its process was probably killed. Its trials are kept.")
     return State("running", "plain", is_running=True)
+
+
+def reason_text(run: StoredRun) -> str:
+    """Return the reason for which a run stopped, as a sentence; an empty text if it is not known."""
+    return _STOPPED.get(run.stopped or "", f"stopped by {run.stopped}" if run.stopped else "")
 
 
 def seconds_between(then: str, now: datetime | str) -> float:
