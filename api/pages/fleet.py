@@ -32,6 +32,8 @@ class FleetSettings:
 
 
 SETTINGS = FleetSettings()
+KINDS = {"done": "good", "failed": "bad"}
+"""Kinds of badges by the status of a job; the other states are plain."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
             "configs": bars((hour, hour.configs) for hour in rate.hours),
         },
         "hours": SETTINGS.hours,
+        "kinds": KINDS,
         "address_of_job": address_of_job,
         "error_line": error_line,
         "error_text": error_text,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from tuner.api.pages.fleet import address_of_job
+from tuner.api.pages.fleet import KINDS, address_of_job
 from tuner.api.pages.links import Links
 from tuner.api.pages.run_facts import error_line, error_text
 from tuner.api.pages.site import Content, Query, Site
 from tuner.db.job import Job
 from tuner.db.settings import SETTINGS as STORE_SETTINGS
 from tuner.errors import UnknownName
-
-STATES = {"pending": "plain", "running": "plain", "done": "good", "failed": "bad"}
-"""Kinds of badges by the status of a job."""
 
 
 def about(job: Job) -> str:
@@ -38,7 +35,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
     running = site.store.work.running_of([job.problem]) if job.status == "running" else {}
     values = {
         "job": job,
-        "kind": STATES.get(job.status, "plain"),
+        "kind": KINDS.get(job.status, "plain"),
         "about": about(job),
         "address": address_of_job(job),
         "run": job.run_id or running.get((job.problem, job.device)),

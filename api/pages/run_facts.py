@@ -150,6 +150,8 @@ def work_text(live: LiveRun | None) -> str:
     compiling = f"{count_text(state.compiling, 'config')} compiling, {state.compiled:,} compiled"
     if state.stage == WAITING:
         return f"It waits for the card, which another search uses: {compiling}."
+    if not state.compiling and not state.compiled:  # also a joint search, whose measurer does not say what it compiles
+        return "It measures."
     return f"It measures: {compiling} and waiting for the card."
 
 

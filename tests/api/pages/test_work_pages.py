@@ -97,6 +97,7 @@ class TestRunFacts:
 
     def test_what_it_does_now(self) -> None:
         assert work_text(live()) == "It measures: 5 configs compiling, 2 compiled and waiting for the card."
+        assert work_text(live(RunState(MEASURING))) == "It measures."
         waiting = work_text(live(RunState(WAITING, 1, 0, None)))
         assert waiting == "It waits for the card, which another search uses: 1 config compiling, 0 compiled."
         comparing = work_text(live(RunState(COMPARING, rounds=12, contenders=3)))
