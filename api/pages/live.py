@@ -94,6 +94,8 @@ class _Shown:
     def __init__(self) -> None:
         self.parts: Parts | None = None
         self.streams = 0
+        self.is_broken = False
+        """True if the last read raised an error that is a bug."""
         self.changed = asyncio.Event()
         self.reading = asyncio.Lock()
 
@@ -179,8 +181,11 @@ class Hub:
             try:
                 parts = await self._read(topic)
             except Exception:  # noqa: BLE001  a bug; the streams of other pages go on
-                _log.exception("the live parts of %s cannot be read", topic.page)
+                if not shown.is_broken:  # logged once, not each second
+                    _log.exception("the live parts of %s cannot be read", topic.page)
+                shown.is_broken = True
                 return
+            shown.is_broken = False
             if parts is not None and (shown.parts is None or parts != shown.parts):
                 shown.put(parts)
 

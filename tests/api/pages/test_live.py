@@ -165,6 +165,27 @@ class TestHub:
 
         story(act)
 
+    def test_a_bug_costs_no_stream_and_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def act(source: Source, clock: Clock) -> None:
+            is_broken = True
+
+            async def read(topic: Topic) -> Parts | None:
+                if is_broken and topic == RUN:
+                    raise KeyError("a bug")
+                return await source(topic)
+
+            hub = Hub(read, LiveSettings(beat_s=0.001), clock.sleep, clock)
+            with hub.stream(RUN) as stream, hub.stream(Topic("fleet", b"", False)) as other:
+                assert await stream.status() == 503
+                assert "live-a" in await opened(other)
+                for _ in range(3):
+                    await clock.move(SETTINGS.poll_s)
+                assert [record.message for record in caplog.records] == ["the live parts of run cannot be read"]
+                is_broken = False
+                assert "live-a" in await opened(stream)
+
+        story(act)
+
     def test_there_are_a_limited_number_and_none_once_it_stops(self) -> None:
         async def act(source: Source, clock: Clock) -> None:
             hub = hub_of(source, clock, streams=2)
