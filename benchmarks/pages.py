@@ -52,7 +52,7 @@ PAGES = (
     "/pages/run?id={run}",
     "/pages/fleet",
     "/pages/job?id=1",
-    "/pages/nights",
+    "/pages/retunes",
     "/pages/lookup?op=gemm",
     "/pages/sign-in",
 )

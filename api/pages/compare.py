@@ -30,7 +30,7 @@ class CompareSettings:
 
     marks: int = 500
     """Most points that the page has itself; a plot of more fetches them."""
-    nights: int = 50
+    retunes: int = 50
     """Newest retunes that are offered."""
 
 
@@ -72,8 +72,13 @@ class Compared:
 def read(site: Site, query: Query, links: Links) -> Content:
     """Return the compare page."""
     choice = _choice(site, query)
-    nights = site.store.overview.retunes(SETTINGS.nights)
-    offered = {"ops": today(site).ops(), "devices": today(site).devices(), "tritons": versions(site), "nights": nights}
+    retunes = site.store.overview.retunes(SETTINGS.retunes)
+    offered = {
+        "ops": today(site).ops(),
+        "devices": today(site).devices(),
+        "tritons": versions(site),
+        "retunes": retunes,
+    }
     if not choice.op:
         return Content("compare.html", "Compare", {"choice": choice, **offered})
     found = _compared(site, choice)
@@ -169,7 +174,7 @@ def _choice(site: Site, query: Query) -> Choice:
 
 def _compared(site: Site, choice: Choice) -> Compared:
     left, right = entries(site, choice.op, choice.left), entries(site, choice.op, choice.right)
-    sizes = len(left), len(right)  # of a night that is still measured, findings are added
+    sizes = len(left), len(right)  # of a retune that is still measured, findings are added
     key = ("compared", choice.op, choice.left, choice.right, sizes)
     return site.of_view(key, lambda: Compared.of(left, right))
 

@@ -100,7 +100,7 @@ def _entry(stored: StoredAnswer) -> Entry:
     return Entry(answer.problem, answer.config, answer.latency_us, answer.interval_us, stored.provenance.policy)
 
 
-def entries_of_night(retune: Retune, op: str) -> dict[str, Entry]:
+def entries_of_retune(retune: Retune, op: str) -> dict[str, Entry]:
     """Return what a retune measured of an op, by the text of the problem; for a replaced answer, the new config."""
     measured = [finding for finding in retune.findings if finding.problem.op == op and finding.now is not None]
     return {finding.problem.text: _measured(finding) for finding in measured}

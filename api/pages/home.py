@@ -25,7 +25,7 @@ class HomeSettings:
 
     ranked_misses: int = 24
     """Most frequent misses that are ordered by their value. Finding the nearest problems takes up to 3 ms for each."""
-    nights: int = 10
+    retunes: int = 10
     """Newest retunes, of which the last one that ended and one that runs are shown."""
     misses: int = 8
     runs: int = 6
@@ -78,7 +78,7 @@ def running(runs: Sequence[UnfinishedRun], now: datetime) -> list[Running]:
     return sorted(found, key=lambda each: each.is_silent)
 
 
-def night_text(outline: RetuneOutline) -> str:
+def retune_text(outline: RetuneOutline) -> str:
     """Return the result of a retune: `240 of 300 answers measured again, 3 slower or broken, 2 replaced`."""
     measured = f"{outline.measured:,} of {count_text(outline.planned, 'answer')} measured again"
     worse = f"{outline.worse:,} slower or broken" if outline.worse else "none slower or broken"
@@ -100,7 +100,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
     """Return the home page."""
     query.only()
     found, overview = today(site), site.store.overview
-    nights, jobs = overview.retunes(SETTINGS.nights), overview.jobs()
+    retunes, jobs = overview.retunes(SETTINGS.retunes), overview.jobs()
     misses = ranked(site, missed(site, site.store.requests(SETTINGS.ranked_misses)))
 
     def href_of(problem: Problem, device: str) -> str:
@@ -112,14 +112,14 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "misses": misses[: SETTINGS.misses],
         "missed_problems": overview.missed_problems() if (site.op, site.device) == (None, None) else None,
         "running": running(overview.unfinished_runs(SETTINGS.runs), datetime.now(UTC)),
-        "night": next((night for night in nights if night.ended_at is not None), None),
-        "retuning": next((night for night in nights if night.status == "running"), None),
-        "night_text": night_text,
+        "retune": next((retune for retune in retunes if retune.ended_at is not None), None),
+        "retuning": next((retune for retune in retunes if retune.status == "running"), None),
+        "retune_text": retune_text,
         "jobs": jobs,
         "jobs_text": jobs_text(jobs),
         "answers": site.of_view(("newest",), lambda: newest_answers(site)),
         "short": short,
         "to_problem": href_of,
     }
-    is_empty = not (found.served or misses or values["running"] or jobs or nights)
+    is_empty = not (found.served or misses or values["running"] or jobs or retunes)
     return Content("home.html", "Overview", {**values, "is_empty": is_empty})

@@ -47,8 +47,8 @@ _OTHERS = {
     "compare": Others(50),
     "runs": Others(1),
     "run": Others(50, frozenset({"id"})),
-    "nights": Others(1),
-    "night": Others(20, frozenset({"id"})),
+    "retunes": Others(1),
+    "retune": Others(20, frozenset({"id"})),
 }
 
 

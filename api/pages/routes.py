@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from tuner.api.listing import Threads
 from tuner.api.lookups import Lookups
-from tuner.api.pages import compare, coverage, files, fleet, home, job, lookup, night, nights, problem, run, runs
+from tuner.api.pages import compare, coverage, files, fleet, home, job, lookup, problem, retune, retunes, run, runs
 from tuner.api.pages.actions import forms, read_sign_in
 from tuner.api.pages.docs import docs
 from tuner.api.pages.links import Address, Links
@@ -33,8 +33,8 @@ READERS: Mapping[str, Reader] = {
     "problem": problem.read,
     "fleet": fleet.read,
     "job": job.read,
-    "night": night.read,
-    "nights": nights.read,
+    "retune": retune.read,
+    "retunes": retunes.read,
     "run": run.read,
     "runs": runs.read,
     "sign-in": read_sign_in,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from tuner.api.pages.compared import Entry, entries_of, entries_of_night
+from tuner.api.pages.compared import Entry, entries_of, entries_of_retune
 from tuner.api.pages.served import Today, today
 from tuner.api.pages.site import Query, Site
 from tuner.db.overview import RetuneOutline
@@ -15,7 +15,7 @@ from tuner.lookup.ranking import release
 from tuner.records import StoredAnswer
 
 LEFT, RIGHT = "left", "right"
-FIELDS = ("", "_triton", "_night", "_snapshot")
+FIELDS = ("", "_triton", "_retune", "_snapshot")
 """Ends of the names in the query that describe a side: `left`, `left_triton` and so on."""
 _READ_ONE_BY_ONE = 100
 """Number of answers that are read one by one, before all answers up to a snapshot are read at once."""
@@ -28,7 +28,7 @@ class Side:
     device: str
     triton: str | None = None
     """Only answers that were found with this version; None: those that serve."""
-    night: int | None = None
+    retune: int | None = None
     """Id of a retune, whose measurements are compared; None: stored answers."""
     snapshot: int | None = None
     """Id of the newest answer that counts; None: the newest one."""
@@ -36,8 +36,8 @@ class Side:
     @property
     def label(self) -> str:
         """The side in words."""
-        if self.night is not None:
-            return f"retune {self.night} on {self.device}"
+        if self.retune is not None:
+            return f"retune {self.retune} on {self.device}"
         parts = [self.device, *([f"Triton {self.triton}"] if self.triton else [])]
         return ", ".join([*parts, *([f"as of answer {self.snapshot}"] if self.snapshot is not None else [])])
 
@@ -64,11 +64,11 @@ def side_of(site: Site, query: Query, side: str, usual: Side) -> Side:
         UnknownName: there is no such card, version or retune.
     """
     device, triton = query.text(side), query.text(f"{side}_triton")
-    night, snapshot = query.whole(f"{side}_night") or None, _snapshot(site, query, f"{side}_snapshot")
-    if night is not None and (snapshot is not None or triton is not None):
+    retune, snapshot = query.whole(f"{side}_retune") or None, _snapshot(site, query, f"{side}_snapshot")
+    if retune is not None and (snapshot is not None or triton is not None):
         raise UsageError("a retune has measurements of its own; leave Triton and snapshot out beside it")
-    if night is not None:
-        return Side(_outline(site, night).device, night=night)
+    if retune is not None:
+        return Side(_outline(site, retune).device, retune=retune)
     if device is not None:
         device = site.view.lookup.resolve_device(device)
     if triton is not None and triton not in versions(site):
@@ -101,12 +101,12 @@ def _snapshot(site: Site, query: Query, name: str) -> int | None:
 def entries(site: Site, op: str, side: Side) -> Mapping[str, Entry]:
     """Return the problems of a side, by text."""
     uuid = site.view.tip.uuid
-    if side.night is not None:
-        retune = site.store.retunes.get(side.night)
+    if side.retune is not None:
+        retune = site.store.retunes.get(side.retune)
         if retune is None:
             return {}
-        key = ("night", uuid, op, side.night, retune.status, len(retune.findings))
-        return site.kept.get(key, lambda: entries_of_night(retune, op))
+        key = ("retune", uuid, op, side.retune, retune.status, len(retune.findings))
+        return site.kept.get(key, lambda: entries_of_retune(retune, op))
     if side.snapshot is not None:
         upto, device = side.snapshot, side.device
 
@@ -145,12 +145,12 @@ def usual_sides(site: Site, op: str | None) -> tuple[str, Side, Side]:
     best = site.of_view(("usual sides", op), lambda: _best(site, found, op))
     if best is not None:
         return best
-    nights = [each for each in site.store.overview.retunes(20) if each.measured]
-    for newer in nights:
-        older = next((each for each in nights if each.id < newer.id and each.device == newer.device), None)
+    retunes = [each for each in site.store.overview.retunes(20) if each.measured]
+    for newer in retunes:
+        older = next((each for each in retunes if each.id < newer.id and each.device == newer.device), None)
         if older is not None:
             shown = op or next((of for of, device in found.served if device == newer.device), "")
-            return shown, Side(older.device, night=older.id), Side(newer.device, night=newer.id)
+            return shown, Side(older.device, retune=older.id), Side(newer.device, retune=newer.id)
     places = {place: len(served.answers) for place, served in found.served.items() if op in (None, place[0])}
     of, device = max(places, key=lambda place: places[place], default=(op or "", ""))
     return of, Side(device), Side(device)

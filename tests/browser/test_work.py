@@ -1,4 +1,4 @@
-"""Pages about work, in a browser: runs that are followed live, the fleet, the nights, and the actions that write."""
+"""Pages about work, in a browser: runs that are followed live, the fleet, the retunes, and the actions that write."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PAGES = {
     "run-failed": "/pages/run?id=18",
     "fleet": "/pages/fleet",
     "job-failed": "/pages/job?id=3",
-    "nights": "/pages/nights",
-    "night": "/pages/night?id=3",
+    "retunes": "/pages/retunes",
+    "retune": "/pages/retune?id=3",
 }
 
 
@@ -58,7 +58,7 @@ class TestPages:
         shot(name)
 
     def test_a_night_has_a_finding_of_each_answer(self, page: Page) -> None:
-        page.open(PAGES["night"])
+        page.open(PAGES["retune"])
         causes = [each.text for each in page.all("tr.finding .badge")]
         assert len(causes) == 8
         assert {"unchanged", "slower: kernel or compiler", "order moved", "broken", "not measured"} == {*causes}
@@ -76,7 +76,7 @@ class TestHostile:
     def service(self, serve: Services) -> Service:
         return serve(hostile_store)
 
-    @pytest.mark.parametrize("path", ["runs", "fleet", "nights", *(f"run?id={id}" for id in range(1, 9))])
+    @pytest.mark.parametrize("path", ["runs", "fleet", "retunes", *(f"run?id={id}" for id in range(1, 9))])
     def test_texts_of_others_are_text(self, page: Page, path: str, axe: Axe) -> None:
         page.window(PHONE).open(f"/pages/{path}")
         assert page.run("document.documentElement.scrollWidth <= innerWidth")
@@ -85,7 +85,7 @@ class TestHostile:
 
     @pytest.mark.parametrize("number", range(1, 6))
     def test_jobs_and_nights_too(self, page: Page, number: int) -> None:
-        for path in (f"job?id={number}", f"night?id={number}"):
+        for path in (f"job?id={number}", f"retune?id={number}"):
             page.window(PHONE).open(f"/pages/{path}")
             assert page.run("document.documentElement.scrollWidth <= innerWidth"), path
             assert page.all("main img, main script, main i") == []

@@ -1,4 +1,4 @@
-"""A line as small as a word: the latencies of generations or nights."""
+"""A line as small as a word: the latencies of generations or retunes."""
 
 from __future__ import annotations
 

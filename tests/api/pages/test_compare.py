@@ -20,7 +20,7 @@ from tuner.api.pages.compared import (
     Summary,
     Verdict,
     entries_of,
-    entries_of_night,
+    entries_of_retune,
     pairs_of,
     verdict_of,
 )
@@ -111,13 +111,13 @@ class TestEntries:
             3, Cause.ORDER, Action.REPLACED, now=now(10.0), new_config=config(256), gain=1.25, gain_interval=(1.2, 1.3)
         )
         broken = finding(4, Cause.BROKEN, now=None)
-        night = Retune(1, H200.id, {}, (), {}, "done", "", None, (finding(1, now=now(12.0)), replaced, broken))
-        found = list(entries_of_night(night, "scale").values())
+        retune = Retune(1, H200.id, {}, (), {}, "done", "", None, (finding(1, now=now(12.0)), replaced, broken))
+        found = list(entries_of_retune(retune, "scale").values())
         assert [each.latency_us for each in found] == [12.0, 8.0]
         assert [each.config["BLOCK"] for each in found] == [128, 256]
         assert found[1].interval_us is not None
         assert found[1].interval_us[0] < 8.0 < found[1].interval_us[1]
-        assert entries_of_night(night, "gemm") == {}
+        assert entries_of_retune(retune, "gemm") == {}
 
 
 def two_cards(store: Store) -> None:
@@ -146,7 +146,7 @@ class TestSides:
 
     def test_then_two_nights(self, store: Store) -> None:
         first, second = stored_retune(store), stored_retune(store)
-        assert sides(store) == (Side(H200.id, night=first), Side(H200.id, night=second))
+        assert sides(store) == (Side(H200.id, retune=first), Side(H200.id, retune=second))
 
     def test_else_both_are_the_same(self, store: Store) -> None:
         answered(store)
@@ -166,17 +166,17 @@ class TestSides:
         assert [row.left_us for row in values["table"].rows] == [10.0]
 
     def test_a_night_is_on_its_card(self, store: Store) -> None:
-        night = stored_retune(store)
-        left, _ = sides(store, op="scale", left=A100.id, left_night=night)
-        assert left == Side(H200.id, night=night)
+        retune = stored_retune(store)
+        left, _ = sides(store, op="scale", left=A100.id, left_retune=retune)
+        assert left == Side(H200.id, retune=retune)
 
     @pytest.mark.parametrize(
         ("query", "error", "message"),
         [
             ({"left": "nvidia-none"}, UnknownName, "no device is called 'nvidia-none'"),
             ({"left_triton": "9.9"}, UnknownName, "no answer was found with Triton '9.9'; there are 3.6.0"),
-            ({"right_night": "7"}, UnknownName, "there is no retune 7"),
-            ({"right_night": "7", "right_triton": "3.6.0"}, UsageError, "a retune has measurements of its own"),
+            ({"right_retune": "7"}, UnknownName, "there is no retune 7"),
+            ({"right_retune": "7", "right_triton": "3.6.0"}, UsageError, "a retune has measurements of its own"),
             ({"left_snapshot": "other:1"}, UsageError, "left_snapshot names a state of this store"),
             ({"left_snapshot": "999"}, UsageError, "left_snapshot is the id of an answer, up to 1, not '999'"),
             ({"left_snapshot": "\u0661"}, UsageError, "left_snapshot is the id of an answer"),
@@ -238,7 +238,7 @@ def test_labels_say_what_a_side_is() -> None:
     made: Provenance = HERE
     assert Side(made.device.id).label == "nvidia-h200"
     assert Side("x", "3.6.0", None, 7).label == "x, Triton 3.6.0, as of answer 7"
-    assert Side("x", night=3).label == "retune 3 on x"
-    assert Side("x", night=3).fields("left") == {
-        "left": "x", "left_triton": None, "left_night": 3, "left_snapshot": None
+    assert Side("x", retune=3).label == "retune 3 on x"
+    assert Side("x", retune=3).fields("left") == {
+        "left": "x", "left_triton": None, "left_retune": 3, "left_snapshot": None
     }  # fmt: skip

@@ -13,7 +13,7 @@ from page_site import content, html, site_of
 from retuned import stored_retune
 from stored import HERE, PROBLEM, SCALE, answer, answered, measured, started
 
-from tuner.api.pages.home import jobs_text, matrix, night_text, running
+from tuner.api.pages.home import jobs_text, matrix, retune_text, running
 from tuner.api.pages.missed import missed, ranked
 from tuner.api.pages.served import today
 from tuner.api.pages.site import Kept, Visitor
@@ -169,6 +169,6 @@ class TestHome:
         assert jobs_text({"failed": 1, "pending": 2000, "running": 3}) == "2,000 waiting, 3 running, 1 failed"
         stored_retune(store)
         (outline,) = store.overview.retunes(1)
-        assert night_text(outline) == "5 of 9 answers measured again, 2 slower or broken, 1 replaced"
+        assert retune_text(outline) == "5 of 9 answers measured again, 2 slower or broken, 1 replaced"
         fine = replace(outline, causes={}, planned=1)
-        assert night_text(fine) == "0 of 1 answer measured again, none slower or broken, 1 replaced"
+        assert retune_text(fine) == "0 of 1 answer measured again, none slower or broken, 1 replaced"

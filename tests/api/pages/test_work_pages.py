@@ -1,4 +1,4 @@
-"""Pages about work: facts of runs, the fleet and nights as values, and the pages over a store."""
+"""Pages about work: facts of runs, the fleet and retunes as values, and the pages over a store."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tuner.api.app import create_app
 from tuner.api.pages import run_facts
 from tuner.api.pages.fleet import Throughput, bars, throughput, workers
 from tuner.api.pages.links import FileLinks
-from tuner.api.pages.nights import state_of as night_state
 from tuner.api.pages.render import render
+from tuner.api.pages.retunes import state_of as retune_state
 from tuner.api.pages.routes import content_of
 from tuner.api.pages.run import contenders, speed_note
 from tuner.api.pages.run_facts import bests, failures, limits_of, outcomes, points, state_of, work_text
@@ -172,9 +172,9 @@ class TestFleetFacts:
 
     def test_a_killed_retune(self) -> None:
         limit = STORE_SETTINGS.abandoned_min * 60
-        assert night_state("running", ago(9 * limit), ago(10), NOW).is_running
-        assert night_state("running", ago(9 * limit), ago(limit + 1), NOW).text == "no sign of life"
-        assert night_state("done", ago(9), "", NOW).kind == "good"
+        assert retune_state("running", ago(9 * limit), ago(10), NOW).is_running
+        assert retune_state("running", ago(9 * limit), ago(limit + 1), NOW).text == "no sign of life"
+        assert retune_state("done", ago(9), "", NOW).kind == "good"
 
 
 @pytest.fixture
@@ -202,10 +202,10 @@ class TestPages:
     def test_an_empty_store(self, client: TestClient) -> None:
         assert "No search is stored yet" in shown(client, "/pages/runs")
         assert "No worker has a job" in shown(client, "/pages/fleet")
-        assert "No retune is stored yet" in shown(client, "/pages/nights")
-        for path in ("run?id=1", "job?id=1", "night?id=1", "run?id=9999999999"):
+        assert "No retune is stored yet" in shown(client, "/pages/retunes")
+        for path in ("run?id=1", "job?id=1", "retune?id=1", "run?id=9999999999"):
             assert "there is no" in shown(client, f"/pages/{path}", 404)
-        for path in ("run", "run?id=x", "job?id=-1", "night?id=1&cause=x", "runs?before=1", "fleet?after=a"):
+        for path in ("run", "run?id=x", "job?id=-1", "retune?id=1&cause=x", "runs?before=1", "fleet?after=a"):
             shown(client, f"/pages/{path}", 422)
 
     def test_a_run(self, store: Store, client: TestClient) -> None:
@@ -263,20 +263,20 @@ class TestPages:
         store.queue.retry(1)
         assert "job 4 pending" in shown(client, "/pages/fleet")
 
-    def test_a_night(self, store: Store, client: TestClient) -> None:
+    def test_a_retune(self, store: Store, client: TestClient) -> None:
         for place in range(1, 10):
             answered(store, replace_problem(place))
         number = stored_retune(store)
-        text = shown(client, f"/pages/night?id={number}")
+        text = shown(client, f"/pages/retune?id={number}")
         assert "Measured again 5 of 9 planned" in text
         assert "slower: kernel or compiler" in text
         assert "0.991 x torch" in text
         assert "wrong_result: 3 of 4 rows" in text
         assert "Its latencies over time" in text
-        only = shown(client, f"/pages/night?id={number}&cause=broken")
+        only = shown(client, f"/pages/retune?id={number}&cause=broken")
         assert "wrong_result" in only
         assert "0.991 x torch" not in only
-        assert "1 broken" in shown(client, "/pages/nights")
+        assert "1 broken" in shown(client, "/pages/retunes")
 
 
 FAULTS = (
@@ -298,7 +298,7 @@ def test_a_row_that_cannot_be_read_costs_no_page(tmp_path: Path) -> None:
         faults.hurt(hurt, table, column, fault)
         store = Store.open(hurt)
         client = TestClient(create_app(store), raise_server_exceptions=False)
-        for name in ("runs", "run?id=1", "run?id=2", "fleet", "job?id=1", "nights", "night?id=1", "night?id=2"):
+        for name in ("runs", "run?id=1", "run?id=2", "fleet", "job?id=1", "retunes", "retune?id=1", "retune?id=2"):
             assert client.get(f"/pages/{name}").status_code in (200, 404), (table, column, name)
         store.close()
 
@@ -313,8 +313,8 @@ def test_they_can_be_files_of_a_report(store: Store, linked: bool) -> None:
     watcher.poll()
     site = Site(store, watcher.view, Kept())
     links = FileLinks(lambda address: linked)
-    for name in ("runs", "run", "fleet", "job", "nights", "night"):
-        query = b"id=1" if name in ("run", "job", "night") else b""
+    for name in ("runs", "run", "fleet", "job", "retunes", "retune"):
+        query = b"id=1" if name in ("run", "job", "retune") else b""
         content = content_of(name, query, lambda: site, links)
         assert content.status == 200
         text = render(content, links, Visitor(), name)

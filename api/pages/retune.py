@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tuner.api.pages.answer_facts import address_of
 from tuner.api.pages.links import Links
-from tuner.api.pages.nights import CAUSES, state_of
+from tuner.api.pages.retunes import CAUSES, state_of
 from tuner.api.pages.run_facts import duration_s, error_line, error_text
 from tuner.api.pages.site import SETTINGS, Content, Query, Site
 from tuner.db.store import Store
@@ -138,7 +138,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "error_line": error_line,
         "error_text": error_text,
     }
-    return Content("night.html", f"Retune {number}", values)
+    return Content("retune.html", f"Retune {number}", values)
 
 
 def _read(store: Store, number: int) -> Report:

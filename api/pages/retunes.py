@@ -86,4 +86,4 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "first": after is None,
         "next": shown[-1].id if len(found) > len(shown) else None,
     }
-    return Content("nights.html", "Retunes", values)
+    return Content("retunes.html", "Retunes", values)
