@@ -11,7 +11,7 @@ from tuner.api.pages.answer_facts import address_of
 from tuner.api.pages.compared import Entry, Pair, Summary, Verdict, pairs_of
 from tuner.api.pages.csv_text import csv_bytes
 from tuner.api.pages.links import Links
-from tuner.api.pages.plots import Heading, Ratio, live_plot, ratio_points, scatter_ratio
+from tuner.api.pages.plots import Heading, Ratio, evenly, live_plot, ratio_points, scatter_ratio
 from tuner.api.pages.served import today
 from tuner.api.pages.sides import FIELDS, LEFT, RIGHT, Side, entries, side_of, usual_sides, versions
 from tuner.api.pages.site import Content, Data, Query, Site
@@ -206,7 +206,8 @@ def _plot(
     def make() -> Markup:
         if count <= SETTINGS.marks:
             return scatter_ratio(heading, _ratios(found.pairs, to_problem))
-        fallback = scatter_ratio(heading, _ratios(found.pairs))
+        ordered = sorted((pair for pair in found.pairs if pair.ratio is not None), key=lambda pair: pair.ratio or 0.0)
+        fallback = scatter_ratio(heading, _ratios(evenly(ordered, SETTINGS.marks)), found.summary.counts)
         given = {name: value for name, value in described.items() if name not in ("show", "find", "sort")}
         source = links.to("compare.json", **given) if links.is_live else ""
         caption = f"Of {count:,} problems, {SETTINGS.marks} are shown, evenly by their ratio."

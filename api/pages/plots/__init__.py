@@ -29,6 +29,7 @@ from tuner.api.pages.plots.progress import Level as Level
 from tuner.api.pages.plots.progress import TrialPoint as TrialPoint
 from tuner.api.pages.plots.progress import best_so_far as best_so_far
 from tuner.api.pages.plots.ratios import Ratio as Ratio
+from tuner.api.pages.plots.ratios import evenly as evenly
 from tuner.api.pages.plots.ratios import scatter_ratio as scatter_ratio
 from tuner.api.pages.plots.roofline import Limits as Limits
 from tuner.api.pages.plots.roofline import RatePoint as RatePoint

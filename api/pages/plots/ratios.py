@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import TypeVar
 
 from markupsafe import Markup
 
@@ -14,6 +15,8 @@ from tuner.api.pages.plots.frame import Box, Heading, figure, nothing, text_widt
 from tuner.api.pages.plots.scales import Scale, log_scale, ratio_text, spread
 from tuner.api.pages.plots.svg import cut, element, link, title, words
 from tuner.records import Interval
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,22 +54,37 @@ _SHAPES = {
 """Outline of each mark around its point."""
 
 
-def scatter_ratio(heading: Heading, ratios: Sequence[Ratio], settings: RatioSettings = SETTINGS) -> Markup:
-    """Return one point for each problem, slowest first. Of more than `most_points`, points are left out evenly."""
+def scatter_ratio(
+    heading: Heading,
+    ratios: Sequence[Ratio],
+    counts: Mapping[Verdict, int] | None = None,
+    settings: RatioSettings = SETTINGS,
+) -> Markup:
+    """Return one point for each problem, slowest first. Of more than `most_points`, points are left out evenly.
+
+    Args:
+        counts: number of problems by verdict, if `ratios` are a part of them; None counts `ratios`.
+    """
     usable = sorted((r for r in ratios if isfinite(r.ratio) and r.ratio > 0), key=lambda r: r.ratio)
     if not usable:
         return nothing("No problem has a latency on both sides.")
-    count = min(len(usable), settings.most_points)
-    shown = [usable[round(index * (len(usable) - 1) / max(count - 1, 1))] for index in range(count)]
+    shown = evenly(usable, settings.most_points)
+    count = len(shown)
     box = Box(58, 40, 720 - 16, settings.bottom)
     y = log_scale([*(r.ratio for r in shown), 1 / 1.05, 1.05], box.bottom, box.top, 0.06)
     across = (box.right - box.left - 24) / max(count - 1, 1)
     xs = [box.left + 12 + across * place for place in range(count)]
-    body = [*_axis(y, box), *_counts(usable, box)]
+    body = [*_axis(y, box), *_counts(Counter(r.verdict for r in usable) if counts is None else counts, box)]
     named = set(_named(shown, settings))
     points = [_point(r, x, y) for r, x in zip(shown, xs, strict=True)]
     labels = _labels([(shown[place], xs[place], y.at(shown[place].ratio)) for place in sorted(named)], box)
     return figure(heading, "ratios", (720, box.bottom + 44), [*body, *labels, *points])
+
+
+def evenly(items: Sequence[T], most: int) -> Sequence[T]:
+    """Return at most this number of items, left out evenly; the first and the last are kept."""
+    count = min(len(items), most)
+    return [items[round(index * (len(items) - 1) / max(count - 1, 1))] for index in range(count)]
 
 
 def _axis(y: Scale, box: Box) -> list[Markup]:
@@ -81,13 +99,12 @@ def _axis(y: Scale, box: Box) -> list[Markup]:
     return parts
 
 
-def _counts(usable: Sequence[Ratio], box: Box) -> list[Markup]:
+def _counts(counts: Mapping[Verdict, int], box: Box) -> list[Markup]:
     """Return the numbers of slower, unchanged and faster problems below the plot."""
-    counts = Counter(r.verdict for r in usable)
     texts = (
-        (box.left, f"▼ {counts[Verdict.SLOWER]:,} slower", "slower", None),
-        ((box.left + box.right) / 2, f"{counts[Verdict.SAME]:,} same", "tick", "middle"),
-        (box.right, f"{counts[Verdict.FASTER]:,} faster ▲", "faster", "end"),
+        (box.left, f"▼ {counts.get(Verdict.SLOWER, 0):,} slower", "slower", None),
+        ((box.left + box.right) / 2, f"{counts.get(Verdict.SAME, 0):,} same", "tick", "middle"),
+        (box.right, f"{counts.get(Verdict.FASTER, 0):,} faster ▲", "faster", "end"),
     )
     return [words(x, box.bottom + 30, text, css, anchor) for x, text, css, anchor in texts]
 
