@@ -32,7 +32,7 @@ from tuner.errors import UnknownName
 from tuner.records import VENDOR, Comparison, StoredRun, median
 from tuner.records.device import VERSION_NAMES
 from tuner.records.progress import TrialOutline
-from tuner.report.text import problem_text, seconds_text, short
+from tuner.report.text import seconds_text, short
 from tuner.report.vendor import role_text
 
 _BESTS, _CONTENDERS = 12, 12
@@ -103,7 +103,7 @@ def read(site: Site, query: Query, links: Links) -> Content:
         "state": state,
         "live": live,
         "work": work_text(live) if state.is_running else "",
-        "named": problem_text(run.problem),
+        "named": short(run.problem),
         "card": run.provenance.device.id,
         "problem_address": address_of(run.problem, run.provenance.device.id),
         "limits": limits,
