@@ -12,6 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tuner.api.reply import takes_gzip
+
 OURS = "tuner.api.pages"
 """Package whose folder `assets/` has the files of the pages."""
 _TYPES = {"css": "text/css", "js": "text/javascript", "png": "image/png", "svg": "image/svg+xml"}
@@ -38,7 +40,7 @@ def reply(request: Request, package: str, name: str, served: Collection[str]) ->
         "x-content-type-options": "nosniff",
     }
     body = content(package, name)
-    if len(body) >= _PACKED_FROM and not name.endswith(".png") and "gzip" in request.headers.get("accept-encoding", ""):
+    if len(body) >= _PACKED_FROM and not name.endswith(".png") and takes_gzip(request.scope):
         body, headers["content-encoding"] = _packed(package, name), "gzip"
     return Response(body, media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
 

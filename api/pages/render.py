@@ -39,7 +39,7 @@ def _values(content: Content, links: Links, visitor: Visitor, page: str) -> dict
 
 @cache
 def environment() -> Environment:
-    """Return the environment of the templates, with the filters of `texts.py` by their names."""
+    """Return the environment of the templates, with the filters of `texts.py`, and the macros as `ui`."""
     made = Environment(
         loader=PackageLoader("tuner.api.pages"),
         autoescape=True,
@@ -50,6 +50,7 @@ def environment() -> Environment:
     )
     made.filters |= {name: getattr(texts, name) for name in texts.__all__}
     made.filters["ago"] = _ago
+    made.globals["ui"] = made.get_template("macros.html").module  # in each template and in each of its live parts
     return made
 
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from tuner.api.pages.site import Data
+from tuner.api.reply import takes_gzip
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -29,19 +30,21 @@ _GZIP_FROM = 1000
 
 def html(request: Request, text: str, status: int = 200) -> Response:
     """Return a page, compressed if the browser takes that."""
-    body, headers = text.encode("utf-8", "replace"), dict(_HEADERS)
-    if len(body) >= _GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
-        body = gzip.compress(body, _GZIP_LEVEL)
-        headers["content-encoding"] = "gzip"
-    return HTMLResponse(body, status, headers=headers)
+    body, encoding = _packed(request, text.encode("utf-8", "replace"))
+    return HTMLResponse(body, status, headers=_HEADERS | encoding)
 
 
 def data(request: Request, found: Data) -> Response:
     """Return data, compressed if the browser takes that."""
-    body, headers = found.body, {name: _HEADERS[name] for name in ("cache-control", "vary", "x-content-type-options")}
+    headers = {name: _HEADERS[name] for name in ("cache-control", "vary", "x-content-type-options")}
     if found.file:
         headers["content-disposition"] = f'attachment; filename="{found.file}"'
-    if len(body) >= _GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
-        body = gzip.compress(body, _GZIP_LEVEL)
-        headers["content-encoding"] = "gzip"
-    return Response(body, media_type=found.media_type, headers=headers)
+    body, encoding = _packed(request, found.body)
+    return Response(body, media_type=found.media_type, headers=headers | encoding)
+
+
+def _packed(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return a body as it is sent, and the header that states its encoding."""
+    if len(body) < _GZIP_FROM or not takes_gzip(request.scope):
+        return body, {}
+    return gzip.compress(body, _GZIP_LEVEL), {"content-encoding": "gzip"}

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, TypeVar, cast
 
 from tuner.api.pages.links import Links
+from tuner.api.query import WHOLE
 from tuner.api.view import View
 from tuner.db.store import Store
 from tuner.errors import UsageError
@@ -180,7 +181,7 @@ class Query:
         value = self.text(name)
         if value is None:
             return default
-        if not (value.isascii() and value.isdigit() and len(value) <= 10):
+        if not WHOLE.fullmatch(value):
             raise UsageError(f"{name} is a whole number, in the digits 0 to 9, not {value[:40]!r}")
         return int(value)
 

@@ -114,6 +114,13 @@ class TestPages:
         other = client.get("/assets/page.css", params={"": "0123456789ab"})
         assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
 
+    @pytest.mark.parametrize("path", ["/", "/assets/page.css", "/docs/swagger-ui.css"])
+    def test_they_are_compressed_for_clients_that_take_it(self, client: TestClient, path: str) -> None:
+        for accepted, encoding in (("br, gzip", "gzip"), ("gzip;q=0.5", "gzip"), ("gzip;q=0, br", None), ("", None)):
+            got = client.get(path, headers={"accept-encoding": accepted})
+            assert got.headers.get("content-encoding") == encoding, accepted
+            assert len(got.content) > 1000
+
     def test_links_lead_somewhere(self, client: TestClient) -> None:
         links = Page(client.get("/").text).links
         assert "./docs" in links

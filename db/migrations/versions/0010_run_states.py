@@ -1,4 +1,4 @@
-"""what each search does while it runs."""
+"""States of the searches that run."""
 
 import sqlalchemy as sa
 from alembic import op
