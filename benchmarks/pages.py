@@ -34,6 +34,7 @@ from statistics import median
 from threading import Event, Thread
 from time import monotonic, perf_counter
 
+from ports import free_ports
 from serving import CARD, GEMM, fill, first_answer, problem
 
 from tuner.db.queue import JobFilter
@@ -128,12 +129,10 @@ def measurements(count: int, start: int = 0) -> Iterator[Measurement]:
 @contextmanager
 def served(path: Path, log: Path) -> Iterator[tuple[int, int]]:
     """Yield port and process id of a service."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     serving = Path(__file__).with_name("serving.py")
     with log.open("w") as file:
-        process = subprocess.Popen([sys.executable, "-P", str(serving), "--serve", str(path), str(port)], stderr=file)
+        process = subprocess.Popen([sys.executable, str(serving), "--serve", str(path), str(port)], stderr=file)
     try:
         first_answer(port)
         yield port, process.pid

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.api.pages.site import Site
@@ -68,37 +68,43 @@ def ranked(site: Site, misses: Iterable[Missed]) -> list[Ranked]:
     return sorted(found, key=lambda each: (-each.value, each.missed.problem.text, each.missed.device))
 
 
+@dataclass(frozen=True)
+class _OfPlace:
+    """Missed problems of an op on a device, by their texts, as of its answers and the kernels."""
+
+    made_by: object
+    missed: dict[str, Missed | None] = field(default_factory=dict)
+    gains: dict[str, float | None] = field(default_factory=dict)
+
+
 class _Known:
     """Missed problems of each op and device, found again only if its answers or the kernels changed."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, str], tuple[tuple[object, int], dict[str, Any]]] = {}
+        self._of: dict[tuple[str, str], _OfPlace] = {}
 
     def get(self, view: View, op: str, text: str, device: str) -> Missed | None:
         """Return a problem as it is missed; None if it has an answer by now, or cannot be read."""
-        found = self._found(view, op, device)
-        if text not in found:
-            found[text] = _missed(view, op, text, device)
-        known: Missed | None = found[text]
-        return known
+        known = self._place(view, op, device).missed
+        if text not in known:
+            known[text] = _missed(view, op, text, device)
+        return known[text]
 
     def gain(self, view: View, about: Missed) -> float | None:
         """Return the expected gain of tuning a problem."""
-        found, key = self._found(view, about.problem.op, about.device), f"gain of {about.problem.text}"
-        if key not in found:
+        known, text = self._place(view, about.problem.op, about.device).gains, about.problem.text
+        if text not in known:
             device = view.lookup.stored_as(about.device)
-            found[key] = expected_gain(view.lookup.find_on(device, Query(about.problem)), view.lookup)
-        gain: float | None = found[key]
-        return gain
+            known[text] = expected_gain(view.lookup.find_on(device, Query(about.problem)), view.lookup)
+        return known[text]
 
-    def _found(self, view: View, op: str, device: str) -> dict[str, Any]:
+    def _place(self, view: View, op: str, device: str) -> _OfPlace:
         table = view.tables.get((op, view.lookup.stored_as(device)))
         made_by = (view.tip if table is None else table, view.tip.kernel)  # without answers, those of other cards count
-        before, found = self._of.get((op, device), (None, {}))
-        if before != made_by:
-            found = {}
-            self._of[op, device] = made_by, found
-        return found
+        place = self._of.get((op, device))
+        if place is None or place.made_by != made_by:
+            place = self._of[op, device] = _OfPlace(made_by)
+        return place
 
 
 def _missed(view: View, op: str, text: str, device: str) -> Missed | None:
