@@ -13,6 +13,8 @@ from hashlib import sha256
 from typing import ClassVar
 from urllib.parse import urlencode
 
+from tuner.api.pages import files
+
 
 @dataclass(frozen=True)
 class Address:
@@ -59,9 +61,9 @@ class Links:
 
     def asset(self, name: str) -> str:
         """Return the address of a file of `assets/`, such as `page.css` or `vendor/htmx.min.js`."""
-        return f"{self._root}assets/{name}"
+        return f"{self._root}assets/{name}?{files.tag(files.OURS, name)}"
 
-    def api(self, path: str, **query: object) -> str:
+    def api(self, path: str, /, **query: object) -> str:
         """Return the address of a request of the API, such as `best-config`."""
         return f"{self._root}{path}{f'?{urlencode(query)}' if query else ''}"
 
@@ -72,9 +74,11 @@ class FileLinks(Links):
 
     Args:
         follow: called with the address of each page that is linked to; returns whether the report has it.
+        about: origin of the report, as its pages state it.
     """
 
     follow: Callable[[Address], bool]
+    about: str = ""
     is_live: ClassVar[bool] = False
 
     def to(self, page: str = "", /, **query: object) -> str:
@@ -86,6 +90,6 @@ class FileLinks(Links):
         """Return the file of an asset."""
         return f"assets/{name}"
 
-    def api(self, path: str, **query: object) -> str:
+    def api(self, path: str, /, **query: object) -> str:
         """Return an empty text: a report has no service."""
         return ""

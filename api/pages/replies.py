@@ -1,15 +1,14 @@
-"""Replies of the pages: HTML with its headers, and files."""
+"""Replies of the pages: HTML and data, with their headers."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Collection
-from functools import cache
-from importlib.resources import files
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+
+from tuner.api.pages.site import Data
+from tuner.api.reply import takes_gzip
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -24,7 +23,6 @@ _HEADERS = {
     "vary": "Accept-Encoding, Cookie",
     "x-content-type-options": "nosniff",
 }
-_TYPES = {"css": "text/css", "js": "text/javascript", "png": "image/png", "svg": "image/svg+xml"}
 _GZIP_LEVEL = 5
 _GZIP_FROM = 1000
 """Size from which a page is compressed, in bytes."""
@@ -32,43 +30,21 @@ _GZIP_FROM = 1000
 
 def html(request: Request, text: str, status: int = 200) -> Response:
     """Return a page, compressed if the browser takes that."""
-    body, headers = text.encode("utf-8", "replace"), dict(_HEADERS)
-    if len(body) >= _GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
-        body = gzip.compress(body, _GZIP_LEVEL)
-        headers["content-encoding"] = "gzip"
-    return HTMLResponse(body, status, headers=headers)
+    body, encoding = _packed(request, text.encode("utf-8", "replace"))
+    return HTMLResponse(body, status, headers=_HEADERS | encoding)
 
 
-def asset(package: str, name: str, names: Collection[str]) -> Response:
-    """Return a file of a package.
-
-    Args:
-        package: package with a folder `static` or `assets`.
-        names: files that are served.
-
-    Raises:
-        HTTPException: the name is none of them.
-    """
-    if name not in names:
-        raise HTTPException(404)
-    headers = {"cache-control": "max-age=86400", "x-content-type-options": "nosniff"}
-    return Response(_file(package, name), media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
+def data(request: Request, found: Data) -> Response:
+    """Return data, compressed if the browser takes that."""
+    headers = {name: _HEADERS[name] for name in ("cache-control", "vary", "x-content-type-options")}
+    if found.file:
+        headers["content-disposition"] = f'attachment; filename="{found.file}"'
+    body, encoding = _packed(request, found.body)
+    return Response(body, media_type=found.media_type, headers=headers | encoding)
 
 
-@cache
-def asset_names(package: str) -> frozenset[str]:
-    """Return the names of the files below `assets/` of a package, with their folder: `vendor/htmx.min.js`."""
-    folder = files(package) / "assets"
-    found = {each.name for each in folder.iterdir() if each.is_file()}
-    vendor = folder / "vendor"
-    return frozenset(
-        name
-        for name in {*found, *(f"vendor/{each.name}" for each in vendor.iterdir())}
-        if name.rpartition(".")[2] in _TYPES
-    )
-
-
-@cache
-def _file(package: str, name: str) -> bytes:
-    folder = "static" if package == "fastapi_offline" else "assets"
-    return files(package).joinpath(folder, *name.split("/")).read_bytes()
+def _packed(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return a body as it is sent, and the header that states its encoding."""
+    if len(body) < _GZIP_FROM or not takes_gzip(request.scope):
+        return body, {}
+    return gzip.compress(body, _GZIP_LEVEL), {"content-encoding": "gzip"}

@@ -9,9 +9,11 @@ from threading import Lock
 from typing import Any, TypeVar, cast
 
 from tuner.api.pages.links import Links
+from tuner.api.query import WHOLE
 from tuner.api.view import View
 from tuner.db.store import Store
 from tuner.errors import UsageError
+from tuner.lookup.newest import Newest
 
 T = TypeVar("T")
 
@@ -24,6 +26,8 @@ class PageSettings:
     """Number of results that are kept for the next request of a page."""
     rows: int = 100
     """Rows of a table, at most; the next ones are on the next page."""
+    longest_find: int = 200
+    """Characters of a text that rows are searched for, at most."""
 
 
 SETTINGS = PageSettings()
@@ -42,13 +46,37 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Data:
+    """A reply that is not a page: values for a plot, or a table to download."""
+
+    body: bytes
+    media_type: str
+    file: str = ""
+    """Name under which a browser saves it; empty if it is not saved."""
+
+
+@dataclass(frozen=True)
+class Flash:
+    """The outcome of an action, which the next page shows once."""
+
+    text: str
+    kind: str = "good"
+    """`good` or `bad`."""
+
+
+@dataclass(frozen=True)
 class Visitor:
     """The person at the browser."""
 
-    form_token: str | None = None
-    """Token of the forms of a page, against requests from other sites; None if this person may not write."""
+    form_token: Callable[[str], str] | None = None
+    """Return the token of the form of an action, against requests from other sites; None if this person may not
+    write."""
     may_sign_in: bool = False
     """True if the service has a token, with which a person can sign in to write."""
+    here: str = ""
+    """Address of the page that is shown, below the service's root: `pages/problem?op=gemm`."""
+    flash: Flash | None = None
+    """The outcome of an action of this person just now."""
 
     @property
     def may_write(self) -> bool:
@@ -84,6 +112,16 @@ class Site:
     store: Store
     view: View
     kept: Kept
+    op: str | None = None
+    """The only op that the view has answers of, as in a report about it; None: all."""
+    device: str | None = None
+    """Id of the only device that the view has answers of; None: all."""
+    newest: Newest | None = None
+    """The newest kernels and software in the store; None: those of the view's answers."""
+
+    def is_about(self, op: str, device: str) -> bool:
+        """Return whether the view would have the answers of an op on a device, which may be an alias."""
+        return self.op in (None, op) and self.device in (None, self.view.lookup.stored_as(device))
 
     def of_view(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """Return a result that depends on the view alone; it is made once for each view, as long as it is kept."""
@@ -143,9 +181,29 @@ class Query:
         value = self.text(name)
         if value is None:
             return default
-        if not (value.isascii() and value.isdigit() and len(value) <= 10):
+        if not WHOLE.fullmatch(value):
             raise UsageError(f"{name} is a whole number, in the digits 0 to 9, not {value[:40]!r}")
         return int(value)
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return the words of a name in lower case, each of which a text is searched for.
+
+        Raises:
+            UsageError: they are longer than `SETTINGS.longest_find`, since each row is searched for each word.
+        """
+        value = self.text(name) or ""
+        if len(value) > SETTINGS.longest_find:
+            raise UsageError(f"{name} has up to {SETTINGS.longest_find} characters, not {len(value):,}; shorten it")
+        return tuple(dict.fromkeys(value.lower().split()))
+
+    def needed_whole(self, name: str) -> int:
+        """Return the whole number of a name.
+
+        Raises:
+            UsageError: it is missing, or no number.
+        """
+        self.needed(name)
+        return self.whole(name)
 
 
 Reader = Callable[[Site, Query, Links], Content]
@@ -153,3 +211,5 @@ Reader = Callable[[Site, Query, Links], Content]
 
 Raises TunerError if the page cannot be shown; the error is then shown in its place, with its HTTP status.
 """
+DataReader = Callable[[Site, Query], Data]
+"""Data of a page. It runs in a thread; TunerError becomes an error as the API's."""

@@ -11,6 +11,8 @@ from urllib.parse import urljoin, urlsplit
 
 import jsonschema_rs
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from tuner.api.app import create_app
@@ -75,7 +77,7 @@ class TestPages:
             asset = client.get(urljoin(path, address))
             assert asset.status_code == 200, address
             assert asset.headers["x-content-type-options"] == "nosniff"
-            kind = TYPES[address.rpartition(".")[2]]
+            kind = TYPES[urlsplit(address).path.rpartition(".")[2]]
             assert asset.headers["content-type"].partition(";")[0] == kind
 
     @pytest.mark.parametrize("path", ["/", "/docs"])
@@ -97,6 +99,27 @@ class TestPages:
             assert client.get(f"/docs/{name}").status_code == 404, name
             assert client.get(f"/assets/{name}").status_code == 404, name
         assert client.get("/redoc").status_code == 404
+
+    @pytest.mark.parametrize("path", ["/below/", "/below/pages/coverage", "/below/docs"])
+    def test_they_may_stand_below_another_app(self, client: TestClient, path: str) -> None:
+        outer = TestClient(Starlette(routes=[Mount("/below", client.app)]))
+        got = outer.get(path)
+        assert got.status_code == 200
+        for address in Page(got.text).loaded:
+            assert outer.get(urljoin(path, address)).status_code == 200, address
+
+    def test_an_asset_is_kept_until_it_changes(self, client: TestClient) -> None:
+        (address,) = (each for each in Page(client.get("/").text).loaded if "page.css" in each)
+        assert client.get(urljoin("/", address)).headers["cache-control"] == "max-age=31536000, immutable"
+        other = client.get("/assets/page.css", params={"": "0123456789ab"})
+        assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
+
+    @pytest.mark.parametrize("path", ["/", "/assets/page.css", "/docs/swagger-ui.css"])
+    def test_they_are_compressed_for_clients_that_take_it(self, client: TestClient, path: str) -> None:
+        for accepted, encoding in (("br, gzip", "gzip"), ("gzip;q=0.5", "gzip"), ("gzip;q=0, br", None), ("", None)):
+            got = client.get(path, headers={"accept-encoding": accepted})
+            assert got.headers.get("content-encoding") == encoding, accepted
+            assert len(got.content) > 1000
 
     def test_links_lead_somewhere(self, client: TestClient) -> None:
         links = Page(client.get("/").text).links
