@@ -11,7 +11,7 @@ from tuner.errors import UsageError
 from tuner.kernels.attention.definition import KERNEL
 from tuner.kernels.attention.for_torch import replacement
 from tuner.kernels.attention.sequences import PAGES, check_heads
-from tuner.kernels.calling import OpCall, Tensors, empty, empty_like, given, in_torch, run, shape
+from tuner.kernels.calling import OpCall, Tensors, empty, empty_like, in_torch, shape
 
 LONGEST_STEP = 2**22
 """Stride from one key to the next, in elements, up to which a block of keys is a 32-bit offset."""
@@ -94,15 +94,11 @@ def attention(
     if not lse:
         lse_out = None
     elif lse_out is None:
-        lse_out = empty("attention", q, lambda: q.shape[:-1], torch.float32, "q")
+        lse_out = empty("attention", lambda q: q.shape[:-1], torch.float32, q=q)
     if (scale is not None and scale <= 0) or cap < 0:
         raise UsageError(f"attention's scale is above 0 and its cap is not below, not {scale} and {cap}; call torch")
-    run(
-        CALL,
-        given(q=q, k=k, v=v, out=out, lse=lse_out, cu_q=cu_q, cu_k=cu_k, table=table, lengths=lengths),
-        {"causal": causal, "window": window, "capped": bool(cap > 0), "longest_q": longest_q, "longest_k": longest_k},
-        {"scale": scale or 0.0, "cap": cap or 1.0},
-    )
+    tensors = q, k, v, out, lse_out, cu_q, cu_k, table, lengths
+    launch(*tensors, causal, window, bool(cap > 0), longest_q, longest_k, scale or 0.0, cap or 1.0)
     return out if lse_out is None else (out, lse_out)
 
 
@@ -199,4 +195,4 @@ CALL = OpCall(
     accepts=accepts,
     write_empty=write_empty,
 )
-in_torch(CALL)
+launch = in_torch(CALL)

@@ -38,13 +38,9 @@ def copied_layout(columns):
 @gluon.jit
 def weighed(
     scores, top, total, position, n, N, window, score, cap,
-    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, MASKED: gl.constexpr, LAZY: gl.constexpr,
+    CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
-    """Return the weights of a block, the new shift and sum of each row, the factor of its earlier sums, and its need.
-
-    With LAZY shifts stay while no row's largest score has grown by more than 8: weights are then at most 2^8, and no
-    earlier sum is rescaled.
-    """
+    """Return the weights of a block, the new largest score and sum of each row, and the factor of its earlier sums."""
     factor = score
     if CAPPED:
         scores, factor = cap * bounded_tanh(scores * score), 1.0
@@ -58,14 +54,10 @@ def weighed(
                 is_seen = is_seen & (n[None, :] < position[:, None] + window)
         scores = gl.where(is_seen, scores, -float("inf"))
     new_top = gl.maximum(top, gl.max(scores, 1) * factor)
-    has_grown = gl.to_tensor(True)
-    if LAZY:
-        has_grown = gl.max((new_top - top > 8.0).to(gl.int32), 0) > 0
-        new_top = gl.where(has_grown, new_top, top)
     shift = gl.where(new_top == -float("inf"), 0.0, new_top)
     weights = gl.exp2(scores * factor - shift[:, None])
     fading = gl.exp2(top - shift)
-    return weights, new_top, total * fading + gl.sum(weights, 1), fading, has_grown
+    return weights, new_top, total * fading + gl.sum(weights, 1), fading
 
 
 @gluon.jit
@@ -79,7 +71,7 @@ def over(
     acc, weights, top, total, q_tile, k_tiles, v_tiles, k_free, k_full, v_free, v_full, turns, position,
     step, begin, end, last, N, window, score, cap,
     GROUP: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
-    WINDOW: gl.constexpr, CAPPED: gl.constexpr, MASKED: gl.constexpr, LAZY: gl.constexpr, TURNS: gl.constexpr,
+    WINDOW: gl.constexpr, CAPPED: gl.constexpr, MASKED: gl.constexpr, TURNS: gl.constexpr,
 ):  # fmt: skip
     """Add blocks `begin` to `end`, counted from the last one; the weights of the block before are in registers."""
     HALF: gl.constexpr = q_tile.shape[0]
@@ -101,16 +93,12 @@ def over(
         scores = warpgroup_mma_wait(1, deps=[scores])
         mbarrier.arrive(k_free.index(stage))
         n = (last - 1 - block) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, S))
-        weights, top, total, fading, has_grown = weighed(
-            scores, top, total, position, n, N, window, score, cap, CAUSAL, WINDOW, CAPPED, MASKED, LAZY
+        weights, top, total, fading = weighed(
+            scores, top, total, position, n, N, window, score, cap, CAUSAL, WINDOW, CAPPED, MASKED
         )
         acc, rounded = warpgroup_mma_wait(0, deps=[acc, rounded])
         mbarrier.arrive(v_free.index(before))
-        if LAZY:
-            if has_grown:
-                acc = faded(acc, fading, D)
-        else:
-            acc = faded(acc, fading, D)
+        acc = faded(acc, fading, D)
     return acc, weights, top, total
 
 
@@ -134,7 +122,7 @@ def compute(
     turns, sizes, cu_q, cu_k, lengths, strides, all_rows, score, cap,
     GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
     SPLITS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, RAGGED: gl.constexpr,
-    LAZY: gl.constexpr, TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
+    TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
 ):  # fmt: skip
     """Compute the upper or the lower half of each tile.
 
@@ -173,10 +161,9 @@ def compute(
             scores = warpgroup_mma_wait(0, deps=[scores])
             mbarrier.arrive(k_free.index(stage))
             n = (last - 1) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, S))
-            weighted = weighed(
-                scores, top, total, position, n, keys, window, score, cap, CAUSAL, WINDOW, CAPPED, True, LAZY
+            weights, top, total, _fading = weighed(
+                scores, top, total, position, n, keys, window, score, cap, CAUSAL, WINDOW, CAPPED, True
             )
-            weights, top, total = weighted[0], weighted[1], weighted[2]
             if RAGGED:
                 if last * BLOCK_N > keys:
                     mbarrier.wait(v_full.index(stage), step // STAGES % 2)
@@ -184,18 +171,18 @@ def compute(
             acc, weights, top, total = over(
                 acc, weights, top, total, q_tile, k_tiles, v_tiles, k_free, k_full, v_free, v_full, turns, position,
                 step, 1, last - whole_to, last, keys, window, score, cap,
-                GROUP, BLOCK_N, D, STAGES, CAUSAL, WINDOW, CAPPED, True, LAZY, TURNS,
+                GROUP, BLOCK_N, D, STAGES, CAUSAL, WINDOW, CAPPED, True, TURNS,
             )  # fmt: skip
             acc, weights, top, total = over(
                 acc, weights, top, total, q_tile, k_tiles, v_tiles, k_free, k_full, v_free, v_full, turns, position,
                 step, max(1, last - whole_to), last - whole_from, last, keys, window, score, cap,
-                GROUP, BLOCK_N, D, STAGES, CAUSAL, WINDOW, CAPPED, False, LAZY, TURNS,
+                GROUP, BLOCK_N, D, STAGES, CAUSAL, WINDOW, CAPPED, False, TURNS,
             )  # fmt: skip
             if WINDOW:
                 acc, weights, top, total = over(
                     acc, weights, top, total, q_tile, k_tiles, v_tiles, k_free, k_full, v_free, v_full, turns, position,
                     step, max(1, last - whole_from), last - first, last, keys, window, score, cap,
-                    GROUP, BLOCK_N, D, STAGES, CAUSAL, WINDOW, CAPPED, True, LAZY, TURNS,
+                    GROUP, BLOCK_N, D, STAGES, CAUSAL, WINDOW, CAPPED, True, TURNS,
                 )  # fmt: skip
             if not SHARED_STAGING:
                 mbarrier.arrive(q_free.index(GROUP))

@@ -51,7 +51,7 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     if rows <= SETTINGS.few_rows:
         return _of_few_rows(problem, limits)
     for block_n, stages in SETTINGS.roles if problem["M"] >= SETTINGS.rows_of_roles else ():
-        config = {**_config(128, block_n, 4, stages), "VARIANT": "specialized", "TURNS": True}
+        config = {**_config(128, block_n, 4, stages), "VARIANT": "specialized", "TURNS": not problem["causal"]}
         if valid(problem, config, limits):
             return _split(problem, config, limits)
     tiles = SETTINGS.many_rows if limits.capability >= (9, 0) else SETTINGS.many_rows_before_hopper
@@ -112,4 +112,4 @@ def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int
 def _config(block_m: int, block_n: int, warps: int, stages: int) -> dict[str, Any]:
     """Return a config of the variant that runs on every card."""
     tile = {"BLOCK_M": block_m, "BLOCK_N": block_n, "PACK": False, "SPLITS": 1}
-    return {**tile, "VARIANT": "tiles", "LAZY": False, "TURNS": False, "num_warps": warps, "num_stages": stages}
+    return {**tile, "VARIANT": "tiles", "TURNS": False, "num_warps": warps, "num_stages": stages}

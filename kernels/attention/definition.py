@@ -133,7 +133,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
             *lse_strides(problem),
             table_stride(tensors),
         ),
-        kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "LAZY", "TURNS", "num_warps")}
+        kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "TURNS", "num_warps")}
         | {"CAUSAL": problem["causal"], "WINDOW": window(problem) > 0, "CAPPED": problem["capped"]}
         | {"D": problem["D"], "PAGE": problem["page"], "RAGGED": not is_dense(problem)}
         | {"STAGES": config["num_stages"], "SHARED_STAGING": shares_staging(problem)},
@@ -237,7 +237,6 @@ KERNEL = Kernel(
                 "tiles: a program for each tile; specialized: with roles for warps, on Hopper",
                 "tiles",
             ),
-            Knob("LAZY", (False, True), "sums are rescaled only if a largest score has grown", False),
             Knob("TURNS", (False, True), "the groups of warps take turns to issue products", False),
             Knob("num_warps", (1, 2, 4, 8), "warps that share a tile"),
             Knob("num_stages", (1, 2, 3, 4, 5), "blocks of keys in flight between device and shared memory"),

@@ -30,7 +30,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Choices of the number of shares of the keys."""
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
-    "tiles": {"LAZY": (False,), "TURNS": (False,)},
+    "tiles": {"TURNS": (False,)},
     "specialized": {
         "BLOCK_M": (128,),  # two groups of 64 rows
         "BLOCK_N": (64, 128),

@@ -30,7 +30,7 @@ def attention_specialized(
     stride_oh, stride_om, stride_lb, stride_lh, stride_lm, stride_t,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr, SPLITS: gl.constexpr,
     PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, RAGGED: gl.constexpr,
-    LAZY: gl.constexpr, TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
+    TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
 ):  # fmt: skip
     """Start the roles of a persistent program.
 
@@ -67,11 +67,11 @@ def attention_specialized(
             (compute, (q_tiles, k_tiles, v_tiles, staging.index(0), out, lse, partial, partial_lse,
                        q_free, q_full, k_free, k_full, v_free, v_full, turns, sizes, cu_q, cu_k, lengths, strides,
                        all_rows, score, cap, 0, BLOCK_M, BLOCK_N, D, STAGES, SPLITS, CAUSAL, WINDOW, CAPPED, RAGGED,
-                       LAZY, TURNS, SHARED_STAGING)),
+                       TURNS, SHARED_STAGING)),
             (compute, (q_tiles, k_tiles, v_tiles, staging.index(1), out, lse, partial, partial_lse,
                        q_free, q_full, k_free, k_full, v_free, v_full, turns, sizes, cu_q, cu_k, lengths, strides,
                        all_rows, score, cap, 1, BLOCK_M, BLOCK_N, D, STAGES, SPLITS, CAUSAL, WINDOW, CAPPED, RAGGED,
-                       LAZY, TURNS, SHARED_STAGING)),
+                       TURNS, SHARED_STAGING)),
             (fetch, (q, k, v, q_tiles, k_tiles, v_tiles, q_free, q_full, k_free, k_full, v_free, v_full,
                      sizes, cu_q, cu_k, table, stride_t, lengths,
                      BLOCK_M, BLOCK_N, D, STAGES, SPLITS, PAGE, CAUSAL, WINDOW)),

@@ -44,10 +44,16 @@ def seen(
 
 @triton.jit
 def bounded_tanh(x):
-    """Return tanh, by exponentials that do not overflow."""
+    """Return tanh to 3 units of the last place, by exponentials that do not overflow.
+
+    Near 0, where 1 - exp(-2 x) cancels, it is the polynomial of Cephes' tanhf.
+    """
+    square = x * x
+    inner = (-5.70498872745e-3 * square + 2.06390887954e-2) * square - 5.37397155531e-2
+    inner = ((inner * square + 1.33314422036e-1) * square - 3.33332819422e-1) * square
     below = tl.exp2(tl.abs(x) * MINUS_2_LOG2_E)
-    found = (1.0 - below) / (1.0 + below)
-    return tl.where(x < 0.0, -found, found)
+    outer = (1.0 - below) / (1.0 + below)
+    return tl.where(tl.abs(x) < 0.625, inner * x + x, tl.where(x < 0.0, -outer, outer))
 
 
 @triton.jit
