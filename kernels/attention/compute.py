@@ -12,7 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from tuner.kernels.attention.fetch import work_of
+from tuner.kernels.attention.fetch import count_of, nth_of, work_of
 from tuner.kernels.attention.tiles import LN_2, bounded_tanh
 from tuner.kernels.shared import tma
 
@@ -136,8 +136,8 @@ def compute(
     window = sizes[7]
     q_tile, staged = q_tiles.index(GROUP).reshape([HALF, D]), staging.reshape([HALF, D])
     step = 0
-    for nth in range(gl.cdiv(sizes[0] * sizes[1] * SPLITS - gl.program_id(0), gl.num_programs(0))):
-        program = gl.program_id(0) + nth * gl.num_programs(0)
+    for nth in range(count_of(sizes, SPLITS)):
+        program = nth_of(nth)
         split, b, h, _, m, first_row, rows, _, keys, first, last, whole_from, whole_to = work_of(
             program, sizes, cu_q, cu_k, lengths, BLOCK_M, BLOCK_N, SPLITS, CAUSAL, WINDOW
         )

@@ -55,6 +55,9 @@ from tuner.kernels.spec import (
 
 L2_BYTES = 24 * 2**20
 """Bytes of keys and values that programs which run together may read, so that they stay in L2."""
+STREAMS = 32
+"""Heads of keys that programs which run together may read in any case: a few programs then share each block of keys,
+and memory brings 1 TB/s at most."""
 
 COMBINED_ROWS = 4
 """Rows of a program that adds shares: with four warps, each thread reads 16 bytes of a share."""
@@ -185,10 +188,12 @@ def combined(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, 
 
 
 def together(problem: Problem, heads: int) -> int:
-    """Return the number of pairs of a sequence and packed heads that run together: L2 holds the keys of them."""
+    """Return the number of pairs of a sequence and packed heads that run together, as equal for all as can be."""
     sharing = group(problem) // heads
     key_bytes = 2 * int(problem["N"]) * int(problem["D"]) * itemsize(problem.dtype)
-    return max(1, L2_BYTES // key_bytes) * sharing
+    streams = int(problem["B"]) * int(problem["G"])
+    sections = cdiv(streams, max(STREAMS, L2_BYTES // key_bytes))
+    return cdiv(streams, sections) * sharing
 
 
 def row_strides(problem: Problem, x: Any) -> tuple[int, int, int]:

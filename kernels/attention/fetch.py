@@ -11,6 +11,24 @@ from tuner.kernels.shared import tma
 
 
 @gluon.jit
+def count_of(sizes, SPLITS: gl.constexpr):
+    """Return the number of programs of the variant `tiles` whose work a persistent program does.
+
+    They are dealt out in turn, forwards and backwards, so that each gets as many tiles that see many keys.
+    """
+    programs = sizes[0] * sizes[1] * SPLITS
+    rounds = programs // gl.num_programs(0)
+    return rounds + (nth_of(rounds) < programs).to(gl.int32)
+
+
+@gluon.jit
+def nth_of(nth):
+    """Return the nth of these programs."""
+    first, P = gl.program_id(0), gl.num_programs(0)
+    return nth * P + first + nth % 2 * (P - 1 - 2 * first)
+
+
+@gluon.jit
 def work_of(
     program, sizes, cu_q, cu_k, lengths,
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, SPLITS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
@@ -70,8 +88,8 @@ def fetch(
     """Load the rows of each tile, and keep STAGES blocks of keys and values in flight, the last keys first."""
     ITEM: gl.constexpr = q.dtype.primitive_bitwidth // 8
     step = 0
-    for nth in range(gl.cdiv(sizes[0] * sizes[1] * SPLITS - gl.program_id(0), gl.num_programs(0))):
-        program = gl.program_id(0) + nth * gl.num_programs(0)
+    for nth in range(count_of(sizes, SPLITS)):
+        program = nth_of(nth)
         _, b, h, g, m, first_row, _, first_key, _, first, last, _, _ = work_of(
             program, sizes, cu_q, cu_k, lengths, BLOCK_M, BLOCK_N, SPLITS, CAUSAL, WINDOW
         )

@@ -13,15 +13,17 @@ LN_2 = tl.constexpr(0.6931471805599453)
 def place_of(program, tiles, pairs, together, SPLITS: tl.constexpr):
     """Return the share of the keys, the pair of a sequence and a head, and the tile that a program has.
 
-    Programs run roughly in order. Tiles of `together` pairs run together, whose keys and values stay in L2, and of
-    these the last rows first: with a causal mask they see most keys.
+    Programs run roughly in order. Tiles of `together` pairs run together, so that those of a pair read the same keys
+    from L2. With a causal mask, tiles of later rows see more keys. The last section ends with the first rows, so that
+    no program starts a long tile while others end, and sections alternate, so that neighbours take equally long.
     """
     split = program % SPLITS
     nth = program // SPLITS
     section = nth // (together * tiles)
     width = min(together, pairs - section * together)
     within = nth - section * together * tiles
-    return split, section * together + within % width, tiles - 1 - within // width
+    tile, is_rising = within // width, (tl.cdiv(pairs, together) - section) % 2 == 0
+    return split, section * together + within % width, tl.where(is_rising, tile, tiles - 1 - tile)
 
 
 @triton.jit
