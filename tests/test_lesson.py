@@ -28,7 +28,7 @@ CHAPTERS = {
     page.stem: page.read_text() for page in (ROOT / "docs" / "lesson.md", *(ROOT / "docs" / "lessons").glob("*.md"))
 }
 ANCHOR = re.compile(r"<!-- lesson table: (.+) -->")
-GLUON = {"transpose": {"tiled", "padded", "tuned"}}
+GLUON = {"transpose": {"tiled", "padded", "tuned"}, "attention": {"roles", "turns"}}
 """Steps in Gluon, which has no interpreter: they are compiled here and run on a card."""
 
 SIZES: dict[str, list[tuple[int, ...]]] = {
@@ -43,17 +43,22 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     "layer_norm": [(1, 1), (3, 127)],
     "rms_norm": [(1, 1), (3, 127)],
     "max_pool2d": [(1, 1, 1, 1, 1), (2, 3, 7, 11, 3)],
+    "attention": [(1, 1, 1, 1, 16), (1, 2, 67, 130, 64)],
 }
+NAMES = {"max_pool2d": "BCHWR", "attention": "BHMND"}
+"""Names of the sizes, if they are not of a matrix or a product."""
 INTERPRETED = [
     pytest.param(ladder, size, dtype, id=f"{op}-{'x'.join(map(str, size))}-{dtype}")
     for op, ladder in lesson.LADDERS.items()
-    for size, dtype in zip(SIZES[op], cycle(("fp32", "fp16")), strict=False)
+    for size, dtype in zip(
+        SIZES[op], cycle(("fp32", "fp16") if "fp32" in ladder.kernel.signature.dtypes else ("fp16",))
+    )
 ]
 
 
 def made(ladder: Ladder, size: tuple[int, ...], dtype: str) -> tuple[Any, dict[str, Any]]:
     """Return a problem and its tensors on the host."""
-    dims = dict(zip("BCHWR" if len(size) > 3 else "MNK", size, strict=False))
+    dims = dict(zip(NAMES.get(ladder.kernel.op, "MNK"), size, strict=False))
     problem = ladder.kernel.signature.problem({**dims, "dtype": dtype})
     operands = ladder.kernel.operands(problem)
     values: dict[str, Any] = dict(tensors.allocate(operands, "cpu"))
@@ -139,8 +144,9 @@ def assert_all_fit(compiled: Compiled) -> None:
     launched |= {(op, "tuned") for op in lesson.LADDERS}
     launched -= {("softmax", "operations"), ("gelu", "operations")}  # torch's
     launched -= {("silu_mul", "operations"), ("silu_mul", "copies")}
-    launched -= {("layer_norm", "operations"), ("rms_norm", "operations")}
-    launched -= {("gemm", "persistent")} if compiled.card is A100 else set()  # it has no copy engine
+    launched -= {("layer_norm", "operations"), ("rms_norm", "operations"), ("attention", "operations")}
+    hopper = {("gemm", "persistent"), ("attention", "roles"), ("attention", "turns")}  # with the copy engine
+    launched -= hopper if compiled.card is A100 else set()
     assert {(op, name) for op, name, _, _ in compiled.found} == launched
     assert all(shared <= compiled.card.shared_bytes for _, _, shared, _ in compiled.found)
 

@@ -79,6 +79,31 @@ def fetch_rows(q, q_tiles, q_free, q_full, sequence, head, row, nth, HALF: gl.co
 
 
 @gluon.jit
+def fetch_pages(x, tile, full, pages, head, BLOCK_N: gl.constexpr, D: gl.constexpr):
+    """Load the keys or values of a block from several pages.
+
+    A tile has panels of 64 columns, as wide as its rows are swizzled, and within a panel its rows in order.
+    """
+    PAGE: gl.constexpr = x.block_shape[2]
+    COUNT: gl.constexpr = BLOCK_N // PAGE
+    parts = tile._reinterpret(x.dtype, [D // 64 * COUNT, 1, 1, PAGE, 64], x.layout)
+    for nth in gl.static_range(COUNT):
+        for panel in gl.static_range(D // 64):
+            at = [pages[nth], head, 0, panel * 64]
+            tma.async_copy_global_to_shared(x, at, full, parts.index(panel * COUNT + nth))
+
+
+@gluon.jit
+def pages_of(table, n, keys, BLOCK_N: gl.constexpr, PAGE: gl.constexpr):
+    """Return the pages of a block of keys; page 0 stands for those past the last key."""
+    pages = ()
+    for nth in gl.static_range(BLOCK_N // PAGE):
+        first = n + nth * PAGE
+        pages = pages + (gl.load(table + first // PAGE, mask=first < keys, other=0),)
+    return pages
+
+
+@gluon.jit
 def fetch(
     q, k, v, q_tiles, k_tiles, v_tiles, q_free, q_full, k_free, k_full, v_free, v_full,
     sizes, cu_q, cu_k, table, stride_t, lengths,
@@ -87,10 +112,11 @@ def fetch(
 ):  # fmt: skip
     """Load the rows of each tile, and keep STAGES blocks of keys and values in flight, the last keys first."""
     ITEM: gl.constexpr = q.dtype.primitive_bitwidth // 8
+    IS_PIECED: gl.constexpr = PAGE > 0 and PAGE < BLOCK_N
     step = 0
     for nth in range(count_of(sizes, SPLITS)):
         program = nth_of(nth)
-        _, b, h, g, m, first_row, _, first_key, _, first, last, _, _ = work_of(
+        _, b, h, g, m, first_row, _, first_key, keys, first, last, _, _ = work_of(
             program, sizes, cu_q, cu_k, lengths, BLOCK_M, BLOCK_N, SPLITS, CAUSAL, WINDOW
         )
         b_of_rows, b_of_keys = b, b
@@ -101,18 +127,27 @@ def fetch(
         for block in range(last - first):
             stage, parity = step % STAGES, step // STAGES % 2 ^ 1
             n = (last - 1 - block) * BLOCK_N
-            if PAGE > 0:
+            pages = ()
+            if IS_PIECED:
+                pages = pages_of(table + b.to(gl.int64) * stride_t, n, keys, BLOCK_N, PAGE)
+            elif PAGE > 0:
                 b_of_keys = gl.load(table + b.to(gl.int64) * stride_t + n // PAGE)
                 n = n % PAGE
             at = [b_of_keys, g, first_key + n, 0]
             mbarrier.wait(k_free.index(stage), parity)
             mbarrier.expect(k_full.index(stage), BLOCK_N * D * ITEM)
-            tma.async_copy_global_to_shared(k, at, k_full.index(stage), k_tiles.index(stage))
+            if IS_PIECED:
+                fetch_pages(k, k_tiles.index(stage), k_full.index(stage), pages, g, BLOCK_N, D)
+            else:
+                tma.async_copy_global_to_shared(k, at, k_full.index(stage), k_tiles.index(stage))
             if block == 0:
                 fetch_rows(q, q_tiles, q_free, q_full, b_of_rows, h, first_row + m, nth, BLOCK_M // 2, D)
             mbarrier.wait(v_free.index(stage), parity)
             mbarrier.expect(v_full.index(stage), BLOCK_N * D * ITEM)
-            tma.async_copy_global_to_shared(v, at, v_full.index(stage), v_tiles.index(stage))
+            if IS_PIECED:
+                fetch_pages(v, v_tiles.index(stage), v_full.index(stage), pages, g, BLOCK_N, D)
+            else:
+                tma.async_copy_global_to_shared(v, at, v_full.index(stage), v_tiles.index(stage))
             step += 1
         if last == first:
             fetch_rows(q, q_tiles, q_free, q_full, b_of_rows, h, first_row + m, nth, BLOCK_M // 2, D)

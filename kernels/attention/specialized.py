@@ -38,8 +38,8 @@ def attention_specialized(
     RAGGED there may be memory past the keys of a sequence that holds anything.
     """
     q_tiles = gl.allocate_shared_memory(q.dtype, [2] + q.block_shape, q.layout)
-    k_tiles = gl.allocate_shared_memory(k.dtype, [STAGES] + k.block_shape, k.layout)
-    v_tiles = gl.allocate_shared_memory(v.dtype, [STAGES] + v.block_shape, v.layout)
+    k_tiles = gl.allocate_shared_memory(k.dtype, [STAGES, 1, 1, BLOCK_N, D], q.layout)
+    v_tiles = gl.allocate_shared_memory(v.dtype, [STAGES, 1, 1, BLOCK_N, D], q.layout)
     staging = q_tiles
     if not SHARED_STAGING:
         staging = gl.allocate_shared_memory(q.dtype, [2] + q.block_shape, q.layout)
@@ -60,6 +60,7 @@ def attention_specialized(
         mbarrier.init(v_free.index(stage), count=2)
         mbarrier.init(v_full.index(stage), count=1)
     fence_async_shared()
+    FOR_PAGES: gl.constexpr = 16 if PAGE > 0 and PAGE < BLOCK_N else 0
     sizes = (tiles, pairs, together, heads, sharing, M, N, window)
     strides = (stride_oh, stride_om, stride_lb, stride_lh, stride_lm)
     gl.warp_specialize(
@@ -77,21 +78,23 @@ def attention_specialized(
                      BLOCK_M, BLOCK_N, D, STAGES, SPLITS, PAGE, CAUSAL, WINDOW)),
         ],
         [4, 1],
-        [240, 24],  # registers of a thread; the first group gets the rest of 65,536
+        [240 - FOR_PAGES // 2, 24 + FOR_PAGES],  # registers of a thread; the first group gets the rest of 65,536
     )  # fmt: skip
 
 
 def described(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return descriptors of q, k, v and out, of blocks of rows of one head; packed out as it is.
 
-    Rows past the end of a dense tensor are zeros.
+    Rows past the end of a dense tensor are zeros. If a block has the keys of several pages, they are copied in pieces
+    of a page and 64 columns.
     """
-    half, keys = config["BLOCK_M"] // 2, config["BLOCK_N"]
+    half, keys, page = config["BLOCK_M"] // 2, config["BLOCK_N"], problem["page"]
+    is_pieced = 0 < page < keys
     found: list[Any] = []
     for name, rows in (("q", half), ("k", keys), ("v", keys), ("out", half)):
         x = tensors[name]
         shape, strides = viewed(problem, x, name)
-        block = [1, 1, rows, problem["D"]]
+        block = [1, 1, page, 64] if is_pieced and name in ("k", "v") else [1, 1, rows, problem["D"]]
         layout = gl.NVMMASharedLayout.get_default_for(block, _GLUON[problem.dtype])
         packed_out = name == "out" and problem["packed"]
         found.append(x if packed_out else TensorDescriptor(x, shape, strides, block, layout))

@@ -124,7 +124,7 @@ COMPILE = """
     kernel = catalog.load("attention")
     roles = {{"BLOCK_M": 128, "BLOCK_N": 64, "VARIANT": "specialized", "num_warps": 4, "num_stages": 2}}
     sizes = {{"B": 2, "H": 4, "G": 2, "M": 256, "N": 4096, "D": 64}}
-    problem = kernel.signature.problem({{**sizes, "page": 64, "packed": True}})
+    problem = kernel.signature.problem({{**sizes, "page": 16, "packed": True}})
     config = kernel.signature.config({{**roles, "SPLITS": 2}})
     assert kernel.valid(problem, config, H200.limits)
     compiled = compile_config(kernel, problem, config, H200.limits)
@@ -172,6 +172,7 @@ def test_the_default_packs_heads_and_fills_the_card_with_shares() -> None:
     assert decode["PACK"]
     assert decode["SPLITS"] * 8 >= 132
     assert config(B=64, M=1, N=131072, page=16)["SPLITS"] <= 2
-    assert config(B=1, M=256, N=131072, page=64, causal=True)["SPLITS"] > 1
+    assert config(B=1, M=256, N=131072, page=16, causal=True)["SPLITS"] > 1
+    assert config(B=1, M=256, N=131072, page=16, causal=True)["VARIANT"] == "specialized"
     assert config(B=2, M=4096)["SPLITS"] == 1
     assert config(B=1, M=1, N=256)["SPLITS"] == 1
