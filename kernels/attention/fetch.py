@@ -99,7 +99,7 @@ def pages_of(table, n, keys, BLOCK_N: gl.constexpr, PAGE: gl.constexpr):
     pages = ()
     for nth in gl.static_range(BLOCK_N // PAGE):
         first = n + nth * PAGE
-        pages = pages + (gl.load(table + first // PAGE, mask=first < keys, other=0),)
+        pages = pages + (gl.load(table + first // PAGE, mask=first < keys, other=0),)  # type: ignore[assignment]
     return pages
 
 
