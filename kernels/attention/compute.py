@@ -120,17 +120,18 @@ def cleared(values, first, keys, BLOCK_N: gl.constexpr, D: gl.constexpr):
 def compute(
     q_tiles, k_tiles, v_tiles, staging, out, lse, partial, partial_lse, q_free, q_full, k_free, k_full, v_free, v_full,
     turns, sizes, cu_q, cu_k, lengths, strides, all_rows, score, cap,
-    GROUP: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
-    SPLITS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, RAGGED: gl.constexpr,
-    TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
+    GROUP: gl.constexpr, PACK: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr,
+    STAGES: gl.constexpr, SPLITS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    RAGGED: gl.constexpr, TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
 ):  # fmt: skip
-    """Compute the upper or the lower half of each tile.
+    """Compute the upper or the lower half of each tile: of PACK heads, one after the other, the same rows.
 
     Args:
         out: a descriptor, or the address of packed sequences, in which rows past the end are the next sequence's.
         strides: of packed out, from head to head and from row to row; and of lse, from sequence to sequence, too.
     """
     HALF: gl.constexpr = BLOCK_M // 2
+    ROWS: gl.constexpr = HALF // PACK
     S: gl.constexpr = sums_layout(BLOCK_N)
     stride_oh, stride_om, stride_lb, stride_lh, stride_lm = strides
     window = sizes[7]
@@ -139,10 +140,12 @@ def compute(
     for nth in range(count_of(sizes, SPLITS)):
         program = nth_of(nth)
         split, b, h, _, m, first_row, rows, _, keys, first, last, whole_from, whole_to = work_of(
-            program, sizes, cu_q, cu_k, lengths, BLOCK_M, BLOCK_N, SPLITS, CAUSAL, WINDOW
+            program, sizes, cu_q, cu_k, lengths, 2 * ROWS, BLOCK_N, SPLITS, CAUSAL, WINDOW
         )
-        m += GROUP * HALF
-        row = m + gl.arange(0, HALF, gl.SliceLayout(1, S))
+        h *= PACK
+        m += GROUP * ROWS
+        place = gl.arange(0, HALF, gl.SliceLayout(1, S))
+        row, head = m + place % ROWS, h + place // ROWS
         top = gl.full((HALF,), -float("inf"), gl.float32, gl.SliceLayout(1, S))
         total = gl.zeros((HALF,), gl.float32, gl.SliceLayout(1, S))
         acc = gl.zeros((HALF, D), gl.float32, sums_layout(D))
@@ -197,7 +200,7 @@ def compute(
         total = gl.where(total == 0.0, 1.0, total)
         acc = faded(acc, 1.0 / total, D)
         logs = top + gl.log2(total)
-        at_lse = b.to(gl.int64) * stride_lb + h.to(gl.int64) * stride_lh + (first_row + row).to(gl.int64) * stride_lm
+        at_lse = b.to(gl.int64) * stride_lb + head.to(gl.int64) * stride_lh + (first_row + row).to(gl.int64) * stride_lm
         if SPLITS > 1:
             at_lse += split.to(gl.int64) * all_rows
             gl.store(partial_lse + at_lse, logs, mask=row < rows)
@@ -211,8 +214,9 @@ def compute(
                 gl.store(lse + at_lse, logs * LN_2, mask=row < rows)
             staged.store(acc.to(q_tile.dtype))
             tl.debug_barrier()
-            own_row = m + gl.arange(0, HALF, gl.SliceLayout(1, L))
-            at_out = h.to(gl.int64) * stride_oh + (first_row + own_row).to(gl.int64) * stride_om
+            own_place = gl.arange(0, HALF, gl.SliceLayout(1, L))
+            own_row, own_head = m + own_place % ROWS, h + own_place // ROWS
+            at_out = own_head.to(gl.int64) * stride_oh + (first_row + own_row).to(gl.int64) * stride_om
             d = gl.arange(0, D, gl.SliceLayout(0, L))
             gl.store(out + at_out[:, None] + d[None, :], staged.load(L), mask=(own_row < rows)[:, None])
             fence_async_shared()  # before rows of q take the place

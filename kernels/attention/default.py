@@ -49,15 +49,17 @@ SETTINGS = DefaultSettings()
 def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     """Return large tiles for many rows, and for few rows tiles of packed heads whose keys are split over the card.
 
-    On Hopper, warps have roles if there are enough rows for a tile.
+    On Hopper, warps have roles if the rows of a head, or of packed heads, fill more than half of a tile.
     """
     rows = problem["M"] * group(problem)
     if rows <= SETTINGS.few_rows:
         return _of_few_rows(problem, limits)
-    for block_n, stages in SETTINGS.roles if problem["M"] >= SETTINGS.rows_of_roles else ():
+    is_packed = problem["M"] < SETTINGS.rows_of_roles
+    for block_n, stages in SETTINGS.roles if not is_packed or group(problem) > 1 else ():
         config = {
             **_config(128, block_n, 4, stages),
             "VARIANT": "specialized",
+            "PACK": is_packed,
             "TURNS": problem["D"] <= SETTINGS.turns_up_to,
         }
         if valid(problem, config, limits):

@@ -124,21 +124,22 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     count, pairs, splits = tile_count(problem, config), pair_count(problem, config), config["SPLITS"]
     score, most = factors(problem, tensors)
     names = ("lse", "partial", "partial_lse", "cu_q", "cu_k", "table", "lengths")
-    sizes = (problem["H"], group(problem), problem["M"], problem["N"], window(problem))
+    heads = packed_heads(problem, config)
+    sizes = (problem["H"] // heads, group(problem) // heads, problem["M"], problem["N"], window(problem))
     return Launch(
         attention_specialized,
         grid=(min(tensors["programs"].shape[0], count * pairs * splits),),
         args=(
             *described(problem, config, tensors),
             *(tensors.get(name) for name in names),
-            *(count, pairs, together(problem, 1), *sizes, score, most, all_rows(config, tensors)),
+            *(count, pairs, together(problem, heads), *sizes, score, most, all_rows(config, tensors)),
             *row_strides(problem, tensors["out"])[1:],
             *lse_strides(problem),
             table_stride(tensors),
         ),
         kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "TURNS", "num_warps")}
         | {"CAUSAL": problem["causal"], "WINDOW": window(problem) > 0, "CAPPED": problem["capped"]}
-        | {"D": problem["D"], "PAGE": problem["page"], "RAGGED": not is_dense(problem)}
+        | {"PACK": heads, "D": problem["D"], "PAGE": problem["page"], "RAGGED": not is_dense(problem)}
         | {"STAGES": config["num_stages"], "SHARED_STAGING": shares_staging(problem)},
     )
 

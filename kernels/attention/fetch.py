@@ -31,17 +31,19 @@ def nth_of(nth):
 @gluon.jit
 def work_of(
     program, sizes, cu_q, cu_k, lengths,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, SPLITS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
+    ROWS: gl.constexpr, BLOCK_N: gl.constexpr, SPLITS: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
 ):  # fmt: skip
     """Return the tile of a program among all, and its blocks of keys: none without rows or without keys.
 
+    A tile has ROWS rows of each of its heads; `heads` and `sharing` count groups of these.
+
     Returns:
-        share of the keys, sequence, head, head of keys, first row of the tile, first row and rows of the sequence,
-        its first key and keys, first and end of the blocks, and of those that each row sees whole.
+        share of the keys, sequence, group of heads, head of keys, first row of the tile, first row and rows of the
+        sequence, its first key and keys, first and end of the blocks, and of those that each row sees whole.
     """
     tiles, pairs, together, heads, sharing, M, N, window = sizes
     split, pair, tile = place_of(program, tiles, pairs, together, SPLITS)
-    sequence, m = pair // heads, tile * BLOCK_M
+    sequence, m = pair // heads, tile * ROWS
     first_row, rows, first_key, keys = 0, M, 0, N
     if cu_q is not None:
         first_row = gl.load(cu_q + sequence)
@@ -51,7 +53,7 @@ def work_of(
         keys = gl.load(cu_k + sequence + 1) - first_key
     if lengths is not None:
         keys = gl.load(lengths + sequence)
-    first_position, last_position = m + keys - rows, min(m + BLOCK_M, rows) - 1 + keys - rows
+    first_position, last_position = m + keys - rows, min(m + ROWS, rows) - 1 + keys - rows
     first, last, whole_from, whole_to = seen(first_position, last_position, keys, window, BLOCK_N, CAUSAL, WINDOW)
     if SPLITS > 1:
         share = gl.cdiv(max(0, last - first), SPLITS)
@@ -69,12 +71,15 @@ def work_of(
 
 
 @gluon.jit
-def fetch_rows(q, q_tiles, q_free, q_full, sequence, head, row, nth, HALF: gl.constexpr, D: gl.constexpr):
+def fetch_rows(q, q_tiles, q_free, q_full, sequence, head, row, nth):
     """Load the rows of this program's nth tile, those of each group when it has left those before."""
+    PACK: gl.constexpr = q.block_shape[1]
+    HALF: gl.constexpr = q.block_shape[2]
+    SIZE: gl.constexpr = PACK * HALF * q.block_shape[3]
     for group in gl.static_range(2):
         mbarrier.wait(q_free.index(group), nth % 2 ^ 1)
-        mbarrier.expect(q_full.index(group), HALF * D * (q.dtype.primitive_bitwidth // 8))
-        at = [sequence, head, row + group * HALF, 0]
+        mbarrier.expect(q_full.index(group), SIZE * (q.dtype.primitive_bitwidth // 8))
+        at = [sequence, head * PACK, row + group * HALF, 0]
         tma.async_copy_global_to_shared(q, at, q_full.index(group), q_tiles.index(group))
 
 
@@ -107,7 +112,7 @@ def pages_of(table, n, keys, BLOCK_N: gl.constexpr, PAGE: gl.constexpr):
 def fetch(
     q, k, v, q_tiles, k_tiles, v_tiles, q_free, q_full, k_free, k_full, v_free, v_full,
     sizes, cu_q, cu_k, table, stride_t, lengths,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr, SPLITS: gl.constexpr,
+    ROWS: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr, SPLITS: gl.constexpr,
     PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
 ):  # fmt: skip
     """Load the rows of each tile, and keep STAGES blocks of keys and values in flight, the last keys first."""
@@ -117,7 +122,7 @@ def fetch(
     for nth in range(count_of(sizes, SPLITS)):
         program = nth_of(nth)
         _, b, h, g, m, first_row, _, first_key, keys, first, last, _, _ = work_of(
-            program, sizes, cu_q, cu_k, lengths, BLOCK_M, BLOCK_N, SPLITS, CAUSAL, WINDOW
+            program, sizes, cu_q, cu_k, lengths, ROWS, BLOCK_N, SPLITS, CAUSAL, WINDOW
         )
         b_of_rows, b_of_keys = b, b
         if cu_q is not None:
@@ -141,7 +146,7 @@ def fetch(
             else:
                 tma.async_copy_global_to_shared(k, at, k_full.index(stage), k_tiles.index(stage))
             if block == 0:
-                fetch_rows(q, q_tiles, q_free, q_full, b_of_rows, h, first_row + m, nth, BLOCK_M // 2, D)
+                fetch_rows(q, q_tiles, q_free, q_full, b_of_rows, h, first_row + m, nth)
             mbarrier.wait(v_free.index(stage), parity)
             mbarrier.expect(v_full.index(stage), BLOCK_N * D * ITEM)
             if IS_PIECED:
@@ -150,4 +155,4 @@ def fetch(
                 tma.async_copy_global_to_shared(v, at, v_full.index(stage), v_tiles.index(stage))
             step += 1
         if last == first:
-            fetch_rows(q, q_tiles, q_free, q_full, b_of_rows, h, first_row + m, nth, BLOCK_M // 2, D)
+            fetch_rows(q, q_tiles, q_free, q_full, b_of_rows, h, first_row + m, nth)

@@ -22,6 +22,8 @@ class SpaceSettings:
     """Number of waves of programs up to which keys are split further."""
     workspace_bytes: int = 2**30
     """Most bytes of the sums of split keys."""
+    heads_of_roles: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    """Numbers of heads that share a tile if warps have roles: each has as many rows."""
 
 
 SETTINGS = SpaceSettings()
@@ -34,7 +36,6 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "specialized": {
         "BLOCK_M": (128,),  # two groups of 64 rows
         "BLOCK_N": (64, 128),
-        "PACK": (False,),
         "num_warps": (4,),
         "num_stages": (2, 3, 4),
     },
@@ -142,6 +143,7 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
     row_bytes = config["BLOCK_M"] * wide * itemsize(problem.dtype) * (1 if shares_staging(problem) else 2)
     return (
         limits.capability[0] == 9
+        and packed_heads(problem, config) in SETTINGS.heads_of_roles
         and wide == problem["D"] >= 64
         and (wide < 256 or config["BLOCK_N"] == 64)
         and config["num_stages"] * stage_bytes(problem, config) + row_bytes + 1024 <= limits.shared_bytes

@@ -18,6 +18,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from tuner.kernels.attention.compute import compute
 from tuner.kernels.attention.fetch import fetch
 from tuner.kernels.attention.sequences import paged
+from tuner.kernels.attention.space import packed_heads
 from tuner.kernels.spec import Problem
 
 _GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}
@@ -28,9 +29,9 @@ def attention_specialized(
     q, k, v, out, lse, partial, partial_lse, cu_q, cu_k, table, lengths,
     tiles, pairs, together, heads, sharing, M, N, window, score, cap, all_rows,
     stride_oh, stride_om, stride_lb, stride_lh, stride_lm, stride_t,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr, SPLITS: gl.constexpr,
-    PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, RAGGED: gl.constexpr,
-    TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
+    PACK: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
+    SPLITS: gl.constexpr, PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    RAGGED: gl.constexpr, TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
 ):  # fmt: skip
     """Start the roles of a persistent program.
 
@@ -67,15 +68,15 @@ def attention_specialized(
         [
             (compute, (q_tiles, k_tiles, v_tiles, staging.index(0), out, lse, partial, partial_lse,
                        q_free, q_full, k_free, k_full, v_free, v_full, turns, sizes, cu_q, cu_k, lengths, strides,
-                       all_rows, score, cap, 0, BLOCK_M, BLOCK_N, D, STAGES, SPLITS, CAUSAL, WINDOW, CAPPED, RAGGED,
-                       TURNS, SHARED_STAGING)),
+                       all_rows, score, cap, 0, PACK, BLOCK_M, BLOCK_N, D, STAGES, SPLITS, CAUSAL, WINDOW, CAPPED,
+                       RAGGED, TURNS, SHARED_STAGING)),
             (compute, (q_tiles, k_tiles, v_tiles, staging.index(1), out, lse, partial, partial_lse,
                        q_free, q_full, k_free, k_full, v_free, v_full, turns, sizes, cu_q, cu_k, lengths, strides,
-                       all_rows, score, cap, 1, BLOCK_M, BLOCK_N, D, STAGES, SPLITS, CAUSAL, WINDOW, CAPPED, RAGGED,
-                       TURNS, SHARED_STAGING)),
+                       all_rows, score, cap, 1, PACK, BLOCK_M, BLOCK_N, D, STAGES, SPLITS, CAUSAL, WINDOW, CAPPED,
+                       RAGGED, TURNS, SHARED_STAGING)),
             (fetch, (q, k, v, q_tiles, k_tiles, v_tiles, q_free, q_full, k_free, k_full, v_free, v_full,
                      sizes, cu_q, cu_k, table, stride_t, lengths,
-                     BLOCK_M, BLOCK_N, D, STAGES, SPLITS, PAGE, CAUSAL, WINDOW)),
+                     BLOCK_M // PACK, BLOCK_N, D, STAGES, SPLITS, PAGE, CAUSAL, WINDOW)),
         ],
         [4, 1],
         [240 - FOR_PAGES // 2, 24 + FOR_PAGES],  # registers of a thread; the first group gets the rest of 65,536
@@ -83,18 +84,23 @@ def attention_specialized(
 
 
 def described(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return descriptors of q, k, v and out, of blocks of rows of one head; packed out as it is.
+    """Return descriptors of q, k, v and out, of blocks of rows of packed heads; packed out as it is.
 
     Rows past the end of a dense tensor are zeros. If a block has the keys of several pages, they are copied in pieces
     of a page and 64 columns.
     """
+    heads = packed_heads(problem, config)
     half, keys, page = config["BLOCK_M"] // 2, config["BLOCK_N"], problem["page"]
     is_pieced = 0 < page < keys
     found: list[Any] = []
     for name, rows in (("q", half), ("k", keys), ("v", keys), ("out", half)):
         x = tensors[name]
         shape, strides = viewed(problem, x, name)
-        block = [1, 1, page, 64] if is_pieced and name in ("k", "v") else [1, 1, rows, problem["D"]]
+        block = [1, 1, rows, problem["D"]]
+        if name in ("q", "out"):
+            block = [1, heads, rows // heads, problem["D"]]
+        elif is_pieced:
+            block = [1, 1, page, 64]
         layout = gl.NVMMASharedLayout.get_default_for(block, _GLUON[problem.dtype])
         packed_out = name == "out" and problem["packed"]
         found.append(x if packed_out else TensorDescriptor(x, shape, strides, block, layout))
