@@ -23,7 +23,7 @@ class SpaceSettings:
     workspace_bytes: int = 2**30
     """Most bytes of the sums of split keys."""
     heads_of_roles: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    """Numbers of heads that share a tile if warps have roles: each has as many rows."""
+    """Choices of the number of heads that share a tile if warps have roles; each has as many rows."""
 
 
 SETTINGS = SpaceSettings()
