@@ -140,6 +140,16 @@ def test_it_is_traced() -> None:
     assert problem.text == "attention B=2 H=4 G=2 M=5 N=9 D=16 dtype=fp16 causal=True window=7"
 
 
+def test_it_is_compiled_into_one_graph() -> None:
+    def call(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.attention(q + 1, k, v, causal=True, lse=True)
+
+    found, lse = torch.compile(call, backend="aot_eager", fullgraph=True)(Q, K, V)
+    expected, logs = call(Q, K, V)
+    assert torch.equal(found, expected)
+    assert torch.equal(lse, logs)
+
+
 def test_a_launch_by_name_infers_the_dims() -> None:
     tensors = {"q": Q, "k": K, "v": V, "out": torch.empty_like(Q)}
     assert problem_of(CALL.kernel, tensors, {}).text == "attention B=2 H=4 G=2 M=5 N=9 D=16 dtype=fp16"
