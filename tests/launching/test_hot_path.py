@@ -38,6 +38,7 @@ def drawn(*size: int) -> Tensor:
 
 X, Y, OUT, VECTOR, OF_ROWS = drawn(8, 8), drawn(8, 8), torch.empty(8, 8), drawn(8), torch.empty(8)
 HALF, HALF_OUT, BYTES, SCALE = X.bfloat16(), OUT.bfloat16(), X.to(torch.float8_e4m3fn), torch.ones(1)
+HEADS, HEADS_OUT = drawn(1, 2, 4, 8).bfloat16(), torch.empty(1, 2, 4, 8, dtype=torch.bfloat16)
 COLUMNS, IMAGE, POOLED = BYTES.t(), drawn(1, 2, 4, 4), torch.empty(1, 2, 2, 2)
 ALWAYS = ["launch", "is_dynamo_compiling", "_len_torch_dispatch_stack", "get", "ran"]
 EACH_TENSOR = ["data_ptr", "stride", "get_device", "is_neg"]
@@ -45,6 +46,7 @@ CACHED = ["found", "is_dynamo_compiling"]
 """Functions that look up what an argument means."""
 REPEATED: dict[str, tuple[Callable[[], object], int, list[str]]] = {
     "add": (lambda: ops.add(X, Y, out=OUT), 3, []),
+    "attention": (lambda: ops.attention(HEADS, HEADS, HEADS, HEADS_OUT, causal=True), 4, []),
     "avg_pool2d": (lambda: ops.avg_pool2d(IMAGE, 2, out=POOLED), 2, ["image_of", *CACHED]),
     "copy_column": (
         lambda: ops.copy_column(X, 3, out=OF_ROWS), 2,
