@@ -139,7 +139,13 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         ),
         kwargs={name: config[name] for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "TURNS", "num_warps")}
         | {"CAUSAL": problem["causal"], "WINDOW": window(problem) > 0, "CAPPED": problem["capped"]}
-        | {"PACK": heads, "D": problem["D"], "PAGE": problem["page"], "RAGGED": not is_dense(problem)}
+        | {
+            "PACK": heads,
+            "D": problem["D"],
+            "BLOCK_D": head_width(problem),
+            "PAGE": problem["page"],
+            "RAGGED": not is_dense(problem),
+        }
         | {"STAGES": config["num_stages"], "SHARED_STAGING": shares_staging(problem)},
     )
 

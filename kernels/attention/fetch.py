@@ -84,16 +84,16 @@ def fetch_rows(q, q_tiles, q_free, q_full, sequence, head, row, nth):
 
 
 @gluon.jit
-def fetch_pages(x, tile, full, pages, head, BLOCK_N: gl.constexpr, D: gl.constexpr):
+def fetch_pages(x, tile, full, pages, head, BLOCK_N: gl.constexpr, BLOCK_D: gl.constexpr):
     """Load the keys or values of a block from several pages.
 
     A tile has panels of 64 columns, as wide as its rows are swizzled, and within a panel its rows in order.
     """
     PAGE: gl.constexpr = x.block_shape[2]
     COUNT: gl.constexpr = BLOCK_N // PAGE
-    parts = tile._reinterpret(x.dtype, [D // 64 * COUNT, 1, 1, PAGE, 64], x.layout)
+    parts = tile._reinterpret(x.dtype, [BLOCK_D // 64 * COUNT, 1, 1, PAGE, 64], x.layout)
     for nth in gl.static_range(COUNT):
-        for panel in gl.static_range(D // 64):
+        for panel in gl.static_range(BLOCK_D // 64):
             at = [pages[nth], head, 0, panel * 64]
             tma.async_copy_global_to_shared(x, at, full, parts.index(panel * COUNT + nth))
 
@@ -112,7 +112,7 @@ def pages_of(table, n, keys, BLOCK_N: gl.constexpr, PAGE: gl.constexpr):
 def fetch(
     q, k, v, q_tiles, k_tiles, v_tiles, q_free, q_full, k_free, k_full, v_free, v_full,
     sizes, cu_q, cu_k, table, stride_t, lengths,
-    ROWS: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr, SPLITS: gl.constexpr,
+    ROWS: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_D: gl.constexpr, STAGES: gl.constexpr, SPLITS: gl.constexpr,
     PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
 ):  # fmt: skip
     """Load the rows of each tile, and keep STAGES blocks of keys and values in flight, the last keys first."""
@@ -140,17 +140,17 @@ def fetch(
                 n = n % PAGE
             at = [b_of_keys, g, first_key + n, 0]
             mbarrier.wait(k_free.index(stage), parity)
-            mbarrier.expect(k_full.index(stage), BLOCK_N * D * ITEM)
+            mbarrier.expect(k_full.index(stage), BLOCK_N * BLOCK_D * ITEM)
             if IS_PIECED:
-                fetch_pages(k, k_tiles.index(stage), k_full.index(stage), pages, g, BLOCK_N, D)
+                fetch_pages(k, k_tiles.index(stage), k_full.index(stage), pages, g, BLOCK_N, BLOCK_D)
             else:
                 tma.async_copy_global_to_shared(k, at, k_full.index(stage), k_tiles.index(stage))
             if block == 0:
                 fetch_rows(q, q_tiles, q_free, q_full, b_of_rows, h, first_row + m, nth)
             mbarrier.wait(v_free.index(stage), parity)
-            mbarrier.expect(v_full.index(stage), BLOCK_N * D * ITEM)
+            mbarrier.expect(v_full.index(stage), BLOCK_N * BLOCK_D * ITEM)
             if IS_PIECED:
-                fetch_pages(v, v_tiles.index(stage), v_full.index(stage), pages, g, BLOCK_N, D)
+                fetch_pages(v, v_tiles.index(stage), v_full.index(stage), pages, g, BLOCK_N, BLOCK_D)
             else:
                 tma.async_copy_global_to_shared(v, at, v_full.index(stage), v_tiles.index(stage))
             step += 1

@@ -135,16 +135,13 @@ def shares_staging(problem: Problem) -> bool:
 
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether the kernel whose warps have roles can run a config: on Hopper.
-
-    D is a power of 2, so that no column is wasted.
-    """
+    """Return whether the kernel whose warps have roles can run a config: on Hopper."""
     wide = head_width(problem)
     row_bytes = config["BLOCK_M"] * wide * itemsize(problem.dtype) * (1 if shares_staging(problem) else 2)
     return (
         limits.capability[0] == 9
         and packed_heads(problem, config) in SETTINGS.heads_of_roles
-        and wide == problem["D"] >= 64
+        and wide >= 64
         and (wide < 256 or config["BLOCK_N"] == 64)
         and config["num_stages"] * stage_bytes(problem, config) + row_bytes + 1024 <= limits.shared_bytes
     )

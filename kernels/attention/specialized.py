@@ -18,7 +18,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from tuner.kernels.attention.compute import compute
 from tuner.kernels.attention.fetch import fetch
 from tuner.kernels.attention.sequences import paged
-from tuner.kernels.attention.space import packed_heads
+from tuner.kernels.attention.space import head_width, packed_heads
 from tuner.kernels.spec import Problem
 
 _GLUON = {"bf16": gl.bfloat16, "fp16": gl.float16}
@@ -29,9 +29,9 @@ def attention_specialized(
     q, k, v, out, lse, partial, partial_lse, cu_q, cu_k, table, lengths,
     tiles, pairs, together, heads, sharing, M, N, window, score, cap, all_rows,
     stride_oh, stride_om, stride_lb, stride_lh, stride_lm, stride_t,
-    PACK: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
-    SPLITS: gl.constexpr, PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
-    RAGGED: gl.constexpr, TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
+    PACK: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, BLOCK_D: gl.constexpr,
+    STAGES: gl.constexpr, SPLITS: gl.constexpr, PAGE: gl.constexpr, CAUSAL: gl.constexpr, WINDOW: gl.constexpr,
+    CAPPED: gl.constexpr, RAGGED: gl.constexpr, TURNS: gl.constexpr, SHARED_STAGING: gl.constexpr,
 ):  # fmt: skip
     """Start the roles of a persistent program.
 
@@ -39,8 +39,8 @@ def attention_specialized(
     RAGGED there may be memory past the keys of a sequence that holds anything.
     """
     q_tiles = gl.allocate_shared_memory(q.dtype, [2] + q.block_shape, q.layout)
-    k_tiles = gl.allocate_shared_memory(k.dtype, [STAGES, 1, 1, BLOCK_N, D], q.layout)
-    v_tiles = gl.allocate_shared_memory(v.dtype, [STAGES, 1, 1, BLOCK_N, D], q.layout)
+    k_tiles = gl.allocate_shared_memory(k.dtype, [STAGES, 1, 1, BLOCK_N, BLOCK_D], q.layout)
+    v_tiles = gl.allocate_shared_memory(v.dtype, [STAGES, 1, 1, BLOCK_N, BLOCK_D], q.layout)
     staging = q_tiles
     if not SHARED_STAGING:
         staging = gl.allocate_shared_memory(q.dtype, [2] + q.block_shape, q.layout)
@@ -68,15 +68,15 @@ def attention_specialized(
         [
             (compute, (q_tiles, k_tiles, v_tiles, staging.index(0), out, lse, partial, partial_lse,
                        q_free, q_full, k_free, k_full, v_free, v_full, turns, sizes, cu_q, cu_k, lengths, strides,
-                       all_rows, score, cap, 0, PACK, BLOCK_M, BLOCK_N, D, STAGES, SPLITS, CAUSAL, WINDOW, CAPPED,
-                       RAGGED, TURNS, SHARED_STAGING)),
+                       all_rows, score, cap, 0, PACK, BLOCK_M, BLOCK_N, D, BLOCK_D, STAGES, SPLITS, CAUSAL, WINDOW,
+                       CAPPED, RAGGED, TURNS, SHARED_STAGING)),
             (compute, (q_tiles, k_tiles, v_tiles, staging.index(1), out, lse, partial, partial_lse,
                        q_free, q_full, k_free, k_full, v_free, v_full, turns, sizes, cu_q, cu_k, lengths, strides,
-                       all_rows, score, cap, 1, PACK, BLOCK_M, BLOCK_N, D, STAGES, SPLITS, CAUSAL, WINDOW, CAPPED,
-                       RAGGED, TURNS, SHARED_STAGING)),
+                       all_rows, score, cap, 1, PACK, BLOCK_M, BLOCK_N, D, BLOCK_D, STAGES, SPLITS, CAUSAL, WINDOW,
+                       CAPPED, RAGGED, TURNS, SHARED_STAGING)),
             (fetch, (q, k, v, q_tiles, k_tiles, v_tiles, q_free, q_full, k_free, k_full, v_free, v_full,
                      sizes, cu_q, cu_k, table, stride_t, lengths,
-                     BLOCK_M // PACK, BLOCK_N, D, STAGES, SPLITS, PAGE, CAUSAL, WINDOW)),
+                     BLOCK_M // PACK, BLOCK_N, BLOCK_D, STAGES, SPLITS, PAGE, CAUSAL, WINDOW)),
         ],
         [4, 1],
         [240 - FOR_PAGES // 2, 24 + FOR_PAGES],  # registers of a thread; the first group gets the rest of 65,536
@@ -86,8 +86,8 @@ def attention_specialized(
 def described(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return descriptors of q, k, v and out, of blocks of rows of packed heads; packed out as it is.
 
-    Rows past the end of a dense tensor are zeros. If a block has the keys of several pages, they are copied in pieces
-    of a page and 64 columns.
+    Rows past the end of a dense tensor are zeros, and so are columns past D. If a block has the keys of several pages,
+    they are copied in pieces of a page and 64 columns.
     """
     heads = packed_heads(problem, config)
     half, keys, page = config["BLOCK_M"] // 2, config["BLOCK_N"], problem["page"]
@@ -96,9 +96,9 @@ def described(problem: Problem, config: Mapping[str, Any], tensors: Mapping[str,
     for name, rows in (("q", half), ("k", keys), ("v", keys), ("out", half)):
         x = tensors[name]
         shape, strides = viewed(problem, x, name)
-        block = [1, 1, rows, problem["D"]]
+        block = [1, 1, rows, head_width(problem)]
         if name in ("q", "out"):
-            block = [1, heads, rows // heads, problem["D"]]
+            block = [1, heads, rows // heads, head_width(problem)]
         elif is_pieced:
             block = [1, 1, page, 64]
         layout = gl.NVMMASharedLayout.get_default_for(block, _GLUON[problem.dtype])
