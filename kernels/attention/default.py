@@ -13,7 +13,7 @@ from tuner.kernels.spec import Limits, Problem, Value, cdiv, next_power_of_2
 
 @dataclass(frozen=True)
 class DefaultSettings:
-    """Settings of the rule, by 28 problems on an H200 (2026-11-30): 0.98 of the best of 3 to 16 configs each."""
+    """Settings of the rule, by 48 problems on an H200 (2026-11-30). Times are in those of a block of keys."""
 
     few_rows: int = 64
     """Rows of a group of heads up to which they are packed into one tile."""
@@ -27,20 +27,30 @@ class DefaultSettings:
     """Keys and stages of many rows if warps have roles, best first."""
     turns_up_to: int = 64
     """Head size up to which groups take turns: exponentials then take as long as products. 2 % faster; slower above."""
+    short_keys: int = 256
+    """Keys below which blocks have 64: with 128, half of the last block may be empty."""
     rows_of_roles: int = 128
     """Rows from which warps have roles."""
-    few_tiles: tuple[tuple[int, int], ...] = ((64, 4), (32, 4), (32, 2), (16, 2), (16, 1))
+    few_tiles: tuple[tuple[int, int], ...] = ((64, 2), (64, 4), (32, 4), (32, 2), (16, 2), (16, 1))
     """Tiles of few rows, best first: keys and warps."""
     few_tiles_of_pages: tuple[tuple[int, int], ...] = ((64, 2), (32, 2), (16, 2), (16, 1))
-    """The same if a block has the keys of several pages; each warp looks up all of them. 3 to 10 % faster."""
+    """The same if a block has the keys of several pages, which each warp looks up."""
+    few_tiles_of_64: tuple[tuple[int, int], ...] = ((64, 4), (32, 4), (16, 4))
+    """The same for tiles of 64 rows, which four warps multiply together on Hopper."""
     few_stages: tuple[int, ...] = (5, 4, 3, 2, 1)
     """Stages of few rows, best first, of which two programs fit a multiprocessor."""
     registers_beside: int = 100
     """Registers of a thread beside those of sums and scores."""
-    start: float = 2.0
-    """Time that a program takes beside its blocks of keys, in blocks."""
+    start: float = 4.0
+    """Time that a program takes beside its blocks of keys."""
     joining: float = 6.0
-    """Time of adding the shares in a second launch, in blocks."""
+    """Time of adding the shares in a second launch."""
+    alone: float = 1.5
+    """Time of a program that has a multiprocessor for itself and waits for memory, relative to its share of it."""
+    uneven: float = 0.1
+    """Part of a program's time that others wait for at the end if sequences have different lengths."""
+    margin: float = 1.03
+    """Time relative to the least up to which fewer shares are preferred."""
 
 
 SETTINGS = DefaultSettings()
@@ -56,6 +66,8 @@ def default(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         return _of_few_rows(problem, limits)
     is_packed = problem["M"] < SETTINGS.rows_of_roles
     for block_n, stages in SETTINGS.roles if not is_packed or group(problem) > 1 else ():
+        if block_n > 64 and problem["N"] < SETTINGS.short_keys:
+            continue
         config = {
             **_config(128, block_n, 4, stages),
             "VARIANT": "specialized",
@@ -80,8 +92,8 @@ def _of_few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
     is_grouped = group(problem) > 1
     block_m = min(64, max(16, next_power_of_2(problem["M"] * group(problem))))
     found: dict[str, Value] = {}
-    several = 0 < problem["page"] < SETTINGS.few_tiles[0][0] and block_m <= 16
-    for keys, warps in SETTINGS.few_tiles_of_pages if several else SETTINGS.few_tiles:
+    tiles = SETTINGS.few_tiles_of_pages if 0 < problem["page"] < SETTINGS.few_tiles[0][0] else SETTINGS.few_tiles
+    for keys, warps in tiles if block_m < 64 else SETTINGS.few_tiles_of_64:
         for stages in SETTINGS.few_stages:
             config = _config(block_m, min(keys, max(16, next_power_of_2(problem["N"]))), warps, stages)
             config["PACK"] = is_grouped
@@ -93,20 +105,25 @@ def _of_few_rows(problem: Problem, limits: Limits) -> Mapping[str, Value]:
 
 
 def _split(problem: Problem, config: dict[str, Value], limits: Limits) -> Mapping[str, Value]:
-    """Return the config with as many shares of the keys as take least time, by waves of programs over the card.
+    """Return the config with the fewest shares of the keys that take the least time.
 
-    A wave takes as long as one program: its blocks of keys, and what it takes to start and to end.
+    A multiprocessor takes as long as its programs, each with its blocks of keys, a start and an end. Programs that it
+    runs at once share the memory's bandwidth; one alone does not use its share.
     """
-    programs, slots = program_count(problem, config), limits.sm_count * resident(problem, config, limits)
+    programs, count = program_count(problem, config), limits.sm_count
     seen = cdiv(pairs(problem, problem["M"], max(key_lengths(problem))), problem["M"])
     blocks = max(1, cdiv(seen, int(str(config["BLOCK_N"]))))
+    least = SETTINGS.alone if resident(problem, config, limits) > 1 else 1.0
+    waiting = SETTINGS.uneven if len(set(key_lengths(problem))) > 1 else 0.0
 
     def time(splits: int) -> float:
         each = cdiv(blocks, splits) + SETTINGS.start
-        return cdiv(programs * splits, slots) * each + (SETTINGS.joining if splits > 1 else 0.0)
+        programs_of_one = max(least, cdiv(programs * splits, count))
+        return (programs_of_one + waiting) * each + (SETTINGS.joining if splits > 1 else 0.0)
 
     choices = [splits for splits in SPLITS if valid(problem, {**config, "SPLITS": splits}, limits)]
-    return {**config, "SPLITS": min(choices, key=time)}
+    limit = SETTINGS.margin * min(map(time, choices))
+    return {**config, "SPLITS": next(splits for splits in choices if time(splits) <= limit)}
 
 
 def resident(problem: Problem, config: Mapping[str, Any], limits: Limits) -> int:
