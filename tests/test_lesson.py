@@ -28,7 +28,7 @@ CHAPTERS = {
     page.stem: page.read_text() for page in (ROOT / "docs" / "lesson.md", *(ROOT / "docs" / "lessons").glob("*.md"))
 }
 ANCHOR = re.compile(r"<!-- lesson table: (.+) -->")
-GLUON = {"transpose": {"tiled", "padded", "tuned"}, "attention": {"roles", "turns"}}
+GLUON = {"transpose": {"tiled", "padded", "tuned"}, "attention": {"roles", "wide blocks"}}
 """Steps in Gluon, which has no interpreter: they are compiled here and run on a card."""
 
 SIZES: dict[str, list[tuple[int, ...]]] = {
@@ -145,7 +145,7 @@ def assert_all_fit(compiled: Compiled) -> None:
     launched -= {("softmax", "operations"), ("gelu", "operations")}  # torch's
     launched -= {("silu_mul", "operations"), ("silu_mul", "copies")}
     launched -= {("layer_norm", "operations"), ("rms_norm", "operations"), ("attention", "operations")}
-    hopper = {("gemm", "persistent"), ("attention", "roles"), ("attention", "turns")}  # with the copy engine
+    hopper = {("gemm", "persistent"), ("attention", "roles"), ("attention", "wide blocks")}  # with the copy engine
     launched -= hopper if compiled.card is A100 else set()
     assert {(op, name) for op, name, _, _ in compiled.found} == launched
     assert all(shared <= compiled.card.shared_bytes for _, _, shared, _ in compiled.found)

@@ -72,8 +72,8 @@ def two_passes(problem: Problem, tensors: Tensors) -> tuple[Run, ...]:
     return (Launch(attend_twice, (cdiv(M, 64), B * H), args, {**blocks, "num_warps": 4, "num_stages": 1}),)
 
 
-TILES: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_N": 64}
-ROLES: dict[str, Value] = {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4, "num_stages": 2}
+TILES: dict[str, Value] = {"VARIANT": "tiles", "BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4}
+ROLES: dict[str, Value] = {"VARIANT": "specialized", "BLOCK_M": 128, "num_warps": 4}
 
 LADDER = Ladder(
     kernel=KERNEL,
@@ -81,26 +81,22 @@ LADDER = Ladder(
     steps=(
         Step("operations", "torch operations: all scores are written and read", operations),
         Step("two passes", "one kernel: scores are computed twice and stay on the chip", two_passes),
-        configured(
-            "one pass",
-            "sums are rescaled when a larger score is found",
-            KERNEL,
-            {**TILES, "BLOCK_M": 64, "num_warps": 4, "num_stages": 1},
-        ),
-        configured(
-            "large tiles",
-            "128 rows a program, and two blocks of keys in flight",
-            KERNEL,
-            {**TILES, "BLOCK_M": 128, "num_warps": 8, "num_stages": 3},
-        ),
+        configured("one pass", "sums are rescaled when a larger score is found", KERNEL, {**TILES, "num_stages": 1}),
+        configured("in flight", "two blocks of keys are on their way", KERNEL, {**TILES, "num_stages": 3}),
         configured(
             "roles",
             "a warp that loads, and two groups of warps that compute 64 rows each",
             KERNEL,
-            {**ROLES, "TURNS": False},
+            {**ROLES, "BLOCK_N": 64, "num_stages": 3},
             since=(9, 0),
         ),
-        configured("turns", "the groups issue products in turn", KERNEL, {**ROLES, "TURNS": True}, since=(9, 0)),
+        configured(
+            "wide blocks",
+            "128 keys at once",
+            KERNEL,
+            {**ROLES, "BLOCK_N": 128, "num_stages": 2},
+            since=(9, 0),
+        ),
     ),
     unit="TFLOP/s",
 )
