@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.kernels.shared.roles import Roles, is_narrowest
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -15,7 +16,7 @@ from tuner.kernels.shared.tiling import (
     threads_can,
     tile_count,
 )
-from tuner.kernels.spec import Limits, Problem, Value, itemsize
+from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize
 
 
 def transposed(problem: Problem) -> tuple[bool, bool]:
@@ -46,16 +47,49 @@ def shared_tiles(problem: Problem, config: Mapping[str, Any], programs: int) -> 
     return programs + tile_count(problem, config) % programs if config["VARIANT"] == "stream_k" else 0
 
 
-DESCRIBED = ("persistent", "specialized", "stream_k")
+def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
+    """Return the tile of warps with roles."""
+    left, columns = config["BLOCK_M"], config["BLOCK_N"]
+    if config["VARIANT"] == "swapped":
+        left, columns = columns, left
+    return Roles(
+        groups=config["GROUPS"],
+        rows=left // config["GROUPS"],
+        columns=columns,
+        block_k=config["BLOCK_K"],
+        element=itemsize(problem.dtype),
+        most_stages=config["num_stages"],
+    )
+
+
+def staging_slots(problem: Problem, config: Mapping[str, Any], programs: int) -> int:
+    """Return the pieces that each group of warps with roles stages beside the ring; 0 if programs have one tile each.
+
+    The ring is free when a program's last tile is stored. If it has others, the ring already holds the next one.
+    """
+    one_each = tile_count(problem, config) * config["SPLIT_K"] <= programs
+    if one_each and config["VARIANT"] != "stream_k":
+        return 0
+    return cdiv(tile_of_roles(problem, config).chunks, config["STORES"])
+
+
+WITH_ROLES = ("specialized", "swapped", "stream_k")
+"""Variants with roles for warps, which are one kernel."""
+
+DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
 
+WIDTHS = (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 104, 112, 128, 136, 144, 160, 176, 192, 200, 208, 224, 256)
+"""Columns of tiles of warps with roles: sums of up to three powers of two."""
+
+ROWS = (64, 128, 192, 256)
+"""Rows of the left factor in tiles of warps with roles."""
+
 _ROLES: Mapping[str, tuple[Value, ...]] = {
-    "BLOCK_M": (128, 256),  # two groups of 64 rows, or of 128
-    "BLOCK_N": (64, 128, 192, 256),
     "BLOCK_K": (64, 128),
-    "SPLIT_K": (1,),
+    "SPLIT_K": (1, 2, 3, 4, 6, 8),
     "num_warps": (4,),
-    "num_stages": (3, 4, 5, 6),
+    "num_stages": (14,),
 }
 
 VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
@@ -63,18 +97,24 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_M": (16, 32, 64, 128, 256),
         "BLOCK_N": (16, 32, 64, 128, 256),
         "BLOCK_K": (32, 64, 128, 256),
+        "SPLIT_K": (1, 2, 4, 8, 16),
         "STORES": (1,),
+        "GROUPS": (2,),
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
         "BLOCK_M": (16, 32, 64, 128, 256),
         "BLOCK_N": (16, 32, 64, 128, 256),
         "BLOCK_K": (32, 64, 128, 256),
+        "SPLIT_K": (1, 2, 4, 8, 16),
+        "STORES": (1, 2),
+        "GROUPS": (2,),
         "num_warps": (2, 4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
-    "specialized": _ROLES,
-    "stream_k": _ROLES,
+    "specialized": {"BLOCK_M": ROWS, "BLOCK_N": WIDTHS, **_ROLES},
+    "swapped": {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **_ROLES},
+    "stream_k": {**_ROLES, "BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 192, 256), "SPLIT_K": (1,), "GROUPS": (2,)},
     "streamed": {
         "BLOCK_M": (16,),
         "BLOCK_N": (8, 16, 32),
@@ -82,6 +122,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
+        "GROUPS": (2,),
         "num_warps": (2, 4, 8),
         "num_stages": (3, 4),
     },
@@ -92,6 +133,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "GROUP_M": (1,),
         "SPLIT_K": (1,),
         "STORES": (1,),
+        "GROUPS": (2,),
         "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },
 }
@@ -102,8 +144,9 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     M, N, _ = problem.sizes
     a_is_t, b_is_t = transposed(problem)
+    walked = cdiv(N, config["BLOCK_N"]) if config["VARIANT"] == "swapped" else cdiv(M, config["BLOCK_M"])
     return (
-        suits(problem, config, limits, least=1 if config["VARIANT"] == "vectors" else 16)
+        suits(problem, config, limits, walked, least=1 if config["VARIANT"] == "vectors" else 16)
         # Steps along K are 32-bit offsets, and a step down a column crosses whole rows. (M and N use 64-bit offsets.)
         and config["BLOCK_K"] * max(M if a_is_t else 1, 1 if b_is_t else N) < 2**31
         and _CAN[config["VARIANT"]](problem, config, limits)
@@ -148,19 +191,31 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
     )
 
 
-def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config."""
-    tile = config["BLOCK_M"] * config["BLOCK_N"]
-    store_bytes = tile // config["STORES"] * itemsize(problem.dtype)
+    tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)
+    across_k = transposed(problem)[0] if config["VARIANT"] == "swapped" else not transposed(problem)[1]
     return (
         descriptors_can(problem, limits)
         # wgmma exists on Hopper only, and transposes 16-bit operands only.
         and limits.capability[0] == 9
         and itemsize(problem.dtype) == 2
-        # Accumulators may take half of the registers of a group's threads; the rest holds addresses.
-        and tile <= 2 * 128 * 128
-        and (config["STORES"] == 1 or config["BLOCK_N"] in (128, 256))
-        and config["num_stages"] * stage_bytes(problem, config) + store_bytes + 1024 <= limits.shared_bytes
+        and tile.rows in (64, 128)
+        and tile.rows * tile.groups in ROWS
+        # Rows of the right factor that lie across K are read 32 bytes or more at once.
+        and (tile.parts[-1] >= 16 or not across_k)
+        # A tile is stored in several pieces to leave room for another stage, if it is not stored through the ring.
+        and (config["STORES"] <= tile.chunks if slots else config["STORES"] == 1)
+        and tile.fits(slots)
+    )
+
+
+def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether warps with roles can run a config whose tiles are computed whole, or all in equal slices."""
+    M, N, _ = problem.sizes
+    left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
+    return roles_can(problem, config, limits) and is_narrowest(
+        left, right, tile_of_roles(problem, config), WIDTHS, config["SPLIT_K"], limits.sm_count
     )
 
 
@@ -190,7 +245,7 @@ def streamed_can(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
 def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether warps with roles can share the last waves evenly."""
     return (
-        specialized_can(problem, config, limits)
+        roles_can(problem, config, limits)
         and has_steps(problem, config)
         and little_left(tile_count(problem, config), limits)
     )
@@ -200,6 +255,7 @@ _CAN = {
     "tiles": tiles_can,
     "persistent": persistent_can,
     "specialized": specialized_can,
+    "swapped": specialized_can,
     "stream_k": stream_k_can,
     "streamed": streamed_can,
     "vectors": vectors_can,
@@ -210,6 +266,8 @@ def worth_slicing(problem: Problem, config: Mapping[str, Any], limits: Limits) -
     """Return whether slices along K give idle multiprocessors work that outweighs adding up their sums."""
     if not has_steps(problem, config):
         return False
+    if config["VARIANT"] in WITH_ROLES:  # one wave of slices, more than half full
+        return limits.sm_count < 2 * tile_count(problem, config) * config["SPLIT_K"] <= 2 * limits.sm_count
     if config["VARIANT"] != "persistent":
         return slices_fill(problem, config, limits)
     # One wave of slices, as full as possible, after a few waves of tiles.

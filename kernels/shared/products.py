@@ -46,10 +46,14 @@ def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.cons
 
 
 @triton.jit
-def finished(acc, bias, n, N, ACTIVATION: tl.constexpr):
-    """Return act(sum + bias), which is then rounded to the dtype of the output."""
+def finished(acc, bias, n, N, ACTIVATION: tl.constexpr, ACROSS: tl.constexpr = 0):
+    """Return act(sum + bias), which is then rounded to the dtype of the output.
+
+    Args:
+        ACROSS: the axis that shares an element of the bias: rows, or 1 if the tile is computed transposed.
+    """
     if bias is not None:
-        acc += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+        acc += tl.expand_dims(tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32), ACROSS)
     if ACTIVATION == "silu":
         acc = acc / (1.0 + tl.exp(-acc))
     elif ACTIVATION == "gelu":

@@ -1,0 +1,134 @@
+"""Tiles of warps with roles: how they are cut into what Hopper's instructions take, and what they need of the card.
+
+The same rules hold for elements of 8 and of 16 bits. Standard library only: the space and the launch both use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tuner.kernels.spec import cdiv
+
+SHARED_BYTES = 232_448
+"""Shared memory of a program on Hopper, the only architecture with wgmma, in bytes."""
+BARRIER_BYTES = 1024
+"""Bytes of shared memory for barriers and for the arguments of the roles."""
+CHUNK_BYTES = 128
+"""Bytes of a row that are stored at once: the longest swizzle."""
+HELD = {1: 192, 2: 192, 3: 104}
+"""Most sums and products in the registers of a thread, by the number of groups that share them; the rest holds
+addresses."""
+MOST_PARTS = 3
+"""Most powers of two that a tile's columns are composed of; each has descriptors of its own."""
+FEWEST_STAGES = 3
+"""Fewest stages: with two, the copy engine waits for the tensor cores."""
+
+
+def parts(columns: int, most: int = 256) -> tuple[int, ...]:
+    """Return powers of two up to `most`, the largest first, whose sum is `columns`: 128 and 32 of 160."""
+    found = [most] * (columns // most)
+    rest = columns % most
+    while rest:
+        found.append(1 << rest.bit_length() - 1)
+        rest -= found[-1]
+    return tuple(found)
+
+
+def workers(groups: int) -> tuple[list[int], list[int]]:
+    """Return the warps and the registers of a thread of the roles after the first: the other groups, and the fetcher.
+
+    A multiprocessor has 65,536 registers. The first group gets what the others leave.
+    """
+    registers: dict[int, list[int]] = {1: [], 2: [240], 3: [160, 160]}
+    return [4] * (groups - 1) + [1], [*registers[groups], 24]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The tile of a program as wgmma computes it: rows of the left factor by rows of the right one as its columns.
+
+    `rows` are those that one group multiplies. `element` and `stored` are the bytes of an element of the factors and of
+    the output. `scale_bytes` are those of a row of the left factor, of which each stage has a scale. If `promoted`,
+    products leave the tensor cores in each step, 128 columns at a time, and are added by threads.
+    """
+
+    groups: int
+    rows: int
+    columns: int
+    block_k: int
+    element: int
+    most_stages: int
+    scale_bytes: int = 0
+    stored: int = 2
+    promoted: bool = False
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Columns of each wgmma of a step."""
+        return parts(self.columns, 128 if self.promoted else 256)
+
+    @property
+    def held(self) -> int:
+        """Number of sums and products that each thread holds."""
+        return self.rows * (self.columns + (self.parts[0] if self.promoted else 0)) // 128
+
+    def chunk(self, part: int) -> int:
+        """Return the columns of a part that are stored at once."""
+        return min(part, CHUNK_BYTES // self.stored)
+
+    @property
+    def chunks(self) -> int:
+        """Number of pieces in which a group stores its sums."""
+        return sum(part // self.chunk(part) for part in self.parts)
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a step along K in shared memory."""
+        left = self.groups * self.rows
+        return (left + self.columns) * self.block_k * self.element + left * self.scale_bytes
+
+    def stages(self, slots: int) -> int:
+        """Return the number of stages: as many as fit, up to `most_stages`.
+
+        Args:
+            slots: pieces that each group stages beside the ring; 0 if it stages them in its own rows of the ring.
+        """
+        staged = self.groups * slots * self.rows * self.chunk(self.parts[0]) * self.stored
+        return min(self.most_stages, (SHARED_BYTES - BARRIER_BYTES - staged) // self.stage_bytes)
+
+    def fits(self, slots: int) -> bool:
+        """Return whether the sums fit the registers, and the ring the shared memory."""
+        stages = self.stages(slots)
+        # In the ring, each piece of the sums takes a group's rows of another stage.
+        in_ring = self.chunks <= stages and self.block_k * self.element >= CHUNK_BYTES
+        return (
+            self.held <= HELD[self.groups]
+            and len(self.parts) <= MOST_PARTS
+            and stages >= FEWEST_STAGES
+            and (slots > 0 or in_ring)
+        )
+
+
+def waves(left: int, right: int, rows: int, columns: int, slices: int, sm_count: int) -> int:
+    """Return the number of rounds in which multiprocessors compute all tiles, or slices of them."""
+    return cdiv(cdiv(left, rows) * cdiv(right, columns) * slices, sm_count)
+
+
+def is_narrowest(left: int, right: int, tile: Roles, widths: Iterable[int], slices: int, sm_count: int) -> bool:
+    """Return whether no narrower tile, with at most as many products a step, takes as many waves.
+
+    Such a tile computes and reads less in each wave.
+
+    Args:
+        left, right: rows of the factors.
+        widths: columns that tiles may have.
+    """
+    rows = tile.groups * tile.rows
+    own = waves(left, right, rows, tile.columns, slices, sm_count)
+    return not any(
+        width < tile.columns
+        and len(parts(width)) <= len(tile.parts)
+        and waves(left, right, rows, width, slices, sm_count) == own
+        for width in widths
+    )
