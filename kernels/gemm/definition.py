@@ -16,11 +16,12 @@ from tuner.kernels.gemm.default import default
 from tuner.kernels.gemm.draw import draw
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
-from tuner.kernels.gemm.space import DESCRIBED, ROWS, VARIANTS, WIDTHS, WITH_ROLES, sliced_tiles, transposed, valid
+from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, sliced_tiles, transposed, valid
 from tuner.kernels.gemm.specialized import specialized
 from tuner.kernels.gemm.streamed import streamed
 from tuner.kernels.gemm.tiles import tiles
 from tuner.kernels.gemm.vectors import vectors
+from tuner.kernels.shared.roles import SIDES
 from tuner.kernels.shared.tiling import describable, flops
 from tuner.kernels.spec import (
     Attribute,
@@ -107,8 +108,6 @@ def through_pointers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**config, **tile, "BLOCK_K": 64, "SPLIT_K": 1, "num_stages": 4}
 
 
-SIDES = tuple(sorted({1, 2, 4, *WIDTHS, *ROWS}))
-"""Rows or columns of tiles: powers of two, and those of warps with roles."""
 LONGEST_ROW = 2**26 - 1
 """Most elements from one step along K to the next."""
 
@@ -135,8 +134,8 @@ KERNEL = Kernel(
             Attribute("precision", ("ieee", "tf32"), "ieee", help="how fp32 products are computed", dtypes=("fp32",)),
         ),
         knobs=(
-            Knob("BLOCK_M", SIDES, "rows of the output tile a program computes"),
-            Knob("BLOCK_N", SIDES, "columns of that tile"),
+            Knob("BLOCK_M", (1, 2, 4, *SIDES), "rows of the output tile a program computes"),
+            Knob("BLOCK_N", (1, 2, 4, *SIDES), "columns of that tile"),
             Knob("BLOCK_K", (32, 64, 128, 256, 512, 1024, 2048, 4096), "depth of one step of the loop over K"),
             Knob("GROUP_M", (1, 2, 4, 8, 16), "rows of tiles (swapped: columns) walked together, for reuse in L2"),
             Knob(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.shared.roles import Roles, is_narrowest
+from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, is_narrowest
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -78,12 +78,6 @@ WITH_ROLES = ("specialized", "swapped", "stream_k")
 
 DESCRIBED = ("persistent", *WITH_ROLES)
 """Variants that read through descriptors, with one program for each multiprocessor."""
-
-WIDTHS = (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 104, 112, 128, 136, 144, 160, 176, 192, 200, 208, 224, 256)
-"""Columns of tiles of warps with roles: sums of up to three powers of two."""
-
-ROWS = (64, 128, 192, 256)
-"""Rows of the left factor in tiles of warps with roles."""
 
 _ROLES: Mapping[str, tuple[Value, ...]] = {
     "BLOCK_K": (64, 128),

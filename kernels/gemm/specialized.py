@@ -7,8 +7,7 @@ from typing import Any
 
 from tuner.kernels.gemm.arguments import described
 from tuner.kernels.gemm.space import shared_tiles, staging_slots, tile_of_roles, transposed
-from tuner.kernels.shared.roles import MOST_PARTS
-from tuner.kernels.shared.specialized import gemm_specialized
+from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import Launch, Problem
 
@@ -31,19 +30,14 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     if swapped:
         left, right, across_k, sizes = of_b, of_a, (not b_is_t, a_is_t), (N, M)
 
-    def of_parts(one: Any) -> list[Any]:
-        """Return an argument for each part of the columns, then None."""
-        found = [one(part) for part in tile.parts]
-        return found + [None] * (MOST_PARTS - len(found))
-
     def piece(part: int) -> Any:
         rows, columns = (tile.chunk(part), tile.rows) if swapped else (tile.rows, tile.chunk(part))
         return described(tensors["out"], rows, columns, gluon=problem.dtype)
 
     args = (
         left(tile.rows),
-        *of_parts(right),
-        *of_parts(piece),
+        *of_parts(tile, right),
+        *of_parts(tile, piece),
         tensors.get("bias"),
         *(None, None),  # scales
         *(tensors.get(name) for name in ("partials", "arrived")),
@@ -57,12 +51,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         grid=(programs if stream_k else min(programs, tiles * slices),),
         args=args,
         kwargs={
-            "GROUPS": tile.groups,
-            "ROWS": tile.rows,
-            "COLUMNS": tile.columns,
-            "BLOCK_K": tile.block_k,
-            "STAGES": tile.stages(slots),
-            "SLOTS": slots,
+            **tile.compiled_in(slots),
             "SPLIT_K": slices,
             "STREAM_K": stream_k,
             "INSIDE": not stream_k,  # a program's share decides how a row's sum is cut, so neighbours' sums differ

@@ -10,6 +10,12 @@ from dataclasses import dataclass
 
 from tuner.kernels.spec import cdiv
 
+ROWS = (64, 128, 192, 256)
+"""Rows of the left factor in a tile, of all groups."""
+WIDTHS = (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 104, 112, 128, 136, 144, 160, 176, 192, 200, 208, 224, 256)
+"""Rows of the right factor in a tile, which are its columns: sums of up to three powers of two."""
+SIDES = tuple(sorted({*WIDTHS, *ROWS}))
+"""Rows or columns of the output in a tile."""
 SHARED_BYTES = 232_448
 """Shared memory of a program on Hopper, the only architecture with wgmma, in bytes."""
 BARRIER_BYTES = 1024
@@ -108,6 +114,17 @@ class Roles:
             and stages >= FEWEST_STAGES
             and (slots > 0 or in_ring)
         )
+
+    def compiled_in(self, slots: int) -> dict[str, int]:
+        """Return what the kernel is compiled with."""
+        return {
+            "GROUPS": self.groups,
+            "ROWS": self.rows,
+            "COLUMNS": self.columns,
+            "BLOCK_K": self.block_k,
+            "STAGES": self.stages(slots),
+            "SLOTS": slots,
+        }
 
 
 def waves(left: int, right: int, rows: int, columns: int, slices: int, sm_count: int) -> int:

@@ -16,6 +16,9 @@ shared memory, which costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -348,7 +351,7 @@ def multiply(
     steps = gl.cdiv(K, BLOCK_K)
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, COLUMNS)
     stage, phase = 0, 0
-    by, at_b = None, None
+    by = None
     if SCALES == "tensor":
         by = gl.load(scale_left) * gl.load(scale_right)
     for nth in range(works_of(tiles, shared, steps, SPLIT_K, STREAM_K)):
@@ -356,10 +359,8 @@ def multiply(
         m, n = place_of_tile(tile, M, N, group_m, BLOCK_M, COLUMNS, INSIDE)
         m += GROUP * ROWS
         if PROMOTED:
-            if SCALES == "block":
-                at_b = scale_right + n // 128 * stride_sbn
             sums, stage, phase = summed_in_registers(
-                a_tiles, b_tiles, scales, at_b, stride_sbk, free, full, stage, phase, first, end,
+                a_tiles, b_tiles, scales, scale_right + n // 128 * stride_sbn, stride_sbk, free, full, stage, phase, first, end,
                 GROUP, GROUPS, ROWS, PARTS, STAGES, DEPTH, SCALES == "block")  # fmt: skip
         else:
             sums, stage, phase = summed_in_tensor_cores(
@@ -471,3 +472,9 @@ def gemm_specialized(
             (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
                      LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
         ], workers_of(3)[0], workers_of(3)[1])  # fmt: skip
+
+
+def of_parts(tile: roles.Roles, one: Callable[[int], Any]) -> list[Any]:
+    """Return an argument for each part of a tile's columns, and None for those that it does not have."""
+    found = [one(part) for part in tile.parts]
+    return found + [None] * (roles.MOST_PARTS - len(found))
