@@ -99,6 +99,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "vectors",
         "SPLIT_K": 1,
         "STORES": 1,
+        "GROUPS": 2,
         "num_stages": 1,
         **tile,
     }
@@ -119,6 +120,7 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "VARIANT": "streamed",
         "SPLIT_K": 1,
         "STORES": 1,
+        "GROUPS": 2,
         "num_warps": 4,
         "num_stages": 3,
     }
@@ -141,6 +143,7 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "VARIANT": "tiles",
         "SPLIT_K": 1,
         "STORES": 1,
+        "GROUPS": 2,
         "num_warps": 2,
         "num_stages": 3 if wide else 4,
     }
@@ -224,10 +227,10 @@ def filled(
         most_bytes: most bytes of a step.
     """
     group_m = rows_walked(problem, int(config["BLOCK_M"]))
-    for variant in ("persistent", "specialized", "tiles"):
+    for variant in ("persistent", "specialized", "tiles") if config.get("SPLIT_K", 1) == 1 else ("persistent", "tiles"):
         for block_k in (256, 128, 64, 32):
-            for stages, stores in product((6, 5, 4, 3, 2), (1, 2)):
+            for stages, stores in product((14, 6, 5, 4, 3, 2), (2, 1) if variant == "specialized" else (1, 2)):
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
-                full = {"GROUP_M": group_m, **more, **config}
+                full = {"GROUP_M": group_m, "GROUPS": 2, **more, **config}
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full

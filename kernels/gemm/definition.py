@@ -16,7 +16,7 @@ from tuner.kernels.gemm.default import default
 from tuner.kernels.gemm.draw import draw
 from tuner.kernels.gemm.persistent import persistent
 from tuner.kernels.gemm.reference import reference, rounding, vendor
-from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, sliced_tiles, transposed, valid
+from tuner.kernels.gemm.space import DESCRIBED, VARIANTS, WITH_ROLES, parts, sliced_tiles, transposed, valid
 from tuner.kernels.gemm.specialized import specialized
 from tuner.kernels.gemm.streamed import streamed
 from tuner.kernels.gemm.tiles import tiles
@@ -159,7 +159,7 @@ KERNEL = Kernel(
     reference=reference,
     vendor=vendor,
     valid=valid,
-    parts=tuple({"VARIANT": (variant,), **choices} for variant, choices in VARIANTS.items()),
+    parts=tuple(parts()),
     default=default,
     draw=draw,
     flops=flops,

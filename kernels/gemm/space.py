@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, is_narrowest
+from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, divides, is_narrowest
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -134,6 +134,16 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 """Choices of each variant; a knob that is missing has all its choices."""
 
 
+def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
+    """Yield the choices that go together: those of each variant, and of slices of warps with roles, stored once."""
+    for variant, choices in VARIANTS.items():
+        if variant in ("specialized", "swapped"):
+            yield {"VARIANT": (variant,), **choices, "SPLIT_K": (1,)}
+            yield {"VARIANT": (variant,), **choices, "SPLIT_K": choices["SPLIT_K"][1:], "STORES": (1,)}
+        else:
+            yield {"VARIANT": (variant,), **choices}
+
+
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether a config is feasible."""
     M, N, _ = problem.sizes
@@ -143,9 +153,9 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
         suits(problem, config, limits, walked, least=1 if config["VARIANT"] == "vectors" else 16)
         # Steps along K are 32-bit offsets, and a step down a column crosses whole rows. (M and N use 64-bit offsets.)
         and config["BLOCK_K"] * max(M if a_is_t else 1, 1 if b_is_t else N) < 2**31
+        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
-        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
     )
 
 
@@ -187,29 +197,32 @@ def persistent_can(problem: Problem, config: Mapping[str, Any], limits: Limits) 
 
 def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config."""
-    tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)
-    across_k = transposed(problem)[0] if config["VARIANT"] == "swapped" else not transposed(problem)[1]
-    return (
-        descriptors_can(problem, limits)
+    swapped = config["VARIANT"] == "swapped"
+    if (
         # wgmma exists on Hopper only, and transposes 16-bit operands only.
-        and limits.capability[0] == 9
-        and itemsize(problem.dtype) == 2
-        and tile.rows in (64, 128)
-        and tile.rows * tile.groups in ROWS
+        limits.capability[0] != 9
+        or itemsize(problem.dtype) != 2
+        or not divides(config["BLOCK_N" if swapped else "BLOCK_M"], config["GROUPS"])
+        or not descriptors_can(problem, limits)
+    ):
+        return False
+    tile, slots = tile_of_roles(problem, config), staging_slots(problem, config, limits.sm_count)
+    a_is_t, b_is_t = transposed(problem)
+    return (
         # Rows of the right factor that lie across K are read 32 bytes or more at once.
-        and (tile.parts[-1] >= 16 or not across_k)
+        (tile.parts[-1] >= 16 or not (a_is_t if swapped else not b_is_t))
         # A tile is stored in several pieces to leave room for another stage, if it is not stored through the ring.
         and (config["STORES"] <= tile.chunks if slots else config["STORES"] == 1)
         and tile.fits(slots)
     )
 
 
-def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
-    """Return whether warps with roles can run a config whose tiles are computed whole, or all in equal slices."""
+def whole_or_sliced_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
+    """Return whether warps with roles can compute all tiles whole, or all in equal slices."""
     M, N, _ = problem.sizes
     left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
     return roles_can(problem, config, limits) and is_narrowest(
-        left, right, tile_of_roles(problem, config), WIDTHS, config["SPLIT_K"], limits.sm_count
+        left, right, tile_of_roles(problem, config), config["SPLIT_K"], limits.sm_count
     )
 
 
@@ -248,8 +261,8 @@ def stream_k_can(problem: Problem, config: Mapping[str, Any], limits: Limits) ->
 _CAN = {
     "tiles": tiles_can,
     "persistent": persistent_can,
-    "specialized": specialized_can,
-    "swapped": specialized_can,
+    "specialized": whole_or_sliced_can,
+    "swapped": whole_or_sliced_can,
     "stream_k": stream_k_can,
     "streamed": streamed_can,
     "vectors": vectors_can,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, is_narrowest
+from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, divides, is_narrowest
 from tuner.kernels.shared.tiling import (
     accumulators_fit,
     has_steps,
@@ -116,9 +116,9 @@ def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
         and suits(problem, config, limits, walked(problem, config), least=1 if config["VARIANT"] == "vectors" else 16)
         # A step along K lies in one block of scales.
         and (problem["scales"] == "tensor" or config["BLOCK_K"] <= BLOCK)
+        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
         and _CAN[config["VARIANT"]](problem, config, limits)
         and (config["SPLIT_K"] == 1 or worth_slicing(problem, config, limits))
-        and all(config[name] in choices for name, choices in VARIANTS[config["VARIANT"]].items())
     )
 
 
@@ -189,17 +189,17 @@ def roles_can(problem: Problem, limits: Limits) -> bool:
 
 def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
     """Return whether the kernel whose warps have roles can run a config."""
+    rows = config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]
+    if not divides(rows, config["GROUPS"]) or not roles_can(problem, limits):
+        return False
     tile, (M, N, _) = tile_of_roles(problem, config), problem.sizes
     left, right = (N, M) if config["VARIANT"] == "swapped" else (M, N)
     return (
-        roles_can(problem, limits)
-        and tile.rows in (64, 128)
-        and tile.rows * tile.groups in ROWS
         # With scales of blocks, each group loads those of its rows, and a tile's columns have one: with two products in
         # a step, which take turns with their sums, it would be slower.
-        and (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in (64, BLOCK)))
+        (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in (64, BLOCK)))
         and tile.fits(staging_slots(problem, config, limits.sm_count))
-        and is_narrowest(left, right, tile, WIDTHS, config["SPLIT_K"], limits.sm_count)
+        and is_narrowest(left, right, tile, config["SPLIT_K"], limits.sm_count)
     )
 
 

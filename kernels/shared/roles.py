@@ -5,7 +5,6 @@ The same rules hold for elements of 8 and of 16 bits. Standard library only: the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuner.kernels.spec import cdiv
@@ -39,6 +38,10 @@ def parts(columns: int, most: int = 256) -> tuple[int, ...]:
         found.append(1 << rest.bit_length() - 1)
         rest -= found[-1]
     return tuple(found)
+
+
+_PRODUCTS = {width: len(parts(width)) for width in WIDTHS}
+"""Products of a step with each width."""
 
 
 def workers(groups: int) -> tuple[list[int], list[int]]:
@@ -127,25 +130,25 @@ class Roles:
         }
 
 
+def divides(rows: int, groups: int) -> bool:
+    """Return whether groups can share the rows of a tile: each takes 64, which one wgmma multiplies, or 128."""
+    return rows in (64 * groups, 128 * groups)
+
+
 def waves(left: int, right: int, rows: int, columns: int, slices: int, sm_count: int) -> int:
     """Return the number of rounds in which multiprocessors compute all tiles, or slices of them."""
     return cdiv(cdiv(left, rows) * cdiv(right, columns) * slices, sm_count)
 
 
-def is_narrowest(left: int, right: int, tile: Roles, widths: Iterable[int], slices: int, sm_count: int) -> bool:
+def is_narrowest(left: int, right: int, tile: Roles, slices: int, sm_count: int) -> bool:
     """Return whether no narrower tile, with at most as many products a step, takes as many waves.
 
     Such a tile computes and reads less in each wave.
 
     Args:
         left, right: rows of the factors.
-        widths: columns that tiles may have.
     """
-    rows = tile.groups * tile.rows
+    rows, most = tile.groups * tile.rows, _PRODUCTS[tile.columns]
     own = waves(left, right, rows, tile.columns, slices, sm_count)
-    return not any(
-        width < tile.columns
-        and len(parts(width)) <= len(tile.parts)
-        and waves(left, right, rows, width, slices, sm_count) == own
-        for width in widths
-    )
+    narrower = (width for width in WIDTHS if width < tile.columns and _PRODUCTS[width] <= most)
+    return all(waves(left, right, rows, width, slices, sm_count) > own for width in narrower)

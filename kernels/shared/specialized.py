@@ -75,25 +75,13 @@ def after(stage, phase, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def work_of(nth, tiles, shared, steps, SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr):
-    """Return the nth work of this program: a tile, its first step along K, and the one after its last.
+def slice_of(tiles, steps, SPLIT_K: gl.constexpr):
+    """Return this program's slice: its tile, its first step along K, and the one after its last.
 
     Slices are outermost: programs of the same slice are neighbours, and read the same steps of what their tiles share.
     """
-    if SPLIT_K > 1:
-        slot = gl.program_id(0) // tiles
-        return gl.program_id(0) % tiles, steps * slot // SPLIT_K, steps * (slot + 1) // SPLIT_K
-    else:
-        return piece_of(nth, shared, steps, STREAM_K)
-
-
-@gluon.jit
-def works_of(tiles, shared, steps, SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr):
-    """Return the number of this program's works."""
-    if SPLIT_K > 1:
-        return 1
-    else:
-        return pieces_of(tiles, shared, steps, STREAM_K)
+    nth = gl.program_id(0) // tiles
+    return gl.program_id(0) % tiles, steps * nth // SPLIT_K, steps * (nth + 1) // SPLIT_K
 
 
 @gluon.jit
@@ -131,8 +119,10 @@ def fetch(
     steps = gl.cdiv(K, BLOCK_K)
     tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, COLUMNS)
     stage, phase = 0, 1
-    for nth in range(works_of(tiles, shared, steps, SPLIT_K, STREAM_K)):
-        tile, first, end = work_of(nth, tiles, shared, steps, SPLIT_K, STREAM_K)
+    for nth_piece in range(pieces_of(tiles, shared, steps, STREAM_K) if SPLIT_K == 1 else 1):
+        tile, first, end = (
+            piece_of(nth_piece, shared, steps, STREAM_K) if SPLIT_K == 1 else slice_of(tiles, steps, SPLIT_K)
+        )
         m, n = place_of_tile(tile, M, N, group_m, BLOCK_M, COLUMNS, INSIDE)
         for step in range(first, end):
             arrived = full.index(stage)
@@ -166,11 +156,12 @@ def zeros_of(PARTS: gl.constexpr, ROWS: gl.constexpr, DEPTH: gl.constexpr):
 def completed(sums, PENDING: gl.constexpr):
     """Wait until all products but the newest PENDING are complete; return the sums."""
     if len(sums) == 1:
-        return (warpgroup_mma_wait(PENDING, deps=[sums[0]]),)
+        found = (warpgroup_mma_wait(PENDING, deps=[sums[0]]),)
     elif len(sums) == 2:
-        return warpgroup_mma_wait(PENDING, deps=[sums[0], sums[1]])
+        found = warpgroup_mma_wait(PENDING, deps=[sums[0], sums[1]])
     else:
-        return warpgroup_mma_wait(PENDING, deps=[sums[0], sums[1], sums[2]])
+        found = warpgroup_mma_wait(PENDING, deps=[sums[0], sums[1], sums[2]])
+    return found
 
 
 @gluon.jit
@@ -286,7 +277,8 @@ def store(
 @gluon.jit
 def finish(
     sums, by, outs, bias, staging, m, n, M, N,
-    GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.constexpr, SWAPPED: gl.constexpr, ACTIVATION: gl.constexpr,
+    GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.constexpr,
+    SWAPPED: gl.constexpr, ACTIVATION: gl.constexpr,
 ):  # fmt: skip
     """Scale the sums of each part, add the bias, apply the activation, round and store."""
     for part in gl.static_range(count(PARTS)):
@@ -300,7 +292,18 @@ def finish(
         else:
             index = column + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
             acc = finished(acc, bias, index, N, ACTIVATION)
-        store(acc, outs[part], staging, m, column, chunks_before(PARTS, part, outs[0].block_shape[0 if SWAPPED else 1]), GROUP, GROUPS, SLOTS, SWAPPED)
+        store(
+            acc,
+            outs[part],
+            staging,
+            m,
+            column,
+            chunks_before(PARTS, part, outs[0].block_shape[0 if SWAPPED else 1]),
+            GROUP,
+            GROUPS,
+            SLOTS,
+            SWAPPED,
+        )
 
 
 @gluon.jit
@@ -354,14 +357,16 @@ def multiply(
     by = None
     if SCALES == "tensor":
         by = gl.load(scale_left) * gl.load(scale_right)
-    for nth in range(works_of(tiles, shared, steps, SPLIT_K, STREAM_K)):
-        tile, first, end = work_of(nth, tiles, shared, steps, SPLIT_K, STREAM_K)
+    for nth_piece in range(pieces_of(tiles, shared, steps, STREAM_K) if SPLIT_K == 1 else 1):
+        tile, first, end = (
+            piece_of(nth_piece, shared, steps, STREAM_K) if SPLIT_K == 1 else slice_of(tiles, steps, SPLIT_K)
+        )
         m, n = place_of_tile(tile, M, N, group_m, BLOCK_M, COLUMNS, INSIDE)
         m += GROUP * ROWS
         if PROMOTED:
             sums, stage, phase = summed_in_registers(
-                a_tiles, b_tiles, scales, scale_right + n // 128 * stride_sbn, stride_sbk, free, full, stage, phase, first, end,
-                GROUP, GROUPS, ROWS, PARTS, STAGES, DEPTH, SCALES == "block")  # fmt: skip
+                a_tiles, b_tiles, scales, scale_right + n // 128 * stride_sbn, stride_sbk, free, full,
+                stage, phase, first, end, GROUP, GROUPS, ROWS, PARTS, STAGES, DEPTH, SCALES == "block")  # fmt: skip
         else:
             sums, stage, phase = summed_in_tensor_cores(
                 a_tiles, b_tiles, free, full, stage, phase, end - first,
@@ -414,14 +419,12 @@ def gemm_specialized(
     tiles are cut into as many slices, and no slice waits: the last to arrive adds them up.
     """
     PARTS: gl.constexpr = parts_of(COLUMNS, 128 if PROMOTED else 256)
+    rights, outs = (right, right_2, right_3), (out, out_2, out_3)
     a_tiles = gl.allocate_shared_memory(left.dtype, [STAGES * GROUPS] + left.block_shape, left.layout)
-    rights = (right, right_2, right_3)
     b_tiles = ()
     for part in gl.static_range(count(PARTS)):
         of_part = rights[part]
-        b_tiles = b_tiles + (
-            gl.allocate_shared_memory(of_part.dtype, [STAGES] + of_part.block_shape, of_part.layout),
-        )
+        b_tiles = b_tiles + (gl.allocate_shared_memory(of_part.dtype, [STAGES] + of_part.block_shape, of_part.layout),)
     scales = a_tiles
     if SCALES == "block":
         scales = gl.allocate_shared_memory(gl.float32, [STAGES * GROUPS] + scale_left.block_shape, scale_left.layout)
@@ -435,42 +438,41 @@ def gemm_specialized(
         mbarrier.init(full.index(stage), count=1)
     fence_async_shared()
     ring = (a_tiles, b_tiles, scales, free, full)
-    outs = (out, out_2, out_3)
     scaling = (scale_left, scale_right, stride_sak, stride_sbn, stride_sbk)
     workspace = (partials, arrived)
     order = (M, N, K, shared, group_m)
     if GROUPS == 1:
         gl.warp_specialize([
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES, SWAPPED,
-                        ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
+            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
                         LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
-            (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                     LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+            (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
+                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
         ], workers_of(1)[0], workers_of(1)[1])  # fmt: skip
     elif GROUPS == 2:
         gl.warp_specialize([
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES, SWAPPED,
-                        ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
+            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
                         LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES, SWAPPED,
-                        ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
+            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES,
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
                         LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
-            (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                     LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+            (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
+                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
         ], workers_of(2)[0], workers_of(2)[1])  # fmt: skip
     else:
         gl.warp_specialize([
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES, SWAPPED,
-                        ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
+            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
                         LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES, SWAPPED,
-                        ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
+            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES,
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
                         LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
-            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 2, SLOTS if SLOTS > 0 else STAGES, SWAPPED,
-                        ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
+            (multiply, (outs, bias, scaling, workspace, staging, ring, order, 2, SLOTS if SLOTS > 0 else STAGES,
+                        SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
                         LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
-            (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                     LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+            (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
+                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
         ], workers_of(3)[0], workers_of(3)[1])  # fmt: skip
 
 
