@@ -100,6 +100,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "SPLIT_K": 1,
         "STORES": 1,
         "GROUPS": 2,
+        "WIDE": False,
         "num_stages": 1,
         **tile,
     }
@@ -121,6 +122,7 @@ def by_stream(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "SPLIT_K": 1,
         "STORES": 1,
         "GROUPS": 2,
+        "WIDE": False,
         "num_warps": 4,
         "num_stages": 3,
     }
@@ -144,6 +146,7 @@ def across_k(problem: Problem, limits: Limits) -> Mapping[str, Value]:
         "SPLIT_K": 1,
         "STORES": 1,
         "GROUPS": 2,
+        "WIDE": False,
         "num_warps": 2,
         "num_stages": 3 if wide else 4,
     }
@@ -231,6 +234,6 @@ def filled(
         for block_k in (256, 128, 64, 32):
             for stages, stores in product((14, 6, 5, 4, 3, 2), (2, 1) if variant == "specialized" else (1, 2)):
                 more = {"BLOCK_K": block_k, "VARIANT": variant, "STORES": stores, "num_stages": stages}
-                full = {"GROUP_M": group_m, "GROUPS": 2, **more, **config}
+                full = {"GROUP_M": group_m, "GROUPS": 2, "WIDE": False, **more, **config}
                 if stage_bytes(problem, full) <= most_bytes and valid(problem, full, limits):
                     yield full

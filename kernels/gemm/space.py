@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 from tuner.kernels.shared.roles import ROWS, WIDTHS, Roles, divides, is_narrowest
@@ -59,6 +60,7 @@ def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
         block_k=config["BLOCK_K"],
         element=itemsize(problem.dtype),
         most_stages=config["num_stages"],
+        wide=config["WIDE"],
     )
 
 
@@ -94,6 +96,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1, 2, 4, 8, 16),
         "STORES": (1,),
         "GROUPS": (2,),
+        "WIDE": (False,),
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
@@ -103,12 +106,20 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1, 2, 4, 8, 16),
         "STORES": (1, 2),
         "GROUPS": (2,),
+        "WIDE": (False,),
         "num_warps": (2, 4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
     "specialized": {"BLOCK_M": ROWS, "BLOCK_N": WIDTHS, **_ROLES},
     "swapped": {"BLOCK_M": WIDTHS, "BLOCK_N": ROWS, **_ROLES},
-    "stream_k": {**_ROLES, "BLOCK_M": (128, 256), "BLOCK_N": (64, 128, 192, 256), "SPLIT_K": (1,), "GROUPS": (2,)},
+    "stream_k": {
+        **_ROLES,
+        "BLOCK_M": (128, 256),
+        "BLOCK_N": (64, 128, 192, 256),
+        "SPLIT_K": (1,),
+        "GROUPS": (2,),
+        "WIDE": (False,),
+    },
     "streamed": {
         "BLOCK_M": (16,),
         "BLOCK_N": (8, 16, 32),
@@ -117,6 +128,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1,),
         "STORES": (1,),
         "GROUPS": (2,),
+        "WIDE": (False,),
         "num_warps": (2, 4, 8),
         "num_stages": (3, 4),
     },
@@ -128,6 +140,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1,),
         "STORES": (1,),
         "GROUPS": (2,),
+        "WIDE": (False,),
         "num_stages": (1,),  # what goes by shared memory cannot say that it is read once
     },
 }
@@ -135,13 +148,21 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
 
 
 def parts() -> Iterator[Mapping[str, tuple[Value, ...]]]:
-    """Yield the choices that go together: those of each variant, and of slices of warps with roles, stored once."""
+    """Yield the choices that go together: those of each variant, and fewer for warps with roles.
+
+    Their groups divide the rows, slices are stored once, and one product a step is for steps of 128 bytes.
+    """
     for variant, choices in VARIANTS.items():
-        if variant in ("specialized", "swapped"):
-            yield {"VARIANT": (variant,), **choices, "SPLIT_K": (1,)}
-            yield {"VARIANT": (variant,), **choices, "SPLIT_K": choices["SPLIT_K"][1:], "STORES": (1,)}
-        else:
+        if variant not in ("specialized", "swapped"):
             yield {"VARIANT": (variant,), **choices}
+            continue
+        side, slices = "BLOCK_N" if variant == "swapped" else "BLOCK_M", choices["SPLIT_K"][1:]
+        for rows, wide in product(ROWS, (False, True)):
+            groups = tuple(groups for groups in (1, 2, 3) if divides(rows, groups))
+            more = {"VARIANT": (variant,), **choices, side: (rows,), "GROUPS": groups, "WIDE": (wide,)}
+            more["BLOCK_K"] = (64,) if wide else choices["BLOCK_K"]
+            yield {**more, "SPLIT_K": (1,)}
+            yield {**more, "SPLIT_K": slices, "STORES": (1,)}
 
 
 def valid(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bool:
@@ -211,6 +232,7 @@ def roles_can(problem: Problem, config: Mapping[str, Any], limits: Limits) -> bo
     return (
         # Rows of the right factor that lie across K are read 32 bytes or more at once.
         (tile.parts[-1] >= 16 or not (a_is_t if swapped else not b_is_t))
+        and (not tile.wide or (problem["layout"] == "nt" and tile.can_be_wide))
         # A tile is stored in several pieces to leave room for another stage, if it is not stored through the ring.
         and (config["STORES"] <= tile.chunks if slots else config["STORES"] == 1)
         and tile.fits(slots)

@@ -9,6 +9,7 @@ from tuner.kernels.gemm.arguments import described
 from tuner.kernels.gemm.space import shared_tiles, staging_slots, tile_of_roles, transposed
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import tile_count
+from tuner.kernels.shared.wide_wgmma import KEPT
 from tuner.kernels.spec import Launch, Problem
 
 
@@ -52,6 +53,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         args=args,
         kwargs={
             **tile.compiled_in(slots),
+            "WIDE": tile.wide and KEPT,
             "SPLIT_K": slices,
             "STREAM_K": stream_k,
             "INSIDE": not stream_k,  # a program's share decides how a row's sum is cut, so neighbours' sums differ

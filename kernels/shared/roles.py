@@ -71,6 +71,8 @@ class Roles:
     scale_bytes: int = 0
     stored: int = 2
     promoted: bool = False
+    wide: bool = False
+    """Whether one wgmma computes all columns, by PTX, instead of one for each power of two."""
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -118,6 +120,11 @@ class Roles:
             and (slots > 0 or in_ring)
         )
 
+    @property
+    def can_be_wide(self) -> bool:
+        """Whether one wgmma by PTX is another way to compute the tile: of 64 rows, in steps of 128 bytes along K."""
+        return len(self.parts) > 1 and self.rows == 64 and self.block_k * self.element == 128 and not self.promoted
+
     def compiled_in(self, slots: int) -> dict[str, int]:
         """Return what the kernel is compiled with."""
         return {
@@ -127,6 +134,7 @@ class Roles:
             "BLOCK_K": self.block_k,
             "STAGES": self.stages(slots),
             "SLOTS": slots,
+            "WIDE": self.wide,
         }
 
 
@@ -148,7 +156,7 @@ def is_narrowest(left: int, right: int, tile: Roles, slices: int, sm_count: int)
     Args:
         left, right: rows of the factors.
     """
-    rows, most = tile.groups * tile.rows, _PRODUCTS[tile.columns]
+    rows, most = tile.groups * tile.rows, MOST_PARTS if tile.wide else _PRODUCTS[tile.columns]
     own = waves(left, right, rows, tile.columns, slices, sm_count)
     narrower = (width for width in WIDTHS if width < tile.columns and _PRODUCTS[width] <= most)
     return all(waves(left, right, rows, width, slices, sm_count) > own for width in narrower)

@@ -29,7 +29,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from tuner.kernels.shared import roles, tma
+from tuner.kernels.shared import roles, tma, wide_wgmma
 from tuner.kernels.shared.products import corner_of, finished
 from tuner.kernels.shared.stream_k import (
     joined,
@@ -75,6 +75,23 @@ def after(stage, phase, STAGES: gl.constexpr):
 
 
 @gluon.jit
+def right_rows(
+    b_tiles, stage, right, PART: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr, BLOCK_M: gl.constexpr,
+    WIDE: gl.constexpr,
+):  # fmt: skip
+    """Return a stage's rows of the right factor, those of one part.
+
+    If WIDE, the parts of a stage lie one after the other, and all stages behind those of the left factor.
+    """
+    if WIDE:
+        first = STAGES * BLOCK_M + stage * before(PARTS, count(PARTS)) + before(PARTS, PART)
+        rows = tma.viewed(b_tiles[0].index(first // 8), right.dtype, right.block_shape, right.layout)
+    else:
+        rows = b_tiles[PART].index(stage)
+    return rows
+
+
+@gluon.jit
 def slice_of(tiles, steps, SPLIT_K: gl.constexpr):
     """Return this program's slice: its tile, its first step along K, and the one after its last.
 
@@ -103,6 +120,7 @@ def fetch(
     GROUPS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, INSIDE: gl.constexpr, LEFT_ACROSS_K: gl.constexpr,
     RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr,
+    WIDE: gl.constexpr,
 ):  # fmt: skip
     """Keep STAGES steps in flight, across tiles; the barriers `full` count arrived bytes.
 
@@ -131,15 +149,16 @@ def fetch(
             k = step * BLOCK_K
             for group in gl.static_range(GROUPS):
                 row = m + group * ROWS
-                tile_of_group = a_tiles.index(stage * GROUPS + group)
-                tma.async_copy_global_to_shared(left, [k, row] if LEFT_ACROSS_K else [row, k], arrived, tile_of_group)
+                rows = a_tiles.index(stage * GROUPS + group)
+                tma.async_copy_global_to_shared(left, [k, row] if LEFT_ACROSS_K else [row, k], arrived, rows)
                 if OF_BLOCKS:
                     of_group = scales.index(stage * GROUPS + group)
                     tma.async_copy_global_to_shared(scale_left, [step * stride_sak + row], arrived, of_group)
             for part in gl.static_range(count(PARTS)):
                 row = n + before(PARTS, part)
                 there = [k, row] if RIGHT_ACROSS_K else [row, k]
-                tma.async_copy_global_to_shared(rights[part], there, arrived, b_tiles[part].index(stage))
+                rows = right_rows(b_tiles, stage, rights[part], part, PARTS, STAGES, BLOCK_M, WIDE)
+                tma.async_copy_global_to_shared(rights[part], there, arrived, rows)
             stage, phase = after(stage, phase, STAGES)
 
 
@@ -194,6 +213,35 @@ def summed_in_tensor_cores(
     sums = completed(sums, 0)
     mbarrier.arrive(free.index(last))
     return sums, stage, phase
+
+
+@gluon.jit
+def summed_wide(
+    a_tiles, free, full, stage, phase, steps,
+    GROUP: gl.constexpr, GROUPS: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr, DEPTH: gl.constexpr,
+):  # fmt: skip
+    """Return the sums over some steps, and the stage and parity after them, by one wgmma for all columns."""
+    ROWS: gl.constexpr = 64
+    COLUMNS: gl.constexpr = before(PARTS, count(PARTS))
+    WIDTH: gl.constexpr = width(PARTS, count(PARTS) - 1)
+    sums = wide_wgmma.zeros_of(COLUMNS // WIDTH, WIDTH, DEPTH)
+    left = wide_wgmma.first_byte() + GROUP * ROWS * 128
+    right = wide_wgmma.first_byte() + STAGES * GROUPS * ROWS * 128
+    last = 0
+    for nth in range(steps):
+        mbarrier.wait(full.index(stage), phase)
+        sums = wide_wgmma.added(
+            sums, left + stage * (GROUPS * ROWS * 128), right + stage * (COLUMNS * 128), a_tiles.dtype
+        )
+        mbarrier.arrive(free.index(last), pred=nth > 0)
+        last = stage
+        stage, phase = after(stage, phase, STAGES)
+    sums = wide_wgmma.completed(sums)
+    mbarrier.arrive(free.index(last))
+    found = ()
+    for part in gl.static_range(count(PARTS)):
+        found = found + (wide_wgmma.beside(sums, before(PARTS, part) // WIDTH, width(PARTS, part) // WIDTH, DEPTH),)
+    return found, stage, phase
 
 
 @gluon.jit
@@ -342,6 +390,7 @@ def multiply(
     GROUPS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, INSIDE: gl.constexpr, LEFT_ACROSS_K: gl.constexpr,
     RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr,
+    WIDE: gl.constexpr,
 ):  # fmt: skip
     """Compute a group's rows of each tile."""
     PARTS: gl.constexpr = parts_of(COLUMNS, 128 if PROMOTED else 256)
@@ -367,6 +416,9 @@ def multiply(
             sums, stage, phase = summed_in_registers(
                 a_tiles, b_tiles, scales, scale_right + n // 128 * stride_sbn, stride_sbk, free, full,
                 stage, phase, first, end, GROUP, GROUPS, ROWS, PARTS, STAGES, DEPTH, SCALES == "block")  # fmt: skip
+        elif WIDE:
+            sums, stage, phase = summed_wide(
+                a_tiles, free, full, stage, phase, end - first, GROUP, GROUPS, PARTS, STAGES, DEPTH)  # fmt: skip
         else:
             sums, stage, phase = summed_in_tensor_cores(
                 a_tiles, b_tiles, free, full, stage, phase, end - first,
@@ -403,6 +455,7 @@ def gemm_specialized(
     SLOTS: gl.constexpr, SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, INSIDE: gl.constexpr, SWAPPED: gl.constexpr,
     LEFT_ACROSS_K: gl.constexpr, RIGHT_ACROSS_K: gl.constexpr, ACTIVATION: gl.constexpr, SCALES: gl.constexpr,
     PROMOTED: gl.constexpr,
+    WIDE: gl.constexpr,
 ):  # fmt: skip
     """Start the roles of a program.
 
@@ -420,9 +473,15 @@ def gemm_specialized(
     """
     PARTS: gl.constexpr = parts_of(COLUMNS, 128 if PROMOTED else 256)
     rights, outs = (right, right_2, right_3), (out, out_2, out_3)
-    a_tiles = gl.allocate_shared_memory(left.dtype, [STAGES * GROUPS] + left.block_shape, left.layout)
-    b_tiles = ()
-    for part in gl.static_range(count(PARTS)):
+    if WIDE:
+        rows: gl.constexpr = STAGES * (GROUPS * ROWS + COLUMNS)
+        both = gl.allocate_shared_memory(left.dtype, [rows // 8, 8, BLOCK_K], left.layout)
+        a_tiles = tma.viewed(both, left.dtype, [STAGES * GROUPS] + left.block_shape, left.layout)
+        b_tiles = (both,)
+    else:
+        a_tiles = gl.allocate_shared_memory(left.dtype, [STAGES * GROUPS] + left.block_shape, left.layout)
+        b_tiles = ()
+    for part in gl.static_range(0 if WIDE else count(PARTS)):
         of_part = rights[part]
         b_tiles = b_tiles + (gl.allocate_shared_memory(of_part.dtype, [STAGES] + of_part.block_shape, of_part.layout),)
     scales = a_tiles
@@ -445,34 +504,34 @@ def gemm_specialized(
         gl.warp_specialize([
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
                         SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
-                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
         ], workers_of(1)[0], workers_of(1)[1])  # fmt: skip
     elif GROUPS == 2:
         gl.warp_specialize([
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
                         SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES,
                         SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
-                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
         ], workers_of(2)[0], workers_of(2)[1])  # fmt: skip
     else:
         gl.warp_specialize([
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 0, SLOTS if SLOTS > 0 else STAGES,
                         SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 1, SLOTS if SLOTS > 0 else STAGES,
                         SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (multiply, (outs, bias, scaling, workspace, staging, ring, order, 2, SLOTS if SLOTS > 0 else STAGES,
                         SWAPPED, ACTIVATION, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K, INSIDE,
-                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+                        LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
             (fetch, (left, rights, scaling, ring, order, GROUPS, ROWS, COLUMNS, BLOCK_K, STAGES, SPLIT_K, STREAM_K,
-                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED)),
+                     INSIDE, LEFT_ACROSS_K, RIGHT_ACROSS_K, SCALES, PROMOTED, WIDE)),
         ], workers_of(3)[0], workers_of(3)[1])  # fmt: skip
 
 
