@@ -21,7 +21,7 @@ BARRIER_BYTES = 1024
 """Bytes of shared memory for barriers and for the arguments of the roles."""
 CHUNK_BYTES = 128
 """Bytes of a row that are stored at once: the longest swizzle."""
-HELD = {1: 192, 2: 192, 3: 104}
+HELD = {1: 192, 2: 192, 3: 100}
 """Most sums and products in the registers of a thread, by the number of groups that share them; the rest holds
 addresses."""
 MOST_PARTS = 3
@@ -84,6 +84,11 @@ class Roles:
         """Number of sums and products that each thread holds."""
         return self.rows * (self.columns + (self.parts[0] if self.promoted else 0)) // 128
 
+    @property
+    def left_rows(self) -> int:
+        """Rows of the left factor in a tile."""
+        return self.groups * self.rows
+
     def chunk(self, part: int) -> int:
         """Return the columns of a part that are stored at once."""
         return min(part, CHUNK_BYTES // self.stored)
@@ -96,8 +101,8 @@ class Roles:
     @property
     def stage_bytes(self) -> int:
         """Bytes of a step along K in shared memory."""
-        left = self.groups * self.rows
-        return (left + self.columns) * self.block_k * self.element + left * self.scale_bytes
+        elements = (self.left_rows + self.columns) * self.block_k
+        return elements * self.element + self.left_rows * self.scale_bytes
 
     def stages(self, slots: int) -> int:
         """Return the number of stages: as many as fit, up to `most_stages`.
@@ -156,7 +161,7 @@ def is_narrowest(left: int, right: int, tile: Roles, slices: int, sm_count: int)
     Args:
         left, right: rows of the factors.
     """
-    rows, most = tile.groups * tile.rows, MOST_PARTS if tile.wide else _PRODUCTS[tile.columns]
+    rows, most = tile.left_rows, MOST_PARTS if tile.wide else _PRODUCTS[tile.columns]
     own = waves(left, right, rows, tile.columns, slices, sm_count)
     narrower = (width for width in WIDTHS if width < tile.columns and _PRODUCTS[width] <= most)
     return all(waves(left, right, rows, width, slices, sm_count) > own for width in narrower)

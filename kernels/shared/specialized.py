@@ -71,7 +71,7 @@ def chunks_before(parts, nth, most):
 def after(stage, phase, STAGES: gl.constexpr):
     """Return the stage after this one, and the parity of its barriers, which changes with each round of the ring."""
     stage += 1
-    return gl.where(stage == STAGES, 0, stage), phase ^ (stage == STAGES).to(gl.int32)
+    return gl.where(stage == STAGES, 0, stage), gl.where(stage == STAGES, phase ^ 1, phase)
 
 
 @gluon.jit
