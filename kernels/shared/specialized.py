@@ -312,7 +312,10 @@ def store(
         store(left, out, staging, m, n, CHUNK, GROUP, GROUPS, SLOTS, SWAPPED)
         store(right, out, staging, m, n + WIDTH // 2, CHUNK + WIDTH // BOX // 2, GROUP, GROUPS, SLOTS, SWAPPED)
     else:
-        tma.store_wait(SLOTS - 1)  # the last piece that was in this slot is on its way
+        if CHUNK == 0:
+            tma.store_wait(0)  # the tile before has left all slots
+        elif CHUNK >= SLOTS:
+            tma.store_wait(SLOTS - 1)  # and so has the last piece of this tile that was in the slot
         slot = tma.viewed(staging.index(CHUNK % SLOTS * GROUPS + GROUP), out.dtype, out.block_shape, out.layout)
         if SWAPPED:
             slot.permute((1, 0)).store(sums.to(out.dtype))

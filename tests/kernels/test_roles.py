@@ -141,6 +141,64 @@ def test_what_is_staged_in_the_ring_fits_the_rows_of_its_group() -> None:
     assert seen == {False, True}
 
 
+@pytest.mark.parametrize("widths", [(256,), (128, 64), (128, 64, 8), (64, 32, 8), (128,), (16,)])
+@pytest.mark.parametrize("slots", [1, 2, 3, 4, 14])
+def test_a_slot_is_written_after_the_copy_engine_has_read_it(widths: tuple[int, ...], slots: int) -> None:
+    """Over several tiles: pieces are stored in their order, and the copy engine may be behind by all that it may."""
+    stored: list[tuple[int, int, int]] = []
+    reading: list[int] = []  # slots, the oldest first
+
+    def wait(pending: int) -> None:
+        del reading[: len(reading) - pending]
+
+    def copy(out: Any, there: list[int], slot: Any) -> None:
+        reading.append(slot.number)
+        stored.append((*there, slot.sums))
+
+    def write(slot: Any, sums: Any) -> None:
+        assert slot.number not in reading
+        slot.sums = sums.shape[1]
+
+    def index(number: int) -> Any:
+        slot = SimpleNamespace(number=number, sums=0)
+        slot.store = lambda sums: write(slot, sums)
+        return slot
+
+    def sums_of(columns: int) -> Any:
+        sums = SimpleNamespace(shape=(64, columns))
+        sums.to = lambda dtype: sums
+        return sums
+
+    gluon = SimpleNamespace(
+        constexpr=Any, reshape=lambda sums, shape: sums, permute=lambda sums, order: sums,
+        split=lambda sums: (sums_of(sums.shape[1] // 2), sums_of(sums.shape[1] // 2)),
+    )  # fmt: skip
+    engine = SimpleNamespace(
+        store_wait=wait, async_copy_shared_to_global=copy, viewed=lambda slot, dtype, shape, layout: slot
+    )
+    names: dict[str, Any] = {"gl": gluon, "tma": engine, "fence_async_shared": lambda: None}
+    names["store"] = FunctionType(specialized.store.fn.__code__, names)
+    before = specialized.chunks_before.fn
+    for tile in range(3):
+        for nth, part in enumerate(widths):
+            out = SimpleNamespace(block_shape=[64, min(64, part)], dtype=None, layout=None)
+            first = sum(widths[:nth])
+            names["store"](
+                sums_of(part),
+                out,
+                SimpleNamespace(index=index),
+                tile,
+                first,
+                before(widths, nth, 64),
+                0,
+                1,
+                slots,
+                False,
+            )
+    columns = [sorted(set(range(n, n + width)) for m, n, width in stored if m == tile) for tile in range(3)]
+    assert all(sorted(n for piece in of_tile for n in piece) == list(range(sum(widths))) for of_tile in columns)
+
+
 def test_no_narrower_tile_takes_as_many_waves() -> None:
     for values in PRODUCTS:
         asked = problem(**values)
