@@ -21,6 +21,16 @@ def corner_of(tile, M, N, group_m, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr)
 
 
 @triton.jit
+def inside(first, size, BLOCK: tl.constexpr):
+    """Return the first row (or column) of a tile, moved back if the tile would cross the edge.
+
+    Its neighbour computes some rows alike then. The copy engine takes far longer for a box that crosses an edge than
+    for one that does not.
+    """
+    return min(first, max(size - BLOCK, 0))
+
+
+@triton.jit
 def joined(acc, partials, arrived, slot, SPLIT_K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Return the sum of all slices of a tile, and whether it is complete: only the last slice to arrive has it.
 

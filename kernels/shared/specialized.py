@@ -30,7 +30,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from tuner.kernels.shared import roles, tma, wide_wgmma
-from tuner.kernels.shared.products import corner_of, finished
+from tuner.kernels.shared.products import corner_of, finished, inside
 from tuner.kernels.shared.stream_k import (
     joined,
     leave,
@@ -103,14 +103,10 @@ def slice_of(tiles, steps, SPLIT_K: gl.constexpr):
 
 @gluon.jit
 def place_of_tile(tile, M, N, group_m, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, INSIDE: gl.constexpr):
-    """Return the first row and column of a tile.
-
-    If INSIDE, a last tile that would cross the edge moves back inside, over elements that its neighbour computes alike:
-    the copy engine takes far longer for a box that crosses an edge than for one that does not.
-    """
+    """Return the first row and column of a tile; if INSIDE, no tile crosses the edge."""
     m, n = corner_of(tile, M, N, group_m, BLOCK_M, BLOCK_N)
     if INSIDE:
-        m, n = min(m, max(M - BLOCK_M, 0)), min(n, max(N - BLOCK_N, 0))
+        m, n = inside(m, M, BLOCK_M), inside(n, N, BLOCK_N)
     return m, n
 
 
