@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner.kernels.gemm.arguments import described
 from tuner.kernels.gemm.space import shared_tiles, staging_slots, tile_of_roles, transposed
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import tile_count
-from tuner.kernels.shared.wide_wgmma import KEPT
+from tuner.kernels.shared.wide_wgmma import is_kept
 from tuner.kernels.spec import Launch, Problem
 
 
@@ -27,9 +27,8 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
     def of_b(columns: int) -> Any:
         return described(tensors["b"], tile.block_k, columns, is_t=b_is_t, gluon=problem.dtype)
 
-    left, right, across_k, sizes = of_a, of_b, (a_is_t, not b_is_t), (M, N)
-    if swapped:
-        left, right, across_k, sizes = of_b, of_a, (not b_is_t, a_is_t), (N, M)
+    factors: list[tuple[Callable[[int], Any], bool, int]] = [(of_a, a_is_t, M), (of_b, not b_is_t, N)]
+    (left, left_across_k, left_rows), (right, right_across_k, right_rows) = factors[::-1] if swapped else factors
 
     def piece(part: int) -> Any:
         rows, columns = (tile.chunk(part), tile.rows) if swapped else (tile.rows, tile.chunk(part))
@@ -42,7 +41,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         tensors.get("bias"),
         *(None, None),  # scales
         *(tensors.get(name) for name in ("partials", "arrived")),
-        *(*sizes, K),
+        *(left_rows, right_rows, K),
         *(0, 0, 0),  # strides of scales
         shared_tiles(problem, config, programs),
         config["GROUP_M"],
@@ -53,13 +52,13 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         args=args,
         kwargs={
             **tile.compiled_in(slots),
-            "WIDE": tile.wide and KEPT,
+            "WIDE": tile.wide and is_kept(),
             "SPLIT_K": slices,
             "STREAM_K": stream_k,
             "INSIDE": not stream_k,  # a program's share decides how a row's sum is cut, so neighbours' sums differ
             "SWAPPED": swapped,
-            "LEFT_ACROSS_K": across_k[0],
-            "RIGHT_ACROSS_K": across_k[1],
+            "LEFT_ACROSS_K": left_across_k,
+            "RIGHT_ACROSS_K": right_across_k,
             "ACTIVATION": problem["activation"],
             "SCALES": "none",
             "PROMOTED": False,

@@ -18,10 +18,14 @@ from tuner.kernels.shared.stream_k import sums_layout
 
 KEPT_BY = ("3.6.", "3.7.")
 """Versions of Triton that keep what this relies on; in others, tiles are composed of powers of two."""
-KEPT = triton.__version__.startswith(KEPT_BY)
 
 _HIGH_WORD = 0x40000040
 """High word of a matrix descriptor: groups of 8 rows 1,024 bytes apart, swizzled by 128 bytes."""
+
+
+def is_kept() -> bool:
+    """Return whether this version of Triton keeps what one wgmma for all columns relies on."""
+    return triton.__version__.startswith(KEPT_BY)
 
 
 @gluon.constexpr_function
