@@ -19,59 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
-from tuner.kernels.shared import roles, tma, wide_wgmma
-from tuner.kernels.shared.products import corner_of, finished, inside
-from tuner.kernels.shared.stream_k import (
-    joined,
-    leave,
-    piece_of,
-    pieces_of,
-    sums_layout,
-    tell,
-    wait_for_other,
-)
-
-parts_of = gluon.constexpr_function(roles.parts)
-workers_of = gluon.constexpr_function(roles.workers)
-
-
-@gluon.constexpr_function
-def before(parts, nth):
-    """Return the columns before a part."""
-    return sum(parts[:nth])
-
-
-@gluon.constexpr_function
-def count(parts):
-    return len(parts)
-
-
-@gluon.constexpr_function
-def width(parts, nth):
-    return parts[nth]
-
-
-@gluon.constexpr_function
-def chunks_before(parts, nth, most):
-    """Return the number of pieces, of up to `most` columns, in which the parts before one are stored."""
-    return sum(-(-part // most) for part in parts[:nth])
-
-
-@gluon.jit
-def after(stage, phase, STAGES: gl.constexpr):
-    """Return the stage after this one, and the parity of its barriers, which changes with each round of the ring."""
-    stage += 1
-    return gl.where(stage == STAGES, 0, stage), gl.where(stage == STAGES, phase ^ 1, phase)
+from tuner.kernels.shared import tma
+from tuner.kernels.shared.products import corner_of, inside
+from tuner.kernels.shared.roles import MOST_PARTS, Roles
+from tuner.kernels.shared.roles_parts import after, before, count, parts_of, workers_of
+from tuner.kernels.shared.roles_stores import finish, is_last, join_all, leave_all
+from tuner.kernels.shared.roles_sums import summed_in_registers, summed_in_tensor_cores, summed_wide, zeros_of
+from tuner.kernels.shared.stream_k import piece_of, pieces_of, tell, wait_for_other
 
 
 @gluon.jit
@@ -156,230 +114,6 @@ def fetch(
                 rows = right_rows(b_tiles, stage, rights[part], part, PARTS, STAGES, BLOCK_M, WIDE)
                 tma.async_copy_global_to_shared(rights[part], there, arrived, rows)
             stage, phase = after(stage, phase, STAGES)
-
-
-@gluon.jit
-def zeros_of(PARTS: gl.constexpr, ROWS: gl.constexpr, DEPTH: gl.constexpr):
-    """Return the sums of each part, zero."""
-    sums = ()
-    for part in gl.static_range(count(PARTS)):
-        sums = sums + (gl.zeros((ROWS, width(PARTS, part)), gl.float32, sums_layout(width(PARTS, part), DEPTH)),)
-    return sums
-
-
-@gluon.jit
-def completed(sums, PENDING: gl.constexpr):
-    """Wait until all products but the newest PENDING are complete; return the sums."""
-    if len(sums) == 1:
-        found = (warpgroup_mma_wait(PENDING, deps=[sums[0]]),)
-    elif len(sums) == 2:
-        found = warpgroup_mma_wait(PENDING, deps=[sums[0], sums[1]])
-    else:
-        found = warpgroup_mma_wait(PENDING, deps=[sums[0], sums[1], sums[2]])
-    return found
-
-
-@gluon.jit
-def summed_in_tensor_cores(
-    a_tiles, b_tiles, free, full, stage, phase, steps,
-    GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr,
-    DEPTH: gl.constexpr, LEFT_ACROSS_K: gl.constexpr, RIGHT_ACROSS_K: gl.constexpr,
-):  # fmt: skip
-    """Return the sums over some steps, and the stage and parity after them.
-
-    The products of one step run while those of the next are issued, so a stage is released one step late.
-    """
-    sums = zeros_of(PARTS, ROWS, DEPTH)
-    last = 0
-    for nth in range(steps):
-        mbarrier.wait(full.index(stage), phase)
-        a = a_tiles.index(stage * GROUPS + GROUP)
-        if LEFT_ACROSS_K:
-            a = a.permute((1, 0))
-        added = ()
-        for part in gl.static_range(count(PARTS)):
-            b = b_tiles[part].index(stage)
-            if not RIGHT_ACROSS_K:
-                b = b.permute((1, 0))
-            added = added + (warpgroup_mma(a, b, sums[part], use_acc=nth > 0, is_async=True),)
-        sums = completed(added, count(PARTS))
-        mbarrier.arrive(free.index(last), pred=nth > 0)
-        last = stage
-        stage, phase = after(stage, phase, STAGES)
-    sums = completed(sums, 0)
-    mbarrier.arrive(free.index(last))
-    return sums, stage, phase
-
-
-@gluon.jit
-def summed_wide(
-    a_tiles, free, full, stage, phase, steps,
-    GROUP: gl.constexpr, GROUPS: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr, DEPTH: gl.constexpr,
-):  # fmt: skip
-    """Return the sums over some steps, and the stage and parity after them, by one wgmma for all columns."""
-    ROWS: gl.constexpr = 64
-    COLUMNS: gl.constexpr = before(PARTS, count(PARTS))
-    WIDTH: gl.constexpr = width(PARTS, count(PARTS) - 1)
-    sums = wide_wgmma.zeros_of(COLUMNS // WIDTH, WIDTH, DEPTH)
-    left = wide_wgmma.first_byte() + GROUP * ROWS * 128
-    right = wide_wgmma.first_byte() + STAGES * GROUPS * ROWS * 128
-    last = 0
-    for nth in range(steps):
-        mbarrier.wait(full.index(stage), phase)
-        sums = wide_wgmma.added(
-            sums, left + stage * (GROUPS * ROWS * 128), right + stage * (COLUMNS * 128), a_tiles.dtype
-        )
-        mbarrier.arrive(free.index(last), pred=nth > 0)
-        last = stage
-        stage, phase = after(stage, phase, STAGES)
-    sums = wide_wgmma.completed(sums)
-    mbarrier.arrive(free.index(last))
-    found = ()
-    for part in gl.static_range(count(PARTS)):
-        found = found + (wide_wgmma.beside(sums, before(PARTS, part) // WIDTH, width(PARTS, part) // WIDTH, DEPTH),)
-    return found, stage, phase
-
-
-@gluon.jit
-def promoted(sums, products, by_a, by_b):
-    """Return the sums with one step's products, which leave the tensor cores here, times their scales if they have any.
-
-    The last wait completes the sums before more products are issued; otherwise registers would hold the products of two
-    steps beside them.
-    """
-    products = warpgroup_mma_wait(0, deps=[products])
-    sums += products * gl.expand_dims(by_a * by_b, 1) if by_a is not None else products
-    return warpgroup_mma_wait(0, deps=[sums])
-
-
-@gluon.jit
-def products_of(a, b, like):
-    """Issue one step's products. Return them before they are complete."""
-    return warpgroup_mma(a, b.permute((1, 0)), gl.zeros_like(like), use_acc=False, is_async=True)
-
-
-@gluon.jit
-def summed_in_registers(
-    a_tiles, b_tiles, scales, at_b, stride_sbk, free, full, stage, phase, first, end,
-    GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, STAGES: gl.constexpr,
-    DEPTH: gl.constexpr, OF_BLOCKS: gl.constexpr,
-):  # fmt: skip
-    """Return the sums of 8-bit floats over some steps, and the stage and parity after them.
-
-    Threads add up the products of each step, and issue none meanwhile: adding and multiplying take turns in a group.
-    Groups that wait only for their operands fall out of step by themselves, and one adds while another multiplies. The
-    tensor cores are idle while a group is between its sums and its next products, so all waiting and counting is done
-    while products run.
-    """
-    sums = zeros_of(PARTS, ROWS, DEPTH)
-    mbarrier.wait(full.index(stage), phase)
-    if OF_BLOCKS:
-        next_b = gl.load(at_b + first * stride_sbk)
-    for step in range(first, end):
-        a = a_tiles.index(stage * GROUPS + GROUP)
-        read, done = stage, free.index(stage)
-        by_a, by_b = None, None
-        if OF_BLOCKS:
-            layout: gl.constexpr = gl.SliceLayout(1, sums_layout(width(PARTS, 0), DEPTH))
-            by_a = scales.index(stage * GROUPS + GROUP).load(layout)
-            by_b, next_b = next_b, gl.load(at_b + min(step + 1, end - 1) * stride_sbk)
-        products = products_of(a, b_tiles[0].index(stage), sums[0])
-        stage, phase = after(stage, phase, STAGES)
-        mbarrier.wait(full.index(stage), phase, pred=step + 1 < end)
-        added = (promoted(sums[0], products, by_a, by_b),)
-        for part in gl.static_range(1, count(PARTS)):
-            products = products_of(a, b_tiles[part].index(read), sums[part])
-            added = added + (promoted(sums[part], products, by_a, by_b),)
-        sums = added
-        mbarrier.arrive(done)
-    return sums, stage, phase
-
-
-@gluon.jit
-def store(
-    sums, out, staging, m, n,
-    CHUNK: gl.constexpr, GROUP: gl.constexpr, GROUPS: gl.constexpr, SLOTS: gl.constexpr, SWAPPED: gl.constexpr,
-):  # fmt: skip
-    """Store sums in pieces of 128 bytes of a row, each through a slot; the copy engine may be writing on return."""
-    WIDTH: gl.constexpr = sums.shape[1]
-    BOX: gl.constexpr = out.block_shape[0 if SWAPPED else 1]
-    if WIDTH > BOX:
-        left, right = gl.split(gl.permute(gl.reshape(sums, (sums.shape[0], 2, WIDTH // 2)), (0, 2, 1)))
-        store(left, out, staging, m, n, CHUNK, GROUP, GROUPS, SLOTS, SWAPPED)
-        store(right, out, staging, m, n + WIDTH // 2, CHUNK + WIDTH // BOX // 2, GROUP, GROUPS, SLOTS, SWAPPED)
-    else:
-        if CHUNK == 0:
-            tma.store_wait(0)  # the tile before has left all slots
-        elif CHUNK >= SLOTS:
-            tma.store_wait(SLOTS - 1)  # and so has the last piece of this tile that was in the slot
-        slot = tma.viewed(staging.index(CHUNK % SLOTS * GROUPS + GROUP), out.dtype, out.block_shape, out.layout)
-        if SWAPPED:
-            slot.permute((1, 0)).store(sums.to(out.dtype))
-        else:
-            slot.store(sums.to(out.dtype))
-        fence_async_shared()
-        tma.async_copy_shared_to_global(out, [n, m] if SWAPPED else [m, n], slot)
-
-
-@gluon.jit
-def finish(
-    sums, by, outs, bias, staging, m, n, M, N,
-    GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.constexpr,
-    SWAPPED: gl.constexpr, ACTIVATION: gl.constexpr,
-):  # fmt: skip
-    """Scale the sums of each part, add the bias, apply the activation, round and store."""
-    for part in gl.static_range(count(PARTS)):
-        acc = sums[part]
-        column = n + before(PARTS, part)
-        if by is not None:
-            acc *= by
-        if SWAPPED:
-            index = m + gl.arange(0, ROWS, gl.SliceLayout(1, acc.type.layout))
-            acc = finished(acc, bias, index, M, ACTIVATION, 1)
-        else:
-            index = column + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
-            acc = finished(acc, bias, index, N, ACTIVATION)
-        store(
-            acc,
-            outs[part],
-            staging,
-            m,
-            column,
-            chunks_before(PARTS, part, outs[0].block_shape[0 if SWAPPED else 1]),
-            GROUP,
-            GROUPS,
-            SLOTS,
-            SWAPPED,
-        )
-
-
-@gluon.jit
-def leave_all(sums, partials, slot, GROUP: gl.constexpr, GROUPS: gl.constexpr, PARTS: gl.constexpr):
-    """Write the sums of a group to a slot of the workspace."""
-    for part in gl.static_range(count(PARTS)):
-        leave(sums[part], partials, slot, before(PARTS, part), before(PARTS, count(PARTS)), GROUP, GROUPS)
-
-
-@gluon.jit
-def join_all(sums, partials, slot, GROUP: gl.constexpr, GROUPS: gl.constexpr, PARTS: gl.constexpr):
-    """Return sums plus those in a slot of the workspace."""
-    found = ()
-    for part in gl.static_range(count(PARTS)):
-        of_part = joined(sums[part], partials, slot, before(PARTS, part), before(PARTS, count(PARTS)), GROUP, GROUPS)
-        found = found + (of_part,)
-    return found
-
-
-@gluon.jit
-def is_last(arrived, tile, GROUP: gl.constexpr, GROUPS: gl.constexpr, SPLIT_K: gl.constexpr):
-    """Count this group's slice of a tile, and return whether the others have arrived; the last one resets the count."""
-    tl.debug_barrier()  # all threads have written before one counts the slice
-    counter = arrived + GROUPS * tile + GROUP
-    last = gl.atomic_add(counter, 1, sem="acq_rel") == SPLIT_K - 1
-    if last:
-        gl.store(counter, 0)
-        tl.debug_barrier()
-    return last
 
 
 @gluon.jit
@@ -534,7 +268,7 @@ def gemm_specialized(
         ], workers_of(3)[0], workers_of(3)[1])  # fmt: skip
 
 
-def of_parts(tile: roles.Roles, one: Callable[[int], Any]) -> list[Any]:
+def of_parts(tile: Roles, one: Callable[[int], Any]) -> list[Any]:
     """Return an argument for each part of a tile's columns, and None for those that it does not have."""
     found = [one(part) for part in tile.parts]
-    return found + [None] * (roles.MOST_PARTS - len(found))
+    return found + [None] * (MOST_PARTS - len(found))

@@ -14,7 +14,7 @@ from compiled_gemm import compiled, of_variant, problem
 from helpers import H200
 
 from tuner.kernels.gemm.space import staging_slots, tile_of_roles
-from tuner.kernels.shared import products, specialized, stream_k
+from tuner.kernels.shared import products, roles_parts, roles_stores, specialized, stream_k
 from tuner.kernels.shared.roles import MOST_PARTS, SHARED_BYTES, WIDTHS, is_narrowest, parts, waves
 from tuner.kernels.shared.tiling import tile_count
 from tuner.kernels.spec import cdiv
@@ -95,7 +95,7 @@ def test_slices_have_each_step_of_each_tile_once(tiles: int, steps: int, slices:
 
 def test_a_stage_is_written_again_after_all_have_read_it() -> None:
     """The fetcher waits for the parity that the groups' last reading of the stage leaves, and they for its writing."""
-    after = on_cpu(specialized.after)
+    after = on_cpu(roles_parts.after)
     for stages in (3, 7, 13):
         written, read = (0, 1), (0, 0)
         for step in range(5 * stages):
@@ -177,8 +177,8 @@ def test_a_slot_is_written_after_the_copy_engine_has_read_it(widths: tuple[int, 
         store_wait=wait, async_copy_shared_to_global=copy, viewed=lambda slot, dtype, shape, layout: slot
     )
     names: dict[str, Any] = {"gl": gluon, "tma": engine, "fence_async_shared": lambda: None}
-    names["store"] = FunctionType(specialized.store.fn.__code__, names)
-    before = specialized.chunks_before.fn
+    names["store"] = FunctionType(roles_stores.store.fn.__code__, names)
+    before = roles_parts.chunks_before.fn
     for tile in range(3):
         for nth, part in enumerate(widths):
             out = SimpleNamespace(block_shape=[64, min(64, part)], dtype=None, layout=None)
