@@ -57,18 +57,8 @@ def finish(
         else:
             index = column + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
             acc = finished(acc, bias, index, N, ACTIVATION)
-        store(
-            acc,
-            outs[part],
-            staging,
-            m,
-            column,
-            chunks_before(PARTS, part, outs[0].block_shape[0 if SWAPPED else 1]),
-            GROUP,
-            GROUPS,
-            SLOTS,
-            SWAPPED,
-        )
+        first = chunks_before(PARTS, part, outs[0].block_shape[0 if SWAPPED else 1])
+        store(acc, outs[part], staging, m, column, first, GROUP, GROUPS, SLOTS, SWAPPED)
 
 
 @gluon.jit

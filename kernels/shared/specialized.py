@@ -4,14 +4,14 @@ In other kernels each warp waits for the loads and issues the products. Here no 
 and no product waits for an address. Shared memory is a ring of stages, each a step along K of both factors. A stage is
 written by the copy engine, read by the tensor cores, and never passes through registers.
 
-Groups take 64 rows of the left factor (or 128), which is what one wgmma multiplies. Small tiles have small stages, of
+A group takes 64 rows of the left factor, which one wgmma multiplies, or 128. Small tiles have small stages, of
 which many fit: with few tiles, each multiprocessor alone must keep enough bytes in flight to hide the latency of device
 memory, and that takes up to 14 stages. The columns of a tile are powers of two side by side, each with sums of its own,
 so that tiles divide the work evenly over the multiprocessors: 80 columns are 64 and 16.
 
 The left factor may be either one. If `SWAPPED`, it is b's transpose, and out's transpose is computed, since wgmma takes
 at least 64 rows of the left factor and as few as 8 of the right one. Sums are then transposed on their way through
-shared memory, which costs nothing.
+shared memory. With `WIDE` one wgmma computes all columns (`wide_wgmma`).
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ def fetch(
     left, rights, scaling, ring, order,
     GROUPS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, INSIDE: gl.constexpr, LEFT_ACROSS_K: gl.constexpr,
-    RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr,
-    WIDE: gl.constexpr,
+    RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """Keep STAGES steps in flight, across tiles; the barriers `full` count arrived bytes.
 
@@ -122,8 +121,7 @@ def multiply(
     GROUP: gl.constexpr, SLOTS: gl.constexpr, SWAPPED: gl.constexpr, ACTIVATION: gl.constexpr,
     GROUPS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, INSIDE: gl.constexpr, LEFT_ACROSS_K: gl.constexpr,
-    RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr,
-    WIDE: gl.constexpr,
+    RIGHT_ACROSS_K: gl.constexpr, SCALES: gl.constexpr, PROMOTED: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """Compute a group's rows of each tile."""
     PARTS: gl.constexpr = parts_of(COLUMNS, 128 if PROMOTED else 256)
@@ -187,8 +185,7 @@ def gemm_specialized(
     GROUPS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     SLOTS: gl.constexpr, SPLIT_K: gl.constexpr, STREAM_K: gl.constexpr, INSIDE: gl.constexpr, SWAPPED: gl.constexpr,
     LEFT_ACROSS_K: gl.constexpr, RIGHT_ACROSS_K: gl.constexpr, ACTIVATION: gl.constexpr, SCALES: gl.constexpr,
-    PROMOTED: gl.constexpr,
-    WIDE: gl.constexpr,
+    PROMOTED: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
     """Start the roles of a program.
 
