@@ -72,7 +72,7 @@ class Roles:
     stored: int = 2
     promoted: bool = False
     wide: bool = False
-    """Whether one wgmma computes all columns, by PTX, instead of one for each power of two."""
+    """True if one wgmma computes all columns, by PTX, instead of one for each power of two."""
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -127,7 +127,7 @@ class Roles:
 
     @property
     def can_be_wide(self) -> bool:
-        """Whether one wgmma by PTX is another way to compute the tile: of 64 rows, in steps of 128 bytes along K."""
+        """True if one wgmma by PTX is another way to compute the tile: of 64 rows, in steps of 128 bytes along K."""
         return len(self.parts) > 1 and self.rows == 64 and self.block_k * self.element == 128 and not self.promoted
 
     def compiled_in(self, slots: int) -> dict[str, int]:

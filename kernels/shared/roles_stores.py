@@ -1,4 +1,4 @@
-"""What a group of warps with roles does with its sums: it stores them, or leaves them for others to add."""
+"""Ends of a tile of warps with roles: a group stores its sums, or leaves them for others to add."""
 
 from __future__ import annotations
 
