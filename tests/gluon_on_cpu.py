@@ -18,7 +18,7 @@ from tuner.kernels.spec import Launch, cdiv
 
 NUMPY = {"fp16": np.float16, "bf16": np.float16, "fp8e4m3": np.int8, "fp32": np.float32, "int32": np.int32}
 """Arrays that stand for each dtype: of its size, and exact for small whole numbers."""
-WAIT_S = 20.0
+WAIT_S = 5.0
 """Longest wait for a barrier, in seconds; a kernel that waits longer is stuck."""
 
 
@@ -141,38 +141,59 @@ class Program:
 
     def names(self) -> dict[str, Any]:
         """Return what device code finds under the names of Gluon's modules and functions."""
-        float32, int32 = dtype_of(np.float32), dtype_of(np.int32)
-        gl = SimpleNamespace(
-            constexpr=Any, float32=float32, int32=int32, int64="barriers", static_range=range, cdiv=cdiv,
-            program_id=lambda axis: self.number, num_programs=lambda axis: self.programs, SliceLayout=lambda *a: None,
-            where=lambda condition, x, y: x if condition else y, arange=lambda first, end, layout: tensor(np.arange(first, end)),
-            zeros=lambda shape, dtype, layout: tensor(np.zeros(shape, dtype.numpy)), zeros_like=lambda x: tensor(np.zeros_like(x)),
-            expand_dims=np.expand_dims, reshape=np.reshape, permute=np.transpose, load=load, store=store_at,
-            split=lambda x: (x[..., 0], x[..., 1]), allocate_shared_memory=self.allocate, warp_specialize=self.specialize,
-            atomic_add=lambda at, value, sem: swap(at, at.array[at.offsets] + value), static_assert=lambda condition: None,
-            atomic_xchg=lambda at, value, sem: swap(at, value), atomic_cas=self.compare_and_swap,
-        )  # fmt: skip
-        tl = SimpleNamespace(
-            constexpr=Any, debug_barrier=lambda: None, load=load, expand_dims=np.expand_dims, float32=float32,
-            exp=np.exp, cdiv=cdiv, erf=lambda x: x,
-        )  # fmt: skip
-        mbarrier = SimpleNamespace(
-            MBarrierLayout=lambda: None, init=self.init, wait=self.wait, expect=lambda at, size: at.update(1, size),
-            arrive=lambda at, pred=True: at.update(1, 0) if pred else None,
-        )  # fmt: skip
-        tma = SimpleNamespace(
-            async_copy_global_to_shared=self.copy_in, async_copy_shared_to_global=self.copy_out, store_wait=self.store_wait,
-            viewed=lambda memory, dtype, shape, layout: Memory(memory.raw, memory.offset, dtype, list(shape)),
-        )  # fmt: skip
-        wide = SimpleNamespace(
-            zeros_of=lambda tensors, width, depth: (tensor(np.zeros((64, tensors * width), np.float32)),),
-            first_byte=lambda: 0, added=self.wide_products, completed=lambda sums: (self.finished_products(0, list(sums)),),
-            beside=lambda sums, first, of, depth: sums[0][:, self.width * first : self.width * (first + of)],
-        )  # fmt: skip
+        float32 = dtype_of(np.float32)
         return {
-            "gl": gl, "tl": tl, "mbarrier": mbarrier, "tma": tma, "wide_wgmma": wide, "min": min, "max": max, "range": range,
-            "fence_async_shared": lambda: None, "warpgroup_mma": self.products, "sums_layout": lambda *a: None,
-            "warpgroup_mma_wait": self.finished_products, "len": len,
+            "gl": SimpleNamespace(
+                constexpr=Any,
+                float32=float32,
+                int64="barriers",
+                program_id=lambda axis: self.number,
+                num_programs=lambda axis: self.programs,
+                static_range=range,
+                cdiv=cdiv,
+                where=lambda condition, x, y: x if condition else y,
+                SliceLayout=lambda dim, layout: None,
+                arange=lambda first, end, layout: tensor(np.arange(first, end)),
+                zeros=lambda shape, dtype, layout: tensor(np.zeros(shape, dtype.numpy)),
+                zeros_like=lambda x: tensor(np.zeros_like(x)),
+                expand_dims=np.expand_dims,
+                reshape=np.reshape,
+                permute=np.transpose,
+                split=lambda x: (x[..., 0], x[..., 1]),
+                load=load,
+                store=store_at,
+                atomic_add=lambda at, value, sem: swap(at, at.array[at.offsets] + value),
+                atomic_xchg=lambda at, value, sem: swap(at, value),
+                atomic_cas=self.compare_and_swap,
+                allocate_shared_memory=self.allocate,
+                warp_specialize=self.specialize,
+            ),
+            "tl": SimpleNamespace(constexpr=Any, debug_barrier=lambda: None, load=load, cdiv=cdiv, float32=float32,
+                                  expand_dims=np.expand_dims),
+            "mbarrier": SimpleNamespace(
+                MBarrierLayout=lambda: None,
+                init=self.init,
+                wait=self.wait,
+                expect=lambda barrier, size: barrier.update(1, size),
+                arrive=lambda barrier, pred=True: barrier.update(1, 0) if pred else None,
+            ),
+            "tma": SimpleNamespace(
+                async_copy_global_to_shared=self.copy_in,
+                async_copy_shared_to_global=self.copy_out,
+                store_wait=self.store_wait,
+                viewed=lambda memory, dtype, shape, layout: Memory(memory.raw, memory.offset, dtype, list(shape)),
+            ),
+            "wide_wgmma": SimpleNamespace(
+                zeros_of=lambda tensors, width, depth: (tensor(np.zeros((64, tensors * width), np.float32)),),
+                first_byte=lambda: 0,
+                added=self.wide_products,
+                completed=lambda sums: (self.finished_products(0, list(sums)),),
+                beside=lambda sums, first, of, depth: sums[0][:, self.width * first : self.width * (first + of)],
+            ),
+            "fence_async_shared": lambda: None,
+            "warpgroup_mma": self.products,
+            "warpgroup_mma_wait": self.finished_products,
+            "sums_layout": lambda columns, depth: None,
         }  # fmt: skip
 
     def allocate(self, dtype: Any, shape: list[int], layout: Any) -> Any:
@@ -243,7 +264,7 @@ class Program:
                 function(*arguments)
                 assert not self.own.products, "products are not waited for"
                 assert not self.own.stores, "stores are not waited for"
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  raised in the main thread
                 self.errors.append(error)
 
         threads = [threading.Thread(target=run, args=role) for role in roles]

@@ -83,16 +83,16 @@ TILES: list[tuple[dict[str, object], dict[str, object]]] = [
 
 @pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
 @pytest.mark.parametrize(("sizes", "config"), TILES)
-@pytest.mark.parametrize("limits", [FEW, H200.limits], ids=["waves", "one wave"])
-def test_tiles_are_right_in_each_layout(
-    sizes: dict[str, object], config: dict[str, object], layout: str, limits: Limits
-) -> None:
-    if limits is not FEW:
-        config = {**config, "STORES": 1}
-    if (layout in ("nn", "tn") and config["BLOCK_N"] == 104) or (layout in ("tn", "tt") and config["BLOCK_M"] in (24, 104)):
+def test_tiles_are_right_in_each_layout(sizes: dict[str, object], config: dict[str, object], layout: str) -> None:
+    """In one wave, with sums stored through the ring, or in several."""
+    right_across_k = layout[0] == "t" if config["VARIANT"] == "swapped" else layout[1] == "n"
+    if right_across_k and int(str(min(config["BLOCK_M"], config["BLOCK_N"]))) % 16:  # type: ignore[type-var]
         pytest.skip("the last part is less than 32 bytes across K")
     values = {**sizes, "K": 328, "dtype": "fp16", "layout": layout, "bias": layout == "nt"}
-    product("gemm", values, config, limits)
+    if layout in ("nt", "tn"):
+        product("gemm", values, config)
+    if layout in ("nt", "nn", "tt"):
+        product("gemm", values, {**config, "STORES": 1}, H200.limits)
 
 
 @pytest.mark.parametrize(("sizes", "config"), [tile for tile in TILES if tile[1]["BLOCK_N"] != 256])
@@ -104,7 +104,7 @@ def test_one_product_for_all_columns_is_right(sizes: dict[str, object], config: 
     product("gemm", values, {**wide, "STORES": 1}, H200.limits)
 
 
-@pytest.mark.parametrize("slices", [2, 3, 4])
+@pytest.mark.parametrize("slices", [2, 3])
 @pytest.mark.parametrize(("sizes", "config"), TILES[:7])
 @pytest.mark.parametrize("wide", [False, True])
 def test_slices_are_added_whichever_arrives_last(
