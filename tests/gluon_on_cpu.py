@@ -22,15 +22,15 @@ WAIT_S = 5.0
 """Longest wait for a barrier, in seconds; a kernel that waits longer is stuck."""
 
 
-class Tensor(np.ndarray):  # type: ignore[type-arg]
+class Tensor(np.ndarray):
     """An array with what device code asks of a tensor; `x += y` makes a new one."""
 
     type = SimpleNamespace(layout=None)
 
-    def __iadd__(self, other: Any) -> Any:
+    def __iadd__(self, other: Any) -> Any:  # type: ignore[misc]
         return self + other
 
-    def __imul__(self, other: Any) -> Any:
+    def __imul__(self, other: Any) -> Any:  # type: ignore[misc]
         return self * other
 
     def to(self, dtype: Any) -> Any:

@@ -32,11 +32,11 @@ def filled(name: str, operand: Operand, dice: np.random.Generator) -> Any:
     return dice.integers(-2, 3, size).astype(NUMPY[operand.dtype])
 
 
-def product(op: str, values: Mapping[str, object], config: Mapping[str, object], limits: Limits = FEW) -> None:
+def product(op: str, values: Mapping[str, object], config: Mapping[str, Any], limits: Limits = FEW) -> None:
     """Run a config and compare each element, and the counters in the workspace."""
     kernel = catalog.load(op)
     problem = kernel.signature.problem(values)
-    given = {"GROUP_M": 2, "num_warps": 4, "num_stages": 14, **config}
+    given: dict[str, Any] = {"GROUP_M": 2, "num_warps": 4, "num_stages": 14, **config}
     full = kernel.signature.config({"BLOCK_K": 128 if op == "scaled_gemm" else 64, **given})
     operands = kernel.tensors(problem, full, limits)
     stand_ins = {name: StandIn(operand) for name, operand in operands.items()}
@@ -69,7 +69,7 @@ def product(op: str, values: Mapping[str, object], config: Mapping[str, object],
     assert not memory["arrived"].any()
 
 
-TILES: list[tuple[dict[str, object], dict[str, object]]] = [
+TILES: list[tuple[dict[str, object], dict[str, Any]]] = [
     ({"M": 200, "N": 168}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 80, "GROUPS": 1}),
     ({"M": 200, "N": 168}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 104, "GROUPS": 2, "STORES": 2}),
     ({"M": 136, "N": 400}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 192, "GROUPS": 1, "STORES": 2}),
@@ -83,10 +83,10 @@ TILES: list[tuple[dict[str, object], dict[str, object]]] = [
 
 @pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
 @pytest.mark.parametrize(("sizes", "config"), TILES)
-def test_tiles_are_right_in_each_layout(sizes: dict[str, object], config: dict[str, object], layout: str) -> None:
+def test_tiles_are_right_in_each_layout(sizes: dict[str, object], config: dict[str, Any], layout: str) -> None:
     """In one wave, with sums stored through the ring, or in several."""
     right_across_k = layout[0] == "t" if config["VARIANT"] == "swapped" else layout[1] == "n"
-    if right_across_k and int(str(min(config["BLOCK_M"], config["BLOCK_N"]))) % 16:  # type: ignore[type-var]
+    if right_across_k and min(config["BLOCK_M"], config["BLOCK_N"]) % 16:
         pytest.skip("the last part is less than 32 bytes across K")
     values = {**sizes, "K": 328, "dtype": "fp16", "layout": layout, "bias": layout == "nt"}
     if layout in ("nt", "tn"):
@@ -96,8 +96,8 @@ def test_tiles_are_right_in_each_layout(sizes: dict[str, object], config: dict[s
 
 
 @pytest.mark.parametrize(("sizes", "config"), [tile for tile in TILES if tile[1]["BLOCK_N"] != 256])
-def test_one_product_for_all_columns_is_right(sizes: dict[str, object], config: dict[str, object]) -> None:
-    rows = int(str(config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]))
+def test_one_product_for_all_columns_is_right(sizes: dict[str, object], config: dict[str, Any]) -> None:
+    rows = config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]
     wide = {**config, "WIDE": True, "GROUPS": min(3, rows // 64)}
     values = {**sizes, "K": 328, "dtype": "fp16", "layout": "nt", "bias": True}
     product("gemm", values, wide)
@@ -108,9 +108,9 @@ def test_one_product_for_all_columns_is_right(sizes: dict[str, object], config: 
 @pytest.mark.parametrize(("sizes", "config"), TILES[:7])
 @pytest.mark.parametrize("wide", [False, True])
 def test_slices_are_added_whichever_arrives_last(
-    sizes: dict[str, object], config: dict[str, object], slices: int, wide: bool
+    sizes: dict[str, object], config: dict[str, Any], slices: int, wide: bool
 ) -> None:
-    rows = int(str(config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]))
+    rows = config["BLOCK_N" if config["VARIANT"] == "swapped" else "BLOCK_M"]
     more = {"WIDE": True, "GROUPS": min(3, rows // 64)} if wide else {}
     values = {**sizes, "K": 840, "dtype": "fp16", "layout": "nt", "bias": True}
     product("gemm", values, {**config, **more, "SPLIT_K": slices, "STORES": 1}, H200.limits)
@@ -139,5 +139,5 @@ def test_shared_tiles_are_joined(tile: tuple[int, int]) -> None:
     ],
 )
 @pytest.mark.parametrize("limits", [FEW, H200.limits], ids=["waves", "one wave"])
-def test_scales_are_applied_to_tiles(values: dict[str, object], config: dict[str, object], limits: Limits) -> None:
+def test_scales_are_applied_to_tiles(values: dict[str, object], config: dict[str, Any], limits: Limits) -> None:
     product("scaled_gemm", {"M": 204, "N": 264, "K": 528, "out_dtype": "fp16", **values}, config, limits)
