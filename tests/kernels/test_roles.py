@@ -13,6 +13,7 @@ import pytest
 from compiled_gemm import compiled, of_variant, problem
 from helpers import H200
 
+from tuner.kernels.gemm import KERNEL
 from tuner.kernels.gemm.space import staging_slots, tile_of_roles
 from tuner.kernels.shared import products, roles_parts, roles_stores, specialized, stream_k
 from tuner.kernels.shared.roles import MOST_PARTS, SHARED_BYTES, WIDTHS, is_narrowest, parts, waves
@@ -267,3 +268,38 @@ def in_first_stage(code: str, register: str) -> int:
     if operation in ("shl", "mul", "mad"):
         return values[0] << values[1] if operation == "shl" else values[0] * values[1] + sum(values[2:])
     return values[0] if operation == "mov" else 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [
+        ((512, 2560, 9728), ("specialized", 128, 80, 2)),
+        ((512, 2560, 9728), ("specialized", 64, 160, 1)),
+        ((200, 10240, 5120), ("swapped", 104, 192, 3)),
+        ((128, 5120, 5120), ("specialized", 64, 80, 1)),
+        ((160, 2816, 8192), ("swapped", 160, 64, 1, 3)),
+        ((2048, 2304, 9216), ("specialized", 192, 192, 3)),
+        ((512, 7168, 16384), ("specialized", 128, 224, 2)),
+        ((512, 7168, 16384), ("specialized", 256, 112, 2)),
+        ((96, 9216, 2304), ("specialized", 64, 144, 1)),
+        ((162, 3072, 4096), ("specialized", 64, 72, 1)),
+        ((313, 37984, 2304), ("swapped", 160, 192, 3)),
+        ((335, 8000, 1024), ("swapped", 112, 192, 3)),
+        ((512, 1536, 4096), ("specialized", 64, 96, 1)),
+        ((346, 3072, 4096), ("specialized", 128, 72, 2)),
+        ((1088, 1536, 6144), ("swapped", 104, 128, 2)),
+        ((768, 2304, 6912), ("swapped", 112, 128, 2)),
+        ((2167, 4608, 2304), ("swapped", 200, 192, 3)),
+        ((42, 3072, 10752), ("swapped", 24, 64, 1)),
+    ],
+)
+def test_tiles_that_were_the_fastest_are_feasible(sizes: tuple[int, int, int], tile: tuple[Any, ...]) -> None:
+    """Tiles that were the fastest of many on an H200 (2026-11-29), by one product for all columns or by several."""
+    variant, block_m, block_n, groups, *slices = tile
+    asked = problem(**dict(zip("MNK", sizes, strict=True)), **NT)
+    config: dict[str, Any] = {
+        "VARIANT": variant, "BLOCK_M": block_m, "BLOCK_N": block_n, "GROUPS": groups, "SPLIT_K": (*slices, 1)[0],
+        "BLOCK_K": 64, "GROUP_M": 1, "num_warps": 4, "num_stages": 14,
+    }  # fmt: skip
+    ways = [{**config, "WIDE": wide, "STORES": stores} for wide in (False, True) for stores in (1, 2, 4)]
+    assert any(KERNEL.valid(asked, KERNEL.signature.config(way), H200.limits) for way in ways)
