@@ -15,17 +15,31 @@ from tuner.kernels.shared.stream_k import joined, leave
 
 @gluon.jit
 def store(
-    sums, out, staging, m, n,
+    sums, by, bias, out, staging, m, n, M, N,
     CHUNK: gl.constexpr, GROUP: gl.constexpr, GROUPS: gl.constexpr, SLOTS: gl.constexpr, SWAPPED: gl.constexpr,
+    ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """Store sums in pieces of 128 bytes of a row, each through a slot; the copy engine may be writing on return."""
+    """Scale sums, add the bias, apply the activation, round and store, in pieces of 128 bytes of a row.
+
+    Each piece goes through a slot; the copy engine may be writing on return. Of a whole tile, an activation would need
+    more registers beside the sums than there are.
+    """
     WIDTH: gl.constexpr = sums.shape[1]
     BOX: gl.constexpr = out.block_shape[0 if SWAPPED else 1]
     if WIDTH > BOX:
         left, right = gl.split(gl.permute(gl.reshape(sums, (sums.shape[0], 2, WIDTH // 2)), (0, 2, 1)))
-        store(left, out, staging, m, n, CHUNK, GROUP, GROUPS, SLOTS, SWAPPED)
-        store(right, out, staging, m, n + WIDTH // 2, CHUNK + WIDTH // BOX // 2, GROUP, GROUPS, SLOTS, SWAPPED)
+        store(left, by, bias, out, staging, m, n, M, N, CHUNK, GROUP, GROUPS, SLOTS, SWAPPED, ACTIVATION)
+        store(right, by, bias, out, staging, m, n + WIDTH // 2, M, N,
+              CHUNK + WIDTH // BOX // 2, GROUP, GROUPS, SLOTS, SWAPPED, ACTIVATION)  # fmt: skip
     else:
+        if by is not None:
+            sums *= by
+        if SWAPPED:
+            index = m + gl.arange(0, sums.shape[0], gl.SliceLayout(1, sums.type.layout))
+            sums = finished(sums, bias, index, M, ACTIVATION, 1)
+        else:
+            index = n + gl.arange(0, WIDTH, gl.SliceLayout(0, sums.type.layout))
+            sums = finished(sums, bias, index, N, ACTIVATION)
         if CHUNK == 0:
             tma.store_wait(0)  # the tile before has left all slots
         elif CHUNK >= SLOTS:
@@ -42,23 +56,14 @@ def store(
 @gluon.jit
 def finish(
     sums, by, outs, bias, staging, m, n, M, N,
-    GROUP: gl.constexpr, GROUPS: gl.constexpr, ROWS: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.constexpr,
-    SWAPPED: gl.constexpr, ACTIVATION: gl.constexpr,
+    GROUP: gl.constexpr, GROUPS: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.constexpr, SWAPPED: gl.constexpr,
+    ACTIVATION: gl.constexpr,
 ):  # fmt: skip
-    """Scale the sums of each part, add the bias, apply the activation, round and store."""
+    """Finish and store the sums of each part."""
     for part in gl.static_range(count(PARTS)):
-        acc = sums[part]
-        column = n + before(PARTS, part)
-        if by is not None:
-            acc *= by
-        if SWAPPED:
-            index = m + gl.arange(0, ROWS, gl.SliceLayout(1, acc.type.layout))
-            acc = finished(acc, bias, index, M, ACTIVATION, 1)
-        else:
-            index = column + gl.arange(0, acc.shape[1], gl.SliceLayout(0, acc.type.layout))
-            acc = finished(acc, bias, index, N, ACTIVATION)
         first = chunks_before(PARTS, part, outs[0].block_shape[0 if SWAPPED else 1])
-        store(acc, outs[part], staging, m, column, first, GROUP, GROUPS, SLOTS, SWAPPED)
+        store(sums[part], by, bias, outs[part], staging, m, n + before(PARTS, part), M, N,
+              first, GROUP, GROUPS, SLOTS, SWAPPED, ACTIVATION)  # fmt: skip
 
 
 @gluon.jit

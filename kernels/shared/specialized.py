@@ -163,7 +163,7 @@ def multiply(
                 for slot in gl.static_range(1, SPLIT_K):
                     total = join_all(total, partials, tile + slot * tiles, GROUP, GROUPS, PARTS)
                 finish(total, by, outs, bias, staging, m, n, M, N,
-                       GROUP, GROUPS, ROWS, PARTS, SLOTS, SWAPPED, ACTIVATION)  # fmt: skip
+                       GROUP, GROUPS, PARTS, SLOTS, SWAPPED, ACTIVATION)  # fmt: skip
         else:
             if STREAM_K:
                 if first > 0:  # the program before this one has the steps up to `first`
@@ -171,7 +171,7 @@ def multiply(
                     sums = join_all(sums, partials, gl.program_id(0) - 1, GROUP, GROUPS, PARTS)
             if end == steps:
                 finish(sums, by, outs, bias, staging, m, n, M, N,
-                       GROUP, GROUPS, ROWS, PARTS, SLOTS, SWAPPED, ACTIVATION)  # fmt: skip
+                       GROUP, GROUPS, PARTS, SLOTS, SWAPPED, ACTIVATION)  # fmt: skip
             elif STREAM_K:
                 leave_all(sums, partials, gl.program_id(0), GROUP, GROUPS, PARTS)
                 tell(arrived, GROUP, GROUPS)

@@ -166,36 +166,33 @@ def test_a_slot_is_written_after_the_copy_engine_has_read_it(widths: tuple[int, 
         return slot
 
     def sums_of(columns: int) -> Any:
-        sums = SimpleNamespace(shape=(64, columns))
+        sums = SimpleNamespace(shape=(64, columns), type=SimpleNamespace(layout=None))
         sums.to = lambda dtype: sums
         return sums
 
     gluon = SimpleNamespace(
-        constexpr=Any, reshape=lambda sums, shape: sums, permute=lambda sums, order: sums,
+        constexpr=Any, arange=lambda first, end, layout: 0, SliceLayout=lambda dim, layout: None,
+        reshape=lambda sums, shape: sums, permute=lambda sums, order: sums,
         split=lambda sums: (sums_of(sums.shape[1] // 2), sums_of(sums.shape[1] // 2)),
     )  # fmt: skip
     engine = SimpleNamespace(
         store_wait=wait, async_copy_shared_to_global=copy, viewed=lambda slot, dtype, shape, layout: slot
     )
-    names: dict[str, Any] = {"gl": gluon, "tma": engine, "fence_async_shared": lambda: None}
+    names: dict[str, Any] = {
+        "gl": gluon,
+        "tma": engine,
+        "fence_async_shared": lambda: None,
+        "finished": lambda sums, *_: sums,
+    }
     names["store"] = FunctionType(roles_stores.store.fn.__code__, names)
     before = roles_parts.chunks_before.fn
     for tile in range(3):
         for nth, part in enumerate(widths):
             out = SimpleNamespace(block_shape=[64, min(64, part)], dtype=None, layout=None)
             first = sum(widths[:nth])
-            names["store"](
-                sums_of(part),
-                out,
-                SimpleNamespace(index=index),
-                tile,
-                first,
-                before(widths, nth, 64),
-                0,
-                1,
-                slots,
-                False,
-            )
+            pieces_before = before(widths, nth, 64)
+            piece = (sums_of(part), None, None, out, SimpleNamespace(index=index), tile, first, 0, 0)
+            names["store"](*piece, pieces_before, 0, 1, slots, False, "none")
     columns = [sorted(set(range(n, n + width)) for m, n, width in stored if m == tile) for tile in range(3)]
     assert all(sorted(n for piece in of_tile for n in piece) == list(range(sum(widths))) for of_tile in columns)
 
