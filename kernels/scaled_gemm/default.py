@@ -89,6 +89,7 @@ def by_vectors(problem: Problem, limits: Limits) -> Mapping[str, Value] | None:
         "SPLIT_K": 1,
         "PROGRAMS": 1,
         "GROUPS": 2,
+        "WIDE": False,
         "num_warps": 2,
         "num_stages": 1,
     }
@@ -126,8 +127,8 @@ def filled(problem: Problem, config: Mapping[str, Any], limits: Limits) -> Itera
     variants = ("specialized", *plain) if is_promoted(problem) else plain
     most = (14, 6, 5, 4, 3, 2)
     for variant, block_k, warps, stages in product(variants, (128, 64), (4, 8, 2) if few else (8, 4), most):
-        more: dict[str, Value] = {"BLOCK_K": block_k, "GROUPS": 2, "num_warps": warps, "num_stages": stages}
-        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, **more}
+        more: dict[str, Value] = {"BLOCK_K": block_k, "num_warps": warps, "num_stages": stages}
+        full = {"VARIANT": variant, **config, "GROUP_M": group_m, "PROGRAMS": 1, "GROUPS": 2, "WIDE": False, **more}
         shared = stages * stage_bytes(problem, full)
         if (variant in DESCRIBED or 2 * shared <= limits.shared_bytes) and valid(problem, full, limits):
             yield full

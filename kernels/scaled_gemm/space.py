@@ -46,6 +46,7 @@ def tile_of_roles(problem: Problem, config: Mapping[str, Any]) -> Roles:
         most_stages=config["num_stages"],
         scale_bytes=itemsize("fp32") if problem["scales"] == "block" else 0,
         promoted=is_promoted(problem),
+        wide=config["WIDE"],
     )
 
 
@@ -82,6 +83,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_K": (64, 128, 256),
         "PROGRAMS": (1,),
         "GROUPS": (2,),
+        "WIDE": (False,),
         "num_stages": (2, 3, 4, 5, 6),
     },
     "persistent": {
@@ -89,6 +91,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "BLOCK_N": SIDES,
         "BLOCK_K": (128, 256),
         "GROUPS": (2,),
+        "WIDE": (False,),
         "num_warps": (4, 8),  # more only divide their work
         "num_stages": (3, 4, 5, 6),  # with two the copy engine waits for the tensor cores
     },
@@ -102,6 +105,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "SPLIT_K": (1,),
         "PROGRAMS": (1,),
         "GROUPS": (2,),
+        "WIDE": (False,),
         "num_stages": (1,),
     },
 }
@@ -198,6 +202,7 @@ def specialized_can(problem: Problem, config: Mapping[str, Any], limits: Limits)
         # With scales of blocks, each group loads those of its rows, and a tile's columns have one: with two products in
         # a step, which take turns with their sums, it would be slower.
         (problem["scales"] == "tensor" or (config["VARIANT"] == "specialized" and tile.columns in (64, BLOCK)))
+        and (not tile.wide or tile.can_be_wide)
         and tile.fits(staging_slots(problem, config, limits.sm_count))
         and is_narrowest(left, right, tile, config["SPLIT_K"], limits.sm_count)
     )

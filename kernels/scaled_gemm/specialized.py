@@ -12,6 +12,7 @@ from tuner.kernels.scaled_gemm.factors import Rows, factors
 from tuner.kernels.scaled_gemm.space import BLOCK, is_promoted, staging_slots, swapped, tile_of_roles
 from tuner.kernels.shared.specialized import gemm_specialized, of_parts
 from tuner.kernels.shared.tiling import tile_count
+from tuner.kernels.shared.wide_wgmma import is_kept
 from tuner.kernels.spec import Launch, Problem, cdiv
 
 
@@ -51,6 +52,7 @@ def specialized(problem: Problem, config: Mapping[str, Any], tensors: Mapping[st
         ),
         kwargs={
             **tile.compiled_in(slots),
+            "WIDE": tile.wide and is_kept(),
             "SPLIT_K": 1,
             "STREAM_K": shared,
             # A program's share decides how a sum is cut, and a tile's columns have one scale of blocks.

@@ -139,7 +139,6 @@ class Roles:
             "BLOCK_K": self.block_k,
             "STAGES": self.stages(slots),
             "SLOTS": slots,
-            "WIDE": self.wide,
         }
 
 

@@ -130,6 +130,7 @@ def test_shared_tiles_are_joined(tile: tuple[int, int]) -> None:
         ({}, {"VARIANT": "specialized", "BLOCK_M": 64, "BLOCK_N": 80, "GROUPS": 1}),
         ({"accumulate": "fast"}, {"VARIANT": "specialized", "BLOCK_M": 192, "BLOCK_N": 96, "GROUPS": 3}),
         ({"accumulate": "fast"}, {"VARIANT": "swapped", "BLOCK_M": 104, "BLOCK_N": 192, "GROUPS": 3}),
+        ({"accumulate": "fast"}, {"VARIANT": "swapped", "BLOCK_M": 104, "BLOCK_N": 192, "GROUPS": 3, "WIDE": True}),
         ({}, {"VARIANT": "swapped", "BLOCK_M": 40, "BLOCK_N": 64, "GROUPS": 1}),
         ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 128, "BLOCK_N": 128, "GROUPS": 2}),
         ({"scales": "block"}, {"VARIANT": "specialized", "BLOCK_M": 192, "BLOCK_N": 64, "GROUPS": 3}),
