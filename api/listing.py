@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -13,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from tuner.api import schemas
-from tuner.api.query import parse_values
+from tuner.api.query import WHOLE, parse_values
 from tuner.api.reply import to_json
 from tuner.db.settings import LARGEST_ID
 
@@ -43,7 +42,7 @@ SETTINGS = ListSettings()
 
 def _digits(value: object) -> object:
     """Return a value; raise if it is a text other than digits, since Python reads many more as a number."""
-    if isinstance(value, str) and not re.fullmatch("[0-9]{1,10}", value):
+    if isinstance(value, str) and not WHOLE.fullmatch(value):
         raise PydanticCustomError("digits", "Input should be a whole number, in the digits 0 to 9")
     return value
 

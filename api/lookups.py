@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from tuner.api.metrics import Metrics
 from tuner.api.misses import Misses
 from tuner.api.query import parse_device, parse_object, parse_query, parse_signatures, parse_values
-from tuner.api.reply import Reply, has_already, to_json
+from tuner.api.reply import Reply, has_already, takes_gzip, to_json
 from tuner.api.settings import SETTINGS, ServiceSettings
 from tuner.api.view import View, Watcher
 from tuner.errors import StoreError, TunerError, UsageError
@@ -28,9 +28,9 @@ from tuner.lookup.table import LookupResult
 from tuner.records import files
 
 _NO_CACHE = {"cache-control": "no-cache"}
+"""Header of replies that may be cached but are revalidated by their ETag on each request."""
 _GZIP_LEVEL = 5
 """Level of gzip of a table in a reply."""
-"""Header of replies that may be cached but are revalidated by their ETag on each request."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,7 @@ class TableRoute:
         signatures = parse_signatures(given, view)
         device = view.lookup.resolve_device(given.pop("device", None))
         others = {name: value for name, value in given.items() if name != "op"}
-        accepted = dict(scope["headers"]).get(b"accept-encoding", b"")
-        zipped = any(_takes_gzip(coding) for coding in accepted.split(b","))
+        zipped = takes_gzip(scope)
         etag = f'"{view.snapshot}:{view.tip.kernel}:{view.tip.transfer}{"-gzip" if zipped else ""}"'
         signature, rest = described(signatures, others, _rest_of) if others else (signatures[0], None)
 
@@ -161,11 +160,6 @@ class TableRoute:
         packed = await to_thread.run_sync(pack, limiter=self._limiter)
         body = packed if zipped else await to_thread.run_sync(gzip.decompress, packed)
         await Reply(body, headers=headers, etag=etag)(scope, receive, send)
-
-
-def _takes_gzip(coding: bytes) -> bool:
-    name, _, quality = coding.replace(b" ", b"").partition(b";")
-    return name == b"gzip" and quality not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
 
 
 def _whole(view: View, signature: Signature, device: str) -> bytes:

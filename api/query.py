@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -17,6 +18,8 @@ V = TypeVar("V")
 
 _RESERVED = ("op", "device", "strict", *COMPARED)
 """Names of a request that do not describe the problem."""
+WHOLE = re.compile("[0-9]{1,10}")
+"""Text of a whole number. Python reads many other texts as a number too."""
 _STRICT = {"0": False, "1": True, "True": True, "False": False}
 
 

@@ -58,6 +58,17 @@ def _bare(etag: bytes) -> bytes:
     return etag.strip().removeprefix(b"W/").strip(b'"').removesuffix(b"-gzip")
 
 
+def takes_gzip(scope: Scope) -> bool:
+    """Return whether the request takes a body that is compressed by gzip."""
+    accepted = next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"")
+    return any(_is_gzip(coding) for coding in accepted.split(b","))
+
+
+def _is_gzip(coding: bytes) -> bool:
+    name, _, quality = coding.replace(b" ", b"").partition(b";")
+    return name == b"gzip" and quality not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
+
+
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 

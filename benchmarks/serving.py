@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import uvicorn
+from ports import free_ports
 from sqlalchemy import URL, create_engine, insert, select
 from starlette.requests import Request
 from starlette.responses import Response
@@ -113,10 +113,8 @@ def load(port: int, path: str, count: int, seconds: float, connections: int, fol
 def measure(count: int, given: argparse.Namespace, folder: Path) -> None:
     path = folder / f"{count}.db"
     fill(path, count)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-P", __file__, "--serve", str(path), str(port)]
+    (port,) = free_ports(1)
+    command = [sys.executable, __file__, "--serve", str(path), str(port)]
     started = monotonic()
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
         try:

@@ -3,11 +3,13 @@
 Without `-m gpu`, Triton kernels run under its interpreter, which is decided when triton is imported, and torch and
 numpy compute with one thread: each core has a test process of its own, and threads of several processes on the same
 cores wait for each other. Tests that show a terminal show one that can move its cursor, whatever the tests are started
-from.
+from. The default database lies in a folder of the run, never in that of the user.
 """
 
+import gc
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,33 @@ import pytest
 pytest_plugins = ("databases", "forks", "installed", "stand_in_engines")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shots", metavar="DIR", help="folder for the screenshots of tests/browser; else none are written"
+    )
+    parser.addoption("--shots-format", choices=["png", "jpeg", "webp"], default="png", help="[default: png]")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["TERM"] = "xterm"
+    home = tempfile.TemporaryDirectory(prefix="tuner-tests-")
+    config.add_cleanup(home.cleanup)
+    os.environ["XDG_DATA_HOME"] = home.name
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Collect no garbage while tests are collected: objects that stay are made by the million."""
+    if isinstance(collector, pytest.Session):
+        gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but look no more at what the collection of tests has made."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

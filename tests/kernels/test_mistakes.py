@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from helpers import H200, reaching, toy
 from invoked import Invoked
+from shipped_spaces import shipped
 
 import tuner.kernels
 from tuner import catalog, recorded
@@ -141,6 +142,7 @@ MISTAKES = {
     ),
     "dim of size 0": (DIM, 'Dim("N", 0)', "Dim N: default is a whole number from 1 to 2147483647, not 0"),
     "dim of half": (DIM, 'Dim("N", 0.5)', "Dim N: default is a whole number from 1 to 2147483647, not 0.5"),
+    "ranges fall": (DIM, 'Dim("N", ranges=(16, 9))', "Dim N: each of ranges is a whole number from 17 to 2147483647"),
     "help is a number": (DIM, 'Dim("N", help=1)', "Dim N: help is a string, not 1"),
     "dtypes is text": (ATTRIBUTES, 'dtypes="fp32",', "double: dtypes is a tuple of names of dtypes, not 'fp32'"),
     "no dtypes": (ATTRIBUTES, "dtypes=(),", "double: dtypes has at least one name, not ()"),
@@ -552,7 +554,7 @@ class TestCommand:
 @pytest.mark.usefixtures("forked_helpers")
 @pytest.mark.parametrize("space", recorded.names())
 def test_the_recorded_problems_of_ops_that_ship_pass(space: str) -> None:
-    found = recorded.load(space)
+    found = shipped(space)
     quick = replace(QUICK, knobs=CheckKnobsSettings(configs=1, choices_s=0))
     report = check_kernel(found.problem.op, found.problem.values, found.device.id, settings=quick)
     assert report.error is None, report.error

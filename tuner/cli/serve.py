@@ -75,7 +75,7 @@ def _serve(
     store.close()
     served = Served(db, own, known_signatures(db), _token(token_file), access_log)
     with listening_on(host, port) as listening:
-        say(f"Serving http://{host}:{listening.getsockname()[1]}/best-config, described at /docs; Ctrl-C ends it.")
+        say(f"Serving http://{host}:{listening.getsockname()[1]}/; /docs describes its API. Ctrl-C ends it.")
         config = uvicorn.Config(
             partial(Served.app, served),
             factory=True,

@@ -32,6 +32,7 @@ from tuner.kernels.calling import (
 )
 from tuner.kernels.overlap import extent
 from tuner.kernels.spec import Config, Kernel, Problem
+from tuner.launching import graph_break
 from tuner.launching.arguments import CannotPrepare, make_room
 from tuner.launching.by_tensor import holding, launched_by_tensor, on_addresses
 from tuner.launching.calls import CallSettings, compile_launched, launch_or_default
@@ -131,8 +132,8 @@ class Launches:
                 a gradient is needed; or a scalar is no number.
             UnknownName, NoDevice, KernelFault: the kernel cannot be found, or its code cannot be used here.
         """
-        if is_tracing() and _can_leave_graph():
-            _outside(self, kernel, given)
+        if is_tracing() and graph_break.can_break():
+            graph_break.outside(self.launch, kernel, given)
             return
         call = self.calls.get(kernel if type(kernel) is str else id(kernel))
         if call is None:
@@ -192,9 +193,9 @@ class Launches:
         usual = all(type(tensor) in PLAIN for tensor in tensors.values())
         usual = usual and all(type(value) in _STATED for value in (*others.values(), *scalars.values()))
         key = form.names["key_of"](given) if usual else None
-        found = form.kept.get(key)
-        if found is None and key in form.replaced and one.is_cuda and torch.cuda.is_current_stream_capturing():
-            found = form.replaced[key]
+        found, before = form.kept.get(key), form.replaced.get(key)
+        if found is None and before is not None and one.is_cuda and torch.cuda.is_current_stream_capturing():
+            found = before
         if found is None:
             ready = self.ready_of(self.client, kernel, problem, {**tensors, **numbers})
             found = ready.by_address, ready.by_tensor, *map(extent, tensors.values())
@@ -230,8 +231,8 @@ class Launches:
         call: Callable[[Mapping[str, Any]], None] = lambda given: self._first(reference, kernel, given)  # noqa: E731
         for form in reversed(forms):
             form.names = {
-                "Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "MISFITS": (KeyError, *NOT_STRIDED),
-                "kept": form.kept, "otherwise": call, "is_recording": is_recording, "forward_ad": forward_ad,
+                "Tensor": torch.Tensor, "Parameter": torch.nn.Parameter, "kept": form.kept, "otherwise": call,
+                "is_recording": is_recording, "forward_ad": forward_ad, "MISFITS": (KeyError, ValueError, *NOT_STRIDED),
             }  # fmt: skip
             exec(
                 compile(source(form.tensors, form.others, form.written), f"<calls of {kernel.op}>", "exec"), form.names
@@ -250,26 +251,6 @@ class Launches:
                     form.replaced.clear()
                     form.replaced.update(form.kept)
                     form.kept.clear()
-
-
-def _outside(launches: Launches, kernel: Named, given: Mapping[str, Any]) -> None:
-    """Launch outside of a graph that torch compiles."""
-    launches.launch(kernel, **given)
-
-
-def _can_leave_graph() -> bool:
-    """Let torch break its graph at `_outside`, and return True. torch calls this only while it compiles.
-
-    By then torch has imported the compiler, which takes more than a second.
-    """
-    global _outside
-    if not hasattr(_outside, "_torchdynamo_disable"):
-        why = "tuner.launch runs outside of graphs; compile without fullgraph=True"
-        _outside = torch.compiler.disable(_outside, reason=why)
-    return True
-
-
-_can_leave_graph._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch calls it and does not trace it
 
 
 def tuned(client: Client, kernel: Kernel, problem: Problem, operands: Mapping[str, Any]) -> Ready:
