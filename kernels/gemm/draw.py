@@ -9,12 +9,12 @@ from tuner.kernels.shared.drawn_projections import projection, tokens
 from tuner.kernels.shared.draws import at_most, log_uniform, odd_size
 from tuner.kernels.spec import itemsize
 
-LAYOUTS = {"nt": 16, "nn": 5, "tn": 2, "tt": 1}
+LAYOUTS = {"nt": 17, "nn": 4, "tn": 2, "tt": 1}
 """Layouts with their weights; linear layers have nt."""
 DTYPES = {"bf16": 15, "fp16": 4, "fp32": 1}
 """Dtypes with their weights."""
-ODD = 1 / 4
-"""Share of the problems with odd N and K; of the others, some have a single token or an odd number of them."""
+ODD = 1 / 24
+"""Share of the problems with odd N and K; of the others, most have a number of tokens that no tile divides."""
 EXTREME = 1 / 12
 """Share of wide, of tall and of deep problems together."""
 

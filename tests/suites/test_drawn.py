@@ -11,6 +11,7 @@ from helpers import H200, OURS, able, toy
 
 from tuner import catalog
 from tuner.errors import KernelFault, UsageError
+from tuner.kernels.shared.decoder_models import PUBLISHED
 from tuner.kernels.spec import Kernel, Operand, Problem
 from tuner.suites.drawn import draw_suite
 
@@ -77,6 +78,23 @@ def test_a_kernel_that_draws_too_few_or_no_problems_is_named() -> None:
 
     with pytest.raises(KernelFault, match=r"draw: double: N is even, not odd; correct it"):
         texts("random:4:1", replace(drawing(), operands=refused))
+
+
+def test_drawn_products_are_mostly_projections_of_models() -> None:
+    entries = draw_suite("random:400:1", [("gemm", catalog.load("gemm"))]).entries
+    problems = [entry.problem for entry in entries]
+    assert 0.6 < sum(problem["layout"] == "nt" for problem in problems) / 400 < 0.8
+    assert sum(min(problem["N"], problem["K"]) < 256 for problem in problems) < 60
+    assert 0.25 < sum(problem["M"] % 64 == 0 for problem in problems) / 400 < 0.45
+    ranges = Counter(entry.signature.dims[0].range_of(entry.problem["M"]) for entry in entries)
+    assert min(ranges[f"M {name}"] for name in ("1-16", "17-96", "97-1,200", "above 1,200")) > 40
+
+
+def test_published_models_divide_their_heads() -> None:
+    for model in PUBLISHED:
+        assert model.heads % model.key_heads == 0
+        assert model.hidden % 64 == 0
+    assert len(set(PUBLISHED)) == len(PUBLISHED)
 
 
 @pytest.mark.parametrize("op", DRAWN)
