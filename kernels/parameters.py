@@ -31,6 +31,17 @@ class Dim:
     name: str
     default: int | str | None = None
     help: str = ""
+    ranges: tuple[int, ...] = ()
+    """Last sizes of the ranges by which `tuner bench` groups problems; larger sizes are one more range."""
+
+    def range_of(self, size: int) -> str:
+        """Return the name of the range that a size is in, such as `M 17-96`; the dim has ranges."""
+        first = 1
+        for last in self.ranges:
+            if size <= last:
+                return f"{self.name} {first:,}-{last:,}"
+            first = last + 1
+        return f"{self.name} above {self.ranges[-1]:,}"
 
     def check(self) -> None:
         """Raise KernelFault if a kernel file cannot have it."""
@@ -40,6 +51,11 @@ class Dim:
             check_name("dim", self.default)
         elif self.default is not None:
             check_whole(f"Dim {self.name}", "default", self.default, 1, MAX_SIZE)
+        check_tuple(f"Dim {self.name}", "ranges", self.ranges, int, "last sizes")
+        least = 1
+        for last in self.ranges:
+            check_whole(f"Dim {self.name}", "each of ranges", last, least, MAX_SIZE)
+            least = last + 1
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,8 @@ class Signature:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain lists and dicts, from which `from_json` makes the signature again."""
-        known = {**asdict(self), "knobs": [_knob_as_json(knob) for knob in self.knobs]}
+        dims = [_dim_as_json(dim) for dim in self.dims]
+        known = {**asdict(self), "dims": dims, "knobs": [_knob_as_json(knob) for knob in self.knobs]}
         if not self.size_limits:
             del known["size_limits"]  # as it was written before there were any
         if not self.captured:
@@ -216,6 +217,14 @@ class Signature:
         if value is UNSET or (value is None and knob.choices and None not in knob.choices):
             return knob.default
         return as_choice(knob.choices, value) if knob.has_floats or type(value) is float else value
+
+
+def _dim_as_json(dim: Dim) -> dict[str, Any]:
+    """Return the fields of a dim; `ranges` only if there are any."""
+    known = asdict(dim)
+    if not dim.ranges:
+        del known["ranges"]
+    return known
 
 
 def _knob_as_json(knob: Knob) -> dict[str, Any]:

@@ -108,7 +108,7 @@ KERNEL = Kernel(
         op="gemm",
         summary="matrix product out (M, N) = a (M, K) @ b (K, N), with optional bias and activation",
         dims=(
-            Dim("M", help="rows of a and out"),
+            Dim("M", help="rows of a and out", ranges=(16, 96, 1200)),
             Dim("N", default="M", help="columns of b and out"),
             Dim("K", default="M", help="columns of a, rows of b"),
         ),

@@ -128,7 +128,7 @@ KERNEL = Kernel(
         op="scaled_gemm",
         summary="product of 8-bit floats out (M, N) = a (M, K) @ b (K, N), with scales of tensors or of blocks",
         dims=(
-            Dim("M", help="rows of a and out"),
+            Dim("M", help="rows of a and out", ranges=(16, 96, 1200)),
             Dim("N", default="M", help="columns of b and out"),
             Dim("K", default="M", help="columns of a, rows of b"),
         ),

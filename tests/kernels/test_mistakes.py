@@ -141,6 +141,7 @@ MISTAKES = {
     ),
     "dim of size 0": (DIM, 'Dim("N", 0)', "Dim N: default is a whole number from 1 to 2147483647, not 0"),
     "dim of half": (DIM, 'Dim("N", 0.5)', "Dim N: default is a whole number from 1 to 2147483647, not 0.5"),
+    "ranges fall": (DIM, 'Dim("N", ranges=(16, 9))', "Dim N: each of ranges is a whole number from 17 to 2147483647"),
     "help is a number": (DIM, 'Dim("N", help=1)', "Dim N: help is a string, not 1"),
     "dtypes is text": (ATTRIBUTES, 'dtypes="fp32",', "double: dtypes is a tuple of names of dtypes, not 'fp32'"),
     "no dtypes": (ATTRIBUTES, "dtypes=(),", "double: dtypes has at least one name, not ()"),

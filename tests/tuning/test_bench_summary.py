@@ -9,8 +9,9 @@ from math import prod
 import pytest
 
 from tuner.kernels.spec import Dim, Knob, Signature
+from tuner.suites.suite import Entry, Suite
 from tuner.tuning.bench_row import Rival, Row
-from tuner.tuning.bench_summary import SummarySettings, document, summary
+from tuner.tuning.bench_summary import SummarySettings, document, groups, ranged_dims, summary
 
 KNOBS = tuple(Knob(name, (1,)) for name in ("num_warps", "num_stages"))
 ADD, COPY = (Signature(op, (Dim("N"),), ("fp32",), KNOBS) for op in ("add", "copy"))
@@ -86,3 +87,18 @@ def test_a_document_has_a_summary_of_each_op() -> None:
     assert [each["untuned_speedup"] for each in told["rows"]] == [0.5, 3.0]
     assert "ops" not in document("one", [row(1, 0.5)])["summary"]
     assert document("none", [FAILED])["summary"]["untuned"] == {}
+    assert document("interrupted", [])["summary"]["rows"] == 0
+
+
+def test_rows_are_grouped_by_the_ranges_of_a_dim() -> None:
+    ranged = Signature("ranged", (Dim("N", ranges=(16, 1200)),), ("fp32",), KNOBS)
+    rows = [row(N, N / 100, signature=ranged) for N in (1201, 17, 16, 1)]
+    dims = {"ranged": ranged.dims[0]}
+    assert [name for name, _ in groups(rows, dims)] == [
+        *("ranged", "ranged, N 1-16", "ranged, N 17-1,200", "ranged, N above 1,200")
+    ]
+    assert [name for name, _ in groups([*rows[2:], row(1, 1.0)], dims)] == ["ranged", "add", "all"]
+    ranges = document("one", rows, dims)["summary"]["ranges"]
+    assert {name: each["rows"] for name, each in ranges.items()} == {"N 1-16": 2, "N 17-1,200": 1, "N above 1,200": 1}
+    suite = Suite("both", tuple(Entry(each.op, each, each.problem({"N": 1})) for each in (ranged, ADD)))
+    assert ranged_dims(suite) == dims

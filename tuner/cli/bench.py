@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,13 @@ from tuner.cli.text import print_json, say
 from tuner.db.database import Database
 from tuner.db.store import Store, default_database
 from tuner.errors import UsageError
-from tuner.kernels.spec import Problem, Signature
+from tuner.kernels.spec import Dim, Problem, Signature
 from tuner.kernels.vendors import ALL
 from tuner.suites.suite import Entry, Suite
 from tuner.tuning.bench_file import BenchFile
 from tuner.tuning.bench_row import Row
 from tuner.tuning.bench_suite import BenchSuite, searching
-from tuner.tuning.bench_summary import by_device, document
+from tuner.tuning.bench_summary import by_device, document, ranged_dims
 from tuner.tuning.effort import parse_duration
 from tuner.tuning.gpu import MeasureOptions
 from tuner.tuning.lanes import open_lanes
@@ -74,20 +74,20 @@ def _bench(
         )
         say(f"Interrupted after {len(rows)} of {total}; {goes_on}.")
     if as_json:
-        print_json(document(measured.name, rows))
+        print_json(document(measured.name, rows, ranged_dims(suite)))
     elif rows:
-        devices = ", ".join(by_device(rows))
-        print_rows(f"{measured.name} on {devices}; ratios are speeds: above 1, ours is faster", rows)
+        title = f"{measured.name} on {', '.join(by_device(rows))}; ratios are speeds: above 1, ours is faster"
+        print_rows(title, rows, ranged=ranged_dims(suite))
     if draw is not None:
-        draw(measured.name, rows)
+        draw(measured.name, rows, ranged_dims(suite))
     return INTERRUPTED if interrupted else 0 if all(row.ok for row in rows) else 1
 
 
-def _plot_writer(file: Path) -> Callable[[str, Sequence[Row]], None]:
+def _plot_writer(file: Path) -> Callable[[str, Sequence[Row], Mapping[str, Dim]], None]:
     """Return the writer of the plot. Raises UsageError, before anything is measured, if plotly is missing."""
     with needs_plotly():
         from tuner.cli.bench_plot import page
-    return lambda name, rows: write_page(file, page(name, rows))
+    return lambda name, rows, ranged: write_page(file, page(name, rows, ranged))
 
 
 def _bench_one(reference: str, signature: Signature, problem: Problem, **options: Any) -> int:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 
 import plotly.graph_objects as go
 
 from tuner.cli.bench_rows import mean_lines, untuned_text
 from tuner.cli.page import BLUE, GREEN, GREY, INK, ORANGE, blank, html
+from tuner.kernels.spec import Dim
 from tuner.report.text import short, times
 from tuner.tuning.bench_row import Row, vendor_of
-from tuner.tuning.bench_summary import BARS, by_device, by_op, summary
+from tuner.tuning.bench_summary import BARS, by_device, groups, summary
 
 
 def _default_us(row: Row) -> float | None:
@@ -32,8 +34,12 @@ _CONTENDERS: dict[str, tuple[str, str, Callable[[Row], float | None]]] = {
 """Colour, symbol and latency of each contender; the last is drawn over the others."""
 
 
-def page(name: str, rows: Sequence[Row]) -> str:
-    """Return an HTML page that needs no network."""
+def page(name: str, rows: Sequence[Row], ranged: Mapping[str, Dim] = MappingProxyType({})) -> str:
+    """Return an HTML page that needs no network.
+
+    Args:
+        ranged: the dim of each op by whose ranges its rows are grouped.
+    """
     ran = [row for row in rows if row.ok]
     computing = [row for row in ran if row.flops]
     moving = [row for row in ran if not row.flops]
@@ -44,7 +50,7 @@ def page(name: str, rows: Sequence[Row]) -> str:
     if moving:
         figures["Bandwidth"] = ("The problem's minimum of bytes over the latency.", bandwidth_figure(moving))
     devices = ", ".join(by_device(ran))
-    return html(f"{name}  on {devices}", _lead(ran) + _means(ran), figures)
+    return html(f"{name}  on {devices}", _lead(ran) + _means(ran, ranged), figures)
 
 
 def vendor_figure(rows: Sequence[Row]) -> go.Figure:
@@ -141,16 +147,15 @@ def _vendor_words(rows: Sequence[Row]) -> str:
     return f"Longer is faster. The worst untuned: {worst}." if worst else "Longer is faster."
 
 
-def _means(rows: Sequence[Row]) -> str:
-    """Return an HTML table of the means of each card and op, and of all its ops."""
+def _means(rows: Sequence[Row], ranged: Mapping[str, Dim]) -> str:
+    """Return an HTML table of the means of each card and op, of the op's ranges, and of all ops of the card."""
     lines = []
     for device, on_it in by_device(rows).items():
-        ops = by_op(on_it)
-        for op, group in {**ops, **({"all": on_it} if len(ops) > 1 else {})}.items():
-            for name, spread in mean_lines(summary(group)):
+        for group, of_it in groups(on_it, ranged):
+            for name, spread in mean_lines(summary(of_it)):
                 speeds = (f"{speed:.3f}" for speed in (spread.mean, spread.tenth, spread.least))
                 counts = map(str, spread.below.values())
-                cells = (device, op, name, str(spread.problems), *speeds, *counts)
+                cells = (device, group, name, str(spread.problems), *speeds, *counts)
                 lines.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
     if not lines:
         return ""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
 from tuner.cli.grid import Output, print_table
+from tuner.kernels.spec import Dim
 from tuner.records import POLICIES, Interval
 from tuner.report.default import outcome_of
 from tuner.report.text import error_lines, first_line, short, speed_text, times, us_text
 from tuner.tuning.bench_row import Row, several_vendors, vendor_of
-from tuner.tuning.bench_summary import BARS, Spread, Summary, by_device, by_op, summary
+from tuner.tuning.bench_summary import BARS, Spread, Summary, by_device, groups, summary
 
 _POLICY_NAMES = {policy.text: name for name, policy in POLICIES.items()}
 
@@ -30,14 +32,23 @@ def line(row: Row) -> str:
     return f"{short(row.problem)}: {', '.join([f'{row.kind} {us_text(row.latency_us)}', *speeds])}"
 
 
-def print_rows(title: str, rows: Sequence[Row], console: Output | None = None) -> None:
-    """Print the table of the rows, that of their means, and what is worth a line."""
+def print_rows(
+    title: str,
+    rows: Sequence[Row],
+    console: Output | None = None,
+    ranged: Mapping[str, Dim] = MappingProxyType({}),
+) -> None:
+    """Print the table of the rows, that of their means, and what is worth a line.
+
+    Args:
+        ranged: the dim of each op by whose ranges its rows are grouped.
+    """
     console = console or Output()
     console.write(f"[bold]{escape(title)}[/]")
     each_vendor = map(times, several_vendors(rows))
     print_table(_table(rows), console, spare=("GB/s", "TFLOP/s", "± %", "roofline", "timed", *each_vendor))
     if len(rows) > 1 and any(row.vendor is not None for row in rows):
-        print_table(_means(rows), console, spare=("below 0.95", "below 1", "of"))
+        print_table(_means(rows, ranged), console, spare=("below 0.95", "below 1", "of"))
     for each in _closing(rows):
         console.write(each)
 
@@ -93,19 +104,18 @@ def _either_way(interval: Interval) -> str:
     return f"{100 * (high - low) / (high + low):.1f}"
 
 
-def _means(rows: Sequence[Row]) -> Table:
-    """Return a table with the means of each card and op, and of all its ops."""
+def _means(rows: Sequence[Row], ranged: Mapping[str, Dim]) -> Table:
+    """Return a table with the means of each card and op, of the op's ranges, and of all ops of the card."""
     table, devices = Table(box=SIMPLE, pad_edge=False), by_device(rows)
-    for name in ("speed-ups", *["device"] * (len(devices) > 1), ""):
+    apart = len(devices) > 1
+    for name in ("speed-ups", *["device"] * apart, ""):
         table.add_column(name)
     for name in ("of", "geometric mean", "10th percentile", "least", *(f"below {bar:g}" for bar in BARS)):
         table.add_column(name, justify="right", no_wrap=True)
     for device, on_it in devices.items():
-        ops = by_op(on_it)
-        groups = {**ops, "all": on_it} if len(ops) > 1 else {next(iter(ops)): on_it}
-        for op, group in groups.items():
-            for nth, (name, spread) in enumerate(mean_lines(summary(group))):
-                head = (op, *[device] * (len(devices) > 1)) if nth == 0 else ("",) * (1 + (len(devices) > 1))
+        for group, of_it in groups(on_it, ranged):
+            for nth, (name, spread) in enumerate(mean_lines(summary(of_it))):
+                head = (group, *[device] * apart) if nth == 0 else ("",) * (1 + apart)
                 counts = [str(count) for count in spread.below.values()]
                 speeds = (_coloured(speed) for speed in (spread.mean, spread.tenth, spread.least))
                 table.add_row(*head, name, str(spread.problems), *speeds, *counts)

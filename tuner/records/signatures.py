@@ -114,6 +114,9 @@ def _check_item(item: JsonObject, kind: str) -> None:
     if kind == "dims":
         if default is not None and not (isinstance(default, str) or whole_number(default, "a dim's default") >= 1):
             raise UsageError("a dim's default is a size or another dim's name")
+        if "ranges" in item.data:
+            for last in item.items("ranges"):
+                whole_number(last, "one of ranges")
         return
     if kind == "attributes" and item.data.get("choices", ()) is None:
         item.texts("dtypes")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, quantiles
+from types import MappingProxyType
 from typing import Any
 
+from tuner.kernels.spec import Dim
+from tuner.suites.suite import Suite
 from tuner.tuning.bench_row import Row, several_vendors, vendor_of
 
 BARS = (1.0, 0.95)
@@ -131,17 +134,56 @@ def by_op(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {op: [row for row in rows if row.problem.op == op] for op in ops}
 
 
-def document(suite: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the document of `tuner bench --json`; `devices` and `ops` have a summary of each if there are several."""
-    devices = {device: _with_ops(of_it) for device, of_it in by_device(rows).items()}
+def by_range(rows: Sequence[Row], dim: Dim | None) -> dict[str, list[Row]]:
+    """Return the rows of each range of a dim, the smallest sizes first; nothing if they are in a single one."""
+    if dim is None:
+        return {}
+    ranges: dict[str, list[Row]] = {}
+    for size, row in sorted(((row.problem[dim.name], row) for row in rows), key=lambda pair: pair[0]):
+        ranges.setdefault(dim.range_of(size), []).append(row)
+    return ranges if len(ranges) > 1 else {}
+
+
+def groups(rows: Sequence[Row], ranged: Mapping[str, Dim]) -> Iterator[tuple[str, Sequence[Row]]]:
+    """Yield the rows of each op under its name, those of each of its ranges, and all if there are several ops."""
+    ops = by_op(rows)
+    for op, of_it in ops.items():
+        yield op, of_it
+        yield from ((f"{op}, {name}", in_it) for name, in_it in by_range(of_it, ranged.get(op)).items())
+    if len(ops) > 1:
+        yield "all", rows
+
+
+def ranged_dims(suite: Suite) -> dict[str, Dim]:
+    """Return the dim of each op that has ranges."""
+    signatures = {entry.problem.op: entry.signature for entry in suite.entries}
+    return {op: dim for op, signature in signatures.items() for dim in reversed(signature.dims) if dim.ranges}
+
+
+def document(suite: str, rows: Sequence[Row], ranged: Mapping[str, Dim] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the document of `tuner bench --json`.
+
+    `devices` and `ops` have a summary of each if there are several; `ranges` those of an op's ranges.
+
+    Args:
+        ranged: the dim of each op by whose ranges its rows are grouped.
+    """
+    devices = {device: _with_ops(of_it, ranged) for device, of_it in by_device(rows).items()}
     return {
         "suite": suite,
-        "summary": _with_ops(rows),
+        "summary": _with_ops(rows, ranged),
         **({"devices": devices} if len(devices) > 1 else {}),
         "rows": [row.as_json() for row in rows],
     }
 
 
-def _with_ops(rows: Sequence[Row]) -> dict[str, Any]:
-    ops = {op: summary(of_it).as_json() for op, of_it in by_op(rows).items()}
-    return {**summary(rows).as_json(), **({"ops": ops} if len(ops) > 1 else {})}
+def _with_ops(rows: Sequence[Row], ranged: Mapping[str, Dim]) -> dict[str, Any]:
+    ops = {op: _with_ranges(of_it, ranged.get(op)) for op, of_it in by_op(rows).items()}
+    if len(ops) == 1:
+        return next(iter(ops.values()))
+    return {**summary(rows).as_json(), **({"ops": ops} if ops else {})}
+
+
+def _with_ranges(rows: Sequence[Row], dim: Dim | None) -> dict[str, Any]:
+    ranges = {name: summary(of_it).as_json() for name, of_it in by_range(rows, dim).items()}
+    return {**summary(rows).as_json(), **({"ranges": ranges} if ranges else {})}
