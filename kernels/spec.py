@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from random import Random
 from typing import Any
 
 from tuner.errors import KernelFault, UsageError
+from tuner.kernels.cost import Cost
 from tuner.kernels.definition_hash import definition_hash
 from tuner.kernels.dtypes import dtype_name, itemsize, shown, torch_dtype
 from tuner.kernels.fields import (
@@ -34,6 +36,7 @@ __all__ = [
     "MAX_SIZE",
     "Attribute",
     "Config",
+    "Cost",
     "Dim",
     "HostCall",
     "Kernel",
@@ -76,6 +79,8 @@ class Limits:
     registers_per_thread: int = 255
     threads_per_block: int = 1024
     warp_size: int = 32
+    gb_per_s: float = 0.0
+    """Rate of device memory, for estimates; 0 if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,9 @@ class Kernel:
     are no part of a problem. `launch`, `reference` and `vendor` find them among the tensors, under their names."""
     draw: Callable[[Random], Mapping[str, object]] | None = None
     """Draws the values of a problem, with sizes as in models, for random suites; None excludes the op from them."""
+    estimate: Callable[[Problem, Mapping[str, Any], Limits], Cost] | None = None
+    """Estimates the time of a config without the card. Searches learn how much it is worth and begin with what it
+    finds fast; None if nothing is known."""
     replaces: bool = False
     """True if a file's kernel stands for the shipped op of its name; without it such a file is refused."""
 
@@ -146,7 +154,7 @@ class Kernel:
         check_vendors(self.op, self.vendor_name, self.vendors)
         object.__setattr__(self, "scalars", checked_values(self.op, self.scalars, self.signature.parameters))
         for name, check in _PARTS.items():
-            if name in ("vendor", "draw") and getattr(self, name) is None:
+            if name in ("vendor", "draw", "estimate") and getattr(self, name) is None:
                 continue
             check_function(self.op, name, getattr(self, name))
             scalars = self.scalars if name in ("launch", "vendor") else {}
@@ -206,6 +214,13 @@ class Kernel:
                 )
         return config
 
+    def estimator(self, problem: Problem, limits: Limits) -> Callable[[Mapping[str, Any]], float] | None:
+        """Return a function that estimates the latency of a config of a problem, in us; None without an estimate."""
+        if self.estimate is None:
+            return None
+        estimate: Callable[[Problem, Mapping[str, Any], Limits], Cost] = self.estimate
+        return lambda config: estimate(problem, config, limits).us
+
     def tensors(self, problem: Problem, config: Config, limits: Limits) -> Mapping[str, Operand]:
         """Return the tensors that `launch` is given: the operands and the config's workspace."""
         return {**self.operands(problem), **self.workspace(problem, config, limits)}
@@ -240,6 +255,12 @@ def _check_launches(result: Any) -> None:
         raise KernelFault(f"launch returns a tuple of Launch values, not {shown(result)}; write (Launch(...),)")
 
 
+def _check_cost(result: Any) -> None:
+    """Raise KernelFault unless `estimate` returned a cost with a latency above 0."""
+    if not isinstance(result, Cost) or not 0 < result.us < inf:
+        raise KernelFault(f"estimate returns a Cost with a latency above 0, not {shown(result)}; correct it")
+
+
 _PARTS: Mapping[str, Callable[[Any], None] | None] = {
     "operands": _check_tensors("operands"),
     "launch": _check_launches,
@@ -250,5 +271,6 @@ _PARTS: Mapping[str, Callable[[Any], None] | None] = {
     "flops": check_number("flops"),
     "rounding": check_number("rounding"),
     "draw": check_dict("draw"),
+    "estimate": _check_cost,
 }
 """Fields of a kernel that are functions, each with the check of its result."""

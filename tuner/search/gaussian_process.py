@@ -8,7 +8,7 @@ memory are bounded for any number of trials.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import erf, sqrt
 
@@ -64,6 +64,14 @@ class GaussianProcessSettings:
     """Number of configs that are predicted at a time when those that are no candidates are looked at."""
     leaders: int = 3
     """Number of fastest configs whose neighbours, which differ in one knob, are always candidates."""
+    promising: int = 8
+    """One config in this many is promising by its estimate; every other config of the start is one of them."""
+    weight: float = 1.0
+    """Expected weight of the estimates."""
+    weight_deviation: float = 0.5
+    """Standard deviation of that expectation."""
+    most_weight: float = 2.0
+    """Largest weight of the estimates; the least is 0."""
 
 
 GAUSSIAN_PROCESS = GaussianProcessSettings()
@@ -78,6 +86,8 @@ class GaussianProcess:
         min_improvement_probability: limit below which the caller stops; neglected choices are tried before.
         settings: limits of the model.
         convergence: limits of the improvement probability.
+        estimates: returns the estimated log latency of each config; called once, for the first proposal. The model
+            learns how much they are worth on this problem. None: nothing is known about the configs.
     """
 
     def __init__(
@@ -87,8 +97,14 @@ class GaussianProcess:
         min_improvement_probability: float = 0.0,
         settings: GaussianProcessSettings = GAUSSIAN_PROCESS,
         convergence: ConvergenceSettings = CONVERGENCE,
+        estimates: Callable[[], Floats] | None = None,
     ) -> None:
         self._points = Points(knobs)
+        self._estimates_of, self._estimates = estimates, np.zeros(0)
+        self._weight, self._offset = (settings.weight if estimates else 0.0), 0.0
+        """Weight of the standardised estimates in the values, and what is added to them."""
+        self._middle = 0.0
+        """Mean estimate of the known configs."""
         self._prior = Covariance(self._points.log_weights, COVARIANCE.log_noise)
         self._covariance = self._prior
         self._random = np.random.default_rng(seed)
@@ -155,6 +171,8 @@ class GaussianProcess:
     @ONE_THREAD
     def propose(self) -> int:
         """Return a free config."""
+        if self._estimates_of is not None and not len(self._estimates):
+            self._estimates = np.asarray(self._estimates_of(), np.float64)
         if len(self._results) < self._settings.min_results or not self._points.starts.size:
             return self._far_config()
         while self._queue:
@@ -163,7 +181,12 @@ class GaussianProcess:
         posterior = self._updated_posterior()
         closely = len(self._results) % self._settings.close_look_every == 0
         values = self._values(closely)
-        mean, deviation = posterior.predict(values)
+        if not closely:
+            self._weigh_estimates(posterior, values)
+        expected = not closely and self._estimates_of is not None
+        mean, deviation = posterior.predict(values - self._expected(self._known) if expected else values)
+        if expected:
+            mean = mean + self._expected(self._pool)
         promise = np.where(self._free[self._pool], self._settings.exploration * deviation - mean, -np.inf)
         config = int(self._pool[np.argmax(promise)])
         if not closely:
@@ -204,7 +227,7 @@ class GaussianProcess:
         configs, found, highest = np.flatnonzero(elsewhere), 0, -np.inf
         for start in range(0, len(configs), self._settings.max_chunk):
             chunk = configs[start : start + self._settings.max_chunk]
-            z = self._posterior.quantiles(self._scaled(chunk), better)
+            z = self._posterior.quantiles(self._scaled(chunk), better - self._expected(chunk))
             if z.max() > highest:
                 found, highest = int(chunk[np.argmax(z)]), float(z.max())
         return found, highest
@@ -237,6 +260,11 @@ class GaussianProcess:
     def _far_config(self) -> int:
         """Return, among some random free configs, the one farthest from all taken ones."""
         free, taken = np.flatnonzero(self._free), np.flatnonzero(~self._free)
+        if self._estimates_of is not None:
+            if not len(taken):
+                return int(free[np.argmin(self._estimates[free])])
+            if len(taken) % 2 == 0:
+                free = free[np.argsort(self._estimates[free])[: -(-len(free) // self._settings.promising)]]
         drawn = self._random.choice(free, min(self._settings.spread_sample, -(-len(free) // 2)), replace=False)
         if not len(taken):
             return int(drawn[0])
@@ -251,7 +279,10 @@ class GaussianProcess:
             ranked = [*ranked[: most // 2], *others.tolist()]
         if len(self._results) <= most or self._posterior is None:
             self._known = ranked
-            self._covariance = fitted(self._covariance, self._prior, self._points.distances(ranked), self._values())
+            values = self._values()
+            unexpected = values - self._expected(ranked)
+            distances = self._points.distances(ranked)
+            self._covariance = fitted(self._covariance, self._prior, distances, unexpected - unexpected.mean())
         self._known = [*ranked, *self._running]
         self._new.clear()
         self._pool = np.concatenate([self._known, self._candidates(ranked[: self._settings.leaders])])
@@ -269,6 +300,8 @@ class GaussianProcess:
         near = np.zeros(len(free), np.bool_)
         for leader in leaders:
             near |= self._points.near(leader, free)
+        if self._estimates_of is not None:
+            near[np.argsort(self._estimates[free])[: most // 3]] = True
         drawn = self._random.choice(free[~near], min(most, int(np.count_nonzero(~near))), replace=False)
         return np.concatenate([free[near], drawn])
 
@@ -288,8 +321,27 @@ class GaussianProcess:
             behind = values - values[ended].min()
             offset = np.quantile(behind[ended], self._settings.close_look_quantile)
             values = np.log(behind + offset + self._settings.min_distance)
+        elif self._estimates_of is not None:
+            self._middle = float(self._estimates[np.array(self._known)[ended]].mean())
         self._spread = float(values[ended].std()) + 1e-12
         return np.asarray((values - values[ended].mean()) / self._spread)
+
+    def _weigh_estimates(self, posterior: Posterior, values: Floats) -> None:
+        """Learn from the known configs' values how much the estimates are worth."""
+        if self._estimates_of is not None:
+            settings, standard = self._settings, self._standard(self._known)
+            weight, self._offset = posterior.line(values, standard, settings.weight, settings.weight_deviation)
+            self._weight = min(max(weight, 0.0), settings.most_weight)
+
+    def _standard(self, configs: Sequence[int] | Indices) -> Floats:
+        """Return the estimates of configs, standardised as the values of the known configs are."""
+        return np.asarray((self._estimates[np.asarray(configs)] - self._middle) / self._spread)
+
+    def _expected(self, configs: Sequence[int] | Indices) -> Floats:
+        """Return the values that the estimates predict for configs; 0 without estimates."""
+        if self._estimates_of is None:
+            return np.zeros(len(configs))
+        return self._weight * self._standard(configs) + self._offset
 
     def _scaled(self, configs: Indices) -> Floats:
         """Return the points of configs, scaled by the fitted covariance."""

@@ -135,6 +135,7 @@ class _Run:
                     known=known,
                     winners=[*first, *self._winners],
                     late_winners=self._late_winners,
+                    estimate=self._target.estimate,
                     on_trial=self._on_trial,
                     on_round=partial(self._events.round, problem),
                     finalists=finalists,
