@@ -99,18 +99,18 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What the kernel's estimate says of the answer, corrected by what was measured."""
+    """Verdict of the kernel's estimate on the answer, corrected by what was measured."""
 
     best_us: float
     """Best latency that it holds possible, in us: the answer's, or that of an untried config."""
     config: Config | None
-    """That config; None if none is expected to be faster."""
+    """The untried config; None if none is expected to be faster."""
     share: float
     """Best possible latency over the answer's: at 1, nothing faster is expected."""
     parts: Mapping[str, float]
     """Estimated time of what the answer waits for, in us. They overlap."""
     limit: str
-    """What holds it back: the longest part, or `power`."""
+    """Name of the longest part, which holds the answer back; `power` for products at the power cap."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a kernel's estimate says of an answer: the best latency that it holds possible, and what takes the time.
+"""Outlook of an answer by its kernel's estimate: the best latency that seems possible, and what takes the time.
 
 Pure functions over stored values.
 """
@@ -27,7 +27,7 @@ class OutlookSettings:
 
 SETTINGS = OutlookSettings()
 POWER = "power"
-"""What holds an answer back if its products take the time at a clock that the power cap lowers."""
+"""Limit of an answer whose products take the time, at a clock that the power cap lowers."""
 
 
 def outlook(
