@@ -39,7 +39,7 @@ from tuner.records import Device
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How the coefficients are fitted."""
+    """Limits and weights of the fit."""
 
     fixed: tuple[str, ...] = ("mhz", "gb_per_s", "near", "shared_bytes")
     """Coefficients that stay as they are."""
