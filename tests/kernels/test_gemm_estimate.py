@@ -10,6 +10,8 @@ from helpers import H200
 
 from tuner import catalog, recorded
 from tuner.errors import KernelFault
+from tuner.kernels.gemm.alternatives import alternative
+from tuner.kernels.gemm.default import by_rules
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.spec import Config, Cost, Limits, Problem
 from tuner.search.space import feasible
@@ -46,9 +48,7 @@ def test_estimates_order_configs_as_the_card_did(name: str, least: float) -> Non
     [
         {"M": 1, "N": 4096, "K": 4096},
         {"M": 13, "N": 513, "K": 100},
-        {"M": 300, "N": 2560, "K": 8192, "dtype": "fp16"},
         {"M": 520, "N": 6144, "K": 4096, "dtype": "fp32", "precision": "tf32", "layout": "nn"},
-        {"M": 5120, "N": 5120, "K": 5120},
     ],
 )
 def test_each_feasible_config_has_an_estimate(sizes: dict[str, object]) -> None:
@@ -83,3 +83,29 @@ def test_an_estimate_that_is_no_cost_is_refused() -> None:
     with pytest.raises(KernelFault, match=r"estimate returns a Cost with a latency above 0, not 1.0; correct it"):
         estimator(config())
     assert replace(GEMM, estimate=None).estimator(problem(M=64), H200.limits) is None
+
+
+@pytest.mark.parametrize(("M", "N", "K"), [(42, 3072, 10752), (48, 3584, 18944)])
+def test_a_default_that_is_expected_to_be_far_slower_than_another_config_is_replaced(M: int, N: int, K: int) -> None:
+    given = problem(M=M, N=N, K=K)
+    rules, found = by_rules(given, H200.limits), GEMM.default_config(given, H200.limits)
+    assert GEMM.valid(given, found, H200.limits)
+    assert estimate(given, rules, H200.limits).us > 1.5 * estimate(given, found, H200.limits).us
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"M": 16, "N": 4096, "K": 4096},  # few rows
+        {"M": 64, "N": 4096, "K": 4096},
+        {"M": 1024, "N": 6144, "K": 4096, "layout": "nn"},
+        {"M": 42, "N": 3073, "K": 10753},  # rows that descriptors cannot read
+        {"M": 42, "N": 3072, "K": 10752, "dtype": "fp32", "precision": "tf32"},
+    ],
+)
+def test_other_defaults_are_those_of_the_rules(sizes: dict[str, object]) -> None:
+    given = problem(**sizes)
+    assert alternative(given, (rules := by_rules(given, H200.limits)), H200.limits) is rules
+    ampere = replace(H200.limits, capability=(8, 0))
+    few = problem(M=42, N=3072, K=10752)
+    assert alternative(few, (rules := by_rules(few, ampere)), ampere) is rules
