@@ -12,7 +12,7 @@ from itertools import product
 
 from tuner.kernels.gemm.estimate import estimate
 from tuner.kernels.gemm.space import VARIANTS, descriptors_can, valid
-from tuner.kernels.shared.tiling import rows_walked
+from tuner.kernels.shared.tiling import rows_walked, stage_bytes
 from tuner.kernels.spec import Limits, Problem, Value, cdiv, itemsize, next_power_of_2
 
 
@@ -42,13 +42,17 @@ def alternative(
     few = min(problem["M"], problem["N"]) < settings.least_rows
     if few or itemsize(problem.dtype) != 2 or limits.capability[0] != 9 or not descriptors_can(problem, limits):
         return default
-    costs = ((estimate(problem, config, limits).us, config) for config in _alternatives(problem, limits, settings))
-    least, found = min(costs, key=lambda pair: pair[0], default=(0.0, default))
-    return found if estimate(problem, default, limits).us > settings.margin * least else default
+    most = estimate(problem, default, limits).us / settings.margin
+    costs = [(estimate(problem, config, limits).us, config) for config in _plausible(problem, limits, settings)]
+    faster = sorted((cost for cost in costs if cost[0] < most), key=lambda cost: cost[0])
+    return next((config for _, config in faster if valid(problem, config, limits)), default)
 
 
-def _alternatives(problem: Problem, limits: Limits, settings: AlternativesSettings) -> Iterator[Mapping[str, Value]]:
-    """Yield feasible configs of each variant, tile, number of slices and depth, with the most stages that fit."""
+def _plausible(problem: Problem, limits: Limits, settings: AlternativesSettings) -> Iterator[Mapping[str, Value]]:
+    """Yield a config of each variant, tile, number of slices and depth, with the most stages that fit.
+
+    Some are not feasible. To estimate a config takes no longer than to find out.
+    """
     M, N, _ = problem.sizes
     for variant in ("persistent", "specialized", "stream_k", "tiles"):
         part = VARIANTS[variant]
@@ -66,7 +70,7 @@ def _alternatives(problem: Problem, limits: Limits, settings: AlternativesSettin
                     "GROUP_M": rows_walked(problem, m),
                     "VARIANT": variant,
                     "SPLIT_K": slices,
-                    "num_warps": 4 if "num_warps" in part and len(part["num_warps"]) == 1 else _warps(m * n),
+                    "num_warps": 4 if variant in ("specialized", "stream_k") else _warps(m * n),
                 }
                 yield from _filled(problem, tile, limits)
 
@@ -76,9 +80,8 @@ def _warps(tile: int) -> int:
 
 
 def _filled(problem: Problem, tile: Mapping[str, Value], limits: Limits) -> Iterator[Mapping[str, Value]]:
-    """Yield the feasible config of a tile with the most stages, if there is one."""
-    for stages, stores in product((6, 5, 4, 3), (1, 2)):
-        config = {**tile, "num_stages": stages, "STORES": stores}
-        if valid(problem, config, limits):
-            yield config
-            return
+    """Yield the configs of a tile with the most stages that fit, and with one less, which leaves room to store."""
+    most = min(6, limits.shared_bytes // stage_bytes(problem, tile))
+    for stages, stores in product((most, most - 1), (1, 2)):
+        if stages >= 3:
+            yield {**tile, "num_stages": stages, "STORES": stores}

@@ -31,53 +31,53 @@ class Coefficients:
     """Nominal clock of the multiprocessors."""
     gb_per_s: float = 4000.0
     """Rate of device memory, if the card's was not measured."""
-    wgmma: float = 1.218
+    wgmma: float = 1.24
     """Rate of products by groups of four warps."""
-    roles: float = 1.22
+    roles: float = 1.26
     """Rate of products by warps with roles."""
-    mma: float = 0.553
+    mma: float = 0.554
     """Rate of products by single warps."""
     fma: float = 0.5
     """Rate of products without tensor cores."""
     shared_bytes: float = 128.0
     """Bytes that products read from shared memory in a cycle."""
-    step_cycles: float = 19.2
+    step_cycles: float = 18.7
     """Cycles of a step by groups of warps, beside its products."""
-    mma_step_cycles: float = 35.1
+    mma_step_cycles: float = 32.7
     """Cycles of a step by single warps, beside its products."""
-    pointer_cycles: float = 5.05
+    pointer_cycles: float = 4.79
     """Cycles of a load of 16 bytes that a thread starts itself."""
-    turned_bytes: float = 8.62
+    turned_bytes: float = 8.1
     """Bytes that threads transpose in a cycle, since groups of warps read only 16-bit elements across K."""
-    l2_bytes: float = 48.6
+    l2_bytes: float = 51.3
     """Bytes that a multiprocessor loads from L2 in a cycle."""
-    short_run: float = 0.539
+    short_run: float = 0.558
     """Further share of a load's time if its runs have 64 bytes, not 128."""
-    apart: float = 0.617
+    apart: float = 0.632
     """Share of a load's time that remains if all neighbours load the same data."""
     near: int = 16
     """Number of multiprocessors that are neighbours."""
-    latency_cycles: float = 843.0
+    latency_cycles: float = 983.0
     """Cycles from a load to its arrival."""
-    memory_latency_us: float = 0.351
+    memory_latency_us: float = 0.338
     """Time of a load from device memory."""
-    read_once: float = 0.816
+    read_once: float = 0.767
     """Share of the time of device memory that remains if loads state that their data is read once."""
     start_us: float = 8.17
     """Time of a launch beside its programs."""
-    tile_cycles: float = 922.0
+    tile_cycles: float = 1057.0
     """Cycles of a tile beside its steps and its store."""
-    vector_cycles: float = 388.0
+    vector_cycles: float = 376.0
     """Cycles of a tile without tensor cores, beside its steps."""
-    store_bytes: float = 31.3
+    store_bytes: float = 31.5
     """Bytes of a tile that a multiprocessor stores in a cycle."""
-    join_us: float = 1.38
+    join_us: float = 1.34
     """Time in which the slices of a tile wait for each other."""
-    slice_us: float = 0.133
+    slice_us: float = 0.156
     """Further time for each slice."""
-    sum_bytes: float = 23.4
+    sum_bytes: float = 22.7
     """Bytes of partial sums that a multiprocessor writes or reads in a cycle."""
-    sharpness: float = 4.04
+    sharpness: float = 4.02
     """Exponent of the norm that adds up what overlaps; if infinite, only the slowest counts."""
 
 
