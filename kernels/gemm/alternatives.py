@@ -61,8 +61,9 @@ def _plausible(problem: Problem, limits: Limits, settings: AlternativesSettings)
             if m > max(16, next_power_of_2(M)) or n > max(16, next_power_of_2(N)) or min(m, n) < min(32, M, N):
                 continue
             tiles = cdiv(M, m) * cdiv(N, n)
-            cut = settings.slices if variant in ("persistent", "tiles") and tiles <= 2 * limits.sm_count else (1,)
-            for slices, depth in product(cut, settings.depths):
+            last = tiles % limits.sm_count if variant == "persistent" else tiles
+            cut = [each for each in settings.slices if each == 1 or last * each <= limits.sm_count]
+            for slices, depth in product(cut if variant in ("persistent", "tiles") else (1,), settings.depths):
                 tile: dict[str, Value] = {
                     "BLOCK_M": m,
                     "BLOCK_N": n,
