@@ -10,7 +10,8 @@ coefficients are checked. A row has:
 - `rank`: Spearman's correlation of estimate and latency, over all configs that ran; `of fast`: over those within 1.5 x
   the best;
 - `pick`, `default`: latency of the config with the least estimate, and of the default, over the best that was measured;
-- `place`: part of the ordering by the estimate in which the first config within 1 % of the best is.
+- `place`: part of the ordering by the estimate in which the first config within 1 % of the best is;
+- `excess`: its estimate over the least one. Searches try configs last whose estimate is over 1.5 times the least.
 
 Only measured configs count, so `pick` is a lower bound where a record has a sample of the space.
 """
@@ -180,6 +181,7 @@ def row(one: Measured, c: Coefficients) -> dict[str, float]:
         "best of 10": us[order[:10]].min() / best,
         "default": default / best,
         "place": ranks[us <= 1.01 * best].min(),
+        "excess": costs[us <= 1.01 * best].min() / costs.min(),
         "scale": float(np.median(costs[fast] / us[fast])),
         "best x torch": one.vendor or float("nan"),
     }
@@ -207,8 +209,12 @@ def table(rows: Sequence[tuple[Measured, dict[str, float]]], *, each: bool) -> I
         first = (
             f"1/{part}: {mean(float(figures['place'] < 1 / part) for figures in of_it):.2f}" for part in (4, 8, 16)
         )
+        late = max(figures["excess"] for figures in of_it)
         losses = (f"{head}: {max(f[head] for f in of_it if f[head] < inf):.2f}" for head in ("pick", "default"))
-        yield f"| within 1 % in the first {', '.join(first)}; most lost by {', '.join(losses)} |" + " |" * len(heads)
+        yield (
+            f"| within 1 % in the first {', '.join(first)}; largest excess {late:.2f}; most lost by {', '.join(losses)} |"
+            + " |" * len(heads)
+        )
 
 
 def _middle(of_it: Iterable[dict[str, float]], head: str) -> float:
@@ -216,9 +222,7 @@ def _middle(of_it: Iterable[dict[str, float]], head: str) -> float:
     values = [figures[head] for figures in of_it if 0 < figures[head] < inf]
     if not values:
         return float("nan")
-    return (
-        geometric_mean(values) if head in ("pick", "best of 10", "default", "best x torch", "scale") else mean(values)
-    )
+    return geometric_mean(values) if head not in ("configs", "rank", "rank of fast", "place") else mean(values)
 
 
 def _held_out(measured: Sequence[Measured], part: frozenset[str]) -> list[tuple[Measured, dict[str, float]]]:

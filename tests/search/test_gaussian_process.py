@@ -241,3 +241,13 @@ def test_good_estimates_come_first_and_bad_ones_lose_their_weight() -> None:
     noisy = truth + np.random.default_rng(0).normal(0, 0.1, len(truth))
     assert best in _run(told(noisy), GRID, 25)
     assert best in _run(told(-truth), GRID, 90)
+
+
+def test_configs_that_are_estimated_to_be_far_slower_come_last() -> None:
+    estimates = np.array([_far(config) for config in GRID[:300]])
+    model = GaussianProcess(zip(*GRID[:300], strict=True), seed=0, estimates=lambda: estimates)
+    proposed = _run(model, GRID, 300)
+    assert sorted(proposed) == list(range(300))
+    near = np.count_nonzero(estimates <= estimates.min() + log(GAUSSIAN_PROCESS.hopeless))
+    assert 1 < near < 150
+    assert estimates[proposed[:near]].max() < estimates[proposed[near:]].min()

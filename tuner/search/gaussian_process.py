@@ -72,6 +72,12 @@ class GaussianProcessSettings:
     """Standard deviation of that expectation."""
     most_weight: float = 2.0
     """Largest weight of the estimates; the least is 0."""
+    hopeless: float = 1.5
+    """Estimate over the least one from which a config is tried after all others, while estimates prove right."""
+    least_correlation: float = 0.2
+    """Correlation of estimates and results below which they do not."""
+    judged_results: int = 16
+    """Number of results from which that is judged."""
 
 
 GAUSSIAN_PROCESS = GaussianProcessSettings()
@@ -105,6 +111,8 @@ class GaussianProcess:
         """Weight of the standardised estimates in the values, and what is added to them."""
         self._middle = 0.0
         """Mean estimate of the known configs."""
+        self._hopeless: Indices = np.zeros(0, np.int64)
+        """Configs that were put off, since they are estimated to be far slower than the fastest."""
         self._prior = Covariance(self._points.log_weights, COVARIANCE.log_noise)
         self._covariance = self._prior
         self._random = np.random.default_rng(seed)
@@ -138,6 +146,7 @@ class GaussianProcess:
     def start(self, config: int) -> None:
         """Note that a config runs."""
         self._free[config] = False
+        self._hopeless = self._hopeless[self._hopeless != config]
         self._running[config] = None
         if config not in self._known:
             self._new[config] = None
@@ -172,7 +181,9 @@ class GaussianProcess:
     def propose(self) -> int:
         """Return a free config."""
         if self._estimates_of is not None and not len(self._estimates):
-            self._estimates = np.asarray(self._estimates_of(), np.float64)
+            self._estimate(self._estimates_of)
+        if not self._free.any():
+            self._release()
         if len(self._results) < self._settings.min_results or not self._points.starts.size:
             return self._far_config()
         while self._queue:
@@ -259,7 +270,7 @@ class GaussianProcess:
 
     def _far_config(self) -> int:
         """Return, among some random free configs, the one farthest from all taken ones."""
-        free, taken = np.flatnonzero(self._free), np.flatnonzero(~self._free)
+        free, taken = np.flatnonzero(self._free), np.array([*self._results, *self._running], np.int64)
         if self._estimates_of is not None:
             if not len(taken):
                 return int(free[np.argmin(self._estimates[free])])
@@ -326,12 +337,29 @@ class GaussianProcess:
         self._spread = float(values[ended].std()) + 1e-12
         return np.asarray((values - values[ended].mean()) / self._spread)
 
+    def _estimate(self, estimates: Callable[[], Floats]) -> None:
+        """Estimate all configs, and put off those that are far slower than the fastest."""
+        self._estimates = np.asarray(estimates(), np.float64)
+        slow = self._estimates > self._estimates.min() + np.log(self._settings.hopeless)
+        self._hopeless = np.flatnonzero(slow & self._free)
+        self._free[self._hopeless] = False
+
     def _weigh_estimates(self, posterior: Posterior, values: Floats) -> None:
         """Learn from the known configs' values how much the estimates are worth."""
         if self._estimates_of is not None:
             settings, standard = self._settings, self._standard(self._known)
             weight, self._offset = posterior.line(values, standard, settings.weight, settings.weight_deviation)
             self._weight = min(max(weight, 0.0), settings.most_weight)
+            ended = ~np.isnan(values)
+            if len(self._hopeless) and np.count_nonzero(ended) >= settings.judged_results:
+                x, y = standard[ended], values[ended]
+                if (x - x.mean()) @ (y - y.mean()) < settings.least_correlation * x.std() * y.std() * len(x):
+                    self._release()
+
+    def _release(self) -> None:
+        """Treat the configs that were put off as all others."""
+        self._free[self._hopeless] = True
+        self._hopeless = self._hopeless[:0]
 
     def _standard(self, configs: Sequence[int] | Indices) -> Floats:
         """Return the estimates of configs, standardised as the values of the known configs are."""
