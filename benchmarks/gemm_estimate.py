@@ -212,7 +212,7 @@ def table(rows: Sequence[tuple[Measured, dict[str, float]]], *, each: bool) -> I
         late = max(figures["excess"] for figures in of_it)
         losses = (f"{head}: {max(f[head] for f in of_it if f[head] < inf):.2f}" for head in ("pick", "default"))
         yield (
-            f"| within 1 % in the first {', '.join(first)}; largest excess {late:.2f}; most lost by {', '.join(losses)} |"
+            f"| within 1 % in the first {', '.join(first)}; largest excess {late:.2f}; most lost: {', '.join(losses)} |"
             + " |" * len(heads)
         )
 

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from tuner.kernels.spec import Value
 from tuner.search.covariance import Floats
+from tuner.search.estimates import ESTIMATES
 from tuner.search.gaussian_process import GAUSSIAN_PROCESS, GaussianProcess
 from tuner.search.posterior import Posterior
 
@@ -248,6 +249,6 @@ def test_configs_that_are_estimated_to_be_far_slower_come_last() -> None:
     model = GaussianProcess(zip(*GRID[:300], strict=True), seed=0, estimates=lambda: estimates)
     proposed = _run(model, GRID, 300)
     assert sorted(proposed) == list(range(300))
-    near = np.count_nonzero(estimates <= estimates.min() + log(GAUSSIAN_PROCESS.hopeless))
+    near = np.count_nonzero(estimates <= estimates.min() + log(ESTIMATES.far_slower))
     assert 1 < near < 150
     assert estimates[proposed[:near]].max() < estimates[proposed[near:]].min()

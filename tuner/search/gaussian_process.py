@@ -18,6 +18,7 @@ from tuner.kernels.spec import Value
 from tuner.measure.cores import ONE_THREAD
 from tuner.search.convergence import CONVERGENCE, Convergence, ConvergenceSettings
 from tuner.search.covariance import COVARIANCE, Covariance, Floats, Indices, covariances, fitted
+from tuner.search.estimates import ESTIMATES, Estimates, EstimatesSettings
 from tuner.search.points import Flags, Points
 from tuner.search.posterior import Posterior
 
@@ -64,20 +65,6 @@ class GaussianProcessSettings:
     """Number of configs that are predicted at a time when those that are no candidates are looked at."""
     leaders: int = 3
     """Number of fastest configs whose neighbours, which differ in one knob, are always candidates."""
-    promising: int = 8
-    """One config in this many is promising by its estimate; every other config of the start is one of them."""
-    weight: float = 1.0
-    """Expected weight of the estimates."""
-    weight_deviation: float = 0.5
-    """Standard deviation of that expectation."""
-    most_weight: float = 2.0
-    """Largest weight of the estimates; the least is 0."""
-    hopeless: float = 1.5
-    """Estimate over the least one from which a config is tried after all others, while estimates prove right."""
-    least_correlation: float = 0.2
-    """Correlation of estimates and results below which they do not."""
-    judged_results: int = 16
-    """Number of results from which that is judged."""
 
 
 GAUSSIAN_PROCESS = GaussianProcessSettings()
@@ -92,8 +79,9 @@ class GaussianProcess:
         min_improvement_probability: limit below which the caller stops; neglected choices are tried before.
         settings: limits of the model.
         convergence: limits of the improvement probability.
-        estimates: returns the estimated log latency of each config; called once, for the first proposal. The model
-            learns how much they are worth on this problem. None: nothing is known about the configs.
+        estimates: returns the estimated log latency of each config; called once, for the first proposal. None: nothing
+            is known about the configs.
+        trust: how far the estimates are trusted.
     """
 
     def __init__(
@@ -104,15 +92,12 @@ class GaussianProcess:
         settings: GaussianProcessSettings = GAUSSIAN_PROCESS,
         convergence: ConvergenceSettings = CONVERGENCE,
         estimates: Callable[[], Floats] | None = None,
+        trust: EstimatesSettings = ESTIMATES,
     ) -> None:
         self._points = Points(knobs)
-        self._estimates_of, self._estimates = estimates, np.zeros(0)
-        self._weight, self._offset = (settings.weight if estimates else 0.0), 0.0
-        """Weight of the standardised estimates in the values, and what is added to them."""
-        self._middle = 0.0
-        """Mean estimate of the known configs."""
-        self._hopeless: Indices = np.zeros(0, np.int64)
-        """Configs that were put off, since they are estimated to be far slower than the fastest."""
+        self._estimates_of, self._trust = estimates, trust
+        self._estimates: Estimates | None = None
+        """None without estimates, and before the first proposal."""
         self._prior = Covariance(self._points.log_weights, COVARIANCE.log_noise)
         self._covariance = self._prior
         self._random = np.random.default_rng(seed)
@@ -146,7 +131,8 @@ class GaussianProcess:
     def start(self, config: int) -> None:
         """Note that a config runs."""
         self._free[config] = False
-        self._hopeless = self._hopeless[self._hopeless != config]
+        if self._estimates is not None:
+            self._estimates.take(config)
         self._running[config] = None
         if config not in self._known:
             self._new[config] = None
@@ -180,10 +166,7 @@ class GaussianProcess:
     @ONE_THREAD
     def propose(self) -> int:
         """Return a free config."""
-        if self._estimates_of is not None and not len(self._estimates):
-            self._estimate(self._estimates_of)
-        if not self._free.any():
-            self._release()
+        self._put_off()
         if len(self._results) < self._settings.min_results or not self._points.starts.size:
             return self._far_config()
         while self._queue:
@@ -192,12 +175,10 @@ class GaussianProcess:
         posterior = self._updated_posterior()
         closely = len(self._results) % self._settings.close_look_every == 0
         values = self._values(closely)
-        if not closely:
-            self._weigh_estimates(posterior, values)
-        expected = not closely and self._estimates_of is not None
-        mean, deviation = posterior.predict(values - self._expected(self._known) if expected else values)
-        if expected:
-            mean = mean + self._expected(self._pool)
+        if self._estimates is None or closely:
+            mean, deviation = posterior.predict(values)
+        else:
+            mean, deviation = self._predicted(self._estimates, posterior, values)
         promise = np.where(self._free[self._pool], self._settings.exploration * deviation - mean, -np.inf)
         config = int(self._pool[np.argmax(promise)])
         if not closely:
@@ -211,6 +192,22 @@ class GaussianProcess:
         if len(self._results) > self._settings.max_known:
             self._queue = self._pool[np.argsort(-promise)[1 : self._settings.batch]][::-1].tolist()
         return config
+
+    def _put_off(self) -> None:
+        """Estimate all configs once; put off those that are expected to be far slower, until no other one is free."""
+        if self._estimates_of is not None and self._estimates is None:
+            self._estimates = Estimates(self._estimates_of(), self._free, self._trust)
+            self._free[self._estimates.put_off] = False
+        if self._estimates is not None and not self._free.any():
+            self._free[self._estimates.released()] = True
+
+    def _predicted(self, estimates: Estimates, posterior: Posterior, values: Floats) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of each candidate, around what its estimate lets expect."""
+        estimates.weigh(posterior, self._known, values)
+        if estimates.are_wrong(self._known, values):
+            self._free[estimates.released()] = True
+        mean, deviation = posterior.predict(values - estimates.expected(self._known))
+        return mean + estimates.expected(self._pool), deviation
 
     def _weighed(self, config: int, best: float, mean: Floats, deviation: Floats) -> int:
         """Note the probabilities of a proposal to improve on `best`, a standardised value; return the proposal.
@@ -238,7 +235,8 @@ class GaussianProcess:
         configs, found, highest = np.flatnonzero(elsewhere), 0, -np.inf
         for start in range(0, len(configs), self._settings.max_chunk):
             chunk = configs[start : start + self._settings.max_chunk]
-            z = self._posterior.quantiles(self._scaled(chunk), better - self._expected(chunk))
+            expected = 0.0 if self._estimates is None else self._estimates.expected(chunk)
+            z = self._posterior.quantiles(self._scaled(chunk), better - expected)
             if z.max() > highest:
                 found, highest = int(chunk[np.argmax(z)]), float(z.max())
         return found, highest
@@ -271,11 +269,10 @@ class GaussianProcess:
     def _far_config(self) -> int:
         """Return, among some random free configs, the one farthest from all taken ones."""
         free, taken = np.flatnonzero(self._free), np.array([*self._results, *self._running], np.int64)
-        if self._estimates_of is not None:
-            if not len(taken):
-                return int(free[np.argmin(self._estimates[free])])
-            if len(taken) % 2 == 0:
-                free = free[np.argsort(self._estimates[free])[: -(-len(free) // self._settings.promising)]]
+        if self._estimates is not None and not len(taken):
+            return int(self._estimates.promising(free)[0])
+        if self._estimates is not None and len(taken) % 2 == 0:
+            free = self._estimates.promising(free)
         drawn = self._random.choice(free, min(self._settings.spread_sample, -(-len(free) // 2)), replace=False)
         if not len(taken):
             return int(drawn[0])
@@ -290,10 +287,11 @@ class GaussianProcess:
             ranked = [*ranked[: most // 2], *others.tolist()]
         if len(self._results) <= most or self._posterior is None:
             self._known = ranked
-            values = self._values()
-            unexpected = values - self._expected(ranked)
-            distances = self._points.distances(ranked)
-            self._covariance = fitted(self._covariance, self._prior, distances, unexpected - unexpected.mean())
+            values, distances = self._values(), self._points.distances(ranked)
+            if self._estimates is not None:
+                values = values - self._estimates.expected(ranked)
+                values -= values.mean()
+            self._covariance = fitted(self._covariance, self._prior, distances, values)
         self._known = [*ranked, *self._running]
         self._new.clear()
         self._pool = np.concatenate([self._known, self._candidates(ranked[: self._settings.leaders])])
@@ -311,8 +309,8 @@ class GaussianProcess:
         near = np.zeros(len(free), np.bool_)
         for leader in leaders:
             near |= self._points.near(leader, free)
-        if self._estimates_of is not None:
-            near[np.argsort(self._estimates[free])[: most // 3]] = True
+        if self._estimates is not None:
+            near |= np.isin(free, self._estimates.promising(free, most // 3))
         drawn = self._random.choice(free[~near], min(most, int(np.count_nonzero(~near))), replace=False)
         return np.concatenate([free[near], drawn])
 
@@ -332,44 +330,10 @@ class GaussianProcess:
             behind = values - values[ended].min()
             offset = np.quantile(behind[ended], self._settings.close_look_quantile)
             values = np.log(behind + offset + self._settings.min_distance)
-        elif self._estimates_of is not None:
-            self._middle = float(self._estimates[np.array(self._known)[ended]].mean())
         self._spread = float(values[ended].std()) + 1e-12
+        if self._estimates is not None and not closely:
+            self._estimates.standardise(np.array(self._known)[ended], self._spread)
         return np.asarray((values - values[ended].mean()) / self._spread)
-
-    def _estimate(self, estimates: Callable[[], Floats]) -> None:
-        """Estimate all configs, and put off those that are far slower than the fastest."""
-        self._estimates = np.asarray(estimates(), np.float64)
-        slow = self._estimates > self._estimates.min() + np.log(self._settings.hopeless)
-        self._hopeless = np.flatnonzero(slow & self._free)
-        self._free[self._hopeless] = False
-
-    def _weigh_estimates(self, posterior: Posterior, values: Floats) -> None:
-        """Learn from the known configs' values how much the estimates are worth."""
-        if self._estimates_of is not None:
-            settings, standard = self._settings, self._standard(self._known)
-            weight, self._offset = posterior.line(values, standard, settings.weight, settings.weight_deviation)
-            self._weight = min(max(weight, 0.0), settings.most_weight)
-            ended = ~np.isnan(values)
-            if len(self._hopeless) and np.count_nonzero(ended) >= settings.judged_results:
-                x, y = standard[ended], values[ended]
-                if (x - x.mean()) @ (y - y.mean()) < settings.least_correlation * x.std() * y.std() * len(x):
-                    self._release()
-
-    def _release(self) -> None:
-        """Treat the configs that were put off as all others."""
-        self._free[self._hopeless] = True
-        self._hopeless = self._hopeless[:0]
-
-    def _standard(self, configs: Sequence[int] | Indices) -> Floats:
-        """Return the estimates of configs, standardised as the values of the known configs are."""
-        return np.asarray((self._estimates[np.asarray(configs)] - self._middle) / self._spread)
-
-    def _expected(self, configs: Sequence[int] | Indices) -> Floats:
-        """Return the values that the estimates predict for configs; 0 without estimates."""
-        if self._estimates_of is None:
-            return np.zeros(len(configs))
-        return self._weight * self._standard(configs) + self._offset
 
     def _scaled(self, configs: Indices) -> Floats:
         """Return the points of configs, scaled by the fitted covariance."""
